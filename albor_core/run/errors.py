@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 
 class AlborError(Exception):
-    """A failure the user can act on. The CLI prints `message` and `hint`, exits with `exit_code`."""
+    """A failure the user can act on.
+
+    The CLI prints `message` and `hint`, exits with `exit_code`.
+    """
 
     exit_code = 1
     code = "failed"
@@ -45,9 +48,7 @@ class ConfigError(AlborError):
 
     exit_code, code = 2, "config"
 
-    def __init__(
-        self, message: str, *, hint: str = "", problems: tuple[Problem, ...] = ()
-    ) -> None:
+    def __init__(self, message: str, *, hint: str = "", problems: tuple[Problem, ...] = ()) -> None:
         super().__init__(message, hint=hint)
         self.problems = problems
 

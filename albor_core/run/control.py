@@ -1,0 +1,151 @@
+"""Commands are files: a viewer puts one into the guard's inbox, the guard answers in its outbox.
+
+Files survive a restart of either side, have no 108-byte path limit and work over any shell. A
+command names the guard's enum words only (no paths, no argv); it expires, and it must belong to the
+reader's own user.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from albor_core.run.errors import TryAgainError, UsageError
+from albor_core.run.rundir import RunDir, read_json, write_json
+
+COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "retry_now", "ack")
+LIFETIME_S = 60.0
+_KEPT_ANSWERS = 100
+_MAX_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Command:
+    """One request, as the guard sees it. `problem` is set when it must be refused."""
+
+    id: str
+    cmd: str
+    sender: str
+    problem: str = ""
+    argument: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a command: status is accepted, done or refused."""
+
+    id: str
+    status: str
+    detail: str = ""
+
+
+def send(run: RunDir, cmd: str, *, sender: str, argument: str = "") -> str:
+    """Put a command into the inbox;
+
+    returns its id. Raises UsageError for an unknown word, TryAgainError if it cannot be written.
+    """
+    if cmd not in COMMANDS:
+        raise UsageError(f"{cmd!r} is not a command", hint="one of " + ", ".join(COMMANDS))
+    command_id = secrets.token_hex(8)
+    body = {
+        "schema": "albor.command/1",
+        "id": command_id,
+        "cmd": cmd,
+        "from": sender,
+        "argument": argument,
+        "not_after_wall": time.time() + LIFETIME_S,
+    }
+    try:
+        write_json(run.guard / "inbox" / f"{command_id}.json", body)
+    except OSError as error:
+        raise TryAgainError(f"{run.guard / 'inbox'}: {error.strerror}") from error
+    return command_id
+
+
+def wait_answer(
+    run: RunDir,
+    command_id: str,
+    timeout_s: float,
+    *,
+    until: Callable[[Answer], bool] = lambda answer: answer.status != "accepted",
+) -> Answer | None:
+    """The newest answer that satisfies `until`, the newest at all when time is up, None without
+    any.
+    """
+    deadline, answer = time.monotonic() + timeout_s, None
+    while True:
+        found = read_json(run.guard / "outbox" / f"{command_id}.json")
+        if found is not None:
+            answer = Answer(command_id, str(found.get("status")), str(found.get("detail") or ""))
+            if until(answer):
+                return answer
+        if time.monotonic() >= deadline:
+            return answer
+        time.sleep(0.05)
+
+
+def take_commands(run: RunDir, now_wall: float) -> list[Command]:
+    """Remove and return what is in the inbox, oldest first; a bad command carries its `problem`."""
+    inbox = run.guard / "inbox"
+    try:
+        with os.scandir(inbox) as entries:
+            waiting = sorted(
+                (e for e in entries if e.name.endswith(".json") and e.name[0] != "."),
+                key=lambda e: e.stat(follow_symlinks=False).st_mtime_ns,
+            )
+    except OSError:
+        return []
+    taken = []
+    for entry in waiting:
+        path = inbox / entry.name
+        taken.append(_judge(entry.name[:-5], entry, read_json(path, _MAX_BYTES), now_wall))
+        path.unlink(missing_ok=True)
+    return taken
+
+
+def _judge(
+    command_id: str, entry: os.DirEntry[str], body: dict[str, Any] | None, now: float
+) -> Command:
+    status = entry.stat(follow_symlinks=False)
+    body_ok = (
+        body is not None
+        and body.get("schema") == "albor.command/1"
+        and body.get("id") == command_id
+    )
+    cmd = str(body.get("cmd")) if body is not None and body_ok else ""
+    sender = str(body.get("from")) if body is not None and body_ok else ""
+    argument = str(body.get("argument") or "") if body is not None and body_ok else ""
+    expires = body.get("not_after_wall") if body is not None else None
+    problem = ""
+    if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+        problem = "not a file of this user"
+    elif not body_ok:
+        problem = "not a whole albor.command/1 document"
+    elif cmd not in COMMANDS:
+        problem = f"unknown command {cmd!r}"
+    elif not isinstance(expires, int | float) or not now <= expires <= now + 2 * LIFETIME_S:
+        problem = "expired"
+    return Command(command_id, cmd, sender[:64], problem, argument[:256])
+
+
+def answer(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
+    """Say what became of a command; the newest hundred answers are kept. Raises OSError."""
+    outbox = run.guard / "outbox"
+    write_json(
+        outbox / f"{command_id}.json",
+        {
+            "schema": "albor.answer/1",
+            "id": command_id,
+            "status": status,
+            "detail": detail,
+            "wall": time.time(),
+        },
+    )
+    old = sorted(outbox.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-_KEPT_ANSWERS]
+    for path in old:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,222 @@
+"""The journal: everything a run said, one JSON line each, appended and never rewritten. The truth
+about history.
+
+    {"t":"m","seq":7,"attempt":1,"step":3,"mono":12.5,"wall":1764.1,"v":{"train/loss":2.31},"crc":3735928559}
+
+Types: m metrics, p param, e event, a artefact, s sample, r rewind ("to": step). NaN and Inf travel
+as the strings "nan", "inf", "-inf" since JSON has no such numbers. `crc` is the CRC-32 of the
+line's bytes before `,"crc":`. A line that `append` returned for survives `kill -9`: it is in the
+page cache. `barrier` makes it survive power loss.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MAX_LINE_BYTES = 4096
+RING_BYTES = 64 << 20  # lines kept in memory while the disk refuses them
+_NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_CRC = b',"crc":'
+
+
+class Journal:
+    """The one writer of a journal. Belongs to the thread that made it, and to the holder of
+    run.lock.
+
+    Opening cuts a torn last line and continues its sequence. Never raises on a full or failing
+    disk: lines then wait in a bounded ring and are retried, in order, at the next append; `pending`
+    counts them.
+    """
+
+    def __init__(self, path: Path, *, attempt: int) -> None:
+        self.path, self.attempt = path, attempt
+        self.error: str | None = None
+        self.dropped = 0
+        self._ring: deque[bytes] = deque()
+        self._ring_bytes = 0
+        self._fd = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        self.offset = _cut_torn_tail(self._fd)
+        self.seq = _last_seq(self._fd, self.offset)
+
+    @property
+    def pending(self) -> int:
+        """Lines that the disk has not taken yet."""
+        return len(self._ring)
+
+    def metrics(self, step: int, values: Mapping[str, float | int | None]) -> None:
+        """One interval. More than a line holds is split into lines of the same step."""
+        encoded = {key: _number(value) for key, value in values.items()}
+        for part in _split(encoded):
+            self.append("m", step=step, v=part)
+
+    def event(
+        self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
+    ) -> None:
+        """Something that happened: `name` is a dotted word, `data` small JSON."""
+        self.append("e", step=step, name=name, severity=severity, data=data)
+
+    def rewind(self, to: int) -> None:
+        """Effective history after `to` is discarded:
+
+        a new life starts from that step's checkpoint.
+        """
+        self.append("r", to=to)
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Write one line of type `kind`; fields must be JSON values."""
+        self.seq += 1
+        head = {
+            "t": kind,
+            "seq": self.seq,
+            "attempt": self.attempt,
+            "mono": round(time.monotonic(), 6),
+            "wall": round(time.time(), 6),
+        }
+        body = json.dumps({**head, **fields}, separators=(",", ":"), allow_nan=False).encode()[:-1]
+        self._write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
+
+    def _write(self, line: bytes) -> None:
+        if self._ring:
+            self._keep(line)
+            self.retry()
+            return
+        if not self._put(line):
+            self._keep(line)
+
+    def _keep(self, line: bytes) -> None:
+        self._ring.append(line)
+        self._ring_bytes += len(line)
+        while self._ring_bytes > RING_BYTES:
+            self._ring_bytes -= len(self._ring.popleft())
+            self.dropped += 1
+
+    def retry(self) -> None:
+        """Offer waiting lines to the disk again, oldest first."""
+        while self._ring and self._put(self._ring[0]):
+            self._ring_bytes -= len(self._ring.popleft())
+
+    def _put(self, line: bytes) -> bool:
+        try:
+            written = os.write(self._fd, line)
+            if written < len(line):
+                os.ftruncate(self._fd, self.offset)  # we hold run.lock: nobody else appends
+                raise OSError(28, "short write")
+        except OSError as error:
+            self.error = f"{self.path}: {error.strerror or error}"
+            return False
+        self.offset += written
+        self.error = None
+        return True
+
+    def barrier(self) -> int:
+        """Make all lines so far survive power loss;
+
+        returns the offset they end at. Raises OSError.
+        """
+        self.retry()
+        os.fdatasync(self._fd)
+        return self.offset
+
+    def close(self) -> None:
+        self.retry()
+        os.close(self._fd)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A whole line of a journal; `record` is None where the line is damaged."""
+
+    start: int
+    end: int
+    record: dict[str, Any] | None
+
+
+def read_journal(path: Path, offset: int = 0) -> Iterator[Line]:
+    """Whole lines from byte `offset` on;
+
+    a torn tail is left for later. Raises OSError if there is no file.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                return
+            end = offset + len(raw)
+            yield Line(offset, end, parse_line(raw))
+            offset = end
+
+
+def parse_line(raw: bytes) -> dict[str, Any] | None:
+    """The record of one line with numbers restored; None if its bytes are not what was written."""
+    cut = raw.rfind(_CRC)
+    try:
+        if cut < 0 or int(raw[cut + len(_CRC) : -2]) != zlib.crc32(raw[:cut]):
+            return None
+        record = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    if record.get("t") == "m":
+        record["v"] = {
+            key: _NAMES.get(value, value) if isinstance(value, str) else value
+            for key, value in record["v"].items()
+        }
+    return record if isinstance(record, dict) else None
+
+
+def _number(value: float | int | None) -> float | int | str | None:
+    if value is None or isinstance(value, bool | int):
+        return value if value is None else int(value)
+    number = float(value)
+    if math.isfinite(number):
+        return number
+    return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
+
+
+def _split(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    room = MAX_LINE_BYTES - 256  # head and crc
+    part: dict[str, Any] = {}
+    used = 0
+    for key, value in values.items():
+        cost = len(json.dumps(key)) + len(json.dumps(value)) + 2
+        if part and used + cost > room:
+            yield part
+            part, used = {}, 0
+        part[key] = value
+        used += cost
+    if part:
+        yield part
+
+
+def _cut_torn_tail(fd: int) -> int:
+    size = os.fstat(fd).st_size
+    position = size
+    while position > 0:
+        start = max(0, position - 65536)
+        found = os.pread(fd, position - start, start).rfind(b"\n")
+        if found >= 0:
+            position = start + found + 1
+            break
+        position = start
+    if position < size:
+        os.ftruncate(fd, position)
+    return position
+
+
+def _last_seq(fd: int, end: int) -> int:
+    start = max(0, end - 16 * MAX_LINE_BYTES)
+    for raw in reversed(os.pread(fd, end - start, start).splitlines(keepends=True)):
+        record = parse_line(raw)
+        if record is not None:
+            return int(record["seq"])
+    return 0

@@ -1,0 +1,107 @@
+"""Who is alive: record locks, and the identity of a process.
+
+A POSIX record lock survives `exec`, dies with its process (not with forked loader workers, unlike
+`flock`) and names its holder's pid, so it answers "is this run alive" with nothing to clean up
+after a crash. One trap: closing *any* descriptor of a file drops the process's record locks on it,
+so a process never probes a lock that it holds itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from albor_core.run.errors import InUseError
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, len, pid
+
+
+def take_lock(path: Path, *, inheritable: bool = False) -> int:
+    """Hold the record lock on `path` for the life of this process; returns the descriptor to keep.
+
+    Raises InUseError with the holder's pid. An inheritable descriptor stays locked across `exec`.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = _query(fd)
+        os.close(fd)
+        who = f"process {holder}" if holder else "another process"
+        raise InUseError(f"{path}: already held by {who}") from error
+    os.set_inheritable(fd, inheritable)
+    return fd
+
+
+def lock_holder(path: Path) -> int | None:
+    """Pid that holds the record lock on `path`;
+
+    0 if it is not visible from here; None if nobody does.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except PermissionError:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return None
+    except OSError:
+        return None
+    try:
+        return _query(fd)
+    finally:
+        os.close(fd)
+
+
+def _query(fd: int) -> int | None:
+    answer = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    kind, _, _, _, pid = _FLOCK.unpack(answer)
+    if kind == fcntl.F_UNLCK:
+        return None
+    return int(pid) if pid > 0 else 0
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """This boot of this kernel; a pid means nothing in another one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def start_ticks(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot;
+
+    with the pid it names a process for ever.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return int(stat.rsplit(b")", 1)[1].split()[19])  # the command name may hold spaces and brackets
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Who holds a run's two locks at this moment.
+
+    0 means held, but by a process not visible here.
+    """
+
+    trainer: int | None
+    guard: int | None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether anything still works on the run."""
+        return self.trainer is not None or self.guard is not None
+
+
+def liveness(run_lock: Path, guard_lock: Path) -> Liveness:
+    """Ask the kernel, not a status word."""
+    return Liveness(lock_holder(run_lock), lock_holder(guard_lock))

@@ -1,0 +1,326 @@
+"""A run on disk: where each file is, how a run directory is made, named and found.
+
+    RUN_DIR/  run.json config.yaml config.resolved.json training_state.json journal.jsonl
+              annotations.jsonl checkpoints/ guard/ crash-reports/ logs/ exit.json run.lock
+              .albor/experiments.db
+
+One writer per file. Standard library only: the guard imports this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.errors import InUseError, NotFoundError, UsageError
+from albor_core.run.liveness import Liveness, liveness
+
+RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+MAX_JSON_BYTES = 1 << 20
+
+
+def albor_home() -> Path:
+    """`ALBOR_HOME`, by default ~/.albor: the global store and one pointer file per run."""
+    return Path(os.environ.get("ALBOR_HOME") or Path.home() / ".albor").expanduser().absolute()
+
+
+def is_run_id(text: str) -> bool:
+    """Whether `text` may name a run: it becomes a folder name, so nothing that could escape one."""
+    return RUN_ID.fullmatch(text) is not None
+
+
+def new_run_id(name: str) -> str:
+    """A fresh id:
+
+    a readable slug of `name`, and 6 random hex digits so that parallel starts differ.
+    """
+    slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:48] or "run"
+    return f"{slug}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The paths of one run. Opening nothing, holding nothing."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def run_json(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def config_yaml(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def config_resolved(self) -> Path:
+        return self.path / "config.resolved.json"
+
+    @property
+    def state(self) -> Path:
+        return self.path / "training_state.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def annotations(self) -> Path:
+        return self.path / "annotations.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def guard(self) -> Path:
+        return self.path / "guard"
+
+    @property
+    def attempts(self) -> Path:
+        return self.guard / "attempts.jsonl"
+
+    @property
+    def launch(self) -> Path:
+        """What the guard starts: argv, environment additions, working directory, options."""
+        return self.guard / "launch.json"
+
+    @property
+    def crash_reports(self) -> Path:
+        return self.path / "crash-reports"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def exit(self) -> Path:
+        return self.path / "exit.json"
+
+    @property
+    def run_lock(self) -> Path:
+        return self.path / "run.lock"
+
+    @property
+    def guard_lock(self) -> Path:
+        return self.guard / "guard.lock"
+
+    @property
+    def index_lock(self) -> Path:
+        return self.path / ".albor" / "index.lock"
+
+    @property
+    def store(self) -> Path:
+        return self.path / ".albor" / "experiments.db"
+
+    def log(self, attempt: int) -> Path:
+        """The program's stdout and stderr in one attempt."""
+        return self.logs / f"a{attempt:04d}.log"
+
+    def newest_log(self) -> Path | None:
+        """The log of the latest attempt, or None before the first."""
+        return max(self.logs.glob("a*.log"), default=None)
+
+    def liveness(self) -> Liveness:
+        """Who works on this run now."""
+        return liveness(self.run_lock, self.guard_lock)
+
+    def metadata(self) -> dict[str, Any]:
+        """run.json. Raises NotFoundError where this is not a run directory."""
+        found = read_json(self.run_json)
+        if found is None:
+            raise NotFoundError(
+                f"{self.path}: no readable run.json, so this is not a run directory",
+                hint="albor runs ls",
+            )
+        return found
+
+
+def create_run(
+    parent: Path,
+    run_id: str,
+    *,
+    experiment: str,
+    name: str,
+    kind: str,
+    argv: list[str],
+    seed: int | None = None,
+    config: bytes | None = None,
+    resolved: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> RunDir:
+    """Make RUN_DIR below `parent` with run.json and the config, and register it under
+    ALBOR_HOME/runs.
+
+    `kind` is "train", "guard" (any program) or "track" (the public API); `facts` (git, host,
+    versions, data hash) go into run.json as they are. Raises InUseError if the folder exists,
+    UsageError for a bad id.
+    """
+    if not is_run_id(run_id):
+        raise UsageError(f"{run_id!r} cannot name a run", hint=f"use {RUN_ID.pattern}")
+    run = RunDir(parent.absolute() / run_id)
+    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        run.path.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise InUseError(
+            f"{run.path}: this run directory exists", hint="choose another name"
+        ) from error
+    for folder in (
+        run.guard,
+        run.guard / "inbox",
+        run.guard / "outbox",
+        run.logs,
+        run.checkpoints,
+        run.crash_reports,
+        run.store.parent,
+    ):
+        folder.mkdir(mode=0o700)
+    if config is not None:
+        write_bytes(run.config_yaml, config)
+    if resolved is not None:
+        write_json(run.config_resolved, resolved)
+    created = time.time()
+    write_json(
+        run.run_json,
+        {
+            "schema": "albor.run/1",
+            "id": run_id,
+            "experiment": experiment,
+            "name": name,
+            "kind": kind,
+            "created": created,
+            "argv": argv,
+            "seed": seed,
+            "host": socket.gethostname(),
+            **(facts or {}),
+        },
+        durable=True,
+    )
+    pointers = albor_home() / "runs"
+    pointers.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(pointers / f"{run_id}.json", {"path": str(run.path), "created": created})
+    return run
+
+
+def registered_runs() -> Iterator[RunDir]:
+    """Every run this home knows of, newest first, whether or not its folder still exists."""
+    found = []
+    for pointer in (albor_home() / "runs").glob("*.json"):
+        entry = read_json(pointer)
+        if entry is not None and isinstance(entry.get("path"), str) and is_run_id(pointer.stem):
+            found.append((float(entry.get("created") or 0.0), entry["path"]))
+    for _, path in sorted(found, reverse=True):
+        yield RunDir(Path(path))
+
+
+def runs_in(folder: Path) -> list[RunDir]:
+    """The run directories directly below `folder`, newest first."""
+    runs = [
+        RunDir(child.parent) for child in folder.glob("*/run.json") if is_run_id(child.parent.name)
+    ]
+    return sorted(runs, key=lambda run: float(run.metadata().get("created") or 0.0), reverse=True)
+
+
+def find_run(reference: str) -> RunDir:
+    """The run that `reference` means: a run directory, an output_dir (its newest run), an id or a
+    unique prefix.
+
+    Raises NotFoundError that says what was looked for and what there is.
+    """
+    path = Path(reference).expanduser()
+    if (path / "run.json").is_file():
+        return RunDir(path.absolute())
+    if path.is_dir() and (inside := runs_in(path)):
+        return inside[0]
+    known = {run.id: run for run in registered_runs() if run.run_json.is_file()}
+    if reference in known:
+        return known[reference]
+    matches = [run for run_id, run in known.items() if reference and run_id.startswith(reference)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        names = ", ".join(sorted(run.id for run in matches)[:5])
+        raise NotFoundError(f"{reference!r} is the start of {len(matches)} runs: {names}")
+    raise NotFoundError(
+        f"no run {reference!r}: not a run directory, an output_dir with runs or a known id",
+        hint="albor runs ls",
+    )
+
+
+def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
+    """A small JSON object that another process may be replacing or that somebody planted; None for
+    anything else.
+
+    Bounded, never follows a link and never blocks on a FIFO.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        return None
+    try:
+        document = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Replace `path` in one step:
+
+    readers see the old document or the new one, never half of one.
+    """
+    write_bytes(path, json.dumps(document, allow_nan=False, indent=None).encode(), durable=durable)
+
+
+def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Temp file in the same folder, rename;
+
+    `durable` adds fsync of file and folder. Raises OSError, leaves nothing.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(fd)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        fsync_dir(path.parent)
+
+
+def fsync_dir(folder: Path) -> None:
+    """Make renames in `folder` survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,166 @@
+"""training_state.json: what a run is doing now, small and replaced in one step (schema
+albor.state/1).
+
+Written by the trainer's main loop, so `seq` moving means that the loop moves. Unknown is null,
+never 0. A lost or torn file only means "no news": readers get None and show the age of what they
+had.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.liveness import boot_id, start_ticks
+from albor_core.run.rundir import read_json, write_bytes
+
+SCHEMA = "albor.state/1"
+MAX_BYTES = 16 << 10
+READ_BYTES = 64 << 10
+HISTORY = 120
+PHASES = (
+    "initializing",
+    "compiling",
+    "training",
+    "evaluating",
+    "checkpointing",
+    "paused",
+    "completed",
+    "failed",
+    "stopped",
+)
+
+
+class StateWriter:
+    """Writes training_state.json. `fields` is plain data; `publish` adds identity, sequence and
+    clocks.
+
+    A failed write (full disk) is remembered in `error` and never raised: training goes on without a
+    dashboard.
+    """
+
+    def __init__(self, path: Path, *, run_id: str, attempt: int, nonce: str) -> None:
+        self.path = path
+        self.error: str | None = None
+        self.fields: dict[str, Any] = {}
+        self._seq = 0
+        self._alive_seq = 0
+        self._phase = "initializing"
+        self._phase_since = time.monotonic_ns()
+        self._phase_limit_s: float | None = None
+        self._lock = threading.Lock()
+        self._identity = {
+            "schema": SCHEMA,
+            "run_id": run_id,
+            "attempt": attempt,
+            "nonce": nonce,
+            "pid": os.getpid(),
+            "start_ticks": start_ticks(os.getpid()),
+            "host": socket.gethostname(),
+            "boot_id": boot_id(),
+        }
+
+    def phase(self, name: str, *, limit_s: float | None = None) -> None:
+        """Enter a phase and publish; `limit_s` is how long the guard may see no news in it."""
+        assert name in PHASES, name
+        self._phase, self._phase_limit_s = name, limit_s
+        self._phase_since = time.monotonic_ns()
+        self.publish()
+
+    @property
+    def current_phase(self) -> str:
+        return self._phase
+
+    def publish(self) -> None:
+        """One more step of `seq`: the main loop is alive. Main loop only."""
+        with self._lock:
+            self._seq += 1
+            self._write()
+
+    def keep_alive(self) -> None:
+        """Move `alive_seq` alone: for the thread that speaks while the loop is paused."""
+        with self._lock:
+            self._alive_seq += 1
+            self._write()
+
+    def _write(self) -> None:
+        document = {
+            **self._identity,
+            "seq": self._seq,
+            "alive_seq": self._alive_seq,
+            "mono_ns": time.monotonic_ns(),
+            "wall": time.time(),
+            "phase": self._phase,
+            "phase_since_mono_ns": self._phase_since,
+            "phase_limit_s": self._phase_limit_s,
+            **finite(self.fields),
+        }
+        raw = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+        while len(raw) > MAX_BYTES and any(document.get(key) for key in _HISTORIES):
+            for key in _HISTORIES:
+                document[key] = (document.get(key) or [])[1::2]
+            raw = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+        try:
+            write_bytes(self.path, raw)
+            self.error = None
+        except OSError as error:
+            self.error = f"{self.path}: {error.strerror}"
+
+
+_HISTORIES = ("loss_history", "lr_history", "grad_norm_history")
+
+
+def finite(value: Any) -> Any:
+    """The same data with NaN and Inf as null, so that it is JSON."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def read_state(path: Path) -> dict[str, Any] | None:
+    """The newest whole document, or None for anything that is not one. Unknown keys are kept."""
+    document = read_json(path, READ_BYTES)
+    if document is None or not str(document.get("schema", "")).startswith("albor.state/"):
+        return None
+    return document
+
+
+@dataclass
+class Freshness:
+    """How long ago a run last gave news, by the reader's own monotonic clock;
+
+    the file's stamps are not trusted.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _seen: tuple[Any, ...] | None = None
+    _since: float = field(default=math.nan)
+
+    def age_s(self, state: dict[str, Any] | None) -> float | None:
+        """Seconds since (nonce, seq, alive_seq) last changed under our eyes; None before any news.
+
+        The first look may use the file's monotonic stamp if it is of this boot, so that an old file
+        looks old.
+        """
+        now = self.clock()
+        mark = None if state is None else tuple(state.get(k) for k in ("nonce", "seq", "alive_seq"))
+        if mark is not None and mark != self._seen:
+            self._since = now
+            if self._seen is None and state is not None and state.get("boot_id") == boot_id():
+                stamp = state.get("mono_ns")
+                if isinstance(stamp, int) and 0 < stamp / 1e9 <= now:
+                    self._since = stamp / 1e9
+            self._seen = mark
+        return None if math.isnan(self._since) else now - self._since

@@ -1,0 +1,99 @@
+"""Files that appear whole or not at all: temporary file, fsync, rename, fsync of the directory.
+
+The temporary name is fixed per target and held under `flock`, so that a killed writer leaves at
+most one file, the next writer reuses it, and two writers of one target cannot mix their bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.errors import AlborError, InUseError
+
+_CHUNK_BYTES = 1 << 20
+
+
+def temporary(path: Path) -> Path:
+    """The name `publishing(path)` writes under; hidden, and never taken for a shard."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+@contextmanager
+def publishing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; renamed to it at the end, removed if the block raises.
+
+    Missing parent directories are made, and removed again with it. Raises InUseError when another
+    process is writing the same target, AlborError naming the file when the system refuses.
+    """
+    temp = temporary(path)
+    made = [parent for parent in path.parents if not parent.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _claim(temp, path)
+        try:
+            yield temp
+            os.fsync(descriptor)
+            temp.replace(path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                temp.unlink()
+            for parent in made:
+                with suppress(OSError):  # somebody else put a file there meanwhile
+                    parent.rmdir()
+            raise
+        finally:
+            os.close(descriptor)
+        fsync_directory(path.parent)
+    except OSError as error:
+        raise AlborError(
+            f"{path}: cannot be written: {error.strerror or error}",
+            hint="free some space or choose another place, then run the same command again",
+        ) from error
+
+
+def _claim(temp: Path, path: Path) -> int:
+    descriptor = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Between open and flock the previous holder may have renamed this very inode to `path`.
+        if not os.path.samestat(os.fstat(descriptor), temp.stat(follow_symlinks=False)):
+            raise BlockingIOError
+        os.ftruncate(descriptor, 0)
+    except (BlockingIOError, FileNotFoundError):
+        os.close(descriptor)
+        raise InUseError(
+            f"{path}: another process is writing it", hint="wait for it, or choose another output"
+        ) from None
+    return descriptor
+
+
+def publish_json(path: Path, document: dict[str, Any]) -> None:
+    """Write `document` as strict, sorted JSON; the same document gives the same bytes."""
+    with publishing(path) as temp:
+        text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False)
+        temp.write_text(text + "\n", encoding="utf-8")
+
+
+def fsync_directory(path: Path) -> None:
+    """Make renames and removals inside `path` survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal SHA-256 of the whole file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(_CHUNK_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,260 @@
+"""Source trees in, one Parquet file out: columns `text`, `source`, `file`, in sorted order.
+
+The same files give the same bytes: order is by path, and every writer setting that reaches the
+file is fixed here. What is left out is counted by reason, never silently.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from albor_core.data.corpus import CorpusHash
+from albor_core.data.publish import publishing
+from albor_core.run.errors import ConfigError, DataError, NotFoundError
+
+MAX_FILE_BYTES = (
+    1 << 20
+)  # generated tables and vendored blobs live above it; hand-written code does not
+_ROW_GROUP_BYTES = 8 << 20
+_SCHEMA = pa.schema(
+    [
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+    ]
+)
+
+Progress = Callable[[int, int], None]
+"""Called with (files taken, bytes taken); raising from it abandons the import cleanly."""
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What an import wrote, and why the rest was left out."""
+
+    files: int
+    bytes: int
+    """UTF-8 bytes of text taken in."""
+    skipped: dict[str, int]
+    """Reason -> count; reasons: not_utf8 empty too_large binary unreadable symlink."""
+    corpus_hash: str
+    """See `corpus.CorpusHash`; depends on names and text only, not on the file's encoding."""
+    out: Path
+
+
+def import_sources(
+    dirs: Sequence[Path],
+    out: Path,
+    *,
+    exclude: Sequence[str] = (),
+    suffixes: Sequence[str] = (".py",),
+    max_bytes: int = MAX_FILE_BYTES,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Write every text file below `dirs` whose name ends in one of `suffixes` to `out`.
+
+    `exclude` holds directory names, matched at any depth. Symbolic links are counted, not
+    followed. Memory is bounded by one row group. Raises NotFoundError for a missing directory,
+    ConfigError for overlapping ones, DataError for a tree that yields nothing; after any error
+    `out` is as it was before.
+    """
+    trees = _name_trees(dirs)
+    skipped: Counter[str] = Counter()
+    digest = CorpusHash()
+    with publishing(out) as temp, _Rows(temp) as rows:
+        for name, root in trees:
+            before = rows.files
+            tree = _Tree(root, frozenset(exclude), tuple(suffixes), max_bytes)
+            for relative, text in tree.texts():
+                digest.add(f"{name}/{relative}", text)
+                rows.add(text, name, relative)
+                if progress is not None:
+                    progress(rows.files, rows.bytes)
+            skipped.update(tree.skipped)
+            if rows.files == before:
+                raise _nothing_found(root, tree.skipped, suffixes)
+    return ImportReport(
+        rows.files, rows.bytes, dict(sorted(skipped.items())), digest.hexdigest(), out
+    )
+
+
+@dataclass
+class _Tree:
+    """One source tree and the count of what it withheld."""
+
+    root: Path
+    exclude: frozenset[str]
+    suffixes: tuple[str, ...]
+    max_bytes: int
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def texts(self) -> Iterator[tuple[str, bytes]]:
+        """(posix path relative to the root, UTF-8 bytes), sorted by path."""
+        for relative in self._walk(""):
+            try:
+                relative.encode("utf-8")
+            except UnicodeEncodeError:  # a file name that is not UTF-8 cannot be a Parquet string
+                self.skipped["not_utf8"] += 1
+                continue
+            text, reason = _read_text(self.root / relative, self.max_bytes)
+            if reason:
+                self.skipped[reason] += 1
+            else:
+                yield relative, text
+
+    def _walk(self, top: str) -> Iterator[str]:
+        # An explicit stack: a hostile tree may be deeper than Python recurses.
+        stack = [iter(self._entries(top))]
+        while stack:
+            entry = next(stack[-1], None)
+            if entry is None:
+                stack.pop()
+            elif entry.endswith("/"):
+                stack.append(iter(self._entries(entry)))
+            else:
+                yield entry
+
+    def _entries(self, prefix: str) -> list[str]:
+        """Sorted relative paths directly under `prefix`, directories ending in '/'.
+
+        Sorting with that slash makes the depth-first walk equal to sorting all full paths.
+        """
+        found: list[str] = []
+        try:
+            with os.scandir(self.root / prefix) as entries:
+                for entry in entries:
+                    wanted = entry.name.endswith(self.suffixes)
+                    if entry.is_symlink():
+                        self.skipped["symlink"] += wanted or _is_directory(entry)
+                    elif entry.is_dir(follow_symlinks=False):
+                        if entry.name not in self.exclude:
+                            found.append(f"{prefix}{entry.name}/")
+                    elif wanted:
+                        found.append(prefix + entry.name)
+        except OSError:
+            self.skipped["unreadable"] += 1
+        return sorted(found)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that points to itself
+        return False
+
+
+def _read_text(path: Path, max_bytes: int) -> tuple[bytes, str]:
+    """The file's bytes and "", or b"" and why it is left out. Reads at most max_bytes + 1."""
+    try:
+        # NONBLOCK: opening a pipe that somebody named x.py must not wait for a writer
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                return b"", "unreadable"
+            data = stream.read(max_bytes + 1)
+    except OSError:
+        return b"", "unreadable"
+    return (b"", reason) if (reason := _reason_to_skip(data, max_bytes)) else (data, "")
+
+
+def _reason_to_skip(data: bytes, max_bytes: int) -> str:
+    if len(data) > max_bytes:
+        return "too_large"
+    if not data.strip():
+        return "empty"
+    if b"\0" in data:
+        return "binary"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "not_utf8"
+    return ""
+
+
+class _Rows:
+    """Rows of the corpus, written as row groups of about `_ROW_GROUP_BYTES`."""
+
+    def __init__(self, path: Path) -> None:
+        self.files = self.bytes = 0
+        self._texts: list[bytes] = []
+        self._sources: list[str] = []
+        self._names: list[str] = []
+        self._pending_bytes = 0
+        self._writer = pq.ParquetWriter(
+            path,
+            _SCHEMA,
+            version="2.6",
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=["source"],
+            write_statistics=False,
+        )
+
+    def __enter__(self) -> _Rows:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+
+    def add(self, text: bytes, source: str, name: str) -> None:
+        self._texts.append(text)
+        self._sources.append(source)
+        self._names.append(name)
+        self._pending_bytes += len(text)
+        self.files += 1
+        self.bytes += len(text)
+        if self._pending_bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._texts:
+            return
+        text = pa.array(self._texts, pa.binary()).cast(pa.string())
+        arrays = [text, pa.array(self._sources), pa.array(self._names)]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+        self._texts, self._sources, self._names = [], [], []
+        self._pending_bytes = 0
+
+
+def _name_trees(dirs: Sequence[Path]) -> list[tuple[str, Path]]:
+    """(name, resolved root) for each directory; names are the shortest path tails that differ."""
+    if not dirs:
+        raise ConfigError("no source directory given", hint="albor data import DIR [DIR ...]")
+    roots: list[Path] = []
+    for given in dirs:
+        root = given.resolve()
+        if not root.exists():
+            raise NotFoundError(f"{given}: no such directory", hint="check the path and try again")
+        if not root.is_dir():
+            raise ConfigError(f"{given}: not a directory", hint="give the directory that holds it")
+        for other in roots:
+            if root == other or root in other.parents or other in root.parents:
+                raise ConfigError(
+                    f"{given}: overlaps with {other}; its files would be imported twice",
+                    hint="give each tree once, without its sub-directories",
+                )
+        roots.append(root)
+    for depth in range(1, max(len(root.parts) for root in roots) + 1):
+        names = ["/".join(root.parts[-depth:]).lstrip("/") or "root" for root in roots]
+        if len(set(names)) == len(names):
+            break
+    return list(zip(names, roots, strict=True))
+
+
+def _nothing_found(root: Path, skipped: Counter[str], suffixes: Sequence[str]) -> DataError:
+    reasons = ", ".join(f"{count} {name}" for name, count in sorted(skipped.items()))
+    return DataError(
+        f"{root}: no usable file ending in {' '.join(suffixes)} "
+        f"(skipped: {reasons or 'nothing, none matched'})",
+        hint="give a directory with such files, or another suffix: albor data import DIR --help",
+    )

@@ -1,0 +1,109 @@
+"""An alert: one pull of the cord, with everything needed to understand it later.
+
+Pure values. Colours: yellow means "look at it" (training goes on), red means that training was
+halted (`pause`, `stop`) and a person or the guard has to act.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ACTIONS = ("warn", "pause", "stop")  # in order of strength
+KINDS = ("rule", "budget", "brick")
+_SEVERITY = {"warn": "yellow", "pause": "red", "stop": "red"}
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert. `id` is unique within a run and safe in a shell: `RULE@ATTEMPT.STEP`."""
+
+    id: str
+    rule: str
+    kind: str
+    severity: str
+    action: str
+    metric: str
+    value: float
+    threshold: float
+    message: str
+    step: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for an event; an infinite value travels as the word "inf" (JSON has none)."""
+        return {
+            "id": self.id,
+            "rule": self.rule,
+            "kind": self.kind,
+            "severity": self.severity,
+            "action": self.action,
+            "metric": self.metric,
+            "value": jsonable(self.value),
+            "threshold": jsonable(self.threshold),
+            "message": self.message,
+            "step": self.step,
+        }
+
+
+def make_alert(
+    rule: str,
+    kind: str,
+    action: str,
+    *,
+    metric: str,
+    value: float,
+    threshold: float,
+    message: str,
+    step: int,
+    attempt: int,
+) -> Alert:
+    """An alert with its id and colour filled in."""
+    assert action in ACTIONS, action
+    assert kind in KINDS, kind
+    return Alert(
+        id=f"{rule}@{attempt}.{step}",
+        rule=rule,
+        kind=kind,
+        severity=_SEVERITY[action],
+        action=action,
+        metric=metric,
+        value=value,
+        threshold=threshold,
+        message=message,
+        step=step,
+    )
+
+
+def worst(alerts: Iterable[Alert]) -> Alert | None:
+    """The alert with the strongest action (stop, then pause, then warn), the first of equals."""
+    return max(alerts, key=lambda alert: ACTIONS.index(alert.action), default=None)
+
+
+def severity_of(action: str) -> str:
+    """The colour of an action."""
+    return _SEVERITY[action]
+
+
+def jsonable(value: float) -> float | str:
+    """The number, or its name where JSON has no such number (the journal's own convention)."""
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def alert_from_json(data: Mapping[str, Any]) -> Alert:
+    """The alert that `to_json` wrote. Raises KeyError or ValueError on anything else."""
+    return Alert(
+        id=str(data["id"]),
+        rule=str(data["rule"]),
+        kind=str(data["kind"]),
+        severity=str(data["severity"]),
+        action=str(data["action"]),
+        metric=str(data["metric"]),
+        value=float(data["value"]),
+        threshold=float(data["threshold"]),
+        message=str(data["message"]),
+        step=int(data["step"]),
+    )

@@ -1,0 +1,55 @@
+"""Jidoka: a part of the step that takes over twice its time budget pauses the run. Pure.
+
+A brick is one timed part of a step (data, forward, backward, optimizer, other). Its budget says
+what it should cost, so the alert names the part to look at and not just "slow".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from albor_core.andon.alert import Alert, make_alert
+
+BRICKS = ("data", "forward", "backward", "optimizer", "other")
+FACTOR = 2.0  # one log interval may be off by this much before the line stops
+
+
+def brick_name(key: str) -> str:
+    """The brick that a key means: `data`, `data_ms` and `brick/data_ms` are the same."""
+    return key.removeprefix("brick/").removesuffix("_ms")
+
+
+def check_bricks(
+    budgets_ms: Mapping[str, float | None],
+    measured_ms: Mapping[str, float | None],
+    *,
+    factor: float = FACTOR,
+    already: frozenset[str] = frozenset(),
+    step: int = 0,
+    attempt: int = 1,
+) -> tuple[Alert, ...]:
+    """A pause alert for each brick above `factor` times its budget, the worst first.
+
+    Bricks without budget or measurement (None, NaN) are left alone; so are rules in `already`,
+    which lets a caller that resumed by hand go on without being paused at every interval.
+    """
+    measured = {brick_name(key): value for key, value in measured_ms.items()}
+    found = []
+    for key, budget in budgets_ms.items():
+        brick = brick_name(key)
+        value, rule = measured.get(brick), f"brick-{brick}"
+        if budget is None or value is None or rule in already or not value > factor * budget:
+            continue
+        alert = make_alert(
+            rule,
+            "brick",
+            "pause",
+            metric=f"brick/{brick}_ms",
+            value=float(value),
+            threshold=factor * budget,
+            message=f"{brick} takes {value:.4g} ms, over {factor:g}x its budget of {budget:g} ms",
+            step=step,
+            attempt=attempt,
+        )
+        found.append((value / budget if budget else float("inf"), alert))
+    return tuple(alert for _, alert in sorted(found, key=lambda pair: -pair[0]))

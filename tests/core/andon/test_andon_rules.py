@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albor_core.andon.alert import alert_from_json, worst
+from albor_core.andon.explain import explain
+from albor_core.andon.rules import (
+    WARMUP_FREE_STEPS,
+    RuleState,
+    evaluate,
+    parse_condition,
+    replay,
+    rules_from,
+)
+from albor_core.run.errors import ConfigError
+
+SPEC = {
+    "alerts": [
+        {"condition": "loss > 10", "action": "stop", "message": "Loss exploded"},
+        {"condition": "gradient_norm > 100", "action": "stop", "message": "Gradient explosion"},
+    ]
+}
+
+
+def fired(condition, losses, *, warmup_steps=50, start=0):
+    rules = rules_from(
+        {"alerts": [{"condition": condition, "action": "stop"}]}, warmup_steps=warmup_steps
+    )
+    history = [(start + i, {"train/loss": loss}) for i, loss in enumerate(losses)]
+    return [alert.step for alert in replay(rules, history)]
+
+
+def test_a_run_that_starts_above_the_threshold_is_not_stopped():
+    assert fired("loss > 10", [10.4, 10.3, 10.1, 9.9, 9.0]) == []
+
+
+def test_a_run_without_warm_up_that_starts_above_the_threshold_is_not_stopped():
+    assert fired("loss > 10", [10.4] * WARMUP_FREE_STEPS, warmup_steps=0) == []
+    late = fired("loss > 10", [10.4] * (WARMUP_FREE_STEPS + 1), warmup_steps=0)
+    assert late == [WARMUP_FREE_STEPS]
+
+
+def test_a_loss_that_never_got_good_fires_when_warm_up_ends():
+    assert fired("loss > 10", [10.4] * 60) == [50]
+
+
+def test_the_rule_fires_once_per_crossing():
+    assert fired("loss > 10", [9, 11, 12, 13, 9, 11, 9]) == [1, 5]
+
+
+def test_nan_neither_fires_nor_arms_and_infinity_does_fire():
+    assert fired("loss > 10", [math.nan, 11, 12]) == []
+    assert fired("loss > 10", [9, math.nan, math.inf]) == [2]
+    assert fired("loss != 3", [3, math.nan]) == []
+    assert fired("loss > 10", [9, 11, math.nan, 11]) == [1]
+
+
+def test_a_metric_that_is_not_measured_at_this_step_changes_nothing():
+    rules = rules_from({"alerts": [{"condition": "val_loss > 5"}]}, warmup_steps=10)
+    state, alerts = evaluate(rules, RuleState(), {"train/loss": 99.0}, step=3)
+    assert (state, alerts) == (RuleState(), ())
+
+
+def test_the_saved_state_keeps_a_resumed_run_from_repeating_its_alert():
+    rules = rules_from(SPEC, warmup_steps=50)
+    state, _ = evaluate(rules, RuleState(), {"train/loss": 9.0}, step=1)
+    state, alerts = evaluate(rules, state, {"train/loss": 11.0}, step=2, attempt=3)
+    assert [alert.id for alert in alerts] == ["loss-gt-10@3.2"]
+    resumed = RuleState.from_json(json.loads(json.dumps(state.to_json())))
+    assert resumed == state
+    assert evaluate(rules, resumed, {"train/loss": 11.0}, step=2)[1] == ()
+    assert RuleState.from_json(None) == RuleState()
+
+
+def test_the_alert_tells_the_whole_story_and_is_json():
+    rules = rules_from(SPEC, warmup_steps=0)
+    state, _ = evaluate(rules, RuleState(), {"optim/grad_norm": 1.0}, step=1)
+    _, (alert,) = evaluate(rules, state, {"optim/grad_norm": math.inf}, step=2)
+    document = json.loads(json.dumps(alert.to_json(), allow_nan=False))
+    assert document["value"] == "inf"
+    assert (alert.severity, alert.action, alert.message) == ("red", "stop", "Gradient explosion")
+    assert alert_from_json(document) == alert
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "op", "threshold"),
+    [
+        ("loss > 10", "train/loss", ">", 10.0),
+        (" mfu<0.3 ", "perf/mfu", "<", 0.3),
+        ("tokens_per_second <= 1e3", "perf/tokens_per_s", "<=", 1000.0),
+        ("gpu0/temperature_c >= 85", "gpu0/temperature_c", ">=", 85.0),
+        ("val_ppl!=-1", "val/ppl", "!=", -1.0),
+        ("tokens > 1_000", "train/tokens", ">", 1000.0),
+    ],
+)
+def test_conditions_as_people_write_them(text, metric, op, threshold):
+    found = parse_condition(text)
+    assert (found.metric, found.op, found.threshold) == (metric, op, threshold)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "loss",
+        "loss > ",
+        "loss > ten",
+        "loss => 3",
+        "los > 3",
+        "loss > nan",
+        "1 > loss",
+        "a/B>1",
+    ],
+)
+def test_a_bad_condition_is_named(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_condition(text)
+    assert repr(text) in caught.value.message
+
+
+def test_every_bad_rule_is_reported_at_once():
+    bad = {"alerts": [{"condition": "los > 1"}, {"condition": "loss > 1", "action": "explode"}]}
+    with pytest.raises(ConfigError) as caught:
+        rules_from(bad, warmup_steps=0)
+    fields = [problem.field for problem in caught.value.problems]
+    assert fields == ["monitoring.alerts[0].condition", "monitoring.alerts[1].action"]
+
+
+def test_rule_ids_are_distinct_and_need_no_quoting():
+    entries = [{"condition": c} for c in ("loss > 10", "loss>10.0", "learning_rate < 1e-05")]
+    ids = [rule.id for rule in rules_from({"alerts": entries}, warmup_steps=0)]
+    assert ids == ["loss-gt-10", "loss-gt-10-2", "learning_rate-lt-1e-05"]
+
+
+def test_the_plan_says_when_a_rule_arms():
+    rules = rules_from(SPEC, warmup_steps=500)
+    assert explain(rules, warmup_steps=500)[0] == (
+        "loss > 10 -> stop; arms once loss has been <= 10, or at step 500 (end of warm-up)"
+    )
+    assert "at step 100 (no warm-up: 100 steps)" in explain(rules, warmup_steps=0)[1]
+
+
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(
+    st.lists(numbers, max_size=60), st.floats(-100, 100), st.sampled_from([">", ">=", "<", "<="])
+)
+def test_alerts_equal_crossings_from_good_to_bad_once_armed(losses, threshold, op):
+    """Oracle: drop NaN, then an alert is each bad value whose predecessor was good."""
+    steps = fired(f"loss {op} {threshold!r}", losses, warmup_steps=10_000)
+    condition = parse_condition(f"loss {op} {threshold!r}")
+    seen = [(i, condition.is_bad(v)) for i, v in enumerate(losses) if not math.isnan(v)]
+    expected = [i for (_, before), (i, bad) in itertools.pairwise(seen) if bad > before]
+    assert steps == expected
+
+
+def test_the_worst_alert_wins():
+    rules = rules_from(
+        {
+            "alerts": [
+                {"condition": "loss > 1", "action": "warn"},
+                {"condition": "loss > 2", "action": "stop"},
+                {"condition": "loss > 3", "action": "pause"},
+            ]
+        },
+        warmup_steps=0,
+    )
+    state, _ = evaluate(rules, RuleState(), {"loss": 0.0}, step=0)
+    _, alerts = evaluate(rules, state, {"loss": 9.0}, step=1)
+    assert len(alerts) == 3
+    strongest = worst(alerts)
+    assert strongest is not None and strongest.action == "stop"
+    assert worst(()) is None

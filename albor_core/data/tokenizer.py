@@ -139,7 +139,7 @@ def train_tokenizer(
         target,
         tokenizer.get_vocab_size(),
         vocab_size,
-        {name: tokenizer.token_to_id(name) for name in specials},
+        {name: number for number, name in enumerate(specials)},
         texts.documents,
         hashlib.sha256(data).hexdigest(),
     )

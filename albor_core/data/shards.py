@@ -1,0 +1,359 @@
+"""A corpus and a tokenizer in, packed token shards out, split by document into train and val.
+
+    OUT/train/shard-00000.parquet ... manifest.json      OUT/val/...      OUT/manifest.json
+
+The output is a pure function of (corpus text, tokenizer bytes, arguments). Manifests are written
+last, so a killed run is visibly unfinished, and running it again gives the very same bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from albor_core.data.corpus import Corpus, CorpusHash, open_corpus
+from albor_core.data.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    Shard,
+    load_manifest,
+    shard_fields,
+    write_manifest,
+)
+from albor_core.data.packing import SHARD_PATTERN, Packer
+from albor_core.data.publish import fsync_directory, publish_json, sha256_file, temporary
+from albor_core.data.shard_check import read_manifest, verify_shards
+from albor_core.data.tokenizer import (
+    END_OF_TEXT,
+    decode_document,
+    load_tokenizer,
+    tokenizer_file,
+    vocabulary_size,
+)
+from albor_core.run.errors import AlborError, ConfigError, DataError, InUseError
+
+__all__ = ["Manifest", "Shard", "ShardReport", "pretokenize", "read_manifest", "verify_shards"]
+
+DATASET_SCHEMA = "albor.dataset/1"
+SPLITS = ("train", "val")
+_LOCK_NAME = ".pretokenize.lock"
+_BATCH_BYTES = 2 << 20  # text per call into the tokenizer: enough to keep every core busy
+_BATCH_DOCUMENTS = 512
+
+Progress = Callable[[int, int], None]
+"""Called with (documents done, documents in all); raising from it abandons the packing."""
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """What `pretokenize` made, or found already made."""
+
+    out_dir: Path
+    train: Manifest
+    val: Manifest
+    skipped: dict[str, int]
+    """Reason -> documents left out: empty, over-long or not UTF-8 (`unusable`)."""
+    reused: bool
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """Everything the output depends on; equal recipes make equal bytes."""
+
+    tokenizer_sha256: str
+    corpus_sha256: str
+    vocab_size: int
+    end_of_text: int
+    seq_len: int
+    val_fraction: float
+    seed: int
+    shard_sequences: int
+
+
+def pretokenize(
+    corpus: Path,
+    tokenizer: Path,
+    out_dir: Path,
+    *,
+    seq_len: int,
+    val_fraction: float = 0.05,
+    seed: int = 0,
+    shard_sequences: int = 4096,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ShardReport:
+    """Encode every document, pack rows of `seq_len` ids, write shards and manifests.
+
+    Documents are joined by <|endoftext|>; a sentinel spelled out inside a document is plain text.
+    A complete output of the same inputs is reused; one of different inputs is refused unless
+    `force`. Raises ConfigError for impossible arguments, DataError for a corpus that cannot fill
+    both splits or changes meanwhile, InUseError while another process packs into `out_dir`.
+    """
+    _check_arguments(seq_len, val_fraction, shard_sequences)
+    source, encoder = open_corpus(corpus), load_tokenizer(tokenizer)
+    recipe = _Recipe(
+        sha256_file(tokenizer_file(tokenizer)),
+        _survey(source, seed, val_fraction),
+        vocabulary_size(encoder),
+        _end_of_text(encoder, tokenizer),
+        seq_len,
+        val_fraction,
+        seed,
+        shard_sequences,
+    )
+    with _only_packer(out_dir) as mark:
+        if (done := _finished(out_dir, recipe, force)) is not None:
+            return done
+        _refuse_foreign(out_dir, ours=force or mark.found)
+        mark.write(f"{os.getpid()}\n")
+        _clear(out_dir)
+        report = _pack(source, encoder, out_dir, recipe, progress)
+        mark.write(f"{DATASET_SCHEMA}\n")  # a pid would make two equal outputs differ
+        return report
+
+
+def is_validation(key: str, *, seed: int, val_fraction: float) -> bool:
+    """Whether the document named `key` belongs to val: a pure function, blind to all others."""
+    digest = hashlib.sha256(f"{seed}\0{key}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < val_fraction * 2**64
+
+
+def _check_arguments(seq_len: int, val_fraction: float, shard_sequences: int) -> None:
+    if seq_len < 2:
+        raise ConfigError(f"seq_len {seq_len} leaves nothing to predict", hint="use 2 or more")
+    if not 0 < val_fraction < 1:
+        raise ConfigError(
+            f"val_fraction {val_fraction} is not between 0 and 1", hint="0.05 is usual"
+        )
+    if not 0 < shard_sequences * seq_len < 2**31:
+        raise ConfigError(
+            f"shard_sequences {shard_sequences} x seq_len {seq_len} is not below 2^31 ids",
+            hint="use fewer sequences per shard",
+        )
+
+
+def _end_of_text(encoder: Tokenizer, path: Path) -> int:
+    number: int | None = encoder.token_to_id(END_OF_TEXT)
+    if number is None:
+        raise DataError(
+            f"{tokenizer_file(path)}: no token {END_OF_TEXT} to join documents with",
+            hint="train one that has it: albor tokenizer apply --corpus FILE --output DIR",
+        )
+    return number
+
+
+def _survey(source: Corpus, seed: int, val_fraction: float) -> str:
+    """The corpus hash; raises DataError when a split would get no document."""
+    digest = CorpusHash()
+    documents = Counter[bool]()
+    for key, text in source.documents():
+        digest.add(key, text)
+        if decode_document(text) is not None:
+            documents[is_validation(key, seed=seed, val_fraction=val_fraction)] += 1
+    for split, count in zip(SPLITS, (documents[False], documents[True]), strict=True):
+        if count == 0:
+            raise DataError(
+                f"{source.path}: none of its {documents.total()} documents falls into {split} "
+                f"(val_fraction {val_fraction}, seed {seed})",
+                hint="import more files, or try another --val-fraction or --seed",
+            )
+    return digest.hexdigest()
+
+
+class _Mark:
+    """The lock file of an output directory; not empty once a packer has begun to write there."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.text = os.pread(descriptor, 40, 0).decode("ascii", "replace").strip()
+        self.found = bool(self.text)
+
+    def write(self, text: str) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text.encode("ascii"), 0)
+
+
+@contextmanager
+def _only_packer(out_dir: Path) -> Iterator[_Mark]:
+    """Hold `out_dir` against other packers. Raises InUseError naming the holder."""
+    lock = out_dir / _LOCK_NAME
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise AlborError(
+            f"{lock}: cannot be written: {error.strerror}", hint="choose another output directory"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield _Mark(descriptor)
+    except BlockingIOError:
+        holder = _Mark(descriptor).text
+        raise InUseError(
+            f"{out_dir}: another process (pid {holder or 'unknown'}) is packing into it",
+            hint="wait for it, or choose another output directory",
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _finished(out_dir: Path, recipe: _Recipe, force: bool) -> ShardReport | None:
+    """The output that is already there, when it is complete and made from the same inputs."""
+    file = out_dir / MANIFEST_NAME
+    if force or not file.exists():
+        return None
+    try:
+        before: dict[str, Any] = json.loads(file.read_bytes())
+        differing = [k for k, v in asdict(recipe).items() if before["recipe"].get(k) != v]
+        skipped = dict(before["skipped"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{file}: not a manifest of packed data: {error}",
+            hint="choose another output directory, or --force to replace it",
+        ) from error
+    if differing:
+        raise DataError(
+            f"{out_dir}: holds data packed from other inputs ({', '.join(differing)} differ)",
+            hint="choose another output directory, or --force to replace it",
+        )
+    try:
+        if any(verify_shards(out_dir / split, hashes=False) for split in SPLITS):
+            return None
+        train, val = (load_manifest(out_dir / split) for split in SPLITS)
+    except AlborError:  # damaged since; the same inputs give it back, byte for byte
+        return None
+    return ShardReport(out_dir, train, val, skipped, reused=True)
+
+
+def _refuse_foreign(out_dir: Path, *, ours: bool) -> None:
+    """Raise DataError when a split holds shards that nothing here wrote."""
+    for directory in (out_dir / split for split in SPLITS):
+        shards = set(directory.glob(SHARD_PATTERN)) if ours else set()
+        if foreign := sorted(set(directory.glob("*.parquet")) - shards):
+            raise DataError(
+                f"{foreign[0]}: was not written by albor data pretokenize",
+                hint="choose another output directory, or move that file away",
+            )
+
+
+def _clear(out_dir: Path) -> None:
+    """Remove what an earlier packer left, manifests first: they must never name missing shards."""
+    splits = [out_dir / split for split in SPLITS]
+    for directory in (out_dir, *splits):
+        (directory / MANIFEST_NAME).unlink(missing_ok=True)
+    for directory in splits:
+        directory.mkdir(exist_ok=True)
+        for pattern in (SHARD_PATTERN, temporary(Path(SHARD_PATTERN)).name):
+            for leftover in directory.glob(pattern):
+                leftover.unlink()
+        fsync_directory(directory)
+    fsync_directory(out_dir)
+
+
+def _pack(
+    source: Corpus,
+    encoder: Tokenizer,
+    out_dir: Path,
+    recipe: _Recipe,
+    progress: Progress | None,
+) -> ShardReport:
+    packers = {
+        split: Packer(
+            out_dir / split, seq_len=recipe.seq_len, shard_sequences=recipe.shard_sequences
+        )
+        for split in SPLITS
+    }
+    skipped: Counter[str] = Counter()
+    digest = CorpusHash()
+    done = 0
+    encoder.encode_special_tokens = True
+    encoder.no_truncation()
+    encoder.no_padding()
+    for batch in _batches(source, digest):
+        texts = [(key, text) for key, text in batch if text is not None]
+        skipped["unusable"] += len(batch) - len(texts)
+        encoded = encoder.encode_batch_fast([t for _, t in texts], add_special_tokens=False)
+        for (key, _), encoding in zip(texts, encoded, strict=True):
+            held_out = is_validation(key, seed=recipe.seed, val_fraction=recipe.val_fraction)
+            packers[SPLITS[held_out]].add(encoding.ids, recipe.end_of_text)
+        done += len(batch)
+        if progress is not None:
+            progress(done, source.rows)
+    if digest.hexdigest() != recipe.corpus_sha256:
+        raise DataError(
+            f"{source.path}: changed while it was being packed",
+            hint="run the same command again once nothing writes to it",
+        )
+    return _seal(source, out_dir, recipe, packers, +skipped)
+
+
+def _batches(source: Corpus, digest: CorpusHash) -> Iterator[list[tuple[str, str | None]]]:
+    batch: list[tuple[str, str | None]] = []
+    size = 0
+    for key, data in source.documents():
+        digest.add(key, data)
+        batch.append((key, decode_document(data)))
+        size += len(data)
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_DOCUMENTS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _seal(
+    source: Corpus,
+    out_dir: Path,
+    recipe: _Recipe,
+    packers: dict[str, Packer],
+    skipped: Counter[str],
+) -> ShardReport:
+    """Write the last shards, then the manifests: the two splits first, the one over both last."""
+    for split, packer in packers.items():
+        packer.finish()
+        if packer.sequences == 0:
+            raise DataError(
+                f"{source.path}: the {packer.documents} documents of {split} do not fill one "
+                f"sequence of {recipe.seq_len} tokens",
+                hint="import more files, or use a smaller --seq-len or another --val-fraction",
+            )
+    train, val = (_seal_split(out_dir / split, split, recipe, packers[split]) for split in SPLITS)
+    publish_json(
+        out_dir / MANIFEST_NAME,
+        {
+            "schema": DATASET_SCHEMA,
+            "recipe": asdict(recipe),
+            "skipped": dict(skipped),
+            "splits": {split.split: split.data_hash for split in (train, val)},
+        },
+    )
+    return ShardReport(out_dir, train, val, dict(skipped), reused=False)
+
+
+def _seal_split(directory: Path, split: str, recipe: _Recipe, packer: Packer) -> Manifest:
+    return write_manifest(
+        directory,
+        {
+            "split": split,
+            "seq_len": recipe.seq_len,
+            "vocab_size": recipe.vocab_size,
+            "max_id": packer.max_id,
+            "sequences": packer.sequences,
+            "tokens": packer.sequences * recipe.seq_len,
+            "documents": packer.documents,
+            "dropped_tokens": packer.dropped_tokens,
+            "tokenizer_sha256": recipe.tokenizer_sha256,
+            "corpus_sha256": recipe.corpus_sha256,
+            "shards": shard_fields(tuple(packer.shards)),
+        },
+    )

@@ -1,0 +1,259 @@
+"""What the screens and `albor monitor` show, as frozen values. Unknown is None, never 0.
+
+A feed makes these, a screen draws them; nothing here reads a file. Texts that came from a run
+(names, messages, log lines) are raw: whoever prints them passes them through `feed.clean`. A number
+may be NaN or infinite where the run measured that: NaN is data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from albor_core.telemetry.sample import GpuSample, HostSample
+
+WORDS = (
+    "running",  # the trainer lock is held and the main loop gives news
+    "paused",
+    "restarting",  # the guard lives and will start the trainer again
+    "unguarded",  # the trainer lives, its guard does not
+    "stalled",  # the trainer lock is held, the main loop gives no news
+    "queued",  # created, not started yet
+    "completed",
+    "stopped",  # by a person or by an Andon rule
+    "failed",
+    "lost",  # neither lock is held and nobody left last words
+)
+LIVE_WORDS = frozenset(("running", "paused", "restarting", "unguarded", "stalled"))
+SEVERITIES = ("green", "info", "yellow", "red")  # in order
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A word of WORDS, one sentence why, and who holds the locks (0: held, not visible here)."""
+
+    word: str
+    detail: str = ""
+    trainer_pid: int | None = None
+    guard_pid: int | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process works on the run, by its locks."""
+        return self.trainer_pid is not None or self.guard_pid is not None
+
+
+@dataclass(frozen=True)
+class BrickView:
+    """One timed part of a step against its budget."""
+
+    name: str
+    measured_ms: float | None = None
+    budget_ms: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes longer than its budget."""
+        known = self.measured_ms is not None and self.budget_ms is not None
+        return known and self.measured_ms > self.budget_ms  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    """Where a restart would begin, and how checkpointing fares."""
+
+    last_step: int | None = None
+    last_path: str | None = None
+    last_wall: float | None = None
+    best_step: int | None = None
+    best_value: float | None = None
+    in_flight: bool = False
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class AlertView:
+    """An alert of a run and whether somebody acknowledged it."""
+
+    id: str
+    severity: str
+    message: str
+    run_id: str = ""
+    rule: str = ""
+    kind: str = ""
+    action: str = ""
+    metric: str = ""
+    value: float | None = None
+    threshold: float | None = None
+    step: int | None = None
+    attempt: int | None = None
+    wall: float | None = None
+    is_acknowledged: bool = False
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """One life of a run, and what the guard made of its end. `ended` None: it still runs."""
+
+    attempt: int
+    started: float | None = None
+    ended: float | None = None
+    code: int | None = None
+    signal: str | None = None
+    kind: str = ""  # the guard's class of the end: clean, oom, cuda, hang ...
+    action: str = ""  # restart, stop or fail
+    reason: str = ""
+    step: int | None = None
+    report: str | None = None
+    is_diagnostic: bool = False
+
+
+@dataclass(frozen=True)
+class EventView:
+    """Something that happened in a run."""
+
+    name: str
+    severity: str = "info"
+    step: int | None = None
+    wall: float | None = None
+    attempt: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A series for a chart: per bucket its step, minimum, maximum and mean.
+
+    `is_raw` means that every bucket is one point. Non-finite values are kept as they are; a bucket
+    of nothing else has NaN in all three.
+    """
+
+    key: str
+    steps: tuple[float, ...] = ()
+    minimum: tuple[float, ...] = ()
+    maximum: tuple[float, ...] = ()
+    mean: tuple[float, ...] = ()
+    is_raw: bool = True
+    source: str = "store"  # "state" while the index lags: only the last 120 intervals are known
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.steps
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run as the screens show it. Numbers are the newest known; `is_live` says whether they are
+    of this moment, `age_s` how many seconds old the last news is (None: no news at all).
+    """
+
+    id: str
+    name: str = ""
+    experiment: str = ""
+    kind: str = "train"
+    path: str = ""
+    host: str = ""
+    created: float | None = None
+    status: str = "queued"  # a word of WORDS
+    detail: str = ""
+    is_live: bool = False
+    age_s: float | None = None
+    phase: str | None = None
+    attempt: int | None = None
+    step: int | None = None
+    max_steps: int | None = None
+    progress: float | None = None  # 0..1
+    epoch: float | None = None
+    tokens: int | None = None
+    loss: float | None = None
+    loss_ema: float | None = None
+    val_loss: float | None = None
+    val_ppl: float | None = None
+    lr: float | None = None
+    grad_norm: float | None = None
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    mfu: float | None = None  # 0..1
+    step_ms: float | None = None
+    eta_s: float | None = None
+    elapsed_s: float | None = None
+    loss_history: tuple[float, ...] = ()
+    lr_history: tuple[float, ...] = ()
+    grad_norm_history: tuple[float, ...] = ()
+    alerts_open: int = 0
+    severity: str = "green"  # the worst open alert: green, info, yellow, red
+    last_alert: str = ""
+    device: str = ""
+    gpu: tuple[GpuSample, ...] = ()
+    system: HostSample | None = None
+    bricks: tuple[BrickView, ...] = ()
+    checkpoint: CheckpointView = CheckpointView()
+    guards: Mapping[str, Any] = field(default_factory=dict)  # nan_skipped, zclip, rollbacks ...
+    guard: Mapping[str, Any] | None = None  # guard/guard.json as it is
+    optimizer: str = ""
+    batch_size: int | None = None
+    model_path: str = ""
+    trainer_pid: int | None = None
+    guard_pid: int | None = None
+    seed: int | None = None
+    git_commit: str = ""
+    ended_wall: float | None = None
+    attempts_total: int | None = None
+    is_pinned: bool = False
+    tags: tuple[str, ...] = ()
+    # the rest is filled by RunFeed only
+    alerts: tuple[AlertView, ...] = ()
+    attempts: tuple[AttemptView, ...] = ()
+    events: tuple[EventView, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a process works on the run."""
+        return self.status in LIVE_WORDS
+
+    @property
+    def folder(self) -> Path | None:
+        """The run directory, which may be gone."""
+        return Path(self.path) if self.path else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field as strict JSON data: NaN and infinities become null."""
+        return dict(plain(self))
+
+
+@dataclass(frozen=True)
+class RunsView:
+    """All runs a feed knows, newest first, and this machine's GPUs."""
+
+    rows: tuple[RunView, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
+    gpus_why_none: str = ""
+    problem: str = ""  # why the store could not be read, for the status line
+    version: int = 0  # moves exactly when something above changed
+    total: int = 0
+
+    @property
+    def active(self) -> tuple[RunView, ...]:
+        """The runs somebody works on."""
+        return tuple(row for row in self.rows if row.is_active)
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(plain(self))
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, mappings and sequences as strict JSON data; non-finite numbers are null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | frozenset | set):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    return str(value)

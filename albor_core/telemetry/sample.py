@@ -1,0 +1,88 @@
+"""What was measured, as values. Unknown is None, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    name: str | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    """One GPU at one moment. `throttle_reasons` are words; empty means none or not reported."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    util_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class HostSample:
+    """The machine and this process at one moment; sizes in bytes, percent of all cores."""
+
+    cpu_percent: float | None = None
+    rss_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    load1: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def gpu_from_json(data: Mapping[str, Any], index: int = 0) -> GpuSample:
+    """A sample from a state file or a fake. Never raises: a value of a wrong type is unknown."""
+    numbers = {
+        field.name: _number(data.get(field.name))
+        for field in fields(GpuSample)
+        if field.name not in ("index", "uuid", "name", "throttle_reasons", "processes")
+    }
+    reasons, processes = data.get("throttle_reasons"), data.get("processes")
+    return GpuSample(
+        index=int(_number(data.get("index")) or index),
+        uuid=_text(data.get("uuid")),
+        name=_text(data.get("name")),
+        throttle_reasons=tuple(str(r) for r in reasons) if isinstance(reasons, list) else (),
+        processes=tuple(
+            GpuProcess(int(p["pid"]), _text(p.get("name")), _number(p.get("memory_bytes")))
+            for p in (processes if isinstance(processes, list) else [])
+            if isinstance(p, dict) and isinstance(p.get("pid"), int)
+        ),
+        **numbers,
+    )
+
+
+def host_from_json(data: Mapping[str, Any]) -> HostSample:
+    """A sample from a state file. Never raises: a value of a wrong type is unknown."""
+    return HostSample(**{field.name: _number(data.get(field.name)) for field in fields(HostSample)})
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,320 @@
+"""A training config: bytes in, one frozen `Config` out, or every problem at once.
+
+Relative paths in a config are relative to the directory the command is run in. Numbers may be
+written `32_768`, `32K`, `10B` or `3e-4` (see `numbers`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import Field, ValidationError
+
+from albor_core.run.errors import ConfigError, NotFoundError, Problem
+from albor_core.run.sections import (
+    CROSS_CHECK,
+    DataConfig,
+    GuardConfig,
+    ModelConfig,
+    MonitoringConfig,
+    OptimizerConfig,
+    Section,
+    TrainingConfig,
+)
+from albor_core.run.strict_yaml import (
+    MAX_BYTES,
+    Document,
+    KeyPath,
+    dump_yaml_text,
+    load_yaml,
+    refusal,
+)
+
+_TWINS: dict[
+    KeyPath, KeyPath
+] = {  # one setting with two names: an override of either replaces both
+    ("training", "save_interval"): ("training", "checkpoint", "save_every"),
+    ("training", "checkpoint", "save_every"): ("training", "save_interval"),
+}
+_ELSEWHERE = {  # what other trainers call it
+    "learning_rate": "optimizer.lr",
+    "d_model": "model.architecture.hidden_size",
+    "n_embd": "model.architecture.hidden_size",
+    "n_head": "model.architecture.num_attention_heads",
+    "block_size": "data.seq_len",
+    "accumulate": "training.gradient_accumulation",
+    "gradient_accumulation_steps": "training.gradient_accumulation",
+    "clip_grad_norm": "training.grad_clip",
+    "max_grad_norm": "training.grad_clip",
+}
+
+
+class Config(Section):
+    """Everything a training run needs to know."""
+
+    model: ModelConfig
+    """What is trained."""
+    data: DataConfig
+    """Token shards."""
+    optimizer: OptimizerConfig
+    """AdamW and its learning rate."""
+    training: TrainingConfig
+    """The loop."""
+    monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig)
+    """What is watched."""
+    guard: GuardConfig = Field(default_factory=GuardConfig)
+    """The supervisor."""
+
+    def problems(self) -> Iterator[Problem]:
+        longest = self.model.architecture.max_position_embeddings
+        if self.data.seq_len > longest:
+            message = (
+                f"{self.data.seq_len} is above model.architecture.max_position_embeddings {longest}"
+            )
+            yield Problem("data.seq_len", message, f"use at most {longest}, or raise that")
+        if self.training.sample_prompts and self.data.tokenizer is None:
+            message = "samples need a tokenizer, and data.tokenizer is not set"
+            yield Problem("training.sample_prompts", message, "set data.tokenizer")
+
+    def resolved(self) -> dict[str, Any]:
+        """Every field with every default, as plain JSON."""
+        return self.model_dump(mode="json")
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A config with the exact bytes of its file; overrides are in `config` and not in `raw`."""
+
+    raw: bytes
+    config: Config
+    path: Path
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
+    """Read and check a file. Raises NotFoundError, or ConfigError with every problem."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise NotFoundError(
+            f"{path}: {error.strerror}", hint="give the path of a config, see configs/"
+        ) from error
+    return LoadedConfig(raw, parse_config(raw, file=str(path), overrides=overrides), path)
+
+
+def parse_config(raw: bytes, *, file: str, overrides: Sequence[str] = ()) -> Config:
+    """Check the bytes of a config with `key=value` overrides on top.
+
+    Raises ConfigError whose `problems` name file:line, dotted field, cause and fix.
+    """
+    document = load_yaml(raw, file=file)
+    if not isinstance(document.data, dict):
+        what = "is empty" if document.data is None else "is not a mapping of sections"
+        raise refusal([Problem("", what, "start from configs/demo.yaml", file)])
+    data, sources, found = _override(document.data, overrides)
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        found += _problems(error, document, sources, file)
+        raise refusal(found) from error
+    if found:
+        raise refusal(found)
+    return config
+
+
+def dump_yaml(config: Config) -> str:
+    """A config file with every default written out, that parses to an equal config."""
+    return dump_yaml_text(config.resolved())
+
+
+def describe_config() -> dict[str, Any]:
+    """The JSON schema of a config file."""
+    return Config.model_json_schema()
+
+
+def field_paths(section: type[Section] = Config, prefix: str = "") -> tuple[str, ...]:
+    """The dotted name of every leaf field."""
+    found: list[str] = []
+    for name, child in children(section).items():
+        found += [prefix + name] if child is None else field_paths(child, f"{prefix}{name}.")
+    return tuple(found)
+
+
+def children(section: type[Section]) -> dict[str, type[Section] | None]:
+    """Each field of a section, with its class where it is a section itself."""
+    return {
+        name: field.annotation
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+        else None
+        for name, field in section.model_fields.items()
+    }
+
+
+def suggestion(path: KeyPath) -> str:
+    """What an unknown field may have been meant to be, as a sentence, or nothing."""
+    names = [str(part) for part in path]
+    section = _section_at(path[:-1])
+    siblings = [] if section is None else list(section.model_fields)
+    prefix = ".".join([*names[:-1], ""]) if len(names) > 1 else ""
+    if near := difflib.get_close_matches(names[-1], siblings, 1, 0.6):
+        return f"did you mean {prefix}{near[0]}?"
+    if names[-1] in _ELSEWHERE:
+        return f"did you mean {_ELSEWHERE[names[-1]]}?"
+    leaves = {dotted.rsplit(".", 1)[-1]: dotted for dotted in reversed(field_paths())}
+    if near := difflib.get_close_matches(names[-1], leaves, 1, 0.75):
+        return f"did you mean {leaves[near[0]]}?"
+    if near := difflib.get_close_matches(names[-1], siblings, 1, 0.45):
+        return f"did you mean {prefix}{near[0]}?"
+    return f"fields here: {', '.join(siblings)}" if siblings else ""
+
+
+def _section_at(path: KeyPath) -> type[Section] | None:
+    """The class of the section at `path`; list elements are looked up in the field's annotation."""
+    section: type[Section] | None = Config
+    for part in path:
+        if section is None or isinstance(part, int):
+            continue
+        field = section.model_fields.get(part)
+        section = None if field is None else _first_section(field.annotation)
+    return section
+
+
+def _first_section(annotation: Any) -> type[Section] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_first_section, get_args(annotation))), None)
+
+
+def _override(
+    data: Mapping[str, Any], overrides: Sequence[str]
+) -> tuple[dict[str, Any], dict[KeyPath, str], list[Problem]]:
+    """The data with overrides applied, the source of each value set, and the wrong overrides."""
+    changed = _copy(data)
+    sources: dict[KeyPath, str] = {}
+    found: list[Problem] = []
+    for text in overrides:
+        source = f"--set {text}"
+        dotted, equals, value = text.partition("=")
+        path: KeyPath = tuple(part.strip() for part in dotted.split("."))
+        if not equals or not all(path):
+            found.append(Problem("", "is not key=value", "--set optimizer.lr=3e-4", source))
+        elif not _is_field(path):
+            found.append(
+                Problem(".".join(map(str, path)), "is not a field", suggestion(path), source)
+            )
+        else:
+            try:
+                parsed = load_yaml(value.encode(), file=source).data
+            except ConfigError as error:
+                found += error.problems
+                continue
+            _set(changed, path, parsed)
+            sources[path] = source
+            if path in _TWINS:
+                _set(changed, _TWINS[path], parsed)
+                sources[_TWINS[path]] = source
+    return changed, sources, found
+
+
+def _copy(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in data.items()}
+
+
+def _is_field(path: KeyPath) -> bool:
+    """Whether a path names a field; a key of a free mapping (tags) counts."""
+    section = _section_at(path[:-1])
+    if section is not None:
+        return path[-1] in section.model_fields
+    parent = _section_at(path[:-2]) if len(path) > 1 else None
+    field = None if parent is None else parent.model_fields.get(str(path[-2]))
+    return field is not None and str(field.annotation).startswith("dict")
+
+
+def _set(data: dict[str, Any], path: KeyPath, value: Any) -> None:
+    for part in path[:-1]:
+        inner = data.get(str(part))
+        if not isinstance(inner, dict):
+            inner = data[str(part)] = {}
+        data = inner
+    data[str(path[-1])] = value
+
+
+def _problems(
+    error: ValidationError, document: Document, sources: Mapping[KeyPath, str], file: str
+) -> list[Problem]:
+    """Pydantic's findings in our words, in the order of the file."""
+    found: list[tuple[int, Problem]] = []
+    for detail in error.errors(include_url=False):
+        base = _yaml_path(detail["loc"])
+        inner = [("", detail)] if detail["type"] != CROSS_CHECK else detail["ctx"]["found"]
+        for item in inner:
+            if isinstance(item, Problem):
+                path = (*base, *item.field.split("."))
+                message, hint = item.message, item.hint
+            else:
+                path = base
+                message, hint = _say(detail, path)
+            where, line = _where(path, document, sources, file)
+            dotted = ".".join(str(part) for part in path)
+            found.append((line, Problem(dotted, message, hint, where)))
+    found.sort(key=lambda pair: pair[0])
+    unique = {(problem.field, problem.message): problem for _, problem in found}
+    return list(unique.values())
+
+
+def _yaml_path(loc: tuple[str | int, ...]) -> KeyPath:
+    """The location without the names pydantic adds below a field for the branches of its type."""
+    path: list[str | int] = []
+    for part in loc:
+        if isinstance(part, str) and ".".join(map(str, path)) in _LEAVES:
+            break
+        path.append(part)
+    return tuple(path)
+
+
+_LEAVES = frozenset(field_paths()) - {"monitoring.tracking.tags"}
+
+
+def _where(
+    path: KeyPath, document: Document, sources: Mapping[KeyPath, str], file: str
+) -> tuple[str, int]:
+    prefixes = [path[:length] for length in range(len(path), 0, -1)]
+    for prefix in prefixes:  # an override hides whatever the file has below it
+        if prefix in sources:
+            return sources[prefix], 0
+    for prefix in prefixes:
+        if prefix in document.lines:
+            return f"{file}:{document.lines[prefix]}", document.lines[prefix]
+    return file, 0
+
+
+def _say(detail: Any, path: KeyPath) -> tuple[str, str]:
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+    match kind:
+        case "missing":
+            return "is required", ""
+        case "extra_forbidden":
+            return "is not a field", suggestion(path)
+        case "literal_error":
+            return f"must be {context['expected']}, is {shown}", ""
+        case "value":
+            return f"{detail['msg']}, is {shown}", ""
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+            word = kind.replace("_", " ").replace("greater than equal", "at least")
+            word = word.replace("less than equal", "at most").replace("greater than", "above")
+            limit = next(iter(context.values()))
+            return f"must be {word.replace('less than', 'below')} {limit:g}, is {shown}", ""
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be a section with fields, is {shown}", ""
+        case "bool_parsing" | "bool_type":
+            return f"must be true or false, is {shown}", ""
+        case "string_type" | "path_type":
+            return f"must be text, is {shown}", ""
+        case "tuple_type":
+            return f"must be a list, is {shown}", ""
+    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, is {shown}", ""

@@ -1,0 +1,430 @@
+"""The sections of a training config. The docstring under a field is the only description of it.
+
+Keys are those users have on disk (`optimizer.lr`, `training.gradient_accumulation`). Unknown keys
+are refused. A section whose fields all have defaults may be left out or empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.numbers import parse_count, parse_real
+from albor_core.run.shape import ModelShape
+
+CROSS_CHECK = "cross_check"  # error type that carries the Problems of a section
+
+
+def _text(value: object) -> object:
+    """Numbers and booleans where a tag is a word: `year: 2026` means "2026"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _auto_or_bool(value: object) -> object:
+    words = {"auto": "auto", "true": True, "yes": True, "on": True}
+    words |= {"false": False, "no": False, "off": False}
+    word = str(value).lower() if isinstance(value, str | bool) else ""
+    if word not in words:
+        raise ValueError("must be auto, true or false")
+    return words[word]
+
+
+def _precision(value: object) -> object:
+    aliases = {"no": "fp32", "none": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    if value is None or value is False:
+        return "fp32"
+    return aliases.get(value.lower(), value.lower()) if isinstance(value, str) else value
+
+
+def _convert(parse: Any) -> Any:
+    """Our sentence as a pydantic error; a ValueError would be prefixed with 'Value error, '."""
+
+    def convert(value: object) -> object:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise PydanticCustomError("value", str(error)) from error
+
+    return convert
+
+
+_INT = BeforeValidator(_convert(parse_count), json_schema_input_type=int | str)
+_REAL = BeforeValidator(_convert(parse_real), json_schema_input_type=float | str)
+
+Count = Annotated[int, Field(gt=0, le=2**62), _INT]  # at least one
+CountOrZero = Annotated[int, Field(ge=0, le=2**62), _INT]
+Positive = Annotated[float, Field(gt=0), _REAL]
+NonNegative = Annotated[float, Field(ge=0), _REAL]
+Fraction01 = Annotated[float, Field(ge=0, lt=1), _REAL]
+Word = Annotated[str, BeforeValidator(_text)]
+Action = Literal["warn", "pause", "stop"]
+
+
+class Section(BaseModel):
+    """Frozen; unknown keys refused; `problems` says what does not fit together."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )
+
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong between fields that are right by themselves; fields relative to here."""
+        yield from ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_section_is_defaults(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _fields_fit_together(self) -> Self:
+        if found := tuple(self.problems()):
+            raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": found})
+        return self
+
+
+class ArchitectureConfig(Section):
+    """Shape of a LLaMA-style decoder; names are those of transformers.LlamaConfig."""
+
+    hidden_size: Count
+    """Width of the residual stream."""
+    num_hidden_layers: Count
+    """Decoder blocks."""
+    num_attention_heads: Count
+    """Query heads; divides hidden_size."""
+    num_key_value_heads: Count
+    """Key/value heads (grouped-query attention); divides num_attention_heads."""
+    intermediate_size: Count
+    """Width of the SwiGLU feed-forward layer."""
+    vocab_size: Count
+    """Rows of the embedding; at least the tokenizer's vocabulary."""
+    max_position_embeddings: Count
+    """Longest sequence the model is meant for."""
+    rms_norm_eps: Positive = 1e-5
+    """Added to the mean square in RMSNorm."""
+    rope_theta: Positive = 10000.0
+    """Base of the rotary embedding's wavelengths."""
+    tie_word_embeddings: bool = True
+    """Whether the output head shares the embedding's weights."""
+
+    def shape(self) -> ModelShape:
+        """The same numbers with the arithmetic that follows from them."""
+        return ModelShape(**self.model_dump())
+
+    def problems(self) -> Iterator[Problem]:
+        try:
+            self.shape()
+        except ConfigError as error:
+            yield from error.problems
+
+
+class ModelConfig(Section):
+    """What is trained."""
+
+    path: Path = Path()
+    """Directory of weights to start from; "." starts from random weights."""
+    mode: Literal["transformer"] = "transformer"
+    """Kind of model."""
+    architecture: ArchitectureConfig
+    """Shape of the decoder."""
+
+
+class DataConfig(Section):
+    """Token shards in. Relative paths are relative to the directory the command is run in."""
+
+    train: Path
+    """Directory of training shards."""
+    val: Path | None = None
+    """Directory of validation shards; without it nothing is evaluated."""
+    batch_size: Count
+    """Sequences per micro-batch and device."""
+    seq_len: Count
+    """Tokens per sequence; longer shard rows are cut into several."""
+    tokenizer: Path | None = None
+    """tokenizer.json the shards were made with; needed for samples and for the vocabulary check."""
+    input_column: str = "input_ids"
+    """Column of the shards that holds the token ids."""
+
+
+class OptimizerConfig(Section):
+    """AdamW and its learning rate."""
+
+    name: Literal["adamw"] = "adamw"
+    """Optimizer."""
+    lr: Positive
+    """Peak learning rate, reached at the end of the warm-up."""
+    beta1: Fraction01 = 0.9
+    """Decay of the first moment."""
+    beta2: Fraction01 = 0.95
+    """Decay of the second moment."""
+    eps: Positive = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: NonNegative = 0.1
+    """Decoupled weight decay on matrices."""
+    min_lr: NonNegative = Field(default=None, validate_default=True)
+    """Learning rate at the end of the schedule; lr / 10 where nothing is given."""
+
+    @field_validator("min_lr", mode="before")
+    @classmethod
+    def _tenth_of_the_peak(cls, value: object, info: ValidationInfo) -> object:
+        if value is not None:
+            return value
+        return float(f"{info.data.get('lr', 0.0) / 10:.15g}")  # 3e-5, not 2.9999999999999997e-05
+
+    def problems(self) -> Iterator[Problem]:
+        if self.min_lr > self.lr:
+            message = f"{self.min_lr:g} is above optimizer.lr {self.lr:g}"
+            yield Problem("min_lr", message, "the schedule falls from lr to min_lr")
+
+
+class CheckpointConfig(Section):
+    """When checkpoints are written and which are kept."""
+
+    save_every: Count = 1000
+    """Steps between checkpoints; the same setting as training.save_interval."""
+    keep: Count = 2
+    """Newest checkpoints to keep, besides the best one."""
+    keep_every: Count | None = None
+    """Also keep every checkpoint whose step is a multiple of this."""
+    verify_after_write: bool = True
+    """Read a checkpoint back and compare hashes before it counts."""
+
+
+class TrainingConfig(Section):
+    """The loop."""
+
+    mode: Literal["causal_lm"] = "causal_lm"
+    """Objective: next-token prediction."""
+    epochs: Count = 1
+    """Passes over the data; ends the run even if max_steps is not reached."""
+    max_steps: Count | None = None
+    """Optimizer steps; without it, as many as the epochs hold."""
+    grad_clip: Positive | None = None
+    """Largest global gradient norm; without it gradients are not clipped."""
+    lr_scheduler: Literal["cosine", "linear", "constant"] = "cosine"
+    """Shape of the learning rate between warm-up and the last step."""
+    warmup_steps: CountOrZero = 0
+    """Steps over which the learning rate rises from zero to lr."""
+    gradient_accumulation: Count = 1
+    """Micro-batches per optimizer step."""
+    mixed_precision: Annotated[Literal["fp32", "bf16", "fp16"], BeforeValidator(_precision)] = (
+        "fp32"
+    )
+    """Precision of matrix products; weights and optimizer stay fp32. `no` and `none` mean fp32."""
+    output_dir: Path
+    """Where run directories are made."""
+    save_interval: Count = 1000
+    """Steps between checkpoints; the same setting as training.checkpoint.save_every."""
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    """Checkpoint policy."""
+    log_interval: Count = 1
+    """Steps between journal lines."""
+    eval_interval: Count = Field(default=None, validate_default=True)
+    """Steps between evaluations; save_interval where nothing is given."""
+    eval_batches: Count = 20
+    """Validation batches per evaluation, always the same ones."""
+    seed: CountOrZero = 0
+    """Seed of weights, data order and dropout."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes a GPU when there is one."""
+    deterministic: bool = False
+    """Bit-exact resume on a GPU too, at some cost in speed; a CPU always is."""
+    compile: Annotated[Literal["auto"] | bool, BeforeValidator(_convert(_auto_or_bool))] = "auto"
+    """Whether to use torch.compile; auto uses it where it pays."""
+    activation_checkpointing: bool = False
+    """Recompute each block in the backward pass: less memory, about a third more work."""
+    num_threads: Count | None = None
+    """CPU threads; without it, what the machine has."""
+    early_stopping_patience: Count | None = None
+    """Stop after this many evaluations without a better validation loss."""
+    sample_prompts: tuple[str, ...] = ()
+    """Prompts the model completes at every evaluation; needs data.tokenizer."""
+    nan_limit: Count = 10
+    """Consecutive steps with a loss or gradient that is not finite before the run is stopped."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_save_interval(cls, value: Any) -> Any:
+        """Fill each of the twin settings from the other, so that both always read the same."""
+        if not isinstance(value, Mapping):
+            return value
+        checkpoint = value.get("checkpoint")
+        checkpoint = {} if checkpoint is None else checkpoint
+        if not isinstance(checkpoint, Mapping):
+            return value
+        filled = {**value, "checkpoint": dict(checkpoint)}
+        if filled.get("save_interval") is None:
+            filled.pop("save_interval", None)
+        if "save_interval" in filled:
+            filled["checkpoint"].setdefault("save_every", filled["save_interval"])
+        elif "save_every" in checkpoint:
+            filled["save_interval"] = checkpoint["save_every"]
+        return filled
+
+    @field_validator("eval_interval", mode="before")
+    @classmethod
+    def _with_each_checkpoint(cls, value: object, info: ValidationInfo) -> object:
+        return info.data.get("save_interval", 1) if value is None else value
+
+    def problems(self) -> Iterator[Problem]:
+        save_every = self.checkpoint.save_every
+        if self.save_interval != save_every:
+            message = f"is {self.save_interval}, but training.checkpoint.save_every is {save_every}"
+            yield Problem("save_interval", message, "they are the same setting: keep one")
+        if self.max_steps is not None and self.warmup_steps > self.max_steps:
+            message = f"{self.warmup_steps} steps of warm-up in a run of {self.max_steps}"
+            yield Problem("warmup_steps", message, "about 10 % of max_steps is usual")
+
+
+class Chart(Section):
+    """One chart of the dashboard."""
+
+    type: str = "line"
+    """`loss_curve` or `line`."""
+    metric: str
+    """Metric to draw."""
+    window: Count = 1
+    """Smoothing window in points."""
+    show_eta: bool = False
+    """Whether the title tells the time left."""
+
+
+class TerminalConfig(Section):
+    """What the dashboard shows first."""
+
+    enabled: bool = True
+    """Whether `train apply` follows the run with live lines."""
+    refresh_rate: Count = 1000
+    """Milliseconds between refreshes."""
+    metrics: tuple[str, ...] = ("loss", "learning_rate", "gradient_norm")
+    """Metrics of the overview."""
+    charts: tuple[Chart, ...] = ()
+    """Charts besides the loss curve."""
+
+
+class TrackingConfig(Section):
+    """How the run is filed."""
+
+    enabled: bool = True
+    """Whether the run is indexed into the stores; its journal is written either way."""
+    backend: Literal["sqlite"] = "sqlite"
+    """Kind of store."""
+    experiment: str = "default"
+    """Experiment the run belongs to."""
+    tags: dict[str, Word] = Field(default_factory=dict)
+    """Words to find the run by, name: value."""
+
+
+class SystemConfig(Section):
+    """Readings of the machine."""
+
+    enabled: bool = True
+    """Whether GPU and host are sampled."""
+    interval: Count = 5000
+    """Milliseconds between samples."""
+    metrics: tuple[str, ...] = ("gpu_utilization", "memory", "temperature")
+    """Readings to keep."""
+
+
+class AlertConfig(Section):
+    """One Andon rule."""
+
+    condition: str = Field(min_length=3, max_length=200)
+    """`metric op number`, such as `loss > 10` or `gradient_norm > 100`."""
+    action: Action = "warn"
+    """What happens when the condition becomes true."""
+    message: str = Field(default="", max_length=500)
+    """Text of the alert."""
+
+
+class BudgetsConfig(Section):
+    """What a run may cost at most."""
+
+    tokens: Count | None = None
+    """Training tokens."""
+    wall_hours: Positive | None = None
+    """Hours since the first start."""
+    action: Action = "stop"
+    """What happens when a budget is used up."""
+
+
+class BricksConfig(Section):
+    """Time budgets for the parts of a step, in ms; twice the budget pauses the run (Jidoka)."""
+
+    data_ms: Positive | None = None
+    """Waiting for data."""
+    forward_ms: Positive | None = None
+    """Forward pass."""
+    backward_ms: Positive | None = None
+    """Backward pass."""
+    optimizer_ms: Positive | None = None
+    """Optimizer step, clipping included."""
+    other_ms: Positive | None = None
+    """Everything else."""
+
+
+class MonitoringConfig(Section):
+    """What is watched and when the cord is pulled."""
+
+    terminal: TerminalConfig = Field(default_factory=TerminalConfig)
+    """Dashboard."""
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+    """Experiment tracking."""
+    system: SystemConfig = Field(default_factory=SystemConfig)
+    """Machine readings."""
+    alerts: tuple[AlertConfig, ...] = ()
+    """Andon rules."""
+    budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
+    """Cost limits."""
+    bricks: BricksConfig = Field(default_factory=BricksConfig)
+    """Step-time budgets."""
+
+
+class GuardConfig(Section):
+    """The supervisor: how long silence may last and how often a run is started again."""
+
+    poll_s: Positive = 15.0
+    """Seconds between looks at the run."""
+    stale_s: Positive = 300.0
+    """Seconds without news before a run counts as hung."""
+    backoff_s: tuple[NonNegative, ...] = Field(
+        default=(30.0, 60.0, 120.0, 240.0, 600.0), min_length=1
+    )
+    """Waits before the first, second, ... restart; the last one repeats."""
+    stable_s: Positive = 3600.0
+    """Seconds of life after which the waits start over."""
+    grace_s: Positive = 30.0
+    """Seconds between asking a run to stop and killing it."""
+    max_no_progress: Count = 3
+    """Restarts without a newer checkpoint before the guard gives up."""
+    max_restarts: CountOrZero = 50
+    """Restarts in all."""
+    start_limit_s: Positive = 900.0
+    """Longest start-up."""
+    compile_limit_s: Positive = 900.0
+    """Longest compilation."""
+    eval_limit_s: Positive = 900.0
+    """Longest evaluation."""
+    checkpoint_limit_s: Positive = 600.0
+    """Longest checkpoint."""
+    min_free_bytes: CountOrZero | None = None
+    """Free disk space needed to start; without it, what the plan says two checkpoints need."""

@@ -1,0 +1,193 @@
+"""The one place that decides which backend runs an op here: the fastest that passes parity.
+
+Decided once per (op, device, dtype) and process, before or at the op's first use, and kept. A
+backend that does not compile or errs more than `parity` allows is logged, listed in
+`Choice.rejected`, and never used. ALBOR_KERNELS=reference|triton, read at import, skips the race
+but not the parity check. Under torch.compile the reference is traced instead: Inductor fuses it
+with its neighbours (the residual add, the casts), which a kernel it cannot see into forbids.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from albor_core.kernels.parity import deviations
+from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, Launch
+
+log = logging.getLogger(__name__)
+
+OPS = ("rms_norm",)  # one module of this package each
+FORCED = os.environ.get("ALBOR_KERNELS", "")
+if FORCED not in ("", "reference", "triton"):
+    raise ValueError(f"ALBOR_KERNELS is {FORCED!r}; it may be unset, 'reference' or 'triton'")
+
+
+@dataclass(frozen=True)
+class Op:
+    """What dispatch, parity and ahead-of-time compilation need to know of one op."""
+
+    name: str
+    reference: Callable[..., Tensor]
+    triton: Callable[..., Tensor]
+    cases: Callable[[torch.device, torch.dtype], Iterator[tuple[Tensor, ...]]]
+    """Inputs for the parity check; the first is also the one that is timed."""
+    launches: Callable[[str], tuple[Launch, ...]]
+    """How its kernels are launched with "fp32", "bf16" or "fp16" activations."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs an op, and why."""
+
+    op: str
+    backend: str
+    """"triton", "reference" or "inductor" (the reference, traced by torch.compile)."""
+    evidence: str
+    device: str = ""
+    dtype: str = ""
+    rejected: tuple[str, ...] = ()
+    """"backend: why", for each that may not be used here."""
+
+
+_ops: dict[str, Op] = {}
+_choices: dict[tuple[str, torch.device, torch.dtype, bool], Choice] = {}
+_pinned: dict[str, str] = {}
+
+
+def register(op: Op) -> None:
+    """Called by each op's module at its end."""
+    _ops[op.name] = op
+
+
+def op(name: str) -> Op:
+    """The op of that name; imports its module. KeyError for an unknown one."""
+    if name not in _ops:
+        if name not in OPS:
+            raise KeyError(f"no op {name!r}; there are {', '.join(OPS)}")
+        importlib.import_module(f"albor_core.kernels.{name}")
+    return _ops[name]
+
+
+def use_triton(name: str, *tensors: Tensor) -> bool:
+    """Whether op `name` on such tensors runs its Triton kernels; decides at the first call."""
+    if torch.compiler.is_compiling():
+        return FORCED == "triton" and tensors[0].is_cuda
+    return choose(name, tensors[0].device, tensors[0].dtype).backend == "triton"
+
+
+def choose(
+    name: str, device: torch.device | str, dtype: torch.dtype, *, compiled: bool = False
+) -> Choice:
+    """The backend of op `name` here.
+
+    The first call on a GPU compiles, checks and races: seconds, and it syncs. `compiled` asks what
+    runs inside torch.compile.
+    """
+    where = torch.device(device)
+    key = (name, where, dtype, compiled)
+    if key not in _choices:
+        _choices[key] = _decide(op(name), where, dtype, compiled)
+    return _choices[key]
+
+
+def choices() -> tuple[Choice, ...]:
+    """Everything decided so far, for the run's journal."""
+    return tuple(_choices.values())
+
+
+def pin(backends: dict[str, str]) -> None:
+    """Keep to these backends ({op: "triton" | "reference"}) instead of racing.
+
+    For a resumed run, which must not change bits. Parity still decides whether one may be used.
+    Forgets earlier choices.
+    """
+    for name, backend in backends.items():
+        if backend not in ("triton", "reference"):
+            raise ValueError(f"cannot pin {name} to {backend!r}: 'triton' or 'reference'")
+    _pinned.update(backends)
+    _choices.clear()
+
+
+def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) -> Choice:
+    wanted = FORCED or _pinned.get(op.name, "")
+
+    def chosen(backend: str, evidence: str, *rejected: str) -> Choice:
+        kind = str(dtype).removeprefix("torch.")
+        return Choice(op.name, backend, evidence, str(device), kind, rejected)
+
+    if compiled and wanted != "triton":
+        return chosen("inductor", "torch.compile traces the reference and fuses it")
+    if device.type != "cuda":
+        if FORCED == "triton" and IS_INTERPRETED:
+            return chosen(
+                "triton", "ALBOR_KERNELS=triton in Triton's interpreter, not checked here"
+            )
+        return chosen("reference", f"{device.type}: Triton kernels need a CUDA device")
+    if wanted == "reference":
+        return chosen("reference", "asked for, not measured")
+    if not HAS_TRITON:
+        return chosen("reference", "Triton is not installed")
+    if reason := _rejection(op, device, dtype):
+        log.warning("%s: triton on %s in %s is NOT used: %s", op.name, device, dtype, reason)
+        return chosen("reference", "the only one left", f"triton: {reason}")
+    if wanted == "triton":
+        return chosen("triton", "asked for; passes parity, not raced")
+    return chosen(*_race(op, device, dtype))
+
+
+def _rejection(op: Op, device: torch.device, dtype: torch.dtype) -> str:
+    """Why Triton may not run `op` here, or "". Not compiling or launching is a reason too."""
+    try:
+        with torch.autocast(device.type, enabled=False):
+            for case in op.cases(device, dtype):
+                broken = [
+                    d for d in deviations(op.triton, op.reference, *case) if not d.is_accurate()
+                ]
+                if broken:
+                    return f"{tuple(case[0].shape)}: {'; '.join(map(str, broken))}"
+    except (
+        Exception
+    ) as error:  # whatever Triton, ptxas or the driver raise, the run goes on without it
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    return ""
+
+
+def _race(op: Op, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
+    """(fastest backend, evidence): forward and backward together, medians of interleaved rounds."""
+    case = next(iter(op.cases(device, dtype)))
+    backends = {"triton": op.triton, "reference": op.reference}
+    rounds: dict[str, list[float]] = {name: [] for name in backends}
+    with torch.autocast(device.type, enabled=False), torch.cuda.device(device):
+        for _ in range(6):  # the first round warms up and is not counted
+            for name, fn in backends.items():
+                rounds[name].append(_milliseconds(fn, case))
+    medians = {name: statistics.median(times[1:]) for name, times in rounds.items()}
+    best = min(medians, key=medians.__getitem__)
+    shape = "x".join(map(str, case[0].shape))
+    times = ", ".join(f"{name} {ms * 1000:.0f} us" for name, ms in medians.items())
+    return best, f"passes parity; forward+backward of {shape} in {times}"
+
+
+def _milliseconds(
+    fn: Callable[..., Tensor], inputs: tuple[Tensor, ...], repeats: int = 10
+) -> float:
+    """Device time of one forward and backward."""
+    leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in inputs]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.inference_mode(False), torch.enable_grad():
+        start.record()
+        for _ in range(repeats):
+            out = fn(*leaves)
+            torch.autograd.grad(out, wanted, out.detach())
+        end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / repeats

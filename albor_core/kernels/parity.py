@@ -1,0 +1,132 @@
+"""The error rule: against fp64 truth a kernel errs at most `slack` times as much as PyTorch.
+
+Both run on the same inputs in the same dtype; truth is the plain version in fp64. Output and every
+gradient are held to the rule twice, in the root-mean-square and in the largest error, since a mean
+over a million numbers hides one wrong column. Two details keep the rule honest:
+- an error no larger than the dtype's unit roundoff of the result is always allowed: correct
+  rounding costs that;
+- errors are pooled over a few scalings of the inputs, so that one lucky rounding of the reference
+  in a tiny tensor
+  condemns nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MIN_COSINE = 0.9999
+SCALES = (1.0, 0.7, 1.3, 0.9, 1.1)  # not powers of two: those would repeat the same mantissas
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far one result is from fp64 truth, as fractions of it; the worst of the pooled inputs."""
+
+    result: str
+    """"output", or "gradient N" for the N-th input."""
+    kernel_rms: float
+    reference_rms: float
+    kernel_max: float
+    reference_max: float
+    cosine: float
+    """Between kernel and truth, the lowest seen."""
+    roundoff: float
+    """Unit roundoff of the result's dtype."""
+
+    def is_accurate(self, slack: float = 2.0) -> bool:
+        """NaN is never accurate."""
+        return (
+            self.cosine >= MIN_COSINE
+            and self.kernel_rms <= slack * max(self.reference_rms, self.roundoff)
+            and self.kernel_max <= slack * max(self.reference_max, self.roundoff)
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.result}: rms error {self.kernel_rms:.2e} (torch {self.reference_rms:.2e}), "
+            f"largest {self.kernel_max:.2e} (torch {self.reference_max:.2e}), "
+            f"cosine {self.cosine:.6f}"
+        )
+
+
+def _run(fn: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """The output and the gradient of every floating input, for one fixed upstream gradient."""
+    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
+    with torch.inference_mode(False), torch.enable_grad():
+        out = fn(*leaves)
+        wave = torch.cos(torch.arange(out.numel(), dtype=torch.float64)).to(torch.float16)
+        upstream = wave.to(out.device, out.dtype).view(
+            out.shape
+        )  # fp16 values: exact in fp32 and fp64
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        return [out.detach(), *torch.autograd.grad(out, wanted, upstream)]
+
+
+def _cosine(a: Tensor, b: Tensor) -> float:
+    norms = a.norm() * b.norm()
+    if norms == 0:
+        return 1.0 if a.norm() == b.norm() else 0.0
+    return float((a * b).sum() / norms)
+
+
+def deviations(
+    kernel: Callable[..., Tensor], reference: Callable[..., Tensor], *inputs: Tensor
+) -> tuple[Deviation, ...]:
+    """Output first, then each floating input's gradient. Runs everything len(SCALES) times."""
+    worst: list[Deviation] = []
+    for scale in SCALES:
+        scaled = tuple(t * scale if t.is_floating_point() else t for t in inputs)
+        exact = tuple(t.double() if t.is_floating_point() else t for t in scaled)
+        got, plain, truth = _run(kernel, scaled), _run(reference, scaled), _run(reference, exact)
+        here = [_deviation(*four) for four in zip(_names(inputs), got, plain, truth, strict=True)]
+        worst = [_worse(a, b) for a, b in zip(worst, here, strict=True)] if worst else here
+    return tuple(worst)
+
+
+def _names(inputs: tuple[Tensor, ...]) -> list[str]:
+    return ["output", *(f"gradient {i}" for i, t in enumerate(inputs) if t.is_floating_point())]
+
+
+def _deviation(name: str, got: Tensor, plain: Tensor, truth: Tensor) -> Deviation:
+    if got.shape != truth.shape or got.dtype != plain.dtype:
+        raise ValueError(f"{name} is {got.dtype} {tuple(got.shape)}, the reference {plain.dtype}")
+    rms, largest = truth.square().mean().sqrt(), truth.abs().max()
+    tiny = torch.finfo(torch.float64).tiny
+    errors = [(t.double() - truth) for t in (got, plain)]
+    kernel_rms, plain_rms = (float(e.square().mean().sqrt() / rms.clamp_min(tiny)) for e in errors)
+    kernel_max, plain_max = (float(e.abs().max() / largest.clamp_min(tiny)) for e in errors)
+    roundoff = torch.finfo(got.dtype).eps / 2
+    cosine = _cosine(got.double(), truth)
+    return Deviation(name, kernel_rms, plain_rms, kernel_max, plain_max, cosine, roundoff)
+
+
+def _worse(a: Deviation, b: Deviation) -> Deviation:
+    return Deviation(
+        a.result,
+        max(a.kernel_rms, b.kernel_rms, key=_nan_last),
+        max(a.reference_rms, b.reference_rms),
+        max(a.kernel_max, b.kernel_max, key=_nan_last),
+        max(a.reference_max, b.reference_max),
+        min(a.cosine, b.cosine, key=lambda c: -_nan_last(-c)),
+        a.roundoff,
+    )
+
+
+def _nan_last(value: float) -> float:
+    return float("inf") if value != value else value
+
+
+def assert_as_accurate(
+    kernel: Callable[..., Tensor],
+    reference: Callable[..., Tensor],
+    *inputs: Tensor,
+    slack: float = 2.0,
+) -> None:
+    """AssertionError naming every result that breaks the rule."""
+    broken = [d for d in deviations(kernel, reference, *inputs) if not d.is_accurate(slack)]
+    if broken:
+        raise AssertionError("; ".join(map(str, broken)))

@@ -1,0 +1,164 @@
+"""RMSNorm, y = w * x * rsqrt(mean(x^2) + eps), fused forward and backward.
+
+Shapes  x, y, dy (..., D) in fp32/bf16/fp16; w (D,) in x's dtype or fp32. Statistics in fp32, y in
+x's dtype.
+Memory  keeps x and one fp32 per row (rstd); the normalised rows are recomputed. dw: at most
+PROGRAMS * D fp32.
+Limits  D <= 65536 (a row is one block); copies x if it is not contiguous; first derivatives only.
+Source  Zhang & Sennrich 2019, arXiv:1910.07467. With n = x * rstd and g = w * dy:
+        dx = rstd * (g - n * mean(g * n)), dw = sum over rows of dy * n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albor_core.kernels.dispatch import Op, register, use_triton
+from albor_core.kernels.toolchain import Launch, jit, next_power_of_2, tl
+
+PROGRAMS = 512  # of the backward, at most; each sums its own dw row: no atomics, same bits always
+MAX_WIDTH = 65536
+
+
+def rms_norm_reference(x: Tensor, w: Tensor, eps: float = 1e-5) -> Tensor:
+    """Plain PyTorch; rounds to x's dtype before w, like transformers' LlamaRMSNorm."""
+    wide = x.to(
+        torch.promote_types(x.dtype, torch.float32)
+    )  # fp64 stays fp64: tests use it as truth
+    normed = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return (w * normed).to(x.dtype)  # an fp32 master weight must not widen a bf16 residual stream
+
+
+@jit  # constexpr eps: a float argument arrives as fp64 under Inductor and widens every row
+def _forward(
+    x_ptr, w_ptr, y_ptr, rstd_ptr, rows, D,
+    eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)  # rows * D passes 2^31
+    col = tl.arange(0, BLOCK)
+    at = row[:, None] * D + col[None, :]
+    inside = (row < rows)[:, None] & (col < D)[None, :]
+    x = tl.load(x_ptr + at, inside, 0.0).to(tl.float32)
+    w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
+    rstd = tl.rsqrt(tl.sum(x * x, 1) / D + eps)
+    normed = (x * rstd[:, None]).to(x_ptr.dtype.element_ty).to(tl.float32)  # rounded before w
+    tl.store(rstd_ptr + row, rstd, row < rows)
+    tl.store(y_ptr + at, (w[None, :] * normed).to(y_ptr.dtype.element_ty), inside)
+
+
+@jit
+def _backward(
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, dw_ptr, rows, D, tiles,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
+    dw = tl.zeros((BLOCK,), tl.float32)
+    for tile in range(program, tiles, tl.num_programs(0)):
+        row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        at = row[:, None] * D + col[None, :]
+        inside = (row < rows)[:, None] & (col < D)[None, :]
+        x = tl.load(x_ptr + at, inside, 0.0)
+        dy = tl.load(dy_ptr + at, inside, 0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row, row < rows, 0.0)[:, None]
+        normed = x.to(tl.float32) * rstd
+        g = dy * w[None, :]
+        dx = rstd * (g - normed * (tl.sum(g * normed, 1) / D)[:, None])
+        tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), inside)
+        rounded = normed.to(x.dtype).to(tl.float32)  # what the forward multiplied w with
+        dw += tl.sum(dy * rounded, 0)
+    tl.store(dw_ptr + program.to(tl.int64) * D + col, dw, col < D)
+
+
+def _tile(width: int, elements: int) -> tuple[int, int, int]:
+    """(ROWS, BLOCK, num_warps) of tiles of about `elements` numbers, never less than one row."""
+    block = next_power_of_2(width)
+    rows = max(1, min(16, elements // block))
+    return rows, block, max(1, min(16, rows * block // 512))
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, eps: float) -> Tensor:
+        x, w, D = x.contiguous(), w.contiguous(), x.shape[-1]
+        rows = x.numel() // D
+        y = torch.empty_like(x)
+        rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
+        tile_rows, block, warps = _tile(D, 2048)
+        _forward[((rows + tile_rows - 1) // tile_rows,)](
+            x, w, y, rstd, rows, D, eps=eps, ROWS=tile_rows, BLOCK=block, num_warps=warps
+        )
+        ctx.save_for_backward(x, w, rstd)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, w, rstd = ctx.saved_tensors
+        rows, D = rstd.numel(), x.shape[-1]
+        dy = dy.contiguous()
+        tile_rows, block, warps = _tile(D, 4096)
+        tiles = (rows + tile_rows - 1) // tile_rows
+        programs = min(PROGRAMS, tiles)
+        dx = torch.empty_like(x)
+        dw = torch.empty(programs, D, dtype=torch.float32, device=x.device)
+        _backward[(programs,)](
+            x, w, dy, rstd, dx, dw, rows, D, tiles, ROWS=tile_rows, BLOCK=block, num_warps=warps
+        )
+        return dx, dw.sum(0).to(w.dtype), None
+
+
+def rms_norm_triton(x: Tensor, w: Tensor, eps: float = 1e-5) -> Tensor:
+    """The fused kernels, wherever Triton can launch them (a GPU, or its interpreter)."""
+    y: Tensor = _RMSNorm.apply(x, w, eps)
+    return y
+
+
+def rms_norm(x: Tensor, w: Tensor, eps: float = 1e-5) -> Tensor:
+    """RMSNorm over the last axis, in x's dtype; differentiable in x and w.
+
+    Off the GPU it is the reference.
+    """
+    if use_triton("rms_norm", x) and x.numel() > 0 and x.shape[-1] <= MAX_WIDTH:
+        return rms_norm_triton(x, w, eps)
+    return rms_norm_reference(x, w, eps)
+
+
+def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+    """The largest first: it is timed, and its 64 MiB in bf16 are more than a GPU's L2 (50 MB)."""
+    source = torch.Generator().manual_seed(1910_07467)  # never the global RNG: resume is bit-exact
+    for shape in ((32768, 1024), (300, 64), (5, 3, 123), (1, 1, 1)):
+        x = torch.randn(shape, generator=source)
+        w = 1 + 0.1 * torch.randn(shape[-1], generator=source)
+        yield x.to(device, dtype), w.to(device)  # fp32 master weight, as in training
+        if shape[0] == 300:
+            yield x.to(device, dtype), w.to(device, dtype)
+
+
+def _launches(dtype: str) -> tuple[Launch, ...]:
+    """How width 1024 is launched with `dtype` activations ("fp32", "bf16", "fp16"), fp32 w."""
+    out = []
+    for kernel, names, size in (
+        (_forward, ("x_ptr", "w_ptr", "y_ptr", "rstd_ptr", "rows", "D"), 2048),
+        (
+            _backward,
+            ("x_ptr", "w_ptr", "dy_ptr", "rstd_ptr", "dx_ptr", "dw_ptr", "rows", "D", "tiles"),
+            4096,
+        ),
+    ):
+        rows, block, warps = _tile(1024, size)
+        wide = {"w_ptr": "*fp32", "rstd_ptr": "*fp32", "dw_ptr": "*fp32"}
+        types = {n: wide.get(n, f"*{dtype}") if n.endswith("_ptr") else "i32" for n in names}
+        constants: dict[str, float] = {"ROWS": rows, "BLOCK": block}
+        if kernel is _forward:
+            constants = {"eps": 1e-5, **constants}
+        signature = types | dict.fromkeys(constants, "constexpr")
+        out.append(Launch(kernel, signature, constants, warps))
+    return tuple(out)
+
+
+register(Op("rms_norm", rms_norm_reference, rms_norm_triton, _cases, _launches))

@@ -1,0 +1,54 @@
+"""Triton where it is installed, a stand-in where not: kernels take `jit` and `tl` from here.
+
+A module with kernels must import on a machine without Triton (macOS, a CPU-only wheel), where
+dispatch never launches them. `TRITON_INTERPRET` is read by Triton when a kernel is decorated, hence
+once per process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+try:
+    import triton
+    from triton import language
+except ImportError:
+    triton = language = None
+
+HAS_TRITON = triton is not None
+IS_INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
+
+
+tl: Any = language
+
+
+def jit(fn: Callable[..., Any]) -> Any:
+    """triton.jit, or without Triton the function as it is: nothing calls it then."""
+    return triton.jit(fn) if HAS_TRITON else fn
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One way a kernel is launched: what ahead-of-time compilation needs to know.
+
+    `signature` maps every parameter to a Triton type ("*bf16", "i32", "constexpr"), `constants` the
+    constexpr ones to their values.
+    """
+
+    kernel: Any
+    signature: dict[str, str]
+    constants: dict[str, Any]
+    num_warps: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.kernel.__name__).lstrip("_")
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two >= n, for n >= 1."""
+    return 1 << (n - 1).bit_length()

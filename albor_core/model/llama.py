@@ -1,0 +1,313 @@
+"""The whole decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU; HF's names.
+
+The state dict and `LlamaConfig.to_hf()` are what transformers.LlamaForCausalLM reads; nothing is
+converted. B batch, T time, D hidden_size, H query heads, K key/value heads, E head_dim, F
+intermediate_size, V vocab_size.
+
+Numbers: under autocast the residual stream is kept in the autocast dtype (master weights stay
+fp32); norm statistics, rotation and loss are fp32. In fp32 the logits are those of transformers to
+rounding.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from albor_core.kernels.rms_norm import rms_norm
+from albor_core.run.shape import ModelShape
+
+IGNORED = -100  # label of a position that is not trained on, as in transformers
+HEAD_SPREAD = (
+    0.15  # standard deviation of a logit at step 0, in nats: costs HEAD_SPREAD^2 / 2 = 0.011
+)
+
+
+@dataclass(frozen=True)
+class LlamaConfig(ModelShape):
+    """A ModelShape and how its weights start."""
+
+    initializer_range: float | None = None
+    """Standard deviation of every matrix, embeddings included; None derives them (`init_std`)."""
+
+    def to_hf(
+        self,
+        *,
+        dtype: str = "float32",
+        bos_token_id: int | None = None,
+        eos_token_id: int | None = None,
+    ) -> dict[str, Any]:
+        """config.json for transformers 5; the plain `rope_theta` is for older readers."""
+        return {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "head_dim": self.head_dim,
+            "intermediate_size": self.intermediate_size,
+            "vocab_size": self.vocab_size,
+            "max_position_embeddings": self.max_position_embeddings,
+            "rms_norm_eps": self.rms_norm_eps,
+            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
+            "rope_theta": self.rope_theta,
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "attention_dropout": 0.0,
+            "mlp_bias": False,
+            "initializer_range": self.initializer_range or init_std(self)["matrix"],
+            "bos_token_id": bos_token_id,
+            "eos_token_id": eos_token_id,
+            "dtype": dtype,
+        }
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+
+class Rotary(nn.Module):
+    """Tables (max_position_embeddings, E) of cos and sin, fp32, not saved.
+
+    Always computed on the CPU and copied, so that every device rotates by the same bits; computed
+    anew whenever the module is moved or cast, so that `model.bfloat16()` cannot round them and
+    `to_empty` cannot leave them unset.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.head_dim, self.theta = config.head_dim, config.rope_theta
+        self.length = config.max_position_embeddings
+        self.register_buffer("cos", torch.empty(0), persistent=False)
+        self.register_buffer("sin", torch.empty(0), persistent=False)
+        self._fill()
+
+    def _fill(self) -> None:
+        device = self.cos.device
+        if device.type == "meta":
+            return
+        pair = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device="cpu") / self.head_dim
+        position = torch.arange(self.length, dtype=torch.float32, device="cpu")
+        angle = torch.outer(position, 1.0 / self.theta**pair).repeat(1, 2)  # fp32, as transformers
+        self.cos, self.sin = angle.cos().to(device), angle.sin().to(device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._fill()
+        return self
+
+    def forward(self, T: int) -> tuple[Tensor, Tensor]:
+        if self.length < T:
+            raise ValueError(f"{T} tokens in a row, but max_position_embeddings is {self.length}")
+        return self.cos[:T], self.sin[:T]
+
+
+def rotate(x_BHTE: Tensor, cos_TE: Tensor, sin_TE: Tensor) -> Tensor:
+    """Rotary embedding (Su et al. 2021, arXiv:2104.09864) of halves, not pairs, as HF Llama."""
+    x = x_BHTE.float()
+    low, high = x.chunk(2, dim=-1)
+    return (x * cos_TE + torch.cat((-high, low), dim=-1) * sin_TE).to(x_BHTE.dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.groups = config.num_attention_heads // config.num_key_value_heads
+        width, kv_width = config.hidden_size, config.num_key_value_heads * config.head_dim
+        self.q_proj = nn.Linear(width, width, bias=False)
+        self.k_proj = nn.Linear(width, kv_width, bias=False)
+        self.v_proj = nn.Linear(width, kv_width, bias=False)
+        self.o_proj = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        B, T, D = x.shape
+        heads = (B, T, -1, self.head_dim)
+        q = rotate(self.q_proj(x).view(heads).transpose(1, 2), cos, sin)
+        k = rotate(self.k_proj(x).view(heads).transpose(1, 2), cos, sin)
+        v = self.v_proj(x).view(heads).transpose(1, 2)
+        is_half = q.dtype in (torch.bfloat16, torch.float16)
+        if (
+            self.groups > 1 and not is_half
+        ):  # no fp32 kernel on a GPU shares kv heads: it would build T x T
+            k, v = (t.repeat_interleave(self.groups, dim=1) for t in (k, v))
+        y = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=self.groups > 1 and is_half
+        )
+        out: Tensor = self.o_proj(y.transpose(1, 2).reshape(B, T, D))
+        return out
+
+
+class SwiGLU(nn.Module):
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = SwiGLU(config)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+class Decoder(nn.Module):
+    """Tokens to final hidden states: everything but the head."""
+
+    def __init__(self, config: LlamaConfig, *, checkpoint_blocks: bool = False) -> None:
+        super().__init__()
+        self.checkpoint_blocks = checkpoint_blocks
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.rotary_emb = Rotary(config)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embed_tokens(input_ids)
+        if torch.is_autocast_enabled(x.device.type):  # else every residual add would widen to fp32
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        cos, sin = self.rotary_emb(input_ids.shape[1])
+        for layer in self.layers:
+            if self.checkpoint_blocks and self.training and torch.is_grad_enabled():
+                x = checkpoint(layer, x, cos, sin, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = layer(x, cos, sin)
+        out: Tensor = self.norm(x)
+        return out
+
+
+class Llama(nn.Module):
+    """A LLaMA-style language model; `init_weights` gives it its start."""
+
+    def __init__(self, config: LlamaConfig, *, checkpoint_blocks: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Decoder(config, checkpoint_blocks=checkpoint_blocks)
+        self.lm_head = (
+            None
+            if config.tie_word_embeddings
+            else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        )
+
+    def forward(
+        self, input_ids: Tensor, labels: Tensor | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """(logits (B, T, V), None), or with labels (None, loss): logits nobody needs are not kept.
+
+        input_ids (B, T) int64. labels (B, T) int64, aligned with input_ids and shifted in here as
+        transformers does: position t is scored on labels[:, t + 1]. IGNORED positions do not count.
+        loss is fp32, the mean in nats per counted token; NaN when none counts. ValueError if T
+        exceeds max_position_embeddings.
+        """
+        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
+        logits = F.linear(self.model(input_ids), head.weight)
+        if labels is None:
+            return logits, None
+        targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED)  # shifting logits would copy them
+        loss = F.cross_entropy(
+            logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED
+        )
+        return None, loss
+
+
+def init_std(config: LlamaConfig) -> dict[str, float]:
+    """Standard deviations of "matrix", "residual", "embedding" and "head" at the start.
+
+    Chosen so that the loss starts within 0.03 of ln V at any size. Matrices: 0.64 / sqrt(D), the
+    usual 0.02 at D = 1024, so that activations do not depend on the width. Those writing to the
+    residual stream (o_proj, down_proj): smaller by sqrt(2 L), so that its sum over 2 L blocks does
+    not grow with depth (Radford et al. 2019, GPT-2, section 2.3).
+
+    Head: the final norm makes rms(h) = 1, so a logit is normal with deviation k = std * sqrt(D),
+    and E[log sum exp] - E[target logit] = ln V + k^2 / 2. k = HEAD_SPREAD makes the excess 0.011.
+    Tied head: h also holds the embedding of the token just read, whose own logit is at most std * D
+    = c. It adds at most e^c / V to the excess (weight of one token in V), so c = ln(1 + V / 100)
+    bounds that by 0.01 + 1 / V. An untied embedding has no such bound and starts like a matrix.
+    """
+    width, fixed = config.hidden_size, config.initializer_range
+    matrix = 0.64 / math.sqrt(width)
+    head = HEAD_SPREAD / math.sqrt(width)
+    embedding = matrix
+    if config.tie_word_embeddings:
+        embedding = head = min(head, math.log1p(config.vocab_size / 100) / width)
+    residual = matrix / math.sqrt(2 * config.num_hidden_layers)
+    stds = {"matrix": matrix, "residual": residual, "embedding": embedding, "head": head}
+    return stds if fixed is None else dict.fromkeys(stds, fixed)
+
+
+def init_weights(model: Llama, seed: int) -> None:
+    """Fill every parameter from `seed` alone: the same bits on every device.
+
+    Each tensor has its own stream (seed and name), drawn on the CPU in fp32: adding a layer changes
+    no other.
+    """
+    stds = init_std(model.config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1:
+                parameter.fill_(1.0)
+                continue
+            draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
+            draw.normal_(0.0, stds[_role(name)], generator=_stream(seed, name))
+            parameter.copy_(draw)
+
+
+def _stream(seed: int, name: str) -> torch.Generator:
+    return torch.Generator("cpu").manual_seed(((seed << 32) + zlib.crc32(name.encode())) % 2**63)
+
+
+def _role(name: str) -> str:
+    part = name.split(".")[-2]
+    return {
+        "embed_tokens": "embedding",
+        "lm_head": "head",
+        "o_proj": "residual",
+        "down_proj": "residual",
+    }.get(part, "matrix")
+
+
+def param_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups for an optimizer, in named_parameters order: matrices decay, norms do not.
+
+    Embeddings are matrices here and decay: tied, they are the head, whose logits would otherwise
+    grow unchecked (nanoGPT does the same). Frozen parameters are left out; an empty group is left
+    out too.
+    """
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]

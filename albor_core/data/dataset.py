@@ -74,7 +74,8 @@ class PackedShards:
 
     def __getitem__(self, index: int) -> NDArray[np.int64]:
         """(T,) ids of one sequence. Raises IndexError."""
-        return self._ids[index].astype(np.int64)
+        row: NDArray[np.int64] = self._ids[index].astype(np.int64)
+        return row
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
         """(B, T) ids of the sequences `indices`, a copy. Raises IndexError."""

@@ -76,6 +76,7 @@ class Packer:
                 compression="zstd",
                 compression_level=3,
                 use_dictionary=True,  # 4,096 distinct ids take 12 bits each instead of 32
+                write_page_checksum=True,  # a flipped bit fails the read, also without verify
                 row_group_size=max(1, _ROW_GROUP_TOKENS // self._seq_len),
             )
             shard = Shard(path.name, temp.stat().st_size, sha256_file(temp), rows)

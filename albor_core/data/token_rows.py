@@ -77,7 +77,9 @@ def token_rows(file: Path, column: str) -> Iterator[TokenRows]:
     """Every row in order, one row group at a time. Raises DataError naming file, row and cause."""
     token_footer(file, column)
     try:
-        reader = pq.ParquetFile(file, memory_map=True, pre_buffer=False)
+        reader = pq.ParquetFile(
+            file, memory_map=True, pre_buffer=False, page_checksum_verification=True
+        )
         first_row = 0
         for number in range(reader.num_row_groups):
             values = reader.read_row_group(number, columns=[column]).column(column)

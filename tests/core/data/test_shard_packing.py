@@ -1,0 +1,305 @@
+"""Documents to shards: nothing lost, same bytes every time, killed runs visible, one packer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from albor_core.data import shards
+from albor_core.data.corpus import open_corpus
+from albor_core.data.dataset import PackedShards
+from albor_core.data.shards import is_validation, pretokenize, read_manifest, verify_shards
+from albor_core.data.sources import import_sources
+from albor_core.data.tokenizer import load_tokenizer
+from albor_core.run.errors import ConfigError, DataError, InUseError, NotFoundError
+
+ARGS = {"seq_len": 32, "val_fraction": 0.2, "shard_sequences": 64}
+
+
+def tree_hash(root: Path) -> dict[str, str]:
+    return {
+        str(f.relative_to(root)): hashlib.sha256(f.read_bytes()).hexdigest()
+        for f in sorted(root.rglob("*"))
+        if f.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def packed(corpus, tokenizer, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("packed") / "data"
+    pretokenize(corpus, tokenizer, out, **ARGS)
+    return out
+
+
+def test_the_shards_hold_the_documents_in_order_but_for_the_counted_remainder(
+    corpus, tokenizer, packed
+):
+    encoder = load_tokenizer(tokenizer)
+    expected = {"train": [], "val": []}
+    for key, text in open_corpus(corpus).documents():
+        split = "val" if is_validation(key, seed=0, val_fraction=0.2) else "train"
+        expected[split] += [*encoder.encode(text.decode()).ids, 0]
+    for split, ids in expected.items():
+        manifest = read_manifest(packed / split)
+        stored = [
+            i
+            for path in manifest.paths()
+            for row in pq.read_table(path)["input_ids"].to_pylist()
+            for i in row
+        ]
+        assert stored == ids[: manifest.tokens]
+        assert len(ids) - len(stored) == manifest.dropped_tokens < 32
+        assert manifest.max_id == max(stored)
+        assert manifest.documents == ids.count(0)
+
+
+def test_the_manifest_counts_what_the_files_hold(packed):
+    manifest = read_manifest(packed / "train")
+    assert manifest.seq_len == 32 and manifest.vocab_size == 400
+    assert manifest.tokens == manifest.sequences * 32
+    assert len(manifest.shards) > 2
+    assert [s.sequences for s in manifest.shards[:-1]] == [64] * (len(manifest.shards) - 1)
+    for shard, path in zip(manifest.shards, manifest.paths(), strict=True):
+        assert path.stat().st_size == shard.bytes
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == shard.sha256
+        assert pq.read_schema(path).field("input_ids").type == pa.list_(pa.uint32())
+
+
+def test_the_same_inputs_give_the_same_bytes(corpus, tokenizer, packed, tmp_path):
+    pretokenize(corpus, tokenizer, tmp_path / "again", **ARGS)
+    assert tree_hash(tmp_path / "again") == tree_hash(packed)
+
+
+def test_a_complete_output_of_the_same_inputs_is_reused(corpus, tokenizer, packed):
+    before = tree_hash(packed)
+    report = pretokenize(corpus, tokenizer, packed, **ARGS)
+    assert report.reused and report.train == read_manifest(packed / "train")
+    assert tree_hash(packed) == before
+
+
+def test_an_output_of_other_inputs_is_refused_and_replaced_only_by_force(
+    corpus, tokenizer, tmp_path
+):
+    pretokenize(corpus, tokenizer, tmp_path, **ARGS)
+    before = tree_hash(tmp_path)
+    with pytest.raises(DataError, match=r"seq_len.* differ") as caught:
+        pretokenize(corpus, tokenizer, tmp_path, **{**ARGS, "seq_len": 64})
+    assert "--force" in caught.value.hint
+    assert tree_hash(tmp_path) == before
+    report = pretokenize(corpus, tokenizer, tmp_path, **{**ARGS, "seq_len": 64}, force=True)
+    assert not report.reused and read_manifest(tmp_path / "train").seq_len == 64
+    assert verify_shards(tmp_path / "train", hashes=True) == []
+    stored = {p.name for p in (tmp_path / "train").glob("*.parquet")}
+    assert stored == {shard.file for shard in report.train.shards}  # no longer leftovers
+
+
+@pytest.mark.parametrize("after", [1, 25, 59])
+def test_a_packing_that_dies_leaves_no_manifest_and_runs_again_to_the_same_bytes(
+    corpus, tokenizer, packed, tmp_path, monkeypatch, after
+):
+    monkeypatch.setattr("albor_core.data.shards._BATCH_DOCUMENTS", 1)
+
+    def die(done, total):
+        assert total == 60
+        if done == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretokenize(corpus, tokenizer, tmp_path, **ARGS, progress=die)
+    assert list(tmp_path.rglob("manifest.json")) == []
+    with pytest.raises(NotFoundError, match="not finished"):
+        read_manifest(tmp_path / "train")
+    assert not pretokenize(corpus, tokenizer, tmp_path, **ARGS).reused
+    assert tree_hash(tmp_path) == tree_hash(packed)
+
+
+# Packs one document at a time and kills itself, without any clean-up, at the n-th rename.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import albor_core.data.shards as shards
+shards._BATCH_DOCUMENTS = 1
+rename, left = Path.replace, int(sys.argv[4])
+def replace(self, target):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
+Path.replace = replace
+corpus, tokenizer, out = map(Path, sys.argv[1:4])
+shards.pretokenize(corpus, tokenizer, out, seq_len=32, val_fraction=0.2, shard_sequences=64)
+"""
+
+
+def test_kill_9_before_any_rename_leaves_nothing_that_lies(corpus, tokenizer, packed, tmp_path):
+    renames = len(list(packed.rglob("*.parquet"))) + 3
+    for number in (1, 2, renames - 2, renames - 1, renames):
+        out = tmp_path / str(number)
+        argv = [sys.executable, "-c", KILLED, corpus, tokenizer, out, str(number)]
+        assert subprocess.run(argv, timeout=120).returncode == -signal.SIGKILL
+        assert not (out / "manifest.json").exists()
+        for manifest in out.rglob("manifest.json"):
+            assert verify_shards(manifest.parent, hashes=True) == []
+        pretokenize(corpus, tokenizer, out, **ARGS)
+        assert tree_hash(out) == tree_hash(packed)
+
+
+def test_adding_files_moves_no_other_file_between_the_splits(grow_tree, tmp_path):
+    def splits(files):
+        out = tmp_path / f"{files}.parquet"
+        import_sources([grow_tree(tmp_path / "p", files)], out)
+        return {
+            key: is_validation(key, seed=3, val_fraction=0.3)
+            for key, _ in open_corpus(out).documents()
+        }
+
+    few, many = splits(20), splits(60)
+    assert few.items() <= many.items()
+    assert {True, False} == set(few.values())
+
+
+def test_the_split_is_as_large_as_asked_for():
+    held_out = sum(is_validation(f"p/{n}", seed=1, val_fraction=0.05) for n in range(20_000))
+    # binomial: mean 1000, standard deviation 31; six of them is one chance in 5e8
+    assert abs(held_out - 1000) < 185
+
+
+def test_a_corpus_of_bare_texts_is_split_by_its_text(tokenizer, tmp_path):
+    texts = [f"text number {n} " * 20 for n in range(40)]
+    pq.write_table(pa.table({"text": [*texts, *texts]}), tmp_path / "c.parquet")
+    report = pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
+    assert report.train.documents + report.val.documents == 80
+    assert report.val.documents % 2 == 0  # both copies on the same side, never one in each
+
+
+def test_a_sentinel_inside_a_document_is_plain_text(tokenizer, tmp_path):
+    texts = [f"<|endoftext|> <|fim_middle|> {n} " * 20 for n in range(40)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "c.parquet")
+    pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
+    ids = PackedShards(tmp_path / "o" / "train", seq_len=32).batch([0, 1, 2]).ravel()
+    assert 3 not in ids and np.count_nonzero(ids == 0) <= 1
+
+
+def test_documents_nobody_can_use_are_counted(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("albor_core.data.tokenizer.MAX_DOCUMENT_BYTES", 5000)
+    good = [f"text number {n} " * 20 for n in range(40)]
+    texts = [*(t.encode() for t in good), b"\xff\xfe", b"", None, b"x" * 5001]
+    column = pa.array(texts, pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": column}), tmp_path / "c.parquet")
+    report = pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
+    assert report.skipped == {"unusable": 4}
+    assert pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS) == type(report)(
+        report.out_dir, report.train, report.val, {"unusable": 4}, reused=True
+    )
+
+
+def test_a_single_file_cannot_fill_both_splits(tokenizer, tmp_path):
+    pq.write_table(pa.table({"text": ["alone " * 500]}), tmp_path / "c.parquet")
+    with pytest.raises(DataError, match="none of its 1 documents falls into val"):
+        pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
+    assert not (tmp_path / "o").exists()
+
+
+def test_too_little_text_for_one_sequence_is_refused_without_a_manifest(
+    corpus, tokenizer, tmp_path
+):
+    with pytest.raises(DataError, match="do not fill one sequence of 100000 tokens"):
+        pretokenize(corpus, tokenizer, tmp_path, seq_len=100_000, shard_sequences=2)
+    assert list(tmp_path.rglob("manifest.json")) == []
+
+
+def test_a_corpus_that_changes_meanwhile_is_refused(corpus, tokenizer, tmp_path, monkeypatch):
+    mine = tmp_path / "c.parquet"
+    mine.write_bytes(corpus.read_bytes())
+
+    pack = shards._pack
+
+    def change(source, *rest):
+        texts = pa.table({"text": [f"other {n} " * 50 for n in range(60)]})
+        pq.write_table(texts, mine.with_suffix(".new"))
+        mine.with_suffix(".new").replace(mine)
+        return pack(source, *rest)
+
+    monkeypatch.setattr(shards, "_pack", change)
+    with pytest.raises(DataError, match="changed while it was being packed"):
+        pretokenize(mine, tokenizer, tmp_path / "o", **ARGS)
+    assert list((tmp_path / "o").rglob("manifest.json")) == []
+
+
+def test_shards_of_other_tools_are_never_deleted(corpus, tokenizer, tmp_path):
+    (tmp_path / "train").mkdir()
+    theirs = tmp_path / "train" / "shard-00000.parquet"
+    theirs.write_bytes(b"precious")
+    for _ in range(2):  # the refused attempt must not make them look like ours
+        with pytest.raises(DataError, match="not written by albor"):
+            pretokenize(corpus, tokenizer, tmp_path, **ARGS)
+    assert theirs.read_bytes() == b"precious"
+
+
+def test_a_damaged_output_of_the_same_inputs_is_packed_again(corpus, tokenizer, packed, tmp_path):
+    pretokenize(corpus, tokenizer, tmp_path, **ARGS)
+    shard = tmp_path / "val" / "shard-00000.parquet"
+    shard.write_bytes(shard.read_bytes()[:100])
+    assert not pretokenize(corpus, tokenizer, tmp_path, **ARGS).reused
+    assert tree_hash(tmp_path) == tree_hash(packed)
+
+
+def test_a_second_packer_is_told_who_the_first_is(corpus, tokenizer, tmp_path):
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from albor_core.data.shards import pretokenize\n"
+        "def stay(done, total): print('packing', flush=True); time.sleep(60)\n"
+        "c, t, o = map(Path, sys.argv[1:])\n"
+        "pretokenize(c, t, o, seq_len=32, val_fraction=0.2, progress=stay)\n"
+    )
+    argv = [sys.executable, "-c", script, corpus, tokenizer, tmp_path]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as first:
+        try:
+            assert first.stdout.readline() == "packing\n"
+            started = time.monotonic()
+            with pytest.raises(InUseError, match=rf"pid {first.pid}\)") as caught:
+                pretokenize(corpus, tokenizer, tmp_path, **ARGS)
+            assert time.monotonic() - started < 10
+            assert caught.value.exit_code == 8
+        finally:
+            os.kill(first.pid, signal.SIGKILL)
+    assert not pretokenize(corpus, tokenizer, tmp_path, **ARGS).reused
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"seq_len": 1}, {"val_fraction": 0.0}, {"val_fraction": 1.0}, {"shard_sequences": 0}],
+    ids=str,
+)
+def test_impossible_arguments_are_refused_before_anything_is_written(
+    corpus, tokenizer, tmp_path, wrong
+):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        pretokenize(corpus, tokenizer, tmp_path / "o", **{**ARGS, **wrong})
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_tokenizer_without_end_of_text_is_refused(corpus, tmp_path):
+    from tokenizers import Tokenizer, models
+
+    Tokenizer(models.BPE(vocab={"a": 0}, merges=[])).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(DataError, match=r"no token <\|endoftext\|>"):
+        pretokenize(corpus, tmp_path, tmp_path / "o", **ARGS)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 9, b"text\n"], ids=repr)
+def test_a_corpus_that_is_not_parquet_is_named(tokenizer, tmp_path, content):
+    (tmp_path / "c.parquet").write_bytes(content)
+    with pytest.raises(DataError, match=r"c\.parquet: not a readable Parquet"):
+        pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)

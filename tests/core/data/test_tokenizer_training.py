@@ -1,0 +1,141 @@
+"""Byte-level BPE: fixed specials, round trips, determinism, refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albor_core.data.tokenizer import (
+    FIM_SENTINELS,
+    TRICKY_TEXTS,
+    check_tokenizer,
+    load_tokenizer,
+    plan_tokenizer,
+    special_tokens,
+    train_tokenizer,
+    vocabulary_size,
+)
+from albor_core.run.errors import ConfigError, DataError, NotFoundError
+
+
+def test_specials_have_fixed_ids_inside_the_vocabulary(tokenizer):
+    loaded = load_tokenizer(tokenizer)
+    assert [loaded.id_to_token(i) for i in range(5)] == [
+        "<|endoftext|>",
+        "<|pad|>",
+        "<|fim_prefix|>",
+        "<|fim_middle|>",
+        "<|fim_suffix|>",
+    ]
+    assert loaded.encode("<|fim_middle|>x").ids[0] == 3
+    assert vocabulary_size(loaded) == loaded.get_vocab_size() == 400
+
+
+def test_without_fim_the_sentinels_take_no_ids(corpus, tmp_path):
+    report = train_tokenizer(corpus, tmp_path, vocab_size=300, fim=False)
+    assert report.specials == {"<|endoftext|>": 0, "<|pad|>": 1}
+    loaded = load_tokenizer(tmp_path)
+    assert all(loaded.token_to_id(name) is None for name in FIM_SENTINELS)
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(st.text())
+def test_any_text_survives_encode_and_decode(tokenizer, text):
+    loaded = load_tokenizer(tokenizer)
+    loaded.encode_special_tokens = True
+    assert loaded.decode(loaded.encode(text).ids, skip_special_tokens=False) == text
+
+
+def test_two_processes_train_the_same_bytes(corpus, tmp_path):
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from albor_core.data.tokenizer import train_tokenizer\n"
+        "train_tokenizer(Path(sys.argv[1]), Path(sys.argv[2]), vocab_size=500)\n"
+    )
+    for name in ("a", "b"):
+        argv = [sys.executable, "-c", script, str(corpus), str(tmp_path / name)]
+        subprocess.run(argv, check=True, timeout=120)
+    one, two = ((tmp_path / name / "tokenizer.json").read_bytes() for name in "ab")
+    assert one == two
+
+
+def test_a_small_corpus_reports_the_vocabulary_it_really_got(tmp_path):
+    pq.write_table(pa.table({"text": ["one two three"]}), tmp_path / "c.parquet")
+    report = train_tokenizer(tmp_path / "c.parquet", tmp_path / "t.json", vocab_size=5000)
+    assert report.out == tmp_path / "t.json"
+    assert report.requested_vocab_size == 5000
+    assert report.vocab_size == vocabulary_size(load_tokenizer(report.out)) < 5000
+
+
+def test_a_vocabulary_that_cannot_hold_every_byte_is_refused(corpus, tmp_path):
+    with pytest.raises(ConfigError, match="vocab_size 260") as caught:
+        train_tokenizer(corpus, tmp_path / "t", vocab_size=260)
+    assert "261" in caught.value.hint
+    assert train_tokenizer(corpus, tmp_path / "t", vocab_size=261).vocab_size == 261
+
+
+def test_documents_nobody_can_decode_are_left_out(tmp_path):
+    texts = pa.array([b"good text", b"\xff\xfe", None, b""], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": texts}), tmp_path / "c.parquet")
+    assert train_tokenizer(tmp_path / "c.parquet", tmp_path, vocab_size=300).documents == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"model": 3}', b"\xff\xfe"], ids=repr)
+def test_a_damaged_tokenizer_is_named(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"tokenizer\.json: not a tokenizer"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_missing_tokenizer_says_how_to_make_one(tmp_path):
+    with pytest.raises(NotFoundError) as caught:
+        load_tokenizer(tmp_path / "t")
+    assert "albor tokenizer apply" in caught.value.hint
+
+
+def test_plan_lists_every_problem_at_once_and_writes_nothing(tmp_path):
+    (tmp_path / "file").write_text("x")
+    plan = plan_tokenizer(tmp_path / "no.parquet", tmp_path / "file" / "t", vocab_size=10)
+    assert [p.field for p in plan.problems] == ["corpus", "vocab_size", "output"]
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_plan_of_a_good_corpus_counts_it(corpus, tmp_path):
+    plan = plan_tokenizer(corpus, tmp_path / "new" / "dir", vocab_size=400)
+    assert plan.problems == ()
+    assert plan.documents == 60
+    assert plan.text_bytes > 10_000
+    assert plan.specials == special_tokens(fim=True)
+
+
+def test_plan_names_the_columns_a_corpus_has_instead_of_text(tmp_path):
+    pq.write_table(pa.table({"content": ["x"]}), tmp_path / "c.parquet")
+    (problem,) = plan_tokenizer(tmp_path / "c.parquet", tmp_path, vocab_size=400).problems
+    assert "no column text (columns: content)" in problem.message
+
+
+def test_check_reports_strict_json_and_no_problem_for_a_good_tokenizer(corpus, tokenizer):
+    report = check_tokenizer(tokenizer, corpus)
+    json.dumps(report, allow_nan=False)
+    assert report["problems"] == [] and report["failed"] == []
+    assert report["samples"] == 60 + len(TRICKY_TEXTS)
+    assert report["specials"]["<|endoftext|>"] == 0
+    assert 1 < report["bytes_per_token"] < 20
+    assert check_tokenizer(tokenizer)["bytes_per_token"] is None
+
+
+def test_check_finds_a_tokenizer_that_loses_text(tokenizer, tmp_path):
+    document = json.loads(tokenizer.read_text())
+    document["normalizer"] = {"type": "Lowercase"}
+    document["added_tokens"] = []
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    report = check_tokenizer(tmp_path)
+    assert "0123456789 1_000_000 0x1F 1e-5" in report["failed"]
+    assert "round trip" in report["problems"][-1]

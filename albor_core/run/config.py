@@ -106,6 +106,34 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     return LoadedConfig(raw, parse_config(raw, file=str(path), overrides=overrides), path)
 
 
+def load_packaged(name: str, overrides: Sequence[str] = ()) -> LoadedConfig:
+    """A config that comes with Albor, `demo` or `train/pretrain-50m`, wherever it is installed.
+
+    Raises NotFoundError where it is not.
+    """
+    package = Path(__file__).resolve().parents[1]
+    candidates = [root / "configs" / f"{name}.yaml" for root in (package, package.parent)]
+    found = next((path for path in candidates if path.is_file()), candidates[-1])
+    return load_config(found, overrides)
+
+
+def guard_options(options: Sequence[str]) -> dict[str, Any]:
+    """The `guard` section as plain JSON from its defaults and `key=value` texts (`stale_s=60`).
+
+    Raises ConfigError with every problem.
+    """
+    prefixed = [f"guard.{text}" for text in options]
+    data, sources, found = _override({}, prefixed)
+    try:
+        section = GuardConfig.model_validate(data.get("guard"))
+    except ValidationError as error:
+        found += _problems(error, Document(None), sources, "", above=("guard",))
+        raise refusal(found) from error
+    if found:
+        raise refusal(found)
+    return section.model_dump(mode="json")
+
+
 def parse_config(raw: bytes, *, file: str, overrides: Sequence[str] = ()) -> Config:
     """Check the bytes of a config with `key=value` overrides on top.
 
@@ -244,12 +272,16 @@ def _set(data: dict[str, Any], path: KeyPath, value: Any) -> None:
 
 
 def _problems(
-    error: ValidationError, document: Document, sources: Mapping[KeyPath, str], file: str
+    error: ValidationError,
+    document: Document,
+    sources: Mapping[KeyPath, str],
+    file: str,
+    above: KeyPath = (),
 ) -> list[Problem]:
     """Pydantic's findings in our words, in the order of the file."""
     found: list[tuple[int, Problem]] = []
     for detail in error.errors(include_url=False):
-        base = _yaml_path(detail["loc"])
+        base = _yaml_path((*above, *detail["loc"]))
         inner = [("", detail)] if detail["type"] != CROSS_CHECK else detail["ctx"]["found"]
         for item in inner:
             if isinstance(item, Problem):

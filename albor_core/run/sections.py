@@ -328,8 +328,8 @@ class TrackingConfig(Section):
     """Whether the run is indexed into the stores; its journal is written either way."""
     backend: Literal["sqlite"] = "sqlite"
     """Kind of store."""
-    experiment: str = "default"
-    """Experiment the run belongs to."""
+    experiment: str | None = None
+    """Experiment the run belongs to; without it, the name of the config file."""
     tags: dict[str, Word] = Field(default_factory=dict)
     """Words to find the run by, name: value."""
 
@@ -427,4 +427,4 @@ class GuardConfig(Section):
     checkpoint_limit_s: Positive = 600.0
     """Longest checkpoint."""
     min_free_bytes: CountOrZero | None = None
-    """Free disk space needed to start; without it, what the plan says two checkpoints need."""
+    """Free disk space needed to start; without it, 2.2 times the last checkpoint."""

@@ -1,0 +1,48 @@
+"""Nested plain data as dotted paths, and what differs between two of them. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Scalar = str | float | int | bool | None
+Difference = tuple[str, Scalar, Scalar]
+
+
+def flatten(data: Any, prefix: str = "") -> dict[str, Scalar]:
+    """Every scalar by its path, list elements by their index, in the order of `data`.
+
+    An empty mapping or list leaves nothing.
+    """
+    return dict(_leaves(data, prefix))
+
+
+def _leaves(data: Any, path: str) -> Iterator[tuple[str, Scalar]]:
+    if isinstance(data, Mapping):
+        pairs: Iterator[tuple[Any, Any]] = iter(data.items())
+    elif isinstance(data, list | tuple):
+        pairs = iter(enumerate(data))
+    else:
+        yield path, data
+        return
+    for key, value in pairs:
+        yield from _leaves(value, f"{path}.{key}" if path else str(key))
+
+
+def diff_configs(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """(path, value in a, value in b) where they differ, in the order of a, then b.
+
+    Absent counts as null, which is what leaving a field out means. 1 and 1.0 are equal, 1 and true
+    are not.
+    """
+    left, right = flatten(a), flatten(b)
+    paths = [*left, *(path for path in right if path not in left)]
+    return tuple(
+        (path, left.get(path), right.get(path))
+        for path in paths
+        if not _same(left.get(path), right.get(path))
+    )
+
+
+def _same(a: Scalar, b: Scalar) -> bool:
+    return a == b and isinstance(a, bool) == isinstance(b, bool)

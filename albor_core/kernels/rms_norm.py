@@ -1,9 +1,8 @@
 """RMSNorm, y = w * x * rsqrt(mean(x^2) + eps), fused forward and backward.
 
-Shapes  x, y, dy (..., D) in fp32/bf16/fp16; w (D,) in x's dtype or fp32. Statistics in fp32, y in
-x's dtype.
-Memory  keeps x and one fp32 per row (rstd); the normalised rows are recomputed. dw: at most
-PROGRAMS * D fp32.
+Shapes  x, y, dy (..., D) in fp32/bf16/fp16; w (D,) in x's dtype or fp32; statistics in fp32.
+Memory  keeps x and one fp32 per row (rstd); the normalised rows are recomputed. The backward takes
+        at most PROGRAMS * D fp32 for dw while it runs.
 Limits  D <= 65536 (a row is one block); copies x if it is not contiguous; first derivatives only.
 Source  Zhang & Sennrich 2019, arXiv:1910.07467. With n = x * rstd and g = w * dy:
         dx = rstd * (g - n * mean(g * n)), dw = sum over rows of dy * n.

@@ -285,7 +285,8 @@ def init_weights(model: Llama, seed: int) -> None:
 
 
 def _stream(seed: int, name: str) -> torch.Generator:
-    return torch.Generator("cpu").manual_seed(((seed << 32) + zlib.crc32(name.encode())) % 2**63)
+    key = zlib.crc32(f"{seed} {name}".encode())  # the CPU generator reads 32 bits of a seed
+    return torch.Generator("cpu").manual_seed(key)
 
 
 def _role(name: str) -> str:

@@ -114,6 +114,11 @@ class ModelShape:
         untied_embedding = 0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size
         return self.num_matmul_parameters + norms + untied_embedding
 
+    @property
+    def num_tensors(self) -> int:
+        """Entries of the state dict: nine a block, the embedding, the last norm, an untied head."""
+        return 9 * self.num_hidden_layers + (2 if self.tie_word_embeddings else 3)
+
     def flops_per_token(self, seq_len: int) -> int:
         """Training FLOPs per token: 6 N + 12 L D T, with N = num_matmul_parameters.
 

@@ -1,0 +1,41 @@
+"""Every kernel compiles to machine code for the GPUs we name, on a machine that has none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from oracle import python
+
+from albor_core.kernels.toolchain import HAS_TRITON
+
+needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+
+
+@needs_triton
+@pytest.mark.slow
+def test_every_kernel_compiles_for_every_architecture_and_dtype(tmp_path):
+    child = python("-m", "albor_core.kernels.aot", TRITON_CACHE_DIR=str(tmp_path))
+    assert child.returncode == 0, child.stdout + child.stderr[-2000:]
+    lines = child.stdout.splitlines()
+    pattern = r"rms_norm\.(forward|backward) (fp32|bf16|fp16) sm_(80|89|90): [1-9]\d* bytes"
+    assert all(re.fullmatch(pattern, line) for line in lines)
+    assert len(set(lines)) == 2 * 3 * 3
+
+
+@needs_triton
+def test_the_interpreter_is_not_mistaken_for_the_compiler():
+    child = python("-m", "albor_core.kernels.aot", TRITON_INTERPRET="1")
+    assert child.returncode == 1
+    assert "TRITON_INTERPRET" in child.stderr
+
+
+def test_kernels_import_without_triton():
+    code = (
+        "import sys; sys.modules['triton'] = None\n"
+        "import torch\n"
+        "from albor_core.kernels.rms_norm import rms_norm\n"
+        "print(rms_norm(torch.ones(2, 4), torch.ones(4)).sum().item() > 0)\n"
+    )
+    child = python("-c", code)
+    assert child.stdout == "True\n", child.stderr

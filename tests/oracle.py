@@ -1,0 +1,31 @@
+"""Numeric comparison for tests: the error rule of the kernels, and a child process for it.
+
+TRITON_INTERPRET is read when a kernel is decorated: kernels are interpreted in other processes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from albor_core.kernels.parity import Deviation, assert_as_accurate, deviations
+
+__all__ = ["ROOT", "Deviation", "assert_as_accurate", "deviations", "python"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def python(*argv: str, timeout_s: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs this Python on `argv` from the repository root, these variables on top of ours."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "ALBOR_KERNELS")}
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    return subprocess.run(
+        [sys.executable, *argv],
+        cwd=ROOT,
+        env=clean | {"PYTHONPATH": paths} | env,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )

@@ -1,4 +1,4 @@
-"""How patient the guard is: each time and count it decides by, named as in config section `guard`."""
+"""How patient the guard is: each time and count it decides by, named as in the config."""
 
 from __future__ import annotations
 

@@ -1,0 +1,286 @@
+"""What an exit means and what to do about it. Pure: no clock, no process, no disk.
+
+`classify` gives an ended attempt one of the classes of the table below; `decide` turns the class
+and what is remembered of earlier lives into a restart after a delay or an end. An exit code is one
+number here: a death by signal N and a shell's 128+N are the same thing.
+
+    0 done | early_exit          75 temporary              137 oom_host | oom_suspected
+    2 config  7 data             1, others exception       134 136 139 131 crash
+    4 andon   5 internal         130 143 129 external      132 135 153 159 fatal_signal
+    6 no_checkpoint  8 in_use    unknown: unknown_exit     hang, stopped, gpu_lost by evidence
+
+Codes 2 to 8 mean this only if the last words carry the attempt's nonce: any program may exit 2.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from albor_core.guard.options import Options
+
+DAY_S = 86400.0
+FATAL_XIDS = frozenset({48, 79, 95, 119})  # the GPU needs a reset or is gone: a restart cannot help
+_COMPLETED = ("completed", "early_stopped")
+
+
+class Verdict(StrEnum):
+    """What a class of exit asks for."""
+
+    DONE = "done"
+    FATAL = "fatal"
+    RESTART = "restart"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class ExitStatus:
+    """How a process ended: `code` is 0..255 with signals as 128+N, None if nobody can say."""
+
+    code: int | None
+    source: str = "waitid"
+    core: bool = False
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that the code stands for."""
+        return (
+            self.code - 128
+            if self.code is not None and 128 < self.code < 128 + signal.NSIG
+            else None
+        )
+
+    @property
+    def signal_name(self) -> str | None:
+        """SIGSEGV and the like; None for an exit."""
+        number = self.signal
+        if number is None:
+            return None
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return f"SIG{number}"
+
+
+@dataclass(frozen=True)
+class Words:
+    """The trainer's last words, exit.json of this very attempt."""
+
+    code: int
+    reason: str = ""
+    step: int | None = None
+    message: str = ""
+    error_type: str = ""
+    error_message: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about an ended attempt besides its exit status."""
+
+    words: Words | None = None
+    needs_words: bool = True
+    """Exit 0 proves nothing without last words or the final step."""
+    reached_end: bool = False
+    stop_signal: int | None = None
+    """The guard was asked to stop: the signal it forwarded."""
+    hung: bool = False
+    killed_by_guard: bool = False
+    oom_killed: bool | None = None
+    xids: tuple[int, ...] = ()
+    locked_out: bool = False
+    """The stub found run.lock taken: the program was never started."""
+
+
+@dataclass(frozen=True)
+class ExitClass:
+    """A kind of ending; `exit_code` is the guard's own when the ending is final."""
+
+    name: str
+    verdict: Verdict
+    exit_code: int = 1
+    is_crash: bool = False
+    """A death by signal that points at native code: worth a diagnostic attempt at step 0."""
+
+
+def _restart(name: str, *, is_crash: bool = False) -> ExitClass:
+    return ExitClass(name, Verdict.RESTART, is_crash=is_crash)
+
+
+_SPOKEN = {
+    2: ExitClass("config", Verdict.FATAL, 2),
+    4: ExitClass("andon", Verdict.FATAL, 4),
+    5: ExitClass("internal", Verdict.FATAL, 1),
+    6: ExitClass("no_checkpoint", Verdict.FATAL, 6),
+    7: ExitClass("data", Verdict.FATAL, 7),
+    8: ExitClass("in_use", Verdict.FATAL, 8),
+}
+_CRASH = _restart("crash", is_crash=True)
+_FATAL_SIGNAL = ExitClass("fatal_signal", Verdict.FATAL)
+_PLAIN = {
+    75: _restart("temporary"),
+    129: _restart("external"),
+    130: _restart("external"),
+    143: _restart("external"),
+    131: _CRASH,
+    134: _CRASH,
+    136: _CRASH,
+    139: _CRASH,
+    132: _FATAL_SIGNAL,
+    135: _FATAL_SIGNAL,
+    153: _FATAL_SIGNAL,
+    159: _FATAL_SIGNAL,
+}
+_STOPPING = (129, 130, 137, 143)
+
+
+def classify(status: ExitStatus, facts: Facts) -> ExitClass:
+    """The class of an ending. Total: every status has one."""
+    words = facts.words
+    if facts.locked_out:
+        return _SPOKEN[8]
+    code = status.code if status.code is not None or words is None else words.code
+    if code == 0:
+        finished = words is not None and words.reason in _COMPLETED
+        done = finished or facts.reached_end or not facts.needs_words
+        return ExitClass("done", Verdict.DONE, 0) if done else _restart("early_exit")
+    if words is not None and code == words.code and code in _SPOKEN:
+        return _SPOKEN[code]
+    if facts.stop_signal is not None and (facts.killed_by_guard or code in _STOPPING):
+        return ExitClass("stopped", Verdict.STOPPED, 128 + facts.stop_signal)
+    if FATAL_XIDS.intersection(facts.xids):
+        return ExitClass("gpu_lost", Verdict.FATAL)
+    if facts.hung:
+        return _restart("hang")
+    if code is None:
+        return _restart("unknown_exit")
+    if code == 137:
+        return _killed(facts)
+    if code in _PLAIN:
+        return _PLAIN[code]
+    return _restart("signal" if ExitStatus(code).signal else "exception")
+
+
+def _killed(facts: Facts) -> ExitClass:
+    if facts.killed_by_guard:
+        return _restart("killed_by_guard")
+    return _restart("oom_host" if facts.oom_killed else "oom_suspected")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the guard remembers from life to life; survives the guard's own death in guard.json."""
+
+    restarts_s: tuple[float, ...] = ()
+    """Monotonic times of the restarts of the last day."""
+    backoff_index: int = 0
+    no_progress: int = 0
+    """Restarts in a row that were decided without a newer checkpoint."""
+    checkpoint: int | None = None
+    """Newest checkpoint when the last life began."""
+    fault: tuple[str, str, int] | None = None
+    """Kind, place and step of the last failure that would repeat itself if it were a bug."""
+    is_diagnostic: bool = False
+    """The present life runs with CUDA_LAUNCH_BLOCKING=1."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An attempt is over."""
+
+    kind: ExitClass
+    status: ExitStatus
+    now_s: float
+    lived_s: float
+    checkpoint: int | None = None
+    """Newest usable checkpoint now."""
+    step: int | None = None
+    fault: tuple[str, str, int] | None = None
+    before_first_step: bool = False
+    stop_signal: int | None = None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Start again after `delay_s`."""
+
+    delay_s: float
+    reason: str
+    is_diagnostic: bool = False
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The end: the guard's final state (done, failed or stopped) and exit code."""
+
+    state: str
+    exit_code: int
+    reason: str
+    links_reports: bool = False
+    """The last two crash reports belong together."""
+
+
+GAVE_UP = 5
+
+
+def decide(memory: Memory, event: Ended, options: Options) -> tuple[Memory, Restart | Finish]:
+    """The next memory, and what to do. A total function of its arguments."""
+    what = describe(event)
+    if event.kind.verdict is Verdict.DONE:
+        return memory, Finish("done", 0, what)
+    if event.kind.verdict is Verdict.FATAL:
+        return memory, Finish("failed", event.kind.exit_code, what)
+    if event.stop_signal is not None:
+        return memory, Finish("stopped", 128 + event.stop_signal, what)
+    if event.fault is not None and event.fault == memory.fault:
+        return memory, Finish("failed", 1, f"{what}: the same failure twice, so a bug", True)
+    crashed_early = event.kind.is_crash and event.before_first_step
+    if crashed_early and memory.is_diagnostic:
+        return memory, Finish("failed", 1, f"{what}: again before the first step", True)
+    return _restart_or_give_up(memory, event, options, what, diagnostic=crashed_early)
+
+
+def _restart_or_give_up(
+    memory: Memory, event: Ended, options: Options, what: str, *, diagnostic: bool
+) -> tuple[Memory, Restart | Finish]:
+    has_progress = _is_newer(event.checkpoint, memory.checkpoint)
+    recent = tuple(at for at in memory.restarts_s if event.now_s - at < DAY_S)
+    if not has_progress and memory.no_progress >= options.max_no_progress:
+        reason = f"{what}: {memory.no_progress} restarts without a newer checkpoint"
+        return memory, Finish("failed", GAVE_UP, reason)
+    if len(recent) >= options.max_restarts:
+        return memory, Finish("failed", GAVE_UP, f"{what}: {len(recent)} restarts within a day")
+    is_stable = has_progress and event.lived_s >= options.stable_s and not memory.is_diagnostic
+    index = 0 if is_stable else memory.backoff_index
+    after = Memory(
+        restarts_s=(*recent, event.now_s),
+        backoff_index=min(index + 1, len(options.backoff_s)),
+        no_progress=0 if has_progress else memory.no_progress + 1,
+        checkpoint=event.checkpoint if has_progress else memory.checkpoint,
+        fault=event.fault,
+        is_diagnostic=diagnostic,
+    )
+    delay_s = options.backoff_s[min(index, len(options.backoff_s) - 1)]
+    return after, Restart(delay_s, what, diagnostic)
+
+
+def _is_newer(checkpoint: int | None, than: int | None) -> bool:
+    return checkpoint is not None and (than is None or checkpoint > than)
+
+
+def describe(event: Ended) -> str:
+    """One line for people: class, how it ended, where."""
+    status = event.status
+    if status.signal_name:
+        how = f"{status.signal_name} ({status.code})"
+    else:
+        how = "exit code unknown" if status.code is None else f"exit code {status.code}"
+    at = "" if event.step is None else f" at step {event.step}"
+    return f"{event.kind.name}: {how}{at}"
+
+
+def begin_life(memory: Memory, checkpoint: int | None) -> Memory:
+    """Memory at the very first start: a resumed run's old checkpoint is no progress of ours."""
+    return replace(memory, checkpoint=checkpoint)

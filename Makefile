@@ -1,0 +1,44 @@
+# Everything a fresh clone needs is Python >= 3.11 and make: each target sets up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed-$(shell sha256sum pyproject.toml | cut -c1-12)
+
+.PHONY: help demo test check golden ui bench gpu install
+help:            ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  -/'
+
+# A CPU build of torch is taken where pip finds one; the range is pyproject's own.
+$(STAMP):
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Albor needs Python >= 3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[train,dev,web]'
+	rm -f $(VENV)/installed-* && touch $@
+
+install: $(STAMP)
+
+demo: $(STAMP)   ## two small models on real source code, compared, in minutes
+	$(BIN)/albor demo
+
+test: $(STAMP)   ## everything, on a CPU
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu'
+
+check: $(STAMP)  ## format, lint, types, import floors, fast tests: under a minute
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2 -m 'not gpu and not slow'
+
+golden: $(STAMP) ## rewrite snapshots and generated documents; then read git diff
+	$(BIN)/python -m pytest -m 'not gpu' tests/tui --snapshot-update
+	$(BIN)/python -m albor_core.cli.reference docs/reference
+
+ui: $(STAMP)     ## the cockpit on a simulated live run
+	$(BIN)/python tests/tui/sim_run.py --cockpit
+
+bench: $(STAMP)  ## benchmarks of this machine
+	$(BIN)/python benchmarks/startup.py
+
+gpu: $(STAMP)    ## tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu

@@ -1,0 +1,104 @@
+"""`albor data`: source trees in, token shards out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from albor_core.cli.lazy import LazyGroup
+from albor_core.cli.output import emit, json_option, say, talk
+from albor_core.run.errors import DataError
+
+
+@click.group(
+    cls=LazyGroup,
+    entries={
+        "import": (f"{__name__}:import_", "Source trees to one Parquet file."),
+        "pretokenize": (f"{__name__}:pretokenize", "A corpus to packed token shards."),
+        "verify": (f"{__name__}:verify", "Shards against their manifest, every byte."),
+    },
+)
+def data() -> None:
+    """Source trees in, token shards out."""
+
+
+@data.command(name="import")  # type: ignore[untyped-decorator]
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR..."
+)
+@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="FILE.parquet")
+@click.option("--exclude", multiple=True, help="A folder name to leave out; repeatable.")
+@json_option
+def import_(folders: tuple[Path, ...], out: Path, exclude: tuple[str, ...], as_json: bool) -> None:
+    """Import the .py files below each DIR into one Parquet file (text, source, file)."""
+    from albor_core.data.sources import import_sources
+
+    report = import_sources(folders, out, exclude=exclude)
+    if as_json:
+        emit({"schema": "albor.data.import/1", **_plain(report)})
+    else:
+        skipped = ", ".join(f"{count} {why}" for why, count in sorted(report.skipped.items()))
+        say(f"{out}: {report.files:,} files, {report.bytes:,} bytes; skipped {skipped or 'none'}")
+
+
+@data.command()  # type: ignore[untyped-decorator]
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option("--tokenizer", required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--out", required=True, type=click.Path(path_type=Path), help="Folder of shards."
+)
+@click.option("--seq-len", required=True, type=int)
+@click.option("--val-fraction", default=0.05, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--force", is_flag=True, help="Replace shards made from other inputs.")
+@json_option
+def pretokenize(
+    corpus: Path,
+    tokenizer: Path,
+    out: Path,
+    seq_len: int,
+    val_fraction: float,
+    seed: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Pack CORPUS into sequences of --seq-len tokens, split into train and val by file."""
+    from albor_core.data.shards import pretokenize as pack
+
+    report = pack(
+        corpus, tokenizer, out, seq_len=seq_len, val_fraction=val_fraction, seed=seed, force=force
+    )
+    if as_json:
+        emit({"schema": "albor.data.pretokenize/1", **_plain(report)})
+    else:
+        for line in report.lines():
+            say(line)
+
+
+@data.command()  # type: ignore[untyped-decorator]
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+def verify(folder: Path, as_json: bool) -> None:
+    """Check every shard in FOLDER (a split such as shards/train) against its manifest."""
+    from albor_core.data.shards import verify_shards
+
+    problems = verify_shards(folder, hashes=True)
+    if as_json and not problems:
+        emit({"schema": "albor.data.verify/1", "folder": str(folder), "ok": True, "problems": []})
+        return
+    for problem in problems:
+        talk(f"  - {problem}")
+    if problems:
+        raise DataError(
+            f"{folder}: {len(problems)} problem(s)", hint="albor data pretokenize ... --force"
+        )
+    say(f"{folder}: ok")
+
+
+def _plain(report: object) -> dict[str, object]:
+    return {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in asdict(report).items()  # type: ignore[call-overload]
+    }

@@ -1,0 +1,80 @@
+"""`albor demo`: the main job, end to end, on this machine's own Python library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.cli.follow import progress_line
+from albor_core.cli.output import emit, json_option, number, say, talk
+from albor_core.run.rundir import read_json
+from albor_core.run.state import read_state
+
+if TYPE_CHECKING:
+    from albor_core.demo.recipe import DemoRun
+
+_LINE_EVERY_S = 15.0
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("demo-out"),
+    show_default=True,
+    help="Where corpus, shards and runs go.",
+)
+@click.option("--tokens", type=int, help="Token budget of each run.  [default: 1,000,000]")
+@click.option("--no-tui", is_flag=True, help="Lines instead of the cockpit, even on a terminal.")
+@json_option
+def demo(out: Path, tokens: int | None, no_tui: bool, as_json: bool) -> None:
+    """Train two ~2M-parameter models on the Python standard library and compare them.
+
+    On a terminal the cockpit opens on the first run; leave it with q and the demo goes on. Run it
+    again and what is converged is reused.
+    """
+    from albor_core.cli.runs import render_diff
+    from albor_core.demo.corpus import prepare
+    from albor_core.demo.recipe import TOKENS, report, start_runs, wait
+
+    began = time.monotonic()
+    root = out.absolute()
+    data = prepare(root, talk)
+    runs = start_runs(root, data, tokens=tokens or TOKENS, say=talk)
+    if sys.stdout.isatty() and not as_json and not no_tui and not all(r.reused for r in runs):
+        subprocess.run([sys.executable, "-m", "albor_tui.main", str(runs[0].run.path)], check=False)
+    wait(runs, _Progress())
+    document = report(data, runs, time.monotonic() - began)
+    if as_json:
+        emit(document)
+        return
+    for one in document["runs"]:
+        say(
+            f"{one['id']}: lr {one['learning_rate']:g}, {one['tokens']:,} tokens, val loss"
+            f" {number(one['val_loss_first'], '.3f')} -> {number(one['val_loss'], '.3f')},"
+            f" ppl {number(one['val_ppl'], '.1f')}{' (reused)' if one['reused'] else ''}"
+        )
+    say()
+    say(render_diff(document["diff"]))
+    say(f"\nlook closer: albor-tui {root / 'runs'}")
+
+
+class _Progress:
+    """A line per run every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = -1e9
+
+    def __call__(self, runs: list[DemoRun]) -> None:
+        if time.monotonic() - self._last < _LINE_EVERY_S:
+            return
+        self._last = time.monotonic()
+        for one in runs:
+            if not one.reused:
+                guard = read_json(one.run.guard / "guard.json")
+                talk(f"lr {one.lr:<7g} {progress_line(read_state(one.run.state), guard)}")

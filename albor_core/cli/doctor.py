@@ -1,0 +1,158 @@
+"""`albor doctor`: what this machine has, and what would stop or endanger a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from albor_core.cli.output import emit, json_option, say
+from albor_core.run.rundir import albor_home, registered_runs
+
+_WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
+_LOW_DISK_BYTES = 5 << 30
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `ok` is None where it is only worth knowing."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    hint: str = ""
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> int:
+    """Look at Python, packages, stores, disk, GPU, terminal, runs. Exits 1 if something is bad."""
+    found = list(checks())
+    if as_json:
+        emit({"schema": "albor.doctor/1", "checks": [asdict(check) for check in found]})
+    else:
+        for check in found:
+            mark = {True: "ok  ", False: "BAD ", None: "-   "}[check.ok]
+            say(f"{mark} {check.name:<12} {check.detail}")
+            if check.hint and check.ok is not True:
+                say(f"{'':18}{check.hint}")
+    return 1 if any(check.ok is False for check in found) else 0
+
+
+def checks() -> Iterator[Check]:
+    """Each thing looked at, cheap ones first; nothing is changed."""
+    yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0])
+    yield _packages()
+    yield _sqlite()
+    yield from _home()
+    yield _stores()
+    yield _gpu()
+    yield _terminal()
+    yield _runs()
+
+
+def _packages() -> Check:
+    found, missing = [], []
+    for name in ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Check(
+            "training", None, f"missing: {' '.join(missing)}", "pip install 'albor[train]'"
+        )
+    return Check("training", True, ", ".join(found))
+
+
+def _sqlite() -> Check:
+    is_fixed = sqlite3.sqlite_version_info >= _WAL_RESET_FIXED
+    what = "has" if is_fixed else "lacks"
+    return Check(
+        "sqlite",
+        True if is_fixed else None,
+        f"{sqlite3.sqlite_version}, {what} the WAL-reset fix of 3.51.3",
+        "the stores lock their checkpoints, so this is safe; avoid other writers on them",
+    )
+
+
+def _home() -> Iterator[Check]:
+    home = albor_home()
+    nearest = next(path for path in (home, *home.parents) if path.exists())
+    yield Check(
+        "home", os.access(nearest, os.W_OK), str(home), "set ALBOR_HOME to a folder you can write"
+    )
+    mode = home.stat().st_mode & 0o077 if home.exists() else 0
+    if mode:
+        yield Check("privacy", False, f"{home} is open to others", f"chmod 700 {home}")
+    free = shutil.disk_usage(nearest).free
+    yield Check(
+        "disk",
+        free > _LOW_DISK_BYTES,
+        f"{free / 2**30:,.1f} GiB free at {nearest}",
+        "checkpoints need about 12 bytes per parameter each",
+    )
+
+
+def _stores() -> Check:
+    from albor_core.run.errors import AlborError
+    from albor_core.store.paths import global_store
+    from albor_core.store.reader import Reader
+
+    path = global_store()
+    if not path.is_file():
+        return Check("store", None, f"{path}: not there yet", "albor demo")
+    try:
+        with Reader(path) as reader:
+            count = len(reader.runs())
+    except AlborError as error:
+        return Check("store", False, error.message, error.hint or "albor db rebuild")
+    return Check("store", True, f"{path}: {count:,} runs, {path.stat().st_size / 2**20:,.1f} MiB")
+
+
+def _gpu() -> Check:
+    from albor_core.telemetry.gpu import Gpus
+
+    gpus = Gpus()
+    samples = gpus.sample()
+    if not samples:
+        return Check("gpu", None, f"none: {gpus.why_none}")
+    return Check("gpu", True, ", ".join(f"{s.index}: {s.name}" for s in samples))
+
+
+def _terminal() -> Check:
+    term, encoding = os.environ.get("TERM", ""), (sys.stdout.encoding or "").lower()
+    colours = (
+        "truecolor" if os.environ.get("COLORTERM") in ("truecolor", "24bit") else "256 or less"
+    )
+    is_plain = term in ("", "dumb") or "utf" not in encoding
+    return Check(
+        "terminal",
+        None if is_plain else True,
+        f"TERM={term or 'unset'}, {encoding}, {colours}",
+        "albor-tui needs a terminal with UTF-8; the albor commands do not",
+    )
+
+
+def _runs() -> Check:
+    from albor_core.feed.status import run_status
+
+    words: dict[str, list[str]] = {}
+    for run in registered_runs():
+        if run.run_json.is_file():
+            words.setdefault(run_status(run).word, []).append(run.id)
+    if "lost" in words:
+        return Check(
+            "runs",
+            None,
+            f"{len(words['lost'])} lost: {' '.join(words['lost'][:3])}",
+            f"albor train resume {words['lost'][0]}",
+        )
+    detail = ", ".join(f"{len(ids)} {word}" for word, ids in sorted(words.items()))
+    return Check("runs", True, detail or "none yet")

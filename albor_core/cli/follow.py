@@ -1,0 +1,125 @@
+"""Following a run from a terminal or a script: lines as it goes, its exit code at the end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from albor_core.cli.output import clean, duration, emit, number, talk
+from albor_core.run.control import send
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import read_state
+
+_POLL_S = 0.2
+_LINE_EVERY_S = 10.0  # without a tty: enough to see life in a CI log, few enough to read
+
+
+def follow(run: RunDir, *, as_json: bool, detach: bool, stop_on_interrupt: bool) -> int:
+    """Wait for `run` and return its exit code;
+
+    leaving early returns 0 and says how to come back.
+    """
+    if detach:
+        if as_json:
+            emit(document(run, "detached", None))
+        talk(_how_to(run))
+        return 0
+    talk(f"run {run.id} in {run.path}")
+    with _interrupts() as interrupted:
+        code = _watch(run, interrupted, stop_on_interrupt)
+    if as_json:
+        emit(document(run, "left" if code is None else "ended", code))
+    elif code is None:
+        talk(_how_to(run))
+    return code or 0
+
+
+def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
+    """The one JSON document of `train apply`, `train resume` and `guard run`."""
+    return {
+        "schema": "albor.train.apply/1",
+        "run": {"id": run.id, "path": str(run.path)},
+        "outcome": outcome,
+        "exit_code": code,
+        "exit": read_json(run.exit),
+    }
+
+
+def exit_code(run: RunDir) -> int | None:
+    """The code of a run whose guard is done; None while it is not, 1 if it was lost."""
+    if run.liveness().is_alive:
+        return None
+    guard = read_json(run.guard / "guard.json") or {}
+    code = guard.get("exit_code")
+    return code if isinstance(code, int) else 1
+
+
+def progress_line(state: dict[str, Any] | None, guard: dict[str, Any] | None) -> str:
+    """One line of a run's life; unknown figures are dashes."""
+    state, guard = state or {}, guard or {}
+    percent = state.get("progress_percent")
+    return (
+        f"{clean(state.get('phase') or guard.get('state') or 'starting'):<13}"
+        f" step {state.get('global_step') or 0}/{state.get('max_steps') or '?'}"
+        f" {number(percent, '.0f')}%"
+        f"  loss {number(state.get('loss'), '.4f')}"
+        f"  val {number(state.get('val_loss'), '.4f')}"
+        f"  {number(state.get('tokens_per_second'), ',.0f')} tok/s"
+        f"  eta {duration(state.get('eta_seconds'))}"
+    )
+
+
+def _watch(run: RunDir, interrupted: list[int], stop_on_interrupt: bool) -> int | None:
+    on_tty, last_line, asked = sys.stderr.isatty(), -1e9, False
+    while True:
+        code = exit_code(run)
+        now = time.monotonic()
+        if code is not None or on_tty or now - last_line >= _LINE_EVERY_S:
+            last_line = now
+            line = progress_line(read_state(run.state), read_json(run.guard / "guard.json"))
+            if on_tty:
+                sys.stderr.write("\r\x1b[2K" + line + ("\n" if code is not None else ""))
+                sys.stderr.flush()
+            else:
+                talk(line)
+        if code is not None:
+            return code
+        if interrupted:
+            if not stop_on_interrupt:
+                return None
+            if not asked or len(interrupted) > 1:
+                send(run, "stop_now" if asked else "stop", sender="interrupt")
+                asked = True
+                interrupted.clear()
+        time.sleep(_POLL_S)
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM become entries of a list:
+
+    the run lives in another session and never sees them.
+    """
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+
+    before = {name: signal.signal(name, note) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _how_to(run: RunDir) -> str:
+    return (
+        f"\n{run.id} goes on without this terminal.\n"
+        f"  watch  albor-tui {run.id}\n  stop   albor guard stop {run.id}"
+    )

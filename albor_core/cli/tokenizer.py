@@ -1,0 +1,77 @@
+"""`albor tokenizer`: a byte-level BPE vocabulary from a corpus."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from albor_core.cli.lazy import LazyGroup
+from albor_core.cli.output import emit, json_option, say
+from albor_core.run.errors import ConfigError
+
+
+@click.group(
+    cls=LazyGroup,
+    entries={
+        "plan": (f"{__name__}:plan", "Check what apply would need."),
+        "apply": (f"{__name__}:apply", "Train the tokenizer."),
+        "check": (f"{__name__}:check", "Round trips, special tokens, bytes per token."),
+    },
+)
+def tokenizer() -> None:
+    """Train and check a byte-level BPE tokenizer."""
+
+
+@tokenizer.command()  # type: ignore[untyped-decorator]
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option("-o", "--out", required=True, type=click.Path(path_type=Path))
+@click.option("--vocab-size", required=True, type=int)
+@json_option
+def plan(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
+    """Check CORPUS, --vocab-size and --out. Changes nothing; exits 1 with every problem."""
+    from albor_core.data.tokenizer import plan_tokenizer
+
+    problems = tuple(plan_tokenizer(corpus, out, vocab_size=vocab_size))
+    if problems:
+        bad = ConfigError(f"{corpus}: {len(problems)} problem(s)", problems=problems)
+        bad.exit_code = 1
+        raise bad
+    if as_json:
+        emit({"schema": "albor.tokenizer.plan/1", "corpus": str(corpus), "ok": True})
+    else:
+        say(f"{corpus}: ok, run `albor tokenizer apply` to train {vocab_size:,} tokens into {out}")
+
+
+@tokenizer.command()  # type: ignore[untyped-decorator]
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="tokenizer.json")
+@click.option("--vocab-size", required=True, type=int)
+@json_option
+def apply(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
+    """Train a tokenizer of --vocab-size tokens, specials first, on CORPUS."""
+    from albor_core.data.tokenizer import train_tokenizer
+
+    report = train_tokenizer(corpus, out, vocab_size=vocab_size)
+    if as_json:
+        plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
+        emit({"schema": "albor.tokenizer.apply/1", **plain})
+    else:
+        say(f"{out}: {report.vocab_size:,} tokens")
+
+
+@tokenizer.command()  # type: ignore[untyped-decorator]
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--corpus", type=click.Path(path_type=Path), help="Measure bytes per token on it.")
+@json_option
+def check(file: Path, corpus: Path | None, as_json: bool) -> None:
+    """Check that FILE encodes and decodes anything without loss."""
+    from albor_core.data.tokenizer import check_tokenizer
+
+    found = check_tokenizer(file, corpus)
+    if as_json:
+        emit({"schema": "albor.tokenizer.check/1", **found})
+    else:
+        for key, value in found.items():
+            say(f"{key}: {value}")

@@ -1,0 +1,99 @@
+"""The demo's data: this interpreter's own standard library, tokenized, packed, reused.
+
+Real source code that every machine with Python has, so the demo needs no network.
+"""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from albor_core.data.publish import sha256_file
+from albor_core.data.shards import ShardReport, pretokenize
+from albor_core.data.sources import import_sources
+from albor_core.data.tokenizer import train_tokenizer
+from albor_core.run.rundir import read_json, write_json
+
+EXCLUDED = ("test", "tests", "idlelib", "lib2to3", "__pycache__", "site-packages")
+VOCAB_SIZE = 4096
+SEQ_LEN = 256
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class DemoData:
+    """Where the prepared data is and what it was made from."""
+
+    source: str
+    files: int
+    bytes: int
+    corpus_hash: str
+    tokenizer: Path
+    shards: Path
+    train_tokens: int
+    val_tokens: int
+    reused: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
+
+
+def prepare(root: Path, say: Say) -> DemoData:
+    """Import, tokenize and pack below `root`, doing again only what has changed inputs."""
+    source = Path(sysconfig.get_paths()["stdlib"])
+    corpus, tokenizer = root / "corpus.parquet", root / "tokenizer.json"
+    root.mkdir(parents=True, exist_ok=True)
+    stamp = _imported(root, source, corpus)
+    if stamp is None:
+        say(f"importing the Python standard library from {source}")
+        found = import_sources([source], corpus, exclude=EXCLUDED)
+        stamp = {
+            "source": str(source),
+            "files": found.files,
+            "bytes": found.bytes,
+            "corpus_hash": found.corpus_hash,
+            "parquet_sha256": sha256_file(corpus),
+        }
+        write_json(root / "corpus.json", stamp)
+        tokenizer.unlink(missing_ok=True)
+    reused = tokenizer.is_file()
+    if not reused:
+        say(f"training a {VOCAB_SIZE:,}-token tokenizer on {stamp['files']:,} files")
+        train_tokenizer(corpus, tokenizer, vocab_size=VOCAB_SIZE)
+    say("packing token shards" if not reused else "checking token shards")
+    shards = _pack(corpus, tokenizer, root / "shards")
+    return DemoData(
+        source=stamp["source"],
+        files=stamp["files"],
+        bytes=stamp["bytes"],
+        corpus_hash=stamp["corpus_hash"],
+        tokenizer=tokenizer,
+        shards=root / "shards",
+        train_tokens=shards.train.tokens,
+        val_tokens=shards.val.tokens,
+        reused=reused and shards.reused,
+    )
+
+
+def _pack(corpus: Path, tokenizer: Path, out: Path) -> ShardReport:
+    return pretokenize(corpus, tokenizer, out, seq_len=SEQ_LEN, force=True)
+
+
+def _imported(root: Path, source: Path, corpus: Path) -> dict[str, Any] | None:
+    """What an earlier import left, if it is of this interpreter and still whole."""
+    stamp = read_json(root / "corpus.json")
+    if stamp is None or stamp.get("source") != str(source) or not corpus.is_file():
+        return None
+    return stamp if sha256_file(corpus) == stamp.get("parquet_sha256") else None
+
+
+def short_hash(document: object) -> str:
+    """Six hex digits that name a value."""
+    import hashlib
+
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:6]

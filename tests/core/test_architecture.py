@@ -1,0 +1,90 @@
+"""The house: what may load what, and how light the light paths are."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"torch", "triton", "numpy", "pyarrow", "tokenizers", "accelerate", "safetensors"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after running `code`."""
+    script = f"{code}\nimport sys\nprint('\\n'.join({{m.split('.')[0] for m in sys.modules}}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import albor_tui.app",
+        "from albor_core.cli.main import cli; cli.main(['runs', 'ls'], standalone_mode=False)",
+        "from albor_core.cli.main import cli; cli.main(['train', '--help'], standalone_mode=False)",
+        "import albor_core.feed.snapshot, albor_core.store.index",
+    ],
+)
+def test_the_light_paths_load_nothing_heavy(code, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path))
+    assert not loaded_by(code) & HEAVY
+
+
+def test_help_loads_neither_pydantic_nor_sqlite_nor_textual():
+    code = "from albor_core.cli.main import cli; cli.main(['--help'], standalone_mode=False)"
+    assert not loaded_by(code) & ({"pydantic", "sqlite3", "textual", "yaml", "psutil"} | HEAVY)
+
+
+def test_the_guard_is_standard_library_only():
+    """Its process must start in milliseconds and never break with a package."""
+    modules = loaded_by("import albor_core.guard.__main__, albor_core.guard.stub")
+    # names a bare interpreter has too: site hooks of the environment, not imports of ours
+    ours = modules - loaded_by("pass") - set(sys.stdlib_module_names)
+    assert ours == {"albor_core"}
+
+
+def test_the_guard_never_imports_a_package_in_any_function():
+    foreign = set()
+    for path in (ROOT / "albor_core" / "guard").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            foreign |= {n for n in names if n.split(".")[0] not in sys.stdlib_module_names}
+    allowed = {"rundir", "state", "journal", "control", "errors", "liveness"}
+    assert all(
+        name.startswith("albor_core.guard")
+        or name in {f"albor_core.run.{module}" for module in allowed}
+        for name in foreign
+    ), foreign
+
+
+def test_package_markers_stay_empty():
+    """Importing any child runs them."""
+    full = [
+        p
+        for room in ("albor_core", "albor_tui")
+        for p in (ROOT / room).rglob("__init__.py")
+        if p.read_bytes().strip()
+    ]
+    assert full == []
+
+
+def test_code_is_ascii_except_the_table_of_symbols():
+    for room in ("albor_core", "albor_tui", "benchmarks", "tests"):
+        for path in (ROOT / room).rglob("*.py"):
+            if path.name != "glyphs.py":
+                assert path.read_bytes().isascii(), path
+
+
+def test_nothing_can_unpickle():
+    """A checkpoint from a stranger must never run code."""
+    words = ("import pickle", "torch.load", "allow_pickle=True", "import dill", "joblib")
+    for path in (ROOT / "albor_core").rglob("*.py"):
+        text = path.read_text()
+        assert not [word for word in words if word in text], path

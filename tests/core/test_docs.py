@@ -1,0 +1,70 @@
+"""Documents tell the truth: generated pages are fresh, commands and files they name exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from albor_core.cli import schema
+from albor_core.cli.main import cli
+from albor_core.cli.reference import pages, walk
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_the_reference_is_what_the_code_says(name):
+    assert (ROOT / "docs" / "reference" / name).read_text() == pages()[name], "run make golden"
+
+
+def test_every_command_explains_itself():
+    mute = [path for path, command in walk(cli, "albor") if not (command.help or "").strip()]
+    assert mute == []
+
+
+def named_commands() -> list[tuple[str, str]]:
+    """Every `albor ...` in a fenced shell block or in backticks."""
+    found = []
+    for page in PAGES:
+        for line in re.findall(r"(?:^\$? ?|`)(albor [a-z][^`\n#|]*)", page.read_text(), re.M):
+            found.append((page.name, line.strip()))
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), named_commands())
+def test_every_command_in_the_documents_exists(page, line):
+    words = shlex.split(line.replace("...", ""))[1:]
+    command: click.Command = cli
+    while isinstance(command, click.Group) and words and words[0][:1].isalpha():
+        child = command.get_command(click.Context(command), words[0])
+        assert child is not None, f"{page}: {line}"
+        command, words = child, words[1:]
+    flags = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}
+    flags |= {"--help", "-h"}
+    used = []
+    for word in words:
+        if word == "--":
+            break
+        if word.startswith("--"):
+            used.append(word.split("=")[0])
+    assert set(used) <= flags, f"{page}: {line}"
+
+
+def test_every_file_the_documents_link_to_exists():
+    missing = []
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            if not (page.parent / target).exists():
+                missing.append(f"{page.name}: {target}")
+    assert missing == []
+
+
+def test_every_document_type_has_a_published_schema():
+    """A schema id that code prints must be one that `albor schema` knows."""
+    named = set()
+    for path in (*(ROOT / "albor_core").rglob("*.py"), *(ROOT / "albor_tui").rglob("*.py")):
+        named |= set(re.findall(r'"(albor\.[a-z.]+)/1"', path.read_text()))
+    assert named - set(schema.names()) == set()

@@ -58,7 +58,7 @@ class Corpus:
         for file in self.files:
             try:
                 yield from _documents(file)
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise DataError(
                     f"{file}: cannot be read as Parquet: {error}", hint=IMPORT_HINT
                 ) from error

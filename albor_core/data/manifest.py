@@ -119,7 +119,7 @@ def _read_json(file: Path) -> dict[str, Any]:
         raise DataError(f"{file}: cannot be read: {error.strerror}", hint=_HINT) from error
     try:
         document = json.loads(data)
-    except ValueError as error:  # also UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise DataError(f"{file}: not JSON: {error}", hint=_HINT) from error
     if not isinstance(document, dict):
         raise DataError(f"{file}: not a JSON object", hint=_HINT)

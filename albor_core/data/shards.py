@@ -216,7 +216,7 @@ def _finished(out_dir: Path, recipe: _Recipe, force: bool) -> ShardReport | None
         before: dict[str, Any] = json.loads(file.read_bytes())
         differing = [k for k, v in asdict(recipe).items() if before["recipe"].get(k) != v]
         skipped = dict(before["skipped"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"{file}: not a manifest of packed data: {error}",
             hint="choose another output directory, or --force to replace it",

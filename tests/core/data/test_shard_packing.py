@@ -303,3 +303,11 @@ def test_a_corpus_that_is_not_parquet_is_named(tokenizer, tmp_path, content):
     (tmp_path / "c.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"c\.parquet: not a readable Parquet"):
         pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
+
+
+def test_a_file_name_column_that_is_not_text_is_an_error_that_names_the_corpus(tokenizer, tmp_path):
+    names = pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())
+    table = pa.table({"text": ["x"], "source": ["s"], "file": names})
+    pq.write_table(table, tmp_path / "c.parquet")
+    with pytest.raises(DataError, match=r"c\.parquet: cannot be read as Parquet"):
+        pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pyarrow.parquet as pq
 import pytest
@@ -166,3 +168,22 @@ def test_an_output_that_cannot_be_written_is_named(tree, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(AlborError, match=r"c\.parquet: cannot be written"):
         import_sources([tree], tmp_path / "file" / "c.parquet")
+
+
+def test_a_disk_that_fills_up_keeps_the_previous_output(tree, tmp_path):
+    # a file size limit fails the write the way a full disk does, half way through
+    out = tmp_path / "c.parquet"
+    out.write_text("previous")
+    script = (
+        "import resource, sys; from pathlib import Path\n"
+        "from albor_core.data.sources import import_sources\n"
+        "from albor_core.run.errors import AlborError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "try: import_sources([Path(sys.argv[1])], Path(sys.argv[2]))\n"
+        "except AlborError as error: sys.exit(f'{error.code}: {error.message}')\n"
+    )
+    argv = [sys.executable, "-c", script, tree, out]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and f"failed: {out}: cannot be written" in done.stderr
+    assert out.read_text() == "previous"
+    assert [p.name for p in tmp_path.iterdir()] == ["c.parquet"]

@@ -1,0 +1,298 @@
+"""One run read from its files, cheaply again and again: stat first, read only what changed.
+
+The result is a RunView whose numbers come from training_state.json, whose word comes from the locks
+and whose names come from run.json. Every value is taken for its type: a field that is not what it
+should be is unknown, since any program may have written the file.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from albor_core.feed.status import NO_NEWS_S, Evidence, judge
+from albor_core.feed.view import (
+    LIVE_WORDS,
+    BrickView,
+    CheckpointView,
+    RunStatus,
+    RunView,
+)
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import Freshness, read_state
+from albor_core.telemetry.sample import gpu_from_json, host_from_json
+
+Document = Mapping[str, Any]
+LIVE_S = 15.0  # older news is shown with its age and never as of this moment
+_NOTHING: Document = {}
+
+
+class CachedJson:
+    """A JSON file that is read again only when it was replaced or written."""
+
+    def __init__(
+        self, path: Path, read: Callable[[Path], dict[str, Any] | None] = read_json
+    ) -> None:
+        self.path = path
+        self._read = read
+        self._mark: tuple[int, int, int] | None = None
+        self._value: dict[str, Any] | None = None
+
+    def get(self) -> dict[str, Any] | None:
+        """The newest document, None if there is none that can be read."""
+        try:
+            status = self.path.lstat()
+        except OSError:
+            self._mark, self._value = None, None
+            return None
+        mark = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if mark != self._mark:
+            self._mark, self._value = mark, self._read(self.path)
+        return self._value
+
+
+class RunFiles:
+    """The files of one run. Keeps its own clock of silence, so keep the object between polls.
+
+    Not for the process that holds the run's locks: looking at a lock would drop it.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self.run = run
+        self.metadata = CachedJson(run.run_json)
+        self.resolved = CachedJson(run.config_resolved)
+        self.state = CachedJson(run.state, read_state)
+        self.guard = CachedJson(run.guard / "guard.json")
+        self.exit = CachedJson(run.exit)
+        self._freshness = Freshness()
+
+    def evidence(self, ended: str | None = None) -> Evidence:
+        """What the status is judged from. Locks are looked at between two looks at the state."""
+        meta = self.metadata.get() or _NOTHING
+        state = self.state.get()
+        locks = self.run.liveness()
+        if locks.trainer is None:
+            state = self.state.get()  # its last words may have come after the first look
+        return Evidence(
+            locks=locks,
+            state=state,
+            guard=self.guard.get(),
+            exit=self.exit.get(),
+            age_s=self._freshness.age_s(state),
+            created=number(meta, "created"),
+            host=text(meta, "host"),
+            ended=ended,
+        )
+
+    def view(self, ended: str | None = None) -> RunView | None:
+        """The run as its files tell it; None if this is no run directory (any more)."""
+        if self.metadata.get() is None:
+            return None
+        evidence = self.evidence(ended)
+        return build_view(
+            self.run,
+            self.metadata.get() or _NOTHING,
+            self.resolved.get() or _NOTHING,
+            evidence,
+            judge(evidence),
+        )
+
+
+def build_view(
+    run: RunDir, meta: Document, resolved: Document, evidence: Evidence, status: RunStatus
+) -> RunView:
+    """All documents of a run as one view. Pure but for the wall clock."""
+    state = evidence.state or _NOTHING
+    alive = status.word in LIVE_WORDS
+    age = _age(evidence, state, alive)
+    current = evidence.current_state is not None
+    step, max_steps = integer(state, "global_step"), _max_steps(state, resolved)
+    andon, guard = mapping(state, "andon"), evidence.guard
+    return RunView(
+        id=run.id,
+        name=text(meta, "name") or run.id,
+        experiment=text(meta, "experiment"),
+        kind=text(meta, "kind") or "train",
+        path=str(run.path),
+        host=text(meta, "host"),
+        created=number(meta, "created"),
+        seed=integer(meta, "seed"),
+        git_commit=_commit(meta),
+        status=status.word,
+        detail=status.detail,
+        is_live=alive and current and status.word != "stalled" and _is_fresh(age, state),
+        age_s=age,
+        phase=text(state, "phase") or None if alive and current else None,
+        attempt=evidence.attempt or None,
+        attempts_total=evidence.attempt or None,
+        step=step,
+        max_steps=max_steps,
+        progress=_progress(step, max_steps, state),
+        epoch=number(state, "epoch"),
+        tokens=integer(state, "tokens"),
+        loss=_loss(state),
+        loss_ema=number(state, "loss_ema"),
+        val_loss=number(state, "val_loss"),
+        val_ppl=number(state, "val_ppl"),
+        lr=number(state, "learning_rate"),
+        grad_norm=number(state, "gradient_norm"),
+        tokens_per_s=number(state, "tokens_per_second"),
+        samples_per_s=number(state, "samples_per_second"),
+        mfu=number(state, "mfu"),
+        step_ms=number(state, "step_ms"),
+        eta_s=number(state, "eta_seconds") if alive else None,
+        elapsed_s=number(state, "elapsed_seconds"),
+        loss_history=history(state, "loss_history"),
+        lr_history=history(state, "lr_history"),
+        grad_norm_history=history(state, "grad_norm_history"),
+        severity=text(andon, "severity") or "green",
+        last_alert=_alert_text(andon),
+        device=text(state, "device") or text(mapping(resolved, "training"), "device"),
+        gpu=tuple(
+            gpu_from_json(entry, index)
+            for index, entry in enumerate(sequence(state, "gpu"))
+            if isinstance(entry, dict)
+        ),
+        system=host_from_json(_system(state)) if _system(state) else None,
+        bricks=_bricks(state, resolved),
+        checkpoint=_checkpoint(mapping(state, "checkpoint")),
+        guards=dict(mapping(state, "guards")),
+        guard=guard,
+        optimizer=text(state, "optimizer_name"),
+        batch_size=integer(state, "batch_size"),
+        model_path=text(state, "model_path"),
+        trainer_pid=status.trainer_pid,
+        guard_pid=status.guard_pid,
+        ended_wall=None if alive else number(evidence.exit or _NOTHING, "wall"),
+    )
+
+
+def number(document: Document, key: str) -> float | None:
+    """A finite or infinite number; the journal's names for the others are understood."""
+    value = document.get(key)
+    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def integer(document: Document, key: str) -> int | None:
+    value = number(document, key)
+    return int(value) if value is not None and math.isfinite(value) else None
+
+
+def text(document: Document, key: str) -> str:
+    value = document.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def mapping(document: Document, key: str) -> Document:
+    value = document.get(key)
+    return value if isinstance(value, Mapping) else _NOTHING
+
+
+def sequence(document: Document, key: str) -> list[Any]:
+    value = document.get(key)
+    return value if isinstance(value, list) else []
+
+
+def history(document: Document, key: str) -> tuple[float, ...]:
+    """A list of numbers in which null is a value that was not finite."""
+    return tuple(
+        math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+        for value in sequence(document, key)
+    )
+
+
+def _age(evidence: Evidence, state: Document, alive: bool) -> float | None:
+    """By our own clock while it works; by the wall clock for words that are long spoken."""
+    if alive and evidence.age_s is not None:
+        return evidence.age_s
+    wall = number(state, "wall")
+    return evidence.age_s if wall is None else max(0.0, time.time() - wall)
+
+
+def _is_fresh(age: float | None, state: Document) -> bool:
+    """Slow steps (or a phase that names its patience) are no silence, but never past NO_NEWS_S."""
+    slow = (number(state, "step_ms") or 0.0) / 1000 * 3
+    return age is not None and age <= min(NO_NEWS_S, max(LIVE_S, slow))
+
+
+def _loss(state: Document) -> float | None:
+    value = number(state, "loss")
+    return number(state, "loss_text") if value is None else value
+
+
+def _max_steps(state: Document, resolved: Document) -> int | None:
+    found = integer(state, "max_steps")
+    return integer(mapping(resolved, "training"), "max_steps") if found is None else found
+
+
+def _progress(step: int | None, max_steps: int | None, state: Document) -> float | None:
+    if step is not None and max_steps:
+        return min(1.0, max(0.0, step / max_steps))
+    percent = number(state, "progress_percent")
+    return None if percent is None else min(1.0, max(0.0, percent / 100))
+
+
+def _commit(meta: Document) -> str:
+    git = meta.get("git")
+    return text(meta, "git_commit") or (text(git, "commit") if isinstance(git, Mapping) else "")
+
+
+def _alert_text(andon: Document) -> str:
+    last = andon.get("last_alert")
+    if isinstance(last, Mapping):
+        return text(last, "message") or text(last, "id")
+    return last if isinstance(last, str) else ""
+
+
+def _system(state: Document) -> Document:
+    """The host figures; `host` itself is the host's name unless an older writer put them there."""
+    return mapping(state, "system") or mapping(state, "host_sample") or mapping(state, "host")
+
+
+def _bricks(state: Document, resolved: Document) -> tuple[BrickView, ...]:
+    budgets = {
+        key.removesuffix("_ms"): number(mapping(mapping(resolved, "monitoring"), "bricks"), key)
+        for key in mapping(mapping(resolved, "monitoring"), "bricks")
+    }
+    for key in ("bricks_budget_ms", "brick_budgets_ms"):
+        found = mapping(state, key)
+        budgets |= {name.removesuffix("_ms"): number(found, name) for name in found}
+    views = []
+    measured = mapping(state, "bricks_ms")
+    for name in measured:
+        entry, brick = measured[name], name.removesuffix("_ms")
+        if isinstance(entry, Mapping):
+            budget = number(entry, "budget_ms")
+            budget = number(entry, "budget") if budget is None else budget
+            budgets[brick] = budgets.get(brick) if budget is None else budget
+            value = number(entry, "ms")
+        else:
+            value = number(measured, name)
+        views.append(BrickView(brick, value, budgets.get(brick)))
+    return tuple(views)
+
+
+def _checkpoint(found: Document) -> CheckpointView:
+    last, best = found.get("last"), found.get("best")
+    last_map = last if isinstance(last, Mapping) else {"step": last, "path": last}
+    best_map = best if isinstance(best, Mapping) else {"step": best}
+    value = number(best_map, "value")
+    return CheckpointView(
+        last_step=integer(last_map, "step") or integer(found, "last_step"),
+        last_path=text(last_map, "path") or text(found, "path") or None,
+        last_wall=number(last_map, "wall") or number(found, "last_ok_wall"),
+        best_step=integer(best_map, "step"),
+        best_value=number(best_map, "metric") if value is None else value,
+        in_flight=bool(found.get("in_flight")),
+        failures=integer(found, "failures") or 0,
+    )

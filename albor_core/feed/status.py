@@ -1,0 +1,249 @@
+"""What a run is doing, in one word: derived from held locks and last words, stored nowhere.
+
+A dead run never looks alive and a live one never dead: whether anything works on a run is asked of
+the kernel (record locks), and files only say *what* is being done or how it ended. Every file is
+believed for its own attempt only, since a kill -9 leaves the words of earlier lives behind.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from albor_core.feed.view import RunStatus
+from albor_core.run.liveness import Liveness, boot_id, start_ticks
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import Freshness, read_state
+
+NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
+FRESH_START_S = 60.0  # a run directory this young may still be waiting for its guard
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything a status is judged from, read once. Documents that are unreadable are None."""
+
+    locks: Liveness
+    state: Document | None
+    guard: Document | None
+    exit: Document | None
+    age_s: float | None
+    created: float | None = None
+    host: str = ""
+    ended: str | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The newest life that any file speaks of; 0 before the first."""
+        return max(_attempt(self.state), _attempt(self.guard), _attempt(self.exit))
+
+    @property
+    def current_state(self) -> Document | None:
+        """The live state if it is of the newest life, and not left behind by a dead writer."""
+        if self.state is None or _attempt(self.state) < self.attempt:
+            return None
+        if self.locks.trainer and not _writer_lives(self.state):
+            return None
+        return self.state
+
+
+def run_status(
+    run: RunDir, *, freshness: Freshness | None = None, ended: str | None = None
+) -> RunStatus:
+    """The status of a run now. `ended` is the end that a store recorded, used where files are gone.
+
+    Pass the same `freshness` at each poll: then silence is measured by our own clock. Never call it
+    in a process that holds the run's locks: probing would drop them. Raises nothing.
+    """
+    return judge(gather(run, freshness=freshness, ended=ended))
+
+
+def gather(
+    run: RunDir,
+    *,
+    freshness: Freshness | None = None,
+    ended: str | None = None,
+    metadata: Document | None = None,
+) -> Evidence:
+    """Read what there is. Locks come last of all files but before the verdict: a run that ends
+    while we read is then seen as ended, with last words that are already there or lost for ever.
+    """
+    state = read_state(run.state)
+    meta = metadata if metadata is not None else (read_json(run.run_json) or {})
+    locks = run.liveness()
+    if locks.trainer is None:  # its last words may be younger than what we read
+        state = read_state(run.state)
+    age = (freshness or Freshness()).age_s(state)
+    return Evidence(
+        locks=locks,
+        state=state,
+        guard=read_json(run.guard / "guard.json"),
+        exit=read_json(run.exit),
+        age_s=age,
+        created=_number(meta.get("created")),
+        host=str(meta.get("host") or ""),
+        ended=ended,
+    )
+
+
+def judge(evidence: Evidence) -> RunStatus:
+    """The word and the reason. Pure but for asking whether the state's writer still exists."""
+    locks = evidence.locks
+    if locks.trainer is not None:
+        word, detail = _alive(evidence)
+    elif locks.guard is not None:
+        word, detail = _between_lives(evidence)
+    elif _works_elsewhere(evidence):
+        word, detail = "running", f"on {evidence.host}, by its state file: locks do not reach here"
+    else:
+        word, detail = _dead(evidence)
+    return RunStatus(word, detail, locks.trainer, locks.guard)
+
+
+def _alive(evidence: Evidence) -> tuple[str, str]:
+    state = evidence.current_state
+    has_guard = evidence.locks.guard is not None
+    missing = evidence.guard is not None and not has_guard
+    if state is None:
+        attempt = f"attempt {evidence.attempt}" if evidence.attempt else "the program"
+        same_life = evidence.state is not None and _attempt(evidence.state) >= evidence.attempt
+        detail = "the process that gave news has ended" if same_life else f"{attempt}: no news yet"
+        return ("unguarded", f"its guard is gone; {detail}") if missing else ("running", detail)
+    phase = str(state.get("phase") or "")
+    limit = _number(state.get("phase_limit_s")) or NO_NEWS_S
+    if evidence.age_s is not None and evidence.age_s > limit:
+        return "stalled", f"no news for {evidence.age_s:.0f} s while {phase or 'running'}"
+    if phase == "paused":
+        return "paused", "its guard is gone" if missing else ""
+    if missing:
+        return "unguarded", "its guard is gone: nobody will restart it"
+    return "running", "" if phase in ("training", "") else phase
+
+
+def _between_lives(evidence: Evidence) -> tuple[str, str]:
+    """The guard lives and the trainer does not."""
+    guard = evidence.guard or {}
+    word, attempt = str(guard.get("state") or ""), _attempt(guard)
+    why = f" after {guard['class_last']}" if guard.get("class_last") else ""
+    match word:
+        case "backoff":
+            left = _seconds_left(guard)
+            when = "" if left is None else f" in {left:.0f} s"
+            return "restarting", f"attempt {attempt + 1}{when}{why}"
+        case "done":
+            return "completed", "the guard is finishing"
+        case "failed":
+            return "failed", f"the guard is finishing{why}"
+        case "stopped" | "stopping":
+            return "stopped", "the guard is finishing"
+        case "collecting":
+            return "restarting", f"collecting the crash report{why}"
+        case "running" | "paused" if _child_lives(guard):
+            return word, "its program holds no lock"
+        case "hung" | "running" | "paused":
+            return "restarting", "the trainer has just ended"
+    if attempt <= 1 and evidence.state is None:
+        return "queued", word or "its guard is starting"
+    return "restarting", word or f"attempt {max(attempt, 1)} is starting"
+
+
+def _dead(evidence: Evidence) -> tuple[str, str]:
+    """Neither lock is held: whose last words of the newest life count?"""
+    newest = evidence.attempt
+    guard = evidence.guard if _attempt(evidence.guard) >= newest else None
+    last_words = evidence.exit if _attempt(evidence.exit) >= newest else None
+    state = evidence.state if _attempt(evidence.state) >= newest else None
+    final = {"done": "completed", "failed": "failed", "stopped": "stopped"}
+    if guard is not None and guard.get("state") in final:
+        return final[str(guard["state"])], _last_reason(last_words, guard)
+    if last_words is not None:
+        word = _word_of(str(last_words.get("reason") or ""), last_words.get("code"))
+        gone = "" if evidence.guard is None or word != "failed" else "; its guard is gone"
+        return word, _last_reason(last_words, None) + gone
+    if state is not None and state.get("phase") in ("completed", "stopped", "failed"):
+        return str(state["phase"]), ""
+    if evidence.ended:
+        return _word_of(evidence.ended, None), ""
+    if newest:
+        return "lost", f"attempt {newest} vanished without last words"
+    young = evidence.created is not None and time.time() - evidence.created < FRESH_START_S
+    return ("queued", "not started yet") if young else ("lost", "it was never started")
+
+
+def _works_elsewhere(evidence: Evidence) -> bool:
+    """Whether another machine's run gives news: its locks may not be visible on a shared disk.
+
+    Another host name alone proves nothing (containers rename themselves), another kernel does.
+    """
+    state = evidence.state
+    if state is None or evidence.host in ("", socket.gethostname()):
+        return False
+    if state.get("boot_id") in (None, boot_id()) or _attempt(state) < evidence.attempt:
+        return False
+    wall = _number(state.get("wall"))
+    is_over = state.get("phase") in ("completed", "stopped", "failed")
+    if wall is None or is_over or _attempt(evidence.exit) >= _attempt(state):
+        return False
+    return time.time() - wall < (_number(state.get("phase_limit_s")) or NO_NEWS_S)
+
+
+def _word_of(reason: str, code: Any) -> str:
+    if reason in ("completed", "early_stopped"):
+        return "completed"
+    if reason in ("stopped", "andon", "paused"):
+        return "stopped"
+    return "completed" if code == 0 else "failed"
+
+
+def _last_reason(last_words: Document | None, guard: Document | None) -> str:
+    words = last_words or {}
+    reason = str(words.get("reason") or "")
+    if reason == "completed":
+        return ""
+    message = str(words.get("message") or "")
+    if not message and guard is not None and guard.get("class_last") not in (None, "clean"):
+        message = str(guard["class_last"])
+    return ": ".join(part for part in (reason, message) if part)[:500]
+
+
+def _attempt(document: Document | None) -> int:
+    found = None if document is None else document.get("attempt")
+    return found if isinstance(found, int) else 0
+
+
+def _number(value: Any) -> float | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if good else None
+
+
+def _writer_lives(state: Document) -> bool:
+    """Whether the process that wrote the state still exists; True where that cannot be asked."""
+    if isinstance(state.get("host"), str) and state["host"] != socket.gethostname():
+        return True
+    if state.get("boot_id") != boot_id():
+        return False
+    pid, ticks = state.get("pid"), state.get("start_ticks")
+    if not isinstance(pid, int) or not isinstance(ticks, int):
+        return True
+    return start_ticks(pid) == ticks
+
+
+def _child_lives(guard: Document) -> bool:
+    child = guard.get("child") or {}
+    pid = child.get("pid") if isinstance(child, Mapping) else None
+    if not isinstance(pid, int) or guard.get("boot_id") not in (None, boot_id()):
+        return False
+    found = start_ticks(pid)
+    return found is not None and child.get("start_ticks") in (None, found)
+
+
+def _seconds_left(guard: Document) -> float | None:
+    until = (guard.get("backoff") or {}).get("until_mono_ns")
+    if not isinstance(until, int) or guard.get("boot_id") != boot_id():
+        return None
+    return max(0.0, until / 1e9 - time.monotonic())

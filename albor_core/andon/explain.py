@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from albor_core.andon.bricks import FACTOR, brick_name
 from albor_core.andon.budgets import WARN_AT, Budgets
-from albor_core.andon.rules import WARMUP_FREE_STEPS, Rule, arming_step
+from albor_core.andon.rules import WARMUP_FREE_STEPS, Rule, arming_step, rules_from
+from albor_core.run.errors import ConfigError, Problem
+
+_LOSSES = ("train/loss", "train/loss_ema", "val/loss")
 
 
 def explain(
@@ -46,3 +52,41 @@ def _budgets(budgets: Budgets) -> list[str]:
         for name, limit in limits
         if limit is not None
     ]
+
+
+def andon_sentences(
+    monitoring: Mapping[str, Any], *, warmup_steps: int, vocab_size: int | None = None
+) -> tuple[str, ...]:
+    """`explain` for a resolved `monitoring` section; bad rules are left to `andon_problems`.
+
+    With `vocab_size`, a loss rule that a fresh model violates (it starts at ln V) says so.
+    """
+    try:
+        rules = rules_from(monitoring, warmup_steps=warmup_steps)
+    except ConfigError:
+        rules = ()
+    sentences = explain(
+        rules,
+        warmup_steps=warmup_steps,
+        budgets=Budgets.from_config(monitoring),
+        bricks_ms=monitoring.get("bricks") or {},
+    )
+    if vocab_size is None or vocab_size < 2:
+        return sentences
+    start = math.log(vocab_size)
+    asleep = tuple(
+        f"a fresh model starts at loss ln({vocab_size:,}) = {start:.2f}, where {rule.condition} "
+        "holds: the rule sleeps until it arms"
+        for rule in rules
+        if rule.condition.metric in _LOSSES and rule.condition.is_bad(start)
+    )
+    return sentences + asleep
+
+
+def andon_problems(monitoring: Mapping[str, Any], *, file: str = "") -> tuple[Problem, ...]:
+    """Every rule of a `monitoring` section that cannot be used, with the file it stands in."""
+    try:
+        rules_from(monitoring, warmup_steps=0)
+    except ConfigError as error:
+        return tuple(replace(problem, file=file) for problem in error.problems)
+    return ()

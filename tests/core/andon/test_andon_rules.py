@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albor_core.andon.alert import alert_from_json, worst
-from albor_core.andon.explain import explain
+from albor_core.andon.explain import andon_problems, andon_sentences, explain
 from albor_core.andon.rules import (
     WARMUP_FREE_STEPS,
     RuleState,
@@ -178,3 +178,20 @@ def test_the_worst_alert_wins():
     strongest = worst(alerts)
     assert strongest is not None and strongest.action == "stop"
     assert worst(()) is None
+
+
+def test_the_plan_warns_that_a_fresh_model_is_on_the_bad_side():
+    sentences = andon_sentences(
+        {**SPEC, "budgets": {"tokens": 10}}, warmup_steps=5, vocab_size=32768
+    )
+    assert any("ln(32,768) = 10.40" in sentence for sentence in sentences)
+    assert any(sentence.startswith("10 tokens -> stop") for sentence in sentences)
+    assert not any(
+        "fresh model" in s for s in andon_sentences(SPEC, warmup_steps=5, vocab_size=512)
+    )
+
+
+def test_problems_of_rules_name_the_file():
+    (problem,) = andon_problems({"alerts": [{"condition": "los > 1"}]}, file="x.yaml")
+    assert str(problem).startswith("x.yaml: monitoring.alerts[0].condition: ")
+    assert andon_problems(SPEC) == ()

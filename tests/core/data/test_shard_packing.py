@@ -123,6 +123,19 @@ def test_a_packing_that_dies_leaves_no_manifest_and_runs_again_to_the_same_bytes
     assert tree_hash(tmp_path) == tree_hash(packed)
 
 
+def test_replacing_by_force_and_dying_leaves_no_manifest_of_what_is_gone(
+    corpus, tokenizer, tmp_path
+):
+    pretokenize(corpus, tokenizer, tmp_path, **ARGS)
+
+    def die(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretokenize(corpus, tokenizer, tmp_path, seq_len=16, force=True, progress=die)
+    assert list(tmp_path.rglob("manifest.json")) == []
+
+
 # Packs one document at a time and kills itself, without any clean-up, at the n-th rename.
 KILLED = """
 import os, signal, sys

@@ -14,7 +14,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from albor_core.guard.policy import ExitStatus
 from albor_core.run.liveness import start_ticks
 from albor_core.run.rundir import RunDir
 
+_TOOL_BYTES = 1 << 20
 _KILL_LIMIT_S = 5.0  # a process in an uninterruptible call may outlive SIGKILL: do not wait for it
 # struct pidfd_info of Linux 6.13: mask, cgroupid, eleven ids, exit_code. The ioctl is
 # _IOWR(0xFF, 11, 64 bytes); bit 3 of the mask says that exit_code is there (Linux 6.15).
@@ -163,7 +163,7 @@ class Entry:
 def process_table() -> list[Entry]:
     """Every live process that /proc shows; zombies are dead."""
     found = []
-    for name in os.listdir("/proc"):  # noqa: PTH208 - 10 times the speed of iterdir, and names are all we need
+    for name in os.listdir("/proc"):  # noqa: PTH208 - only names are needed
         if name.isdigit() and (entry := _entry(int(name))) is not None:
             found.append(entry)
     return found
@@ -211,7 +211,7 @@ def belongs(pid: int, run_id: str, nonces: frozenset[str]) -> bool:
 def members(
     run_id: str, nonces: frozenset[str], *, root: int | None, spare: frozenset[int]
 ) -> list[int]:
-    """Pids of an attempt's tree: the root, its session, those with its nonce, and their descendants.
+    """Pids of an attempt's tree: root, its session, those with its nonce, all their descendants.
 
     As a subreaper the guard also inherits orphans that changed session and cleared their
     environment: each child of ours that is not in `spare` came from the program.
@@ -234,19 +234,6 @@ def members(
     return sorted(inside - {us, 1})
 
 
-def signal_each(pids: list[int], number: int, is_member: Callable[[int], bool]) -> int:
-    """Signal processes, each through its own pidfd after `is_member` was asked again; the count."""
-    sent = 0
-    for pid in pids:
-        process = open_process(pid)
-        if process is None:
-            continue
-        if is_member(pid) and process.send(number):
-            sent += 1
-        process.close()
-    return sent
-
-
 @dataclass(frozen=True)
 class Tree:
     """All processes of one attempt."""
@@ -263,26 +250,30 @@ class Tree:
         return members(self.run_id, self.nonces, root=root, spare=self.spare)
 
     def send(self, number: int) -> int:
-        """Signal everybody in it; how many were reached."""
-        pids = self.pids()
-        still = set(self.pids()) if pids else set()
-        return signal_each(pids, number, lambda pid: pid in still)
+        """Signal everybody in it, each through its own pidfd; how many were reached."""
+        handles = [handle for pid in self.pids() if (handle := open_process(pid)) is not None]
+        # Asked again with the pidfds in hand: a pid that changed hands in between belongs to a
+        # process that the pidfd does not mean.
+        still = set(self.pids()) if handles else set()
+        sent = sum(handle.pid in still and handle.send(number) for handle in handles)
+        for handle in handles:
+            handle.close()
+        return sent
 
     def clear(self, patience_s: float) -> int:
-        """Wait up to `patience_s` for it to be empty, then SIGKILL until it is; how many were killed.
+        """Wait up to `patience_s` for it to be empty, then SIGKILL until it is; how many it took.
 
         Gives up on what survives SIGKILL for 5 s.
         """
-        killed: set[int] = set()
+        killed = 0
         patient_until = time.monotonic() + patience_s
-        while (pids := self.pids()) and time.monotonic() < patient_until + _KILL_LIMIT_S:
+        while self.pids() and time.monotonic() < patient_until + _KILL_LIMIT_S:
             if time.monotonic() >= patient_until:
-                signal_each(pids, signal.SIGKILL, lambda pid: True)
-                killed.update(pids)
+                killed = max(killed, self.send(signal.SIGKILL))
             self.reap_orphans()
             time.sleep(0.01)
         self.reap_orphans()
-        return len(killed)
+        return killed
 
     def reap_orphans(self) -> None:
         """Collect dead children that are neither the root nor spared."""
@@ -318,23 +309,34 @@ def become_subreaper() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def run_briefly(
-    argv: list[str], limit_s: float, *, environment: Mapping[str, str] | None = None
-) -> str | None:
-    """Output of a short-lived tool; None if it is missing, fails or takes longer than `limit_s`."""
+def run_briefly(argv: list[str], limit_s: float) -> str | None:
+    """Output of a short-lived tool; None if it is missing, fails or takes longer than `limit_s`.
+
+    Never waits for a tool that SIGKILL cannot end (nvidia-smi on a hung driver): the corpse is
+    reaped with other orphans.
+    """
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=limit_s,
-            env=environment,
-            check=False,
+        tool = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
+    assert tool.stdout is not None
+    output, deadline = bytearray(), time.monotonic() + limit_s
+    with tool.stdout as pipe:
+        while (left := deadline - time.monotonic()) > 0 and len(output) < _TOOL_BYTES:
+            if not select.select([pipe], [], [], left)[0]:
+                break
+            part = os.read(pipe.fileno(), 65536)
+            if not part:
+                break
+            output += part
+    try:
+        code = tool.wait(max(0.05, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        tool.kill()
+        code = tool.returncode = -signal.SIGKILL  # ends Popen's own interest in it
+    return output.decode(errors="replace") if code == 0 else None
 
 
 assert sys.platform == "linux", "the guard needs pidfds and /proc"

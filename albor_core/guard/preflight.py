@@ -1,0 +1,142 @@
+"""Whether starting makes sense: disk, ownership, what earlier lives left running, the GPUs.
+
+A stranger's process is never touched: its owner is named and the start waits, then is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from albor_core.guard import evidence
+from albor_core.guard.launch import Launch
+from albor_core.guard.process import Tree, environment_of
+from albor_core.guard.traces import checkpoint_bytes, known_nonces, newest_checkpoint
+from albor_core.run.rundir import RunDir, read_json
+
+CHECKPOINT_ROOM = 2.2  # a new checkpoint beside the old one, and something to log on
+_CROWDED = 0.5  # a stranger with this share of a GPU's memory makes a start pointless
+
+
+@dataclass(frozen=True)
+class Flight:
+    """The outcome: `problem` is empty when all is well, `may_pass` says that waiting can help."""
+
+    problem: str = ""
+    may_pass: bool = False
+    notes: tuple[str, ...] = ()
+    cleared: int = 0
+    """Processes of our own earlier attempts that had to be killed."""
+
+
+def check(run: RunDir, launch: Launch, spare: frozenset[int]) -> Flight:
+    """Look before a start. Kills only processes that prove to be of this run's earlier attempts.
+
+    Call it while nobody holds run.lock: then those have no living trainer.
+    """
+    problem = _ownership_problem(run) or _disk_problem(run, launch)
+    if problem:
+        return Flight(problem)
+    cleared = _clear_own_leftovers(run, spare)
+    if not wants_gpu(run, launch):
+        return Flight(cleared=cleared)
+    strangers, notes = _gpu_notes(run)
+    return Flight(strangers, bool(strangers), notes, cleared)
+
+
+def wants_gpu(run: RunDir, launch: Launch) -> bool:
+    """Whether the run may use a GPU as far as its config says; an unknown program may not."""
+    if launch.kind != "train":
+        return False
+    training = (read_json(run.config_resolved) or {}).get("training")
+    return not (isinstance(training, dict) and training.get("device") == "cpu")
+
+
+def _ownership_problem(run: RunDir) -> str:
+    try:
+        owner = run.path.stat().st_uid
+    except OSError as error:
+        return f"{run.path}: {error.strerror}"
+    if owner != os.geteuid():
+        return f"{run.path}: belongs to {user_name(owner)}"
+    if not os.access(run.path, os.W_OK | os.X_OK):
+        return f"{run.path}: may not be written"
+    return ""
+
+
+def _disk_problem(run: RunDir, launch: Launch) -> str:
+    free = evidence.disk_free(run.path)
+    if free is None:
+        return ""
+    wanted, why = launch.options.min_free_bytes, "guard.min_free_bytes"
+    if wanted is None:
+        newest = newest_checkpoint(run)
+        wanted = 0 if newest is None else int(CHECKPOINT_ROOM * checkpoint_bytes(newest[1]))
+        why = f"{CHECKPOINT_ROOM} times the last checkpoint"
+    if free >= wanted:
+        return ""
+    return f"{run.path}: {free} bytes free, {wanted} needed ({why})"
+
+
+def _clear_own_leftovers(run: RunDir, spare: frozenset[int]) -> int:
+    nonces = known_nonces(run)
+    return Tree(run.id, nonces, None, spare).clear(patience_s=0.0) if nonces else 0
+
+
+def _gpu_notes(run: RunDir) -> tuple[str, tuple[str, ...]]:
+    """The strangers that make a start pointless, and what else is worth knowing."""
+    found = evidence.gpu_report()
+    notes = [
+        f"GPU {device['uuid']}: {device['ecc_uncorr']:.0f} uncorrected memory errors since boot"
+        for device in found["devices"]
+        if device["ecc_uncorr"]
+    ]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        # Masked to some GPUs: which of these that are is CUDA's business, strangers are as likely
+        # on the others.
+        return "", tuple(notes)
+    crowded = [_crowd(run, device) for device in found["devices"]]
+    return "; ".join(text for text in crowded if text), tuple(notes)
+
+
+def _crowd(run: RunDir, device: dict[str, Any]) -> str:
+    total = device["mem_total"]
+    strangers = [
+        process
+        for process in device["procs"]
+        if total
+        and (process["mem"] or 0) >= _CROWDED * total
+        and environment_of(process["pid"]).get("ALBOR_RUN_ID") != run.id
+    ]
+    return "; ".join(
+        f"GPU {device['uuid']} is in use by process {process['pid']} "
+        f"of {_owner(process['pid'])}: {_command(process['pid'])}"
+        for process in strangers
+    )
+
+
+def _owner(pid: int) -> str:
+    try:
+        return user_name(Path(f"/proc/{pid}").stat().st_uid)
+    except OSError:
+        return "an unknown user"
+
+
+def _command(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "unknown command"
+    return b" ".join(words).decode(errors="replace").strip()[:200] or "unknown command"
+
+
+def user_name(uid: int) -> str:
+    """A user's name, or its number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

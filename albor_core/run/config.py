@@ -349,4 +349,8 @@ def _say(detail: Any, path: KeyPath) -> tuple[str, str]:
             return f"must be text, is {shown}", ""
         case "tuple_type":
             return f"must be a list, is {shown}", ""
+        case "too_short":
+            return "must not be empty", ""
+        case "string_too_short" | "string_too_long":
+            return f"{detail['msg'].removeprefix('String ')}, is {shown}", ""
     return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, is {shown}", ""

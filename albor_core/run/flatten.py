@@ -1,4 +1,4 @@
-"""Nested plain data as dotted paths, and what differs between two of them. Standard library only."""
+"""Nested plain data as dotted paths, and what differs between two. Standard library only."""
 
 from __future__ import annotations
 

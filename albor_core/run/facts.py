@@ -1,0 +1,302 @@
+"""What `plan` needs to know about this machine and these files, collected in one place.
+
+Only the standard library is used; what needs NVML, Parquet or a table of GPUs comes in through
+hooks. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+from albor_core.run.config import Config
+from albor_core.run.errors import AlborError, Problem
+
+MANIFEST_SCHEMA = "albor.shards/1"
+MAX_PATCH_BYTES = 256 << 10
+_MAX_MANIFEST_BYTES = 64 << 20
+_MAX_TOKENIZER_BYTES = 256 << 20
+_PACK = "albor data pretokenize CORPUS --tokenizer FILE --output DIR"
+_LIBRARIES = ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy")
+
+
+class Scanned(Protocol):
+    """What a scan hook finds in a directory of shards that has no manifest."""
+
+    @property
+    def sequences(self) -> int: ...
+    @property
+    def seq_len(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+
+
+DeviceMemory = Callable[[str], tuple[str, int] | None]
+Scan = Callable[[Path, str], object]
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """One directory of token shards. None is unknown."""
+
+    path: Path
+    sequences: int | None = None
+    row_len: int | None = None
+    """Tokens per row."""
+    tokens: int | None = None
+    vocab_size: int | None = None
+    """Vocabulary of the tokenizer the shards were packed with."""
+    max_id: int | None = None
+    shards: int | None = None
+    bytes: int | None = None
+    data_hash: str | None = None
+    tokenizer_sha256: str | None = None
+    problems: tuple[Problem, ...] = ()
+
+    def sequences_at(self, seq_len: int) -> int | None:
+        """Training sequences when every row is cut into as many of `seq_len` as fit."""
+        if self.sequences is None or self.row_len is None:
+            return self.sequences
+        return self.sequences * (self.row_len // seq_len)
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    """tokenizer.json in numbers; `vocab_size` is the highest id and one."""
+
+    path: Path
+    vocab_size: int | None = None
+    sha256: str | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The world a plan is made for. None is unknown, and checks that need it are left out."""
+
+    config_path: Path
+    train: SplitFacts
+    val: SplitFacts | None = None
+    tokenizer: TokenizerFacts | None = None
+    device: str = "cpu"
+    """`cpu` or `cuda`: where the run would train."""
+    device_name: str = ""
+    device_memory_bytes: int | None = None
+    """Of the GPU, or of the host when training on a CPU."""
+    peak_flops: float | None = None
+    """Half-precision peak of the GPU, if it is a known one."""
+    gpu_missing: bool = False
+    """The config asks for a GPU and none was found."""
+    cpu_count: int = 1
+    disk_free_bytes: int | None = None
+    output_writable: bool = True
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    torch_available: bool = True
+
+
+def collect_facts(
+    config: Config,
+    config_path: Path,
+    *,
+    device_memory: DeviceMemory | None = None,
+    scan: Scan | None = None,
+    peak_flops: Callable[[str | None], float | None] | None = None,
+) -> Facts:
+    """Look at data, tokenizer, device, disk and repository. Never raises for what it finds there.
+
+    `device_memory(device)` names the GPU a run on `device` would use, with its bytes; `scan(folder,
+    column)` counts shards that have no manifest; `peak_flops(name)` is the GPU's FLOP/s.
+    """
+    gpu = device_memory(config.training.device) if device_memory is not None else None
+    wants_gpu = config.training.device == "cuda"
+    folder = _existing(config.training.output_dir)
+    git = git_facts(Path.cwd())
+    return Facts(
+        config_path=config_path,
+        train=split_facts(config.data.train, config.data.input_column, scan, "data.train"),
+        val=None
+        if config.data.val is None
+        else split_facts(config.data.val, config.data.input_column, scan, "data.val"),
+        tokenizer=None if config.data.tokenizer is None else tokenizer_facts(config.data.tokenizer),
+        device="cuda" if gpu or wants_gpu else "cpu",
+        device_name=gpu[0] if gpu else "" if wants_gpu else platform.machine(),
+        device_memory_bytes=gpu[1] if gpu else None if wants_gpu else host_memory_bytes(),
+        peak_flops=peak_flops(gpu[0]) if gpu and peak_flops is not None else None,
+        gpu_missing=wants_gpu and device_memory is not None and gpu is None,
+        cpu_count=len(os.sched_getaffinity(0)),
+        disk_free_bytes=shutil.disk_usage(folder).free,
+        output_writable=folder.is_dir() and os.access(folder, os.W_OK | os.X_OK),
+        git_commit=git["commit"],
+        git_dirty=git["dirty"],
+        torch_available=importlib.util.find_spec("torch") is not None,
+    )
+
+
+def split_facts(path: Path, column: str, scan: Scan | None, field: str) -> SplitFacts:
+    """What the manifest says, and whether the shards it names have the bytes it names."""
+    manifest = (path if path.is_dir() else path.parent) / "manifest.json"
+    if not path.exists():
+        return _bad(path, field, f"{path}: no such directory (relative to {Path.cwd()})", _PACK)
+    if path.is_dir() and manifest.exists():
+        return _from_manifest(path, manifest, field)
+    if path.is_dir() and not any(path.glob("*.parquet")):
+        return _bad(path, field, f"{path}: no manifest.json and no *.parquet", _PACK)
+    if scan is None:
+        return SplitFacts(path)
+    try:
+        return _from_scan(path, scan(path, column))
+    except AlborError as error:
+        return _bad(path, field, error.message, error.hint)
+
+
+def _from_manifest(path: Path, manifest: Path, field: str) -> SplitFacts:
+    try:
+        document = json.loads(_read(manifest, _MAX_MANIFEST_BYTES))
+        if document["schema"] != MANIFEST_SCHEMA:
+            message = f"{manifest}: schema {document['schema']!r}, not {MANIFEST_SCHEMA}"
+            whole = str(document["schema"]) == "albor.dataset/1"
+            return _bad(path, field, message, f"name a split: {path / 'train'}" if whole else _PACK)
+        shards = [(str(shard["file"]), int(shard["bytes"])) for shard in document["shards"]]
+        return SplitFacts(
+            path=path,
+            sequences=int(document["sequences"]),
+            row_len=int(document["seq_len"]),
+            tokens=int(document["tokens"]),
+            vocab_size=int(document["vocab_size"]),
+            max_id=int(document["max_id"]),
+            shards=len(shards),
+            bytes=sum(size for _, size in shards),
+            data_hash=str(document["data_hash"]),
+            tokenizer_sha256=str(document["tokenizer_sha256"]),
+            problems=tuple(_shard_problems(path, shards, field)),
+        )
+    except OSError as error:
+        return _bad(path, field, f"{manifest}: {error.strerror}", _PACK)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return _bad(path, field, f"{manifest}: not a whole manifest: {error!r}", _PACK)
+
+
+def _shard_problems(path: Path, shards: list[tuple[str, int]], field: str) -> list[Problem]:
+    found = []
+    for name, size in shards:
+        try:
+            actual = (path / Path(name).name).stat().st_size
+        except OSError as error:
+            found.append(Problem(field, f"{path / name}: {error.strerror}", f"{_PACK} --force"))
+            continue
+        if actual != size:
+            message = f"{path / name}: {actual:,} bytes, the manifest says {size:,}"
+            found.append(Problem(field, message, f"albor data verify {path}"))
+    return found
+
+
+def _from_scan(path: Path, found: Any) -> SplitFacts:
+    shards = tuple(getattr(found, "shards", ()))
+    return SplitFacts(
+        path=path,
+        sequences=found.sequences,
+        row_len=found.seq_len,
+        tokens=found.tokens,
+        vocab_size=getattr(found, "vocab_size", None),
+        max_id=getattr(found, "max_id", None),
+        shards=len(shards) or None,
+        bytes=sum(shard.bytes for shard in shards) or None,
+        data_hash=getattr(found, "data_hash", None),
+        tokenizer_sha256=getattr(found, "tokenizer_sha256", None),
+    )
+
+
+def _bad(path: Path, field: str, message: str, hint: str) -> SplitFacts:
+    return SplitFacts(path, problems=(Problem(field, message, hint),))
+
+
+def tokenizer_facts(path: Path) -> TokenizerFacts:
+    """Vocabulary size and hash of a tokenizer.json, read as JSON and not run."""
+    try:
+        raw = _read(path, _MAX_TOKENIZER_BYTES)
+        document = json.loads(raw)
+        vocab = document["model"]["vocab"]  # a list in Unigram models
+        ids = [token["id"] for token in document.get("added_tokens") or []]
+        ids += vocab.values() if isinstance(vocab, dict) else range(len(vocab))
+        return TokenizerFacts(path, int(max(ids)) + 1, hashlib.sha256(raw).hexdigest())
+    except OSError as error:
+        return TokenizerFacts(path, error=f"{path}: {error.strerror}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return TokenizerFacts(path, error=f"{path}: not a tokenizer.json: {error!r}")
+
+
+def _read(path: Path, limit: int) -> bytes:
+    with path.open("rb") as file:
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        raise ValueError(f"more than {limit:,} bytes")
+    return raw
+
+
+def _existing(path: Path) -> Path:
+    """The nearest existing ancestor: the file system a new directory would be on."""
+    absolute = path.expanduser().absolute()
+    return next(folder for folder in (absolute, *absolute.parents) if folder.exists())
+
+
+def host_memory_bytes() -> int | None:
+    """Physical memory of this host."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None
+
+
+def git_facts(cwd: Path) -> dict[str, Any]:
+    """`commit`, `dirty` and `patch` (tracked changes, at most 256 KiB) of the repository at `cwd`.
+
+    All None where there is no repository or no git. The patch is raw: who stores it for others to
+    read must redact it. Untracked files make it dirty and are not in the patch.
+    """
+    commit = _git(cwd, "rev-parse", "HEAD")
+    if commit is None:
+        return {"commit": None, "dirty": None, "patch": None}
+    status = _git(cwd, "status", "--porcelain")
+    patch = _git(cwd, "diff", "--no-ext-diff", "--no-textconv", "HEAD") or None
+    if patch is not None and len(patch.encode()) > MAX_PATCH_BYTES:
+        cut = patch.encode()[:MAX_PATCH_BYTES].decode(errors="ignore")
+        patch = f"{cut}\n[cut at {MAX_PATCH_BYTES:,} bytes]\n"
+    return {
+        "commit": commit.strip(),
+        "dirty": None if status is None else bool(status),
+        "patch": patch,
+    }
+
+
+def _git(cwd: Path, *arguments: str) -> str | None:
+    # optional locks off: reading a status must not write into somebody's repository
+    command = ["git", "--no-optional-locks", "-C", str(cwd), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Albor, Python, the system and the libraries that decide numerics; no imports."""
+    found = {name: _version(name) for name in ("albor", *_LIBRARIES)}
+    return {**found, "python": platform.python_version(), "system": platform.platform()}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

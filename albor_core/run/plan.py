@@ -1,0 +1,328 @@
+"""What a run would do and cost, and everything that would stop it: a pure function of config and
+facts.
+
+`problems` stop a run and come all at once; `warnings` are what a careful person would change;
+`notes` are worth knowing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from albor_core.run.config import Config
+from albor_core.run.errors import Problem
+from albor_core.run.estimates import (
+    TOKENS_PER_PARAMETER,
+    Disk,
+    Duration,
+    Memory,
+    Schedule,
+    disk,
+    duration,
+    memory,
+    schedule,
+)
+from albor_core.run.facts import Facts, SplitFacts
+from albor_core.run.plan_text import bytes_text, render
+
+SCHEMA = "albor.train.plan/1"
+_WARMUP_SHARE = 0.25  # a run of ours never left its warm-up at 40 %; 10 % is usual
+_WORTHWHILE_PASSES = 4  # repeated data teaches little beyond (Muennighoff et al., arXiv:2305.16264)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer of `albor train plan`. A run may start when `problems` is empty."""
+
+    config: Config
+    facts: Facts
+    schedule: Schedule
+    memory: Memory
+    disk: Disk
+    duration: Duration | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    andon: tuple[str, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Trainable numbers."""
+        return self.config.model.architecture.shape().num_parameters
+
+    @property
+    def max_steps(self) -> int | None:
+        """Steps the run will take; None while the data is unknown and the config does not say."""
+        return self.schedule.max_steps
+
+    def render(self) -> str:
+        """The plan as text for people, without colour."""
+        return render(self)
+
+    def data_facts(self) -> dict[str, Any]:
+        """What data the run is made with, for run.json."""
+        facts = self.facts
+        tokenizer = None if facts.tokenizer is None else asdict(facts.tokenizer)
+        return {
+            "train": _split_json(facts.train),
+            "val": None if facts.val is None else _split_json(facts.val),
+            "tokenizer": None
+            if tokenizer is None
+            else {**tokenizer, "path": str(tokenizer["path"])},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Strict JSON of schema albor.train.plan/1: bytes, seconds, null for unknown."""
+        facts = self.facts
+        shape = self.config.model.architecture.shape()
+        return {
+            "schema": SCHEMA,
+            "config": str(facts.config_path),
+            "ok": not self.problems,
+            "model": {
+                "parameters": shape.num_parameters,
+                "flops_per_token": shape.flops_per_token(self.config.data.seq_len),
+                "precision": self.config.training.mixed_precision,
+                "architecture": asdict(shape),
+            },
+            "memory": {**asdict(self.memory), "total": self.memory.total},
+            "data": self.data_facts(),
+            "training": asdict(self.schedule),
+            "disk": {**asdict(self.disk), "total": self.disk.total},
+            "device": {
+                "kind": facts.device,
+                "name": facts.device_name,
+                "memory_bytes": facts.device_memory_bytes,
+                "cpu_count": facts.cpu_count,
+            },
+            "code": {"commit": facts.git_commit, "dirty": facts.git_dirty},
+            "time": None if self.duration is None else asdict(self.duration),
+            "problems": [asdict(problem) for problem in self.problems],
+            "warnings": [asdict(warning) for warning in self.warnings],
+            "notes": list(self.notes),
+            "andon": list(self.andon),
+        }
+
+
+def plan(
+    config: Config,
+    facts: Facts,
+    andon_notes: tuple[str, ...] = (),
+    extra_problems: tuple[Problem, ...] = (),
+) -> Plan:
+    """Decide. `andon_notes` and `extra_problems` come from rooms above and are passed on."""
+    steps = schedule(config, facts)
+    need = memory(config, facts)
+    space = disk(config, facts, steps.max_steps)
+    file = str(facts.config_path)
+    problems = [
+        *extra_problems,
+        *facts.train.problems,
+        *(facts.val.problems if facts.val is not None else ()),
+        *_step_problems(config, steps),
+        *_split_problems(config, facts.train, "data.train"),
+        *(_split_problems(config, facts.val, "data.val") if facts.val is not None else ()),
+        *_tokenizer_problems(config, facts),
+        *_device_problems(config, facts),
+        *_memory_problems(config, facts, need),
+        *_disk_problems(config, facts, space),
+    ]
+    return Plan(
+        config=config,
+        facts=facts,
+        schedule=steps,
+        memory=need,
+        disk=space,
+        duration=duration(config, facts, steps.total_tokens),
+        problems=tuple(_placed(problem, file) for problem in problems),
+        warnings=tuple(_placed(warning, file) for warning in _warnings(config, facts, steps)),
+        notes=tuple(_notes(config, facts, steps)),
+        andon=tuple(andon_notes),
+    )
+
+
+def _placed(problem: Problem, file: str) -> Problem:
+    return problem if problem.file else Problem(problem.field, problem.message, problem.hint, file)
+
+
+def _split_json(split: SplitFacts) -> dict[str, Any]:
+    document = asdict(split)
+    del document["problems"]
+    return {**document, "path": str(split.path)}
+
+
+def _step_problems(config: Config, steps: Schedule) -> Iterator[Problem]:
+    """C-TRAINCFG-001: the data holds the steps, and the steps hold the warm-up."""
+    epochs, wanted = config.training.epochs, config.training.max_steps
+    per_epoch, reachable = steps.steps_per_epoch, steps.reachable_steps
+    if per_epoch == 0:
+        per_step = steps.tokens_per_step // config.data.seq_len
+        message = f"one step takes {per_step:,} sequences and the data holds {steps.sequences:,}"
+        yield Problem("data.batch_size", message, "lower it or training.gradient_accumulation")
+        return
+    if per_epoch and reachable is not None and wanted is not None and reachable < wanted:
+        message = (
+            f"{wanted:,} steps cannot be reached: {epochs:,} epoch{'s' * (epochs > 1)} of "
+            f"{per_epoch:,} steps end at {reachable:,}"
+        )
+        enough = -(-wanted // per_epoch)
+        hint = f"set training.epochs to {enough:,}, or training.max_steps to {reachable:,}"
+        yield Problem("training.max_steps", message, hint)
+    end = steps.max_steps if reachable is None else min(steps.max_steps or reachable, reachable)
+    if end is not None and steps.warmup_steps >= end:
+        message = f"the warm-up of {steps.warmup_steps:,} steps never completes in {end:,} steps"
+        hint = f"about 10 %: training.warmup_steps={max(1, end // 10)}"
+        yield Problem("training.warmup_steps", message, hint)
+
+
+def _split_problems(config: Config, split: SplitFacts, field: str) -> Iterator[Problem]:
+    seq_len, vocab = config.data.seq_len, config.model.architecture.vocab_size
+    if split.row_len is not None and split.row_len < seq_len and split.sequences:
+        message = (
+            f"{seq_len:,} is longer than the {split.row_len:,} tokens of a row in {split.path}"
+        )
+        yield Problem("data.seq_len", message, f"use data.seq_len={split.row_len}, or pack again")
+    if split.sequences == 0:
+        yield Problem(field, f"{split.path} holds no sequences", "pack a larger corpus")
+    if split.max_id is not None and split.max_id >= vocab:
+        message = f"{vocab:,}, but {split.path} holds token id {split.max_id:,}"
+        hint = f"use at least {max(split.max_id + 1, split.vocab_size or 0)}"
+        yield Problem("model.architecture.vocab_size", message, hint)
+    elif split.vocab_size is not None and split.vocab_size > vocab:
+        message = f"{vocab:,}, but {split.path} was packed with {split.vocab_size:,} tokens"
+        yield Problem("model.architecture.vocab_size", message, f"use {split.vocab_size}")
+
+
+def _tokenizer_problems(config: Config, facts: Facts) -> Iterator[Problem]:
+    tokenizer = facts.tokenizer
+    if tokenizer is None:
+        return
+    if tokenizer.error:
+        hint = "albor tokenizer apply --corpus FILE --output DIR, or leave it out"
+        yield Problem("data.tokenizer", tokenizer.error, hint)
+        return
+    vocab = config.model.architecture.vocab_size
+    if tokenizer.vocab_size is not None and tokenizer.vocab_size > vocab:
+        message = f"{vocab:,}, but {tokenizer.path} has {tokenizer.vocab_size:,} tokens"
+        hint = f"use model.architecture.vocab_size={tokenizer.vocab_size}"
+        yield Problem("model.architecture.vocab_size", message, hint)
+    packed = facts.train.tokenizer_sha256
+    if packed is not None and tokenizer.sha256 is not None and packed != tokenizer.sha256:
+        message = f"{tokenizer.path} is not the tokenizer {facts.train.path} was packed with"
+        yield Problem("data.tokenizer", message, "name that one, or pack again")
+
+
+def _device_problems(config: Config, facts: Facts) -> Iterator[Problem]:
+    if not facts.torch_available:
+        yield Problem("", "torch is not installed here", "pip install 'albor[train]'")
+    if facts.gpu_missing:
+        hint = "albor gpu says why; training.device=cpu trains without"
+        yield Problem("training.device", "cuda, but there is no GPU here", hint)
+    if config.training.mixed_precision == "fp16" and facts.device == "cpu":
+        hint = "use training.mixed_precision=fp32 or bf16 on a CPU"
+        yield Problem("training.mixed_precision", "fp16 needs a GPU for its loss scaling", hint)
+
+
+def _memory_problems(config: Config, facts: Facts, need: Memory) -> Iterator[Problem]:
+    if not need.missing:
+        return
+    where = facts.device_name or facts.device
+    message = (
+        f"needs about {bytes_text(need.total)}, {bytes_text(need.missing)} more than "
+        f"the {bytes_text(need.capacity)} of {where}"
+    )
+    yield Problem("data.batch_size", message, _memory_advice(config, facts, need))
+
+
+def _memory_advice(config: Config, facts: Facts, need: Memory) -> str:
+    """The first change that makes it fit, in the order of least loss, by trying each."""
+    training, data = config.training, config.data
+    accumulation, batch = training.gradient_accumulation, data.batch_size
+    tries: list[tuple[str, Config]] = []
+    while batch % 2 == 0:
+        batch, accumulation = batch // 2, accumulation * 2
+        smaller = _with(config, "data", batch_size=batch)
+        words = f"data.batch_size={batch} with training.gradient_accumulation={accumulation}"
+        tries.append((words, smaller))
+    if not training.activation_checkpointing:
+        checkpointed = _with(config, "training", activation_checkpointing=True)
+        tries.insert(0, ("training.activation_checkpointing=true", checkpointed))
+        single = _with(checkpointed, "data", batch_size=1)
+        both = "training.activation_checkpointing=true and data.batch_size=1"
+        tries.append((both, single))
+    for words, changed in tries:
+        if not memory(changed, facts).missing:
+            return f"{words} would fit"
+    fixed = bytes_text(need.total - need.activations)
+    return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
+
+
+def _with(config: Config, section: str, **changes: object) -> Config:
+    changed = getattr(config, section).model_copy(update=changes)
+    return config.model_copy(update={section: changed})
+
+
+def _disk_problems(config: Config, facts: Facts, space: Disk) -> Iterator[Problem]:
+    folder = config.training.output_dir
+    if not facts.output_writable:
+        yield Problem("training.output_dir", f"{folder} cannot be written", "choose another folder")
+    if space.missing:
+        message = (
+            f"{space.copies} checkpoints of {bytes_text(space.checkpoint)} need "
+            f"{bytes_text(space.total)}, {bytes_text(space.missing)} more than is free at {folder}"
+        )
+        fits = space.copies - -(-space.missing // space.checkpoint) - 2
+        keep = config.training.checkpoint
+        if keep.keep_every is not None:
+            hint = "leave out training.checkpoint.keep_every, or free space"
+        elif fits >= 1:
+            hint = f"training.checkpoint.keep={fits} would fit, or free space"
+        else:
+            hint = "free space, or set training.output_dir to a larger disk"
+        yield Problem("training.checkpoint.keep", message, hint)
+
+
+def _warnings(config: Config, facts: Facts, steps: Schedule) -> Iterator[Problem]:
+    training, end = config.training, steps.max_steps
+    if end and _WARMUP_SHARE < steps.warmup_steps / end < 1:
+        message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run"
+        yield Problem("training.warmup_steps", message, f"about 10 % is usual: {end // 10:,}")
+    if steps.data_passes is not None and steps.data_passes > _WORTHWHILE_PASSES:
+        message = f"every sequence is seen {steps.data_passes:.1f} times"
+        yield Problem("training.max_steps", message, "beyond 4 passes more data helps more")
+    row_len = facts.train.row_len
+    if row_len is not None and row_len > config.data.seq_len and row_len % config.data.seq_len:
+        lost = row_len % config.data.seq_len / row_len
+        message = f"rows of {row_len:,} tokens cut into {config.data.seq_len:,} lose {lost:.0%}"
+        yield Problem("data.seq_len", message, "use a divisor of the row length")
+    if facts.train.sequences is None and not facts.train.problems:
+        message = f"{facts.train.path} has no manifest: its sequences are unknown"
+        yield Problem("data.train", message, f"albor data verify {facts.train.path}")
+    if training.early_stopping_patience is not None and config.data.val is None:
+        message = "early stopping watches the validation loss, and there is none"
+        yield Problem("training.early_stopping_patience", message, "set data.val")
+    if config.data.val is not None and end is not None and training.eval_interval > end:
+        message = f"{training.eval_interval:,} steps, but the run has {end:,}"
+        yield Problem("training.eval_interval", message, "evaluated at the start and the end only")
+
+
+def _notes(config: Config, facts: Facts, steps: Schedule) -> Iterator[str]:
+    parameters = config.model.architecture.shape().num_parameters
+    if steps.total_tokens is not None:
+        ratio = steps.total_tokens / parameters
+        yield (
+            f"{ratio:.2g} tokens per parameter; compute-optimal is about {TOKENS_PER_PARAMETER} "
+            f"({parameters * TOKENS_PER_PARAMETER:,} tokens)"
+        )
+    if config.training.grad_clip is None:
+        yield "gradients are not clipped (training.grad_clip)"
+    if config.data.val is None:
+        yield "no validation data: the best checkpoint is unknown"
+    budget = config.monitoring.budgets.tokens
+    if budget is not None and steps.total_tokens is not None and budget < steps.total_tokens:
+        at = -(-budget // steps.tokens_per_step)
+        yield f"the token budget is used up at step {at:,} of {steps.max_steps:,}"
+    if facts.git_dirty:
+        yield "the repository has uncommitted changes: the run records them as a patch"

@@ -21,7 +21,7 @@ def alerts() -> None:
     """What Andon raised, and who has seen it."""
 
 
-@alerts.command()  # type: ignore[untyped-decorator]
+@alerts.command()
 @click.argument("run", required=False)
 @click.option("--open", "open_only", is_flag=True, help="Only those nobody has acknowledged.")
 @json_option
@@ -59,7 +59,7 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
     say(table(heads, cells, right="step value"))
 
 
-@alerts.command()  # type: ignore[untyped-decorator]
+@alerts.command()
 @click.argument("run")
 @click.argument("alert")
 @json_option

@@ -24,7 +24,7 @@ def data() -> None:
     """Source trees in, token shards out."""
 
 
-@data.command(name="import")  # type: ignore[untyped-decorator]
+@data.command(name="import")
 @click.argument(
     "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR..."
 )
@@ -43,7 +43,7 @@ def import_(folders: tuple[Path, ...], out: Path, exclude: tuple[str, ...], as_j
         say(f"{out}: {report.files:,} files, {report.bytes:,} bytes; skipped {skipped or 'none'}")
 
 
-@data.command()  # type: ignore[untyped-decorator]
+@data.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("--tokenizer", required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -71,13 +71,34 @@ def pretokenize(
         corpus, tokenizer, out, seq_len=seq_len, val_fraction=val_fraction, seed=seed, force=force
     )
     if as_json:
-        emit({"schema": "albor.data.pretokenize/1", **_plain(report)})
+        splits = {
+            name: {
+                "folder": str(out / name),
+                "sequences": split.sequences,
+                "tokens": split.tokens,
+                "documents": split.documents,
+                "data_hash": split.data_hash,
+            }
+            for name, split in (("train", report.train), ("val", report.val))
+        }
+        emit(
+            {
+                "schema": "albor.data.pretokenize/1",
+                "out": str(out),
+                "seq_len": seq_len,
+                "splits": splits,
+                "skipped": report.skipped,
+                "reused": report.reused,
+            }
+        )
     else:
-        for line in report.lines():
-            say(line)
+        for name, split in (("train", report.train), ("val", report.val)):
+            say(f"{out / name}: {split.sequences:,} sequences, {split.tokens:,} tokens")
+        if report.reused:
+            say("made before from the same inputs; nothing was written")
 
 
-@data.command()  # type: ignore[untyped-decorator]
+@data.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 def verify(folder: Path, as_json: bool) -> None:

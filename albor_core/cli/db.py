@@ -24,7 +24,7 @@ def db() -> None:
     """Where the stores are; rebuild them from the journals."""
 
 
-@db.command()  # type: ignore[untyped-decorator]
+@db.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @json_option
 def rebuild(folder: Path | None, as_json: bool) -> None:
@@ -51,7 +51,7 @@ def _runs_of(folder: Path) -> list[RunDir]:
     return found
 
 
-@db.command()  # type: ignore[untyped-decorator]
+@db.command()
 @click.argument("run", required=False)
 @json_option
 def path(run: str | None, as_json: bool) -> None:

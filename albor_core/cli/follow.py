@@ -14,6 +14,7 @@ from albor_core.cli.output import clean, duration, emit, number, talk
 from albor_core.run.control import send
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
+from albor_core.train.launch import exit_code
 
 _POLL_S = 0.2
 _LINE_EVERY_S = 10.0  # without a tty: enough to see life in a CI log, few enough to read
@@ -48,15 +49,6 @@ def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
         "exit_code": code,
         "exit": read_json(run.exit),
     }
-
-
-def exit_code(run: RunDir) -> int | None:
-    """The code of a run whose guard is done; None while it is not, 1 if it was lost."""
-    if run.liveness().is_alive:
-        return None
-    guard = read_json(run.guard / "guard.json") or {}
-    code = guard.get("exit_code")
-    return code if isinstance(code, int) else 1
 
 
 def progress_line(state: dict[str, Any] | None, guard: dict[str, Any] | None) -> str:

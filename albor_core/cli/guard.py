@@ -42,7 +42,7 @@ def guard() -> None:
     """Supervise any program; stop, pause, resume, checkpoint a run."""
 
 
-@guard.command(context_settings={"ignore_unknown_options": True})  # type: ignore[untyped-decorator]
+@guard.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
 @click.option("--name", help="A name for people; the run id is made from it.")
 @click.option("--experiment", default="guard", show_default=True)
@@ -103,7 +103,7 @@ def run(
     return follow(made, as_json=as_json, detach=detach, stop_on_interrupt=stop_on_interrupt)
 
 
-@guard.command()  # type: ignore[untyped-decorator]
+@guard.command()
 @click.argument("run_ref", metavar="RUN")
 @json_option
 def status(run_ref: str, as_json: bool) -> int:

@@ -18,7 +18,7 @@ def kernels() -> None:
     """Which kernel runs each operation here, and why."""
 
 
-@kernels.command()  # type: ignore[untyped-decorator]
+@kernels.command()
 @json_option
 def check(as_json: bool) -> None:
     """Check every candidate against fp64, time those that pass, say which one is taken."""

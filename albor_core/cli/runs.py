@@ -32,7 +32,7 @@ def runs() -> None:
 _db_option = click.option("--db", type=click.Path(), help="Another store file than the global one.")
 
 
-@runs.command()  # type: ignore[untyped-decorator]
+@runs.command()
 @click.option("--limit", default=100, show_default=True, help="At most so many runs.")
 @click.option("--sort", default="created", show_default=True, help="A column of the table.")
 @click.option("--experiment", help="Only runs of this experiment.")
@@ -112,7 +112,7 @@ def _status(row: RunRow) -> str:
     return run_status(run, ended=row.ended_status).word
 
 
-@runs.command()  # type: ignore[untyped-decorator]
+@runs.command()
 @click.argument("run")
 @_db_option
 @json_option
@@ -192,7 +192,7 @@ def _locate(reference: str) -> tuple[str, Path | None]:
     return run.id, run.store
 
 
-@runs.command()  # type: ignore[untyped-decorator]
+@runs.command()
 @click.argument("references", nargs=-1, required=True, metavar="A B [C...]")
 @click.option("--metric", default="val/loss", show_default=True, help="What the verdict is about.")
 @_db_option

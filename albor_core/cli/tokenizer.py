@@ -24,7 +24,7 @@ def tokenizer() -> None:
     """Train and check a byte-level BPE tokenizer."""
 
 
-@tokenizer.command()  # type: ignore[untyped-decorator]
+@tokenizer.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path))
 @click.option("--vocab-size", required=True, type=int)
@@ -33,18 +33,29 @@ def plan(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
     """Check CORPUS, --vocab-size and --out. Changes nothing; exits 1 with every problem."""
     from albor_core.data.tokenizer import plan_tokenizer
 
-    problems = tuple(plan_tokenizer(corpus, out, vocab_size=vocab_size))
-    if problems:
-        bad = ConfigError(f"{corpus}: {len(problems)} problem(s)", problems=problems)
+    made = plan_tokenizer(corpus, out, vocab_size=vocab_size)
+    if made.problems:
+        bad = ConfigError(f"{corpus}: {len(made.problems)} problem(s)", problems=made.problems)
         bad.exit_code = 1
         raise bad
     if as_json:
-        emit({"schema": "albor.tokenizer.plan/1", "corpus": str(corpus), "ok": True})
+        emit(
+            {
+                "schema": "albor.tokenizer.plan/1",
+                "corpus": str(corpus),
+                "ok": True,
+                "out": str(made.out),
+                "vocab_size": made.vocab_size,
+                "specials": list(made.specials),
+                "documents": made.documents,
+                "text_bytes": made.text_bytes,
+            }
+        )
     else:
-        say(f"{corpus}: ok, run `albor tokenizer apply` to train {vocab_size:,} tokens into {out}")
+        say(f"{corpus}: ok; `albor tokenizer apply` trains {vocab_size:,} tokens into {made.out}")
 
 
-@tokenizer.command()  # type: ignore[untyped-decorator]
+@tokenizer.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="tokenizer.json")
 @click.option("--vocab-size", required=True, type=int)
@@ -61,7 +72,7 @@ def apply(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
         say(f"{out}: {report.vocab_size:,} tokens")
 
 
-@tokenizer.command()  # type: ignore[untyped-decorator]
+@tokenizer.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--corpus", type=click.Path(path_type=Path), help="Measure bytes per token on it.")
 @json_option

@@ -63,7 +63,7 @@ def _load(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedC
     return load_config(config, (*overrides, *extra))
 
 
-@train.command()  # type: ignore[untyped-decorator]
+@train.command()
 @_config_options
 def plan(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool) -> int:
     """Show what `albor train apply CONFIG` would run and cost. Changes nothing.
@@ -88,7 +88,7 @@ def _load_for_plan(config: Path, overrides: tuple[str, ...], seed: int | None) -
         raise
 
 
-@train.command()  # type: ignore[untyped-decorator]
+@train.command()
 @_config_options
 def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool) -> int:
     """Check every field of CONFIG without looking at data, tokenizer or device;
@@ -110,7 +110,7 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
     return 0
 
 
-@train.command()  # type: ignore[untyped-decorator]
+@train.command()
 @_config_options
 @click.option("--name", help="A name for people; the run id is made from it.")
 @click.option(
@@ -152,7 +152,7 @@ def apply(
     return follow(run, as_json=as_json, detach=detach, stop_on_interrupt=stop_on_interrupt)
 
 
-@train.command()  # type: ignore[untyped-decorator]
+@train.command()
 @click.argument("run")
 @click.option(
     "--allow-config-change", is_flag=True, help="Go on although config.yaml of the run was edited."

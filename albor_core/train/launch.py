@@ -1,0 +1,131 @@
+"""From a config to a guarded process: plan it, make its run directory, hand it to a guard.
+
+Runs in the command's process, so no torch here.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from albor_core.andon.explain import andon_problems, andon_sentences
+from albor_core.guard.launch import start_guard, write_launch
+from albor_core.run.config import Config, LoadedConfig
+from albor_core.run.errors import InUseError, UsageError
+from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
+from albor_core.run.plan import Plan
+from albor_core.run.plan import plan as make_plan
+from albor_core.run.rundir import RunDir, create_run, is_run_id, new_run_id, read_json
+from albor_core.telemetry.gpu import Gpus
+from albor_core.train.meter import peak_flops
+
+
+def plan_run(loaded: LoadedConfig) -> Plan:
+    """Collect the facts of this machine and plan; nothing is written."""
+    config = loaded.config
+    monitoring = config.resolved()["monitoring"]
+    return make_plan(
+        config,
+        collect_facts(
+            config,
+            loaded.path,
+            device_memory=_device_memory,
+            scan=_scan_without_manifest,
+            peak_flops=peak_flops,
+        ),
+        andon_notes=andon_sentences(
+            monitoring,
+            warmup_steps=config.training.warmup_steps,
+            vocab_size=config.model.architecture.vocab_size,
+        ),
+        extra_problems=andon_problems(monitoring, file=str(loaded.path)),
+    )
+
+
+def _device_memory(device: str) -> tuple[str, int] | None:
+    """Name and bytes of the first GPU if the run would use one."""
+    if device == "cpu":
+        return None
+    for gpu in Gpus().sample():
+        if gpu.memory_total_bytes:
+            return gpu.name or "GPU", gpu.memory_total_bytes
+    return None
+
+
+def _scan_without_manifest(folder: Path, column: str) -> Scanned:
+    from albor_core.data.shards import read_manifest  # noqa: PLC0415  # pyarrow: 0.25 s, rarely needed
+
+    return read_manifest(folder, scan=True, column=column)
+
+
+def new_run(loaded: LoadedConfig, *, name: str | None, data: dict[str, Any]) -> RunDir:
+    # pyarrow costs 0.25 s and most data has a manifest
+    from albor_core.data.shards import read_manifest  # noqa: PLC0415
+
+    config: Config = loaded.config
+    experiment = config.monitoring.tracking.experiment or loaded.path.stem
+    title = name or loaded.path.stem
+    if name is not None and is_run_id(name):
+        run_id = name
+        if (Path(config.training.output_dir) / run_id).exists():
+            raise InUseError(
+                f"{Path(config.training.output_dir) / run_id}: this run directory exists",
+                hint=f"albor train resume {run_id}, or another --name",
+            )
+    else:
+        run_id = new_run_id(title)
+    return create_run(
+        Path(config.training.output_dir),
+        run_id,
+        experiment=experiment,
+        name=title,
+        kind="train",
+        argv=sys.argv,
+        seed=config.training.seed,
+        config=loaded.raw,
+        resolved=config.resolved(),
+        facts={
+            "git": git_facts(Path.cwd()),
+            "versions": versions(),
+            "data": data,
+            "max_steps": config.training.max_steps,
+            "tags": dict(config.monitoring.tracking.tags),
+        },
+    )
+
+
+def start(run: RunDir, *, allow_config_change: bool = False) -> None:
+    """Hand `run` to a detached guard. Raises InUseError if it is guarded or trained already."""
+    alive = run.liveness()
+    if alive.guard is not None:
+        raise InUseError(
+            f"{run.path}: already guarded by process {alive.guard}",
+            hint=f"albor monitor {run.id}, or albor guard stop {run.id}",
+        )
+    resolved = read_json(run.config_resolved)
+    if resolved is None:
+        raise UsageError(
+            f"{run.path}: no config.resolved.json, so this is not a run of `albor train`",
+            hint="albor guard run -- CMD",
+        )
+    changes = ["--allow-config-change"] if allow_config_change else []
+    write_launch(
+        run,
+        argv=[sys.executable, "-m", "albor_core.train", str(run.path), *changes],
+        cwd=str(Path.cwd()),
+        env={},
+        options=resolved["guard"],
+        max_steps=run.metadata().get("max_steps"),
+        kind="train",
+    )
+    start_guard(run)
+
+
+def exit_code(run: RunDir) -> int | None:
+    """The code of a run whose guard is done; None while it is not, 1 if it was lost."""
+    if run.liveness().is_alive:
+        return None
+    guard = read_json(run.guard / "guard.json") or {}
+    code = guard.get("exit_code")
+    return code if isinstance(code, int) else 1

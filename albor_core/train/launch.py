@@ -54,15 +54,14 @@ def _device_memory(device: str) -> tuple[str, int] | None:
 
 
 def _scan_without_manifest(folder: Path, column: str) -> Scanned:
-    from albor_core.data.shards import read_manifest  # noqa: PLC0415  # pyarrow: 0.25 s, rarely needed
+    # pyarrow costs 0.25 s and most data has a manifest
+    from albor_core.data.shards import read_manifest  # noqa: PLC0415
 
     return read_manifest(folder, scan=True, column=column)
 
 
 def new_run(loaded: LoadedConfig, *, name: str | None, data: dict[str, Any]) -> RunDir:
-    # pyarrow costs 0.25 s and most data has a manifest
-    from albor_core.data.shards import read_manifest  # noqa: PLC0415
-
+    """A fresh run directory below training.output_dir, with config, code, data on record."""
     config: Config = loaded.config
     experiment = config.monitoring.tracking.experiment or loaded.path.stem
     title = name or loaded.path.stem

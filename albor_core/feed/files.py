@@ -125,6 +125,7 @@ def build_view(
         detail=status.detail,
         is_live=alive and current and status.word != "stalled" and _is_fresh(age, state),
         age_s=age,
+        last_wall=number(state, "wall"),
         phase=text(state, "phase") or None if alive and current else None,
         attempt=evidence.attempt or None,
         attempts_total=evidence.attempt or None,
@@ -150,6 +151,7 @@ def build_view(
         grad_norm_history=history(state, "grad_norm_history"),
         severity=text(andon, "severity") or "green",
         last_alert=_alert_text(andon),
+        last_alert_step=integer(mapping(andon, "last_alert"), "step"),
         device=text(state, "device") or text(mapping(resolved, "training"), "device"),
         gpu=tuple(
             gpu_from_json(entry, index)

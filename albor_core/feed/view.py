@@ -161,6 +161,7 @@ class RunView:
     detail: str = ""
     is_live: bool = False
     age_s: float | None = None
+    last_wall: float | None = None  # when the last news was written, UTC seconds
     phase: str | None = None
     attempt: int | None = None
     step: int | None = None
@@ -172,6 +173,7 @@ class RunView:
     loss_ema: float | None = None
     val_loss: float | None = None
     val_ppl: float | None = None
+    best_val_loss: float | None = None
     lr: float | None = None
     grad_norm: float | None = None
     tokens_per_s: float | None = None
@@ -186,6 +188,7 @@ class RunView:
     alerts_open: int = 0
     severity: str = "green"  # the worst open alert: green, info, yellow, red
     last_alert: str = ""
+    last_alert_step: int | None = None
     device: str = ""
     gpu: tuple[GpuSample, ...] = ()
     system: HostSample | None = None
@@ -233,7 +236,7 @@ class RunsView:
     gpus_why_none: str = ""
     problem: str = ""  # why the store could not be read, for the status line
     version: int = 0  # moves exactly when something above changed
-    total: int = 0
+    total: int = 0  # runs known; more than `rows` while a first look at old runs goes on
 
     @property
     def active(self) -> tuple[RunView, ...]:

@@ -1,0 +1,335 @@
+"""One run in full: the Run screen's and the monitor's source.
+
+History comes from the run's own store. While its index lags or is missing, the end of the curves
+comes from the live state's last 120 intervals, and attempts and events from the tails of their
+files, so a screen has something to show from the first second and without any database.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from albor_core.feed.files import RunFiles, history, integer, number, sequence, text
+from albor_core.feed.stores import StoreWatch, merge
+from albor_core.feed.tail import LogTail
+from albor_core.feed.view import AlertView, AttemptView, Curve, EventView, RunView
+from albor_core.run.journal import parse_line
+from albor_core.run.rundir import RunDir
+from albor_core.store.paths import global_store, local_store
+from albor_core.store.rows import AlertRow, AttemptRow, EventRow, Series
+
+EVENTS = 300  # newest ones kept for the screen
+TAIL_BYTES = 256 << 10
+_STATE_KEYS = {  # journal key: history of the live state
+    "train/loss": "loss_history",
+    "optim/lr": "lr_history",
+    "optim/grad_norm": "grad_norm_history",
+}
+Document = Mapping[str, Any]
+
+
+class RunFeed:
+    """Everything about one run, polled. Belongs to one thread; raises nothing.
+
+    `store` and `log` are the run's own store and log tail, for the tabs that page through them.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        *,
+        store: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.run = run
+        self.files = RunFiles(run)
+        self.log = LogTail(run.logs)
+        own = store or local_store(run)
+        self.store = StoreWatch(
+            own if own.exists() or run.path.is_dir() else global_store(), clock=clock
+        )
+        self._ledger = _Tail(run.attempts, _parse_json)
+        self._journal = _Tail(run.journal, parse_line)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()
+
+    def poll(self) -> RunView | None:
+        """The run now, with alerts, attempts and events; None if nothing is left of it."""
+        row = self.store.rows().get(self.run.id)
+        view = self.files.view(None if row is None or row.status == "lost" else row.status)
+        if view is None:
+            view = row
+        elif row is not None:
+            view = merge(view, row)
+        if view is None:
+            return None
+        alerts = self._alerts()
+        waiting = [alert for alert in alerts if not alert.is_acknowledged]
+        return replace(
+            view,
+            alerts=alerts,
+            attempts=self._attempts(),
+            events=self._events(),
+            alerts_open=len(waiting),
+            severity=_worst(waiting, view) if waiting else "green",
+        )
+
+    def keys(self) -> tuple[str, ...]:
+        """Metric keys that can be drawn, the important ones first."""
+        found = self.store.ask(lambda reader: reader.keys(self.run.id)) or ()
+        state = self.files.state.get() or {}
+        live = [key for key, name in _STATE_KEYS.items() if sequence(state, name)]
+        order = {key: index for index, key in enumerate(_FIRST)}
+        return tuple(sorted({*found, *live}, key=lambda key: (order.get(key, len(order)), key)))
+
+    def curves(
+        self,
+        keys: Sequence[str],
+        *,
+        max_points: int = 600,
+        lo: int | None = None,
+        hi: int | None = None,
+    ) -> dict[str, Curve]:
+        """Curves over the step window [lo, hi], each with its min/max envelope.
+
+        Steps that the index has not reached yet are added from the live state where it has them.
+        """
+        return {key: self._curve(key, max_points, lo, hi) for key in keys}
+
+    def _curve(self, key: str, max_points: int, lo: int | None, hi: int | None) -> Curve:
+        run_id = self.run.id
+        series = self.store.ask(
+            lambda reader: reader.series(run_id, key, lo=lo, hi=hi, max_points=max_points)
+        )
+        curve = Curve(key) if series is None else curve_of(series)
+        live = state_curve(key, self.files.state.get() or {}, self._interval())
+        return join_curves(curve, live, lo=lo, hi=hi)
+
+    def _interval(self) -> int:
+        training = (self.files.resolved.get() or {}).get("training")
+        found = integer(training, "log_interval") if isinstance(training, Mapping) else None
+        return found or 1
+
+    def _alerts(self) -> tuple[AlertView, ...]:
+        rows = self.store.ask(lambda reader: reader.alerts(self.run.id, open_only=False))
+        if rows is not None:
+            return tuple(alert_view(row) for row in rows)
+        return tuple(
+            alert_of_event(event, self.run.id)
+            for event in self._journal_events()
+            if event.name == "andon.alert"
+        )
+
+    def _attempts(self) -> tuple[AttemptView, ...]:
+        rows = self.store.ask(lambda reader: reader.attempts(self.run.id))
+        if rows:
+            return tuple(attempt_view(row) for row in rows)
+        return attempts_of(self._ledger.records())
+
+    def _events(self) -> tuple[EventView, ...]:
+        rows = self.store.ask(lambda reader: reader.events(self.run.id, limit=EVENTS))
+        if rows is not None:
+            return tuple(event_view(row) for row in rows)
+        return self._journal_events()[-EVENTS:]
+
+    def _journal_events(self) -> tuple[EventView, ...]:
+        return tuple(
+            EventView(
+                name=text(record, "name"),
+                severity=text(record, "severity") or "info",
+                step=integer(record, "step"),
+                wall=number(record, "wall"),
+                attempt=integer(record, "attempt"),
+                data=record["data"] if isinstance(record.get("data"), dict) else {},
+            )
+            for record in self._journal.records()
+            if record.get("t") == "e"
+        )
+
+
+_FIRST = (
+    *("train/loss", "val/loss", "val/ppl", "optim/lr", "optim/grad_norm"),
+    *("perf/tokens_per_s", "perf/mfu", "perf/step_ms", "train/loss_ema"),
+)
+
+
+class _Tail:
+    """The whole records in the last TAIL_BYTES of a file of JSON lines, read again when it grew."""
+
+    def __init__(self, path: Path, parse: Callable[[bytes], dict[str, Any] | None]) -> None:
+        self._path, self._parse = path, parse
+        self._mark: tuple[int, int] | None = None
+        self._records: tuple[dict[str, Any], ...] = ()
+
+    def records(self) -> tuple[dict[str, Any], ...]:
+        try:
+            status = self._path.stat()
+            mark = (status.st_ino, status.st_size)
+            if mark == self._mark:
+                return self._records
+            with self._path.open("rb") as file:
+                file.seek(max(0, status.st_size - TAIL_BYTES))
+                lines = file.read(TAIL_BYTES).splitlines(keepends=True)
+        except OSError:
+            return ()
+        whole = [line for line in lines if line.endswith(b"\n")]
+        parsed = map(self._parse, whole)
+        self._mark, self._records = mark, tuple(record for record in parsed if record is not None)
+        return self._records
+
+
+def curve_of(series: Series) -> Curve:
+    """A store's series for a chart."""
+    return Curve(
+        key=series.key,
+        steps=tuple(map(float, series.steps)),
+        minimum=tuple(series.minimum),
+        maximum=tuple(series.maximum),
+        mean=tuple(series.mean),
+        is_raw=series.is_raw,
+    )
+
+
+def state_curve(key: str, state: Document, interval: int) -> Curve:
+    """The last intervals as the live state has them; without `history_steps` they are assumed to be
+    `interval` steps apart and to end at the newest multiple of it.
+    """
+    values = history(state, _STATE_KEYS.get(key, ""))
+    steps = history(state, "history_steps")
+    if len(steps) != len(values):
+        now = integer(state, "global_step") or 0
+        newest = now - now % interval
+        steps = tuple(float(newest - interval * back) for back in range(len(values) - 1, -1, -1))
+    return Curve(key, steps, values, values, values, is_raw=True, source="state")
+
+
+def join_curves(curve: Curve, live: Curve, *, lo: int | None, hi: int | None) -> Curve:
+    """`curve` and, behind its last step, what only the live state knows."""
+    last = curve.steps[-1] if curve.steps else -math.inf
+    new = [
+        index
+        for index, step in enumerate(live.steps)
+        if step > last and (lo is None or step >= lo) and (hi is None or step <= hi)
+    ]
+    if not new or not curve.is_raw:  # a bucket may reach beyond its first step
+        return curve
+    values = tuple(live.mean[index] for index in new)
+    return Curve(
+        key=curve.key,
+        steps=curve.steps + tuple(live.steps[index] for index in new),
+        minimum=curve.minimum + values,
+        maximum=curve.maximum + values,
+        mean=curve.mean + values,
+        is_raw=True,
+        source="state" if curve.is_empty else "store",
+    )
+
+
+def alert_view(row: AlertRow) -> AlertView:
+    """An alert as a store remembers it."""
+    return AlertView(
+        id=row.id,
+        severity=row.severity,
+        message=row.message,
+        run_id=row.run_id,
+        rule=row.rule,
+        action=row.action,
+        metric=row.metric or "",
+        value=row.value,
+        threshold=row.threshold,
+        step=row.step,
+        attempt=row.attempt,
+        wall=row.wall,
+        is_acknowledged=row.acked_by is not None,
+    )
+
+
+def alert_of_event(event: EventView, run_id: str) -> AlertView:
+    """An `andon.alert` event of the journal."""
+    data = event.data
+    return AlertView(
+        id=text(data, "id"),
+        severity=event.severity,
+        message=text(data, "message"),
+        run_id=run_id,
+        rule=text(data, "rule"),
+        kind=text(data, "kind"),
+        action=text(data, "action"),
+        metric=text(data, "metric"),
+        value=number(data, "value"),
+        threshold=number(data, "threshold"),
+        step=event.step if event.step is not None else integer(data, "step"),
+        attempt=event.attempt,
+        wall=event.wall,
+    )
+
+
+def attempt_view(row: AttemptRow) -> AttemptView:
+    """An attempt as a store remembers it."""
+    return AttemptView(
+        attempt=row.attempt,
+        started=row.started,
+        ended=row.ended,
+        code=row.code,
+        signal=row.signal,
+        kind=row.exit_class or "",
+        action=row.action or "",
+        reason=row.reason or "",
+        step=row.step,
+        report=row.report,
+        is_diagnostic=row.diagnostic,
+    )
+
+
+def attempts_of(records: Sequence[Document]) -> tuple[AttemptView, ...]:
+    """Attempts from the guard's ledger."""
+    found: dict[int, AttemptView] = {}
+    for record in records:
+        attempt = integer(record, "attempt")
+        if attempt is None:
+            continue
+        known = found.get(attempt, AttemptView(attempt))
+        if record.get("t") == "attempt.start":
+            found[attempt] = replace(
+                known, started=number(record, "wall"), is_diagnostic=bool(record.get("diagnostic"))
+            )
+        elif record.get("t") == "attempt.end":
+            found[attempt] = replace(
+                known,
+                ended=number(record, "wall"),
+                code=integer(record, "code"),
+                signal=text(record, "signal") or None,
+                kind=text(record, "class"),
+                action=text(record, "action"),
+                reason=text(record, "reason"),
+                step=integer(record, "step"),
+                report=text(record, "report") or None,
+            )
+    return tuple(found[attempt] for attempt in sorted(found))
+
+
+def event_view(row: EventRow) -> EventView:
+    """An event as a store remembers it."""
+    return EventView(row.name, row.severity, row.step, row.wall, row.attempt, row.data)
+
+
+def _worst(alerts: Sequence[AlertView], view: RunView) -> str:
+    if any(alert.severity == "red" for alert in alerts):
+        return "red"
+    return "yellow" if alerts else view.severity
+
+
+def _parse_json(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,209 @@
+"""A store followed: opened when it is there, reopened when it was replaced, asked only on news.
+
+A viewer must never make a store late or a screen slow. So the list is queried again only when
+another connection committed (`Reader.version` moves), and never more than a tenth of the time:
+twenty runs being indexed move it constantly. Belongs to the thread that polls.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from albor_core.feed.view import RunView
+from albor_core.run.errors import AlborError
+from albor_core.store.rows import RunRow
+
+if TYPE_CHECKING:
+    from albor_core.store.reader import Reader
+
+RETRY_S = 2.0
+MIN_GAP_S = 0.25
+DUTY = 10  # rest this many times as long as the last query took
+
+_CALM = ("green", "info")
+T = TypeVar("T")
+
+
+class StoreWatch:
+    """One store file, which may be absent, damaged or replaced at any time. Never raises."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self.problem = ""  # why it cannot be read; "" also for a store that does not exist yet
+        self._clock = clock
+        self._reader: Reader | None = None
+        self._inode: tuple[int, int] | None = None
+        self._retry_at = 0.0
+        self._version: int | None = None
+        self._rest_until = 0.0
+        self._views: dict[str, RunView] = {}
+        self._sources: dict[str, RunRow] = {}
+        self._changed: frozenset[str] = frozenset()
+
+    def close(self) -> None:
+        """Close the file; the next question opens it again."""
+        reader, self._reader = self._reader, None
+        self._inode, self._version = None, None
+        if reader is not None:
+            reader.__exit__(None, None, None)
+
+    def ask(self, question: Callable[[Reader], T]) -> T | None:
+        """The answer to one question, None if the store cannot answer now."""
+        reader = self._open()
+        if reader is None:
+            return None
+        try:
+            answer = question(reader)
+        except AlborError as error:
+            self._give_up(error)
+            return None
+        self.problem = ""
+        return answer
+
+    def rows(self) -> dict[str, RunView]:
+        """Every run of the store by id, as of the newest query; cheap when nothing was committed."""
+        now = self._clock()
+        if self._views and now < self._rest_until:
+            return self._views
+        version = self.ask(lambda reader: reader.version())
+        if version is None:
+            return self._views
+        if version != self._version:
+            rows = self.ask(lambda reader: reader.runs())
+            if rows is not None:
+                self._version = version  # asked before the query: news since then moves it again
+                self._take(rows)
+                self._rest_until = now + max(MIN_GAP_S, DUTY * (self._clock() - now))
+        return self._views
+
+    def take_changed(self) -> frozenset[str]:
+        """Ids whose rows are new or different since this was last called."""
+        changed, self._changed = self._changed, frozenset()
+        return changed
+
+    def _take(self, rows: tuple[RunRow, ...]) -> None:
+        views, sources, changed = {}, {}, set()
+        for row in rows:
+            sources[row.id] = row
+            if self._sources.get(row.id) == row:
+                views[row.id] = self._views[row.id]
+            else:
+                views[row.id] = view_of_row(row)
+                changed.add(row.id)
+        self._views, self._sources = views, sources
+        self._changed |= changed
+
+    def _open(self) -> Reader | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            self.close()
+            self.problem = ""
+            return None
+        inode = (status.st_dev, status.st_ino)
+        if self._reader is not None and inode == self._inode:
+            return self._reader
+        if inode == self._inode and self._clock() < self._retry_at:
+            return None
+        self.close()
+        self._inode = inode
+        try:
+            from albor_core.store.reader import Reader  # noqa: PLC0415
+        except ImportError:
+            return None
+        try:
+            self._reader = Reader(self.path).__enter__()
+        except AlborError as error:
+            self._give_up(error)
+        return self._reader
+
+    def _give_up(self, error: AlborError) -> None:
+        inode = self._inode
+        self.close()
+        self._inode = inode
+        self.problem = error.message
+        self._retry_at = self._clock() + RETRY_S
+
+
+def view_of_row(row: RunRow) -> RunView:
+    """A run as a store remembers it: nothing of it is live.
+
+    One that has no recorded end is "lost" until somebody who looked at its locks knows better.
+    """
+    word = row.ended_status if row.ended_status in ("completed", "stopped", "failed") else "lost"
+    step, max_steps = row.last_step, row.max_steps
+    return RunView(
+        id=row.id,
+        name=row.name or row.id,
+        experiment=row.experiment,
+        kind=row.kind,
+        path=row.path,
+        host=row.host or "",
+        created=row.created,
+        status=word,
+        detail=(row.ended_reason or "") if row.ended_reason != row.ended_status else "",
+        age_s=None if row.last_wall is None else max(0.0, time.time() - row.last_wall),
+        last_wall=row.last_wall,
+        attempt=row.attempts or None,
+        attempts_total=row.attempts or None,
+        step=step,
+        max_steps=max_steps,
+        progress=min(1.0, max(0.0, step / max_steps)) if step is not None and max_steps else None,
+        tokens=int(row.tokens) if row.tokens is not None and math.isfinite(row.tokens) else None,
+        loss=row.loss,
+        val_loss=row.val_loss,
+        val_ppl=row.val_ppl,
+        best_val_loss=row.best_val_loss,
+        tokens_per_s=row.tokens_per_s,
+        mfu=row.mfu,
+        elapsed_s=_span(row),
+        alerts_open=row.alerts_open,
+        severity="yellow" if row.alerts_open else "green",
+        seed=row.seed,
+        git_commit=row.git_commit or "",
+        ended_wall=row.ended_wall,
+        is_pinned=row.pinned,
+        tags=row.tags,
+    )
+
+
+def _span(row: RunRow) -> float | None:
+    if row.first_wall is None or row.last_wall is None:
+        return None
+    return max(0.0, row.last_wall - row.first_wall)
+
+
+def merge(view: RunView, row: RunView) -> RunView:
+    """What files say of the present, completed by what only the store knows."""
+    is_indexed = view.last_alert_step is None or (row.step or -1) >= view.last_alert_step
+    calm = is_indexed and row.alerts_open == 0
+    severity = row.severity if view.severity in _CALM else view.severity
+    unseen = 0 if is_indexed or view.severity in _CALM else 1
+    return replace(
+        view,
+        name=row.name or view.name,
+        alerts_open=row.alerts_open + unseen,
+        severity="green" if calm else severity,
+        is_pinned=row.is_pinned,
+        tags=row.tags,
+        best_val_loss=row.best_val_loss,
+        ended_wall=None if view.is_active else (view.ended_wall or row.ended_wall),
+        attempts_total=max(view.attempts_total or 0, row.attempts_total or 0) or None,
+        step=row.step if view.step is None else view.step,
+        max_steps=row.max_steps if view.max_steps is None else view.max_steps,
+        progress=row.progress if view.progress is None else view.progress,
+        tokens=row.tokens if view.tokens is None else view.tokens,
+        loss=row.loss if view.loss is None else view.loss,
+        val_loss=row.val_loss if view.val_loss is None else view.val_loss,
+        val_ppl=row.val_ppl if view.val_ppl is None else view.val_ppl,
+        tokens_per_s=row.tokens_per_s if view.tokens_per_s is None else view.tokens_per_s,
+        mfu=row.mfu if view.mfu is None else view.mfu,
+        last_wall=row.last_wall if view.last_wall is None else view.last_wall,
+        elapsed_s=row.elapsed_s if view.elapsed_s is None else view.elapsed_s,
+        git_commit=view.git_commit or row.git_commit,
+    )

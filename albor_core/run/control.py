@@ -95,7 +95,7 @@ def take_commands(run: RunDir, now_wall: float) -> list[Command]:
     try:
         with os.scandir(inbox) as entries:
             waiting = sorted(
-                (e for e in entries if e.name.endswith(".json") and e.name[0] != "."),
+                (e for e in entries if _may_be_command(e)),
                 key=lambda e: e.stat(follow_symlinks=False).st_mtime_ns,
             )
     except OSError:
@@ -106,6 +106,12 @@ def take_commands(run: RunDir, now_wall: float) -> list[Command]:
         taken.append(_judge(entry.name[:-5], entry, read_json(path, _MAX_BYTES), now_wall))
         path.unlink(missing_ok=True)
     return taken
+
+
+def _may_be_command(entry: os.DirEntry[str]) -> bool:
+    """A folder of that name is not ours to remove; half-written files start with a dot."""
+    whole = entry.name.endswith(".json") and not entry.name.startswith(".")
+    return whole and not entry.is_dir(follow_symlinks=False)
 
 
 def _judge(

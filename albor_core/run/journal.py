@@ -11,6 +11,7 @@ page cache. `barrier` makes it survive power loss.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -26,6 +27,7 @@ MAX_LINE_BYTES = 4096
 RING_BYTES = 64 << 20  # lines kept in memory while the disk refuses them
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _CRC = b',"crc":'
+_MAX_BODY_BYTES = MAX_LINE_BYTES - len(_CRC) - 12  # ten digits, brace, newline
 
 
 class Journal:
@@ -43,6 +45,7 @@ class Journal:
         self.dropped = 0
         self._ring: deque[bytes] = deque()
         self._ring_bytes = 0
+        self._torn = False  # half a line stands behind `offset` and could not be cut yet
         self._fd = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
@@ -74,7 +77,10 @@ class Journal:
         self.append("r", to=to)
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Write one line of type `kind`; fields must be JSON values."""
+        """Write one line of type `kind`; fields must be JSON values.
+
+        What is longer than a line holds has its long texts cut, ending in `[cut]`.
+        """
         self.seq += 1
         head = {
             "t": kind,
@@ -83,7 +89,14 @@ class Journal:
             "mono": round(time.monotonic(), 6),
             "wall": round(time.time(), 6),
         }
-        body = json.dumps({**head, **fields}, separators=(",", ":"), allow_nan=False).encode()[:-1]
+        body = _encode({**head, **fields})
+        limit = MAX_LINE_BYTES // 4
+        while len(body) > _MAX_BODY_BYTES and limit > 8:
+            body = _encode({**head, **{key: _cut(value, limit) for key, value in fields.items()}})
+            limit //= 2
+        if len(body) > _MAX_BODY_BYTES and kind != "m":
+            kept = {k: v for k, v in fields.items() if not isinstance(v, dict | list | tuple)}
+            body = _encode({**head, **kept, "data": {"cut": True}})
         self._write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
 
     def _write(self, line: bytes) -> None:
@@ -108,10 +121,15 @@ class Journal:
 
     def _put(self, line: bytes) -> bool:
         try:
+            if self._torn:
+                os.ftruncate(self._fd, self.offset)  # we hold run.lock: nobody else appends
+                self._torn = False
             written = os.write(self._fd, line)
             if written < len(line):
-                os.ftruncate(self._fd, self.offset)  # we hold run.lock: nobody else appends
-                raise OSError(28, "short write")
+                self._torn = True
+                os.ftruncate(self._fd, self.offset)
+                self._torn = False
+                raise OSError(errno.ENOSPC, "short write")
         except OSError as error:
             self.error = f"{self.path}: {error.strerror or error}"
             return False
@@ -120,11 +138,13 @@ class Journal:
         return True
 
     def barrier(self) -> int:
-        """Make all lines so far survive power loss;
+        """Make all lines so far survive power loss; returns the offset they end at.
 
-        returns the offset they end at. Raises OSError.
+        Raises OSError, also while lines still wait for the disk.
         """
         self.retry()
+        if self._ring:
+            raise OSError(errno.ENOSPC, f"{len(self._ring)} lines wait: {self.error}")
         os.fdatasync(self._fd)
         return self.offset
 
@@ -166,12 +186,31 @@ def parse_line(raw: bytes) -> dict[str, Any] | None:
         record = json.loads(raw)
     except (ValueError, RecursionError):
         return None
+    if not isinstance(record, dict):
+        return None
     if record.get("t") == "m":
+        if not isinstance(record.get("v"), dict):
+            return None
         record["v"] = {
             key: _NAMES.get(value, value) if isinstance(value, str) else value
             for key, value in record["v"].items()
         }
-    return record if isinstance(record, dict) else None
+    return record
+
+
+def _encode(record: Mapping[str, Any]) -> bytes:
+    """A JSON object without its closing brace."""
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
+
+
+def _cut(value: Any, limit: int) -> Any:
+    if isinstance(value, str) and len(value) > limit:
+        return value[:limit] + "[cut]"
+    if isinstance(value, dict):
+        return {key: _cut(item, limit) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut(item, limit) for item in value]
+    return value
 
 
 def _number(value: float | int | None) -> float | int | str | None:
@@ -214,9 +253,14 @@ def _cut_torn_tail(fd: int) -> int:
 
 
 def _last_seq(fd: int, end: int) -> int:
-    start = max(0, end - 16 * MAX_LINE_BYTES)
-    for raw in reversed(os.pread(fd, end - start, start).splitlines(keepends=True)):
-        record = parse_line(raw)
-        if record is not None:
-            return int(record["seq"])
-    return 0
+    """The highest sequence number near the end; looks further back while all it sees is damage."""
+    span = 16 * MAX_LINE_BYTES
+    while True:
+        start = max(0, end - span)
+        for raw in reversed(os.pread(fd, end - start, start).splitlines(keepends=True)):
+            record = parse_line(raw)
+            if record is not None and isinstance(record.get("seq"), int):
+                return int(record["seq"])
+        if start == 0:
+            return 0
+        span *= 16

@@ -8,6 +8,7 @@ so a process never probes a lock that it holds itself.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from albor_core.run.errors import InUseError
+from albor_core.run.errors import AlborError, InUseError
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, len, pid
 
@@ -29,6 +30,12 @@ def take_lock(path: Path, *, inheritable: bool = False) -> int:
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            os.close(fd)
+            raise AlborError(
+                f"{path}: cannot be locked: {error.strerror}",
+                hint="put runs on a file system with POSIX record locks",
+            ) from error
         holder = _query(fd)
         os.close(fd)
         who = f"process {holder}" if holder else "another process"

@@ -222,7 +222,7 @@ def registered_runs() -> Iterator[RunDir]:
     for pointer in (albor_home() / "runs").glob("*.json"):
         entry = read_json(pointer)
         if entry is not None and isinstance(entry.get("path"), str) and is_run_id(pointer.stem):
-            found.append((float(entry.get("created") or 0.0), entry["path"]))
+            found.append((_created(entry), entry["path"]))
     for _, path in sorted(found, reverse=True):
         yield RunDir(Path(path))
 
@@ -232,7 +232,13 @@ def runs_in(folder: Path) -> list[RunDir]:
     runs = [
         RunDir(child.parent) for child in folder.glob("*/run.json") if is_run_id(child.parent.name)
     ]
-    return sorted(runs, key=lambda run: float(run.metadata().get("created") or 0.0), reverse=True)
+    return sorted(runs, key=lambda run: _created(read_json(run.run_json)), reverse=True)
+
+
+def _created(document: Mapping[str, Any] | None) -> float:
+    """When, for sorting; a damaged document is old, never an error for everybody else."""
+    created = (document or {}).get("created")
+    return float(created) if isinstance(created, int | float) else 0.0
 
 
 def find_run(reference: str) -> RunDir:
@@ -243,7 +249,7 @@ def find_run(reference: str) -> RunDir:
     """
     path = Path(reference).expanduser()
     if (path / "run.json").is_file():
-        return RunDir(path.absolute())
+        return RunDir(path.resolve())  # the folder's own name is the id: not `..`, not a link's
     if path.is_dir() and (inside := runs_in(path)):
         return inside[0]
     known = {run.id: run for run in registered_runs() if run.run_json.is_file()}

@@ -243,7 +243,7 @@ class TrainingConfig(Section):
     eval_batches: Count = 20
     """Validation batches per evaluation, always the same ones."""
     seed: CountOrZero = 0
-    """Seed of weights, data order and dropout."""
+    """Seed of weights and data order."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes a GPU when there is one."""
     deterministic: bool = False
@@ -411,13 +411,13 @@ class GuardConfig(Section):
     )
     """Waits before the first, second, ... restart; the last one repeats."""
     stable_s: Positive = 3600.0
-    """Seconds of life after which the waits start over."""
+    """Seconds of life, with a newer checkpoint, after which the waits start over."""
     grace_s: Positive = 30.0
     """Seconds between asking a run to stop and killing it."""
     max_no_progress: Count = 3
     """Restarts without a newer checkpoint before the guard gives up."""
     max_restarts: CountOrZero = 50
-    """Restarts in all."""
+    """Restarts within one day before the guard gives up."""
     start_limit_s: Positive = 900.0
     """Longest start-up."""
     compile_limit_s: Positive = 900.0

@@ -1,0 +1,224 @@
+"""Connections to a store, and the rules that keep SQLite's files whole.
+
+SQLite before 3.51.3 can corrupt a WAL database when one connection checkpoints while another
+commits (sqlite.org/wal.html, the WAL-reset bug), so nothing checkpoints by itself here: the local
+store has one writing connection (the holder of index.lock), and the global one is written,
+checkpointed and closed only under `exclusive(path)`. Readers open mode=ro, which never checkpoints.
+Nobody opens a store's file as a plain file while connected: closing that descriptor would drop
+SQLite's locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from albor_core.run.errors import NotFoundError, StoreError, TryAgainError
+from albor_core.store.migrations import upgrade
+from albor_core.store.schema import missing
+
+REBUILD_HINT = "albor db rebuild"
+_CHECKPOINT_BYTES = 4 << 20
+
+
+def open_writer(path: Path, *, busy_ms: int = 5000) -> sqlite3.Connection:
+    """The writing connection, made and upgraded if need be; transactions are explicit.
+
+    Raises StoreError (foreign owner, newer version) and sqlite3.DatabaseError (damage, busy).
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_private(path)
+    db = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+    try:
+        _configure(db, busy_ms)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.execute("PRAGMA foreign_keys = 1")
+        upgrade(db, path)
+        if lacks := missing(db):
+            raise sqlite3.DatabaseError(f"{path}: not an Albor store: no {lacks[0]}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _make_private(path: Path) -> None:
+    """Owner only, since names and notes are private whatever the umask says."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        status = path.stat()
+        if status.st_uid != os.geteuid():
+            raise StoreError(
+                f"{path}: belongs to user id {status.st_uid}, refusing to write to it"
+            ) from None
+        if status.st_mode & 0o077:
+            path.chmod(0o600)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+
+
+def _configure(db: sqlite3.Connection, busy_ms: int) -> None:
+    db.execute(f"PRAGMA busy_timeout = {busy_ms}")
+    db.execute("PRAGMA mmap_size = 0")
+    db.execute("PRAGMA trusted_schema = 0")
+    db.execute("PRAGMA cell_size_check = 1")
+    db.execute("PRAGMA temp_store = MEMORY")
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing. Short: a second writer waits meanwhile."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # some errors have rolled back already
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def checkpoint_if_large(db: sqlite3.Connection, path: Path) -> None:
+    """Move the WAL into the database once it is a few MiB. Only where no other connection may
+    commit.
+    """
+    try:
+        large = path.with_name(path.name + "-wal").stat().st_size > _CHECKPOINT_BYTES
+    except OSError:
+        return
+    if large:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, *, wait_s: float = 5.0) -> Iterator[None]:
+    """Hold the `flock` that every writer of the global store takes. Raises TryAgainError when time
+    is up.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = path.with_name(path.name + ".lock")
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    deadline = time.monotonic() + wait_s
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise TryAgainError(f"{lock}: another process is writing") from error
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)
+
+
+def open_reader(path: Path) -> tuple[sqlite3.Connection, Path | None]:
+    """A connection that cannot write, and the temporary folder to delete after it, if one was
+    needed.
+
+    On media where SQLite cannot make its -shm file the database is read as immutable, or, if it has
+    a WAL, from a private copy: `immutable=1` would silently leave the WAL's rows out. Raises
+    NotFoundError, StoreError.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"{path}: no store here", hint=REBUILD_HINT)
+    try:
+        return _connect_ro(path, "mode=ro"), None
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise as_store_error(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise as_store_error(path, error) from error
+    return _open_unwritable(path)
+
+
+def _open_unwritable(path: Path) -> tuple[sqlite3.Connection, Path | None]:
+    wal = path.with_name(path.name + "-wal")
+    folder: Path | None = None
+    try:
+        if not wal.exists() or wal.stat().st_size == 0:
+            return _connect_ro(path, "mode=ro&immutable=1"), None
+        folder = Path(tempfile.mkdtemp(prefix="albor-store-"))
+        for source in (path, wal):
+            shutil.copyfile(source, folder / source.name)
+        return _connect_ro(folder / path.name, "mode=ro"), folder
+    except (sqlite3.DatabaseError, OSError) as error:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise as_store_error(path, error) from error
+
+
+def _connect_ro(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=128)
+    try:
+        _configure(db, 1000)
+        db.execute("PRAGMA query_only = 1")
+        if lacks := missing(db):  # touches the file: a bad header or an unreachable WAL shows here
+            raise StoreError(
+                f"{path}: not an Albor store of a version this Albor reads: no {lacks[0]}",
+                hint=REBUILD_HINT,
+            )
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file itself is bad, as opposed to busy, full or out of reach."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:  # raised by us or by the Python layer: "not an Albor store"
+        return not isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else holds the store at the moment."""
+    return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+    )
+
+
+def as_store_error(path: Path, error: Exception) -> StoreError | TryAgainError:
+    """The same failure in words a user can act on."""
+    if isinstance(error, sqlite3.Error) and is_busy(error):
+        return TryAgainError(f"{path}: another process holds the store")
+    if isinstance(error, sqlite3.Error) and is_damage(error):
+        return StoreError(f"{path}: damaged ({error})", hint=REBUILD_HINT)
+    return StoreError(f"{path}: {error}", hint=REBUILD_HINT)
+
+
+def problems(path: Path, *, thorough: bool = False) -> tuple[str, ...]:
+    """What is wrong with a store; empty if nothing. `thorough` also compares every index with its
+    table.
+
+    Raises NotFoundError if there is none.
+    """
+    check = "integrity_check" if thorough else "quick_check"
+    try:
+        db, folder = open_reader(path)
+    except StoreError as error:
+        return (error.message,)
+    try:
+        rows = [str(row[0]) for row in db.execute(f"PRAGMA {check}(20)")]
+    except sqlite3.DatabaseError as error:
+        rows = [str(error)]
+    finally:
+        db.close()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+    return () if rows == ["ok"] else tuple(rows)

@@ -1,0 +1,74 @@
+"""How a run ended, decided from what was written about it. Pure.
+
+The guard has the last word where there is one, since it may start the program again; the trainer's
+exit.json has it where it leaves nothing to decide. Nothing of it says whether a process is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from albor_core.store.write import number, optional_text, whole_number
+
+_GUARD = {"done": "completed", "failed": "failed", "stopped": "stopped"}
+_REASONS = {
+    "completed": "completed",
+    "early_stopped": "completed",
+    "stopped": "stopped",
+    "andon": "stopped",
+    "nan_limit": "stopped",
+}
+_STATUSES = ("completed", "stopped", "failed")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """completed, stopped or failed; None: it has not ended as far as anybody wrote."""
+
+    status: str | None = None
+    reason: str | None = None
+    wall: float | None = None
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """The newest of each kind of statement about a run's end."""
+
+    attempts: int
+    guard_state: str | None
+    guard_wall: float | None
+    guard_reason: str | None
+    end_attempt: int | None
+    end_status: str | None
+    end_reason: str | None
+    end_wall: float | None
+
+
+def ending(said: LastWords, exit_json: Mapping[str, Any] | None) -> Ending:
+    """What became of the run."""
+    words = _of_exit(exit_json, said.attempts)
+    if said.guard_state in _GUARD:
+        reason = (words.reason if words else None) or said.guard_reason or said.guard_state
+        return Ending(_GUARD[said.guard_state], reason, said.guard_wall)
+    if words is None and said.end_attempt is not None and said.end_attempt >= said.attempts:
+        words = Ending(said.end_status, said.end_reason, said.end_wall)
+    if words is None or words.status not in _STATUSES:
+        return Ending()
+    if said.guard_state is not None and words.status == "failed":
+        return Ending()  # a guard watches: it will restart the program or say that it gave up
+    return words
+
+
+def _of_exit(document: Mapping[str, Any] | None, attempts: int) -> Ending | None:
+    """exit.json of the newest attempt; an older one was overtaken by a restart."""
+    if document is None or not isinstance(document.get("reason"), str):
+        return None
+    attempt = whole_number(document.get("attempt"))
+    if attempt is None or attempt < attempts:
+        return None
+    reason = document["reason"]
+    return Ending(
+        _REASONS.get(reason, "failed"), optional_text(reason), number(document.get("wall"))
+    )

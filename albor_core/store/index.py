@@ -1,0 +1,357 @@
+"""The index process: follows a run's files and keeps its own store, and its share of the global
+one, current.
+
+    python -m albor_core.store.index RUN_DIR [--once]
+
+One per run, by the record lock on index.lock. Rows and the byte they come from are one transaction,
+so a killed indexer loses and doubles nothing; training never waits for it. It ends by itself when
+nobody works on the run any more and every byte is indexed. A damaged local store is set aside and
+made again from the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError, TryAgainError
+from albor_core.run.liveness import take_lock
+from albor_core.run.rundir import RunDir
+from albor_core.store.annotations import append_annotation
+from albor_core.store.connect import (
+    as_store_error,
+    checkpoint_if_large,
+    exclusive,
+    is_damage,
+    open_writer,
+    transaction,
+)
+from albor_core.store.describe import conclude, describe, signature
+from albor_core.store.paths import global_store, local_store
+from albor_core.store.share import TABLES, share
+from albor_core.store.sources import (
+    Parser,
+    Position,
+    is_same_file,
+    parse_journal,
+    parse_plain,
+    read_batch,
+)
+from albor_core.store.write import RunWriter
+
+POLL_S, QUIET_S = 0.2, 1.0
+SHARE_S, PREVIEW_S = 1.0, 30.0
+_GLOBAL_BUSY_MS = 200  # the local store must not wait for the global one
+
+
+class Indexer:
+    """Indexes one run. Holds index.lock from construction to `close`; raises InUseError if somebody
+    does.
+
+    Belongs to one thread. `global_path` None leaves the global store alone; `local_path` is for
+    rebuilds.
+    """
+
+    def __init__(
+        self, run: RunDir, global_path: Path | None, *, local_path: Path | None = None
+    ) -> None:
+        run.metadata()  # NotFoundError where there is no run
+        run.index_lock.parent.mkdir(mode=0o700, exist_ok=True)
+        self._lock = take_lock(run.index_lock)
+        self._run, self._global = run, global_path
+        self._path = local_path or local_store(run)
+        self._sources: tuple[tuple[str, Path, Parser], ...] = (
+            ("journal", run.journal, parse_journal),
+            ("attempts", run.attempts, parse_plain),
+            ("annotations", run.annotations, parse_plain),
+        )
+        self._db: sqlite3.Connection | None = None
+        self._writer: RunWriter | None = None
+        self._positions: dict[str, Position] = {}
+        self._seen: tuple[tuple[int, int, int] | None, ...] | None = None
+        self._first_share = True
+        self._behind = False
+        self._stop = False
+        self._share_due = self._preview_due = 0.0
+        self._unshared = self._unpreviewed = True
+
+    def __enter__(self) -> Indexer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def stop(self) -> None:
+        """Let `run_until_ended` return soon. Safe in a signal handler."""
+        self._stop = True
+
+    def close(self) -> None:
+        """Checkpoint and release the store and the lock."""
+        self._disconnect()
+        os.close(self._lock)
+
+    def step(self) -> int:
+        """Index what is new, up to a batch of each file; returns the number of lines.
+
+        Raises NotFoundError when the run directory is gone, TryAgainError while somebody else holds
+        the local store, StoreError when it cannot be used at all.
+        """
+        try:
+            return self._index()
+        except sqlite3.DatabaseError as error:
+            self._disconnect()
+            if not is_damage(error):
+                raise as_store_error(self._path, error) from error
+            self._quarantine(error)
+            return self._index()
+
+    def drain(self) -> int:
+        """Index until nothing is left, then share; returns the number of lines."""
+        total = 0
+        while lines := self.step():
+            total += lines
+        self.publish(whole=True)
+        return total
+
+    def run_until_ended(self) -> None:
+        """Follow the run until nobody holds its locks and all is indexed, or until `stop`."""
+        pause = POLL_S
+        while not self._stop:
+            alive = self._run.liveness().is_alive
+            try:
+                lines = self.step()
+                self.publish(whole=not alive and not lines)
+                if not alive and not lines and not self._unshared:
+                    return
+                pause = POLL_S if lines else min(QUIET_S, pause * 1.5)
+            except TryAgainError as error:
+                _say(error.message)
+                pause = QUIET_S
+            if not self._behind:
+                time.sleep(pause)
+        with contextlib.suppress(TryAgainError):
+            self.publish(whole=True)
+
+    def publish(self, *, whole: bool = False) -> None:
+        """Send the run's share to the global store if one is due; `whole` sends it now, previews
+        included.
+
+        A busy or unusable global store is left for later: the local one has everything.
+        """
+        now = time.monotonic()
+        if self._global is None or self._db is None or not self._unshared:
+            self._unshared = self._unshared and self._global is not None
+            return
+        if not whole and now < self._share_due:
+            return
+        previews = whole or now >= self._preview_due
+        self._share_due = now + SHARE_S
+        try:
+            self._share(self._global, previews)
+        except (TryAgainError, StoreError, sqlite3.DatabaseError, OSError) as error:
+            _say(f"{self._global}: {error}; the run's own store is complete, will try again")
+            return
+        self._unshared = self._unpreviewed and not previews
+        if previews:
+            self._preview_due = now + PREVIEW_S
+            self._unpreviewed = False
+
+    def _share(self, path: Path, previews: bool) -> None:
+        assert self._db is not None and self._writer is not None
+        with exclusive(path, wait_s=_GLOBAL_BUSY_MS / 1000):
+            target = open_writer(path, busy_ms=_GLOBAL_BUSY_MS)
+            try:
+                with transaction(target):
+                    share(
+                        self._db,
+                        self._run.id,
+                        target,
+                        tables=TABLES if self._first_share else self._writer.touched,
+                        previews=previews,
+                    )
+                checkpoint_if_large(target, path)
+            finally:
+                target.close()  # under the lock too: the last connection to close checkpoints
+        self._writer.touched.clear()
+        self._first_share = False
+
+    def _index(self) -> int:
+        db, writer = self._connection()
+        seen = signature(self._run)
+        if seen[0] is None:
+            raise NotFoundError(f"{self._run.path}: the run directory is gone")
+        batches = [
+            (name, take, read_batch(path, self._positions[name], parse))
+            for (name, path, parse), take in zip(self._sources, self._takers(writer), strict=True)
+        ]
+        self._behind = any(batch is not None and batch.is_full for _, _, batch in batches)
+        if seen == self._seen and not any(batch for _, _, batch in batches):
+            if self._replaced():
+                self._forget(db, writer)
+                return self._index()
+            return 0
+        positions = dict(self._positions)
+        with transaction(db):
+            for name, take, batch in batches:
+                if batch is not None:
+                    ignored = sum(
+                        record is not None and not _taken(take, record, at)
+                        for at, record in batch.lines
+                    )
+                    positions[name] = batch.counting(ignored)
+                    _save_position(db, writer.run_id, name, positions[name])
+            writer.finish()
+            if seen != self._seen or "params" in writer.touched:
+                describe(db, writer, self._run, self._run.metadata())
+            conclude(db, writer, self._run)
+        self._seen, self._positions = seen, positions
+        self._unshared = self._unpreviewed = True
+        checkpoint_if_large(db, self._path)
+        return sum(len(batch.lines) for _, _, batch in batches if batch is not None)
+
+    @staticmethod
+    def _takers(writer: RunWriter) -> tuple[Callable[[dict[str, Any], int], bool], ...]:
+        return writer.take_journal, writer.take_attempts, writer.take_annotations
+
+    def _connection(self) -> tuple[sqlite3.Connection, RunWriter]:
+        if self._db is None or self._writer is None:
+            unclean = _size(self._path, "-wal") > 0  # the last writer was killed
+            db = self._db = open_writer(self._path)
+            if unclean and (bad := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(f"quick_check: {bad}")
+            with transaction(db):
+                self._writer = RunWriter(db, self._run.id)
+            self._positions = _load_positions(db, self._writer.run_id)
+            self._seen, self._first_share = None, True
+            self._unshared = self._unpreviewed = True
+            if not all(is_same_file(p, self._positions[n]) for n, p, _ in self._sources):
+                self._forget(db, self._writer)
+        return self._db, self._writer
+
+    def _replaced(self) -> bool:
+        """Whether a source became shorter than what is indexed of it."""
+        return any(_size(path) < self._positions[name].offset for name, path, _ in self._sources)
+
+    def _forget(self, db: sqlite3.Connection, writer: RunWriter) -> None:
+        _say(f"{self._run.path}: its files were replaced or cut; indexing from the start")
+        with transaction(db):
+            writer.forget()
+        self._positions = _load_positions(db, writer.run_id)
+        self._seen, self._first_share = None, True
+
+    def _quarantine(self, error: sqlite3.Error) -> None:
+        """Set the damaged store aside, all its files together, and say so where a rebuild finds it
+        too.
+        """
+        aside = self._path.parent / f"corrupt-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
+        aside.mkdir(mode=0o700, exist_ok=True)
+        for suffix in ("", "-wal", "-shm"):
+            source = self._path.with_name(self._path.name + suffix)
+            with contextlib.suppress(FileNotFoundError):
+                source.replace(aside / source.name)
+        _say(f"{self._path}: damaged ({error}); kept in {aside}, indexing again")
+        data = {"path": str(aside), "error": str(error)}
+        event = {"name": "store.quarantined", "severity": "yellow", "data": data}
+        with contextlib.suppress(OSError):
+            append_annotation(self._run, "event", event, by="index")
+
+    def _disconnect(self) -> None:
+        db, self._db, self._writer = self._db, None, None
+        if db is not None:
+            with contextlib.suppress(sqlite3.Error):  # closing a damaged store may fail too
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            with contextlib.suppress(sqlite3.Error):
+                db.close()
+
+
+def _taken(take: Callable[[dict[str, Any], int], bool], record: dict[str, Any], at: int) -> bool:
+    try:
+        return take(record, at)
+    except RecursionError:  # data nested deeper than Python can walk
+        return False
+
+
+def _load_positions(db: sqlite3.Connection, run_id: int) -> dict[str, Position]:
+    rows = db.execute(
+        "SELECT file, offset, tail, tail_crc, head_crc, lines, damaged, ignored FROM journal"
+        " WHERE run_id = ?",
+        (run_id,),
+    )
+    fresh = {name: Position() for name in ("journal", "attempts", "annotations")}
+    return {**fresh, **{row[0]: Position(*row[1:]) for row in rows}}
+
+
+def _save_position(db: sqlite3.Connection, run_id: int, file: str, position: Position) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO journal (run_id, file, offset, tail, tail_crc, head_crc, lines,"
+        " damaged, ignored) VALUES (?,?,?,?,?,?,?,?,?)",
+        (run_id, file, *asdict(position).values()),
+    )
+
+
+def _size(path: Path, suffix: str = "") -> int:
+    try:
+        return path.with_name(path.name + suffix).stat().st_size
+    except OSError:
+        return 0
+
+
+def index_now(run: RunDir, global_path: Path | None = None) -> int:
+    """Index a run here and now; 0 lines where an indexer is at work already."""
+    try:
+        with Indexer(run, global_path or global_store()) as indexer:
+            return indexer.drain()
+    except InUseError:
+        return 0
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"index: {message}\n")
+    sys.stderr.flush()
+
+
+def main(argv: list[str]) -> int:
+    """The program; returns its exit code."""
+    words = [word for word in argv if word != "--once"]
+    if len(words) != 1:
+        _say("usage: python -m albor_core.store.index RUN_DIR [--once]")
+        return 2
+    with contextlib.suppress(OSError):
+        os.nice(10)
+    try:
+        with Indexer(RunDir(Path(words[0]).absolute()), global_store()) as indexer:
+            _stop_on_signals(indexer)
+            if "--once" in argv:
+                indexer.drain()
+            else:
+                indexer.run_until_ended()
+    except AlborError as error:
+        _say(error.message)
+        return error.exit_code
+    return 0
+
+
+def _stop_on_signals(indexer: Indexer) -> None:
+    def stop(_signum: int, _frame: FrameType | None) -> None:
+        indexer.stop()
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

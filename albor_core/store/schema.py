@@ -1,0 +1,44 @@
+"""The one schema of both stores, as text and as the columns a store must have."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+from pathlib import Path
+
+SCHEMA_VERSION = 1
+SCHEMA_SQL = Path(__file__).with_name("schema.sql").read_text(encoding="ascii")
+
+
+@lru_cache(maxsize=1)
+def expected_columns() -> dict[str, tuple[str, ...]]:
+    """Table name to column names, as `schema.sql` makes them."""
+    with sqlite3.connect(":memory:") as db:
+        db.executescript(SCHEMA_SQL)
+        found = columns(db)
+    db.close()
+    return found
+
+
+def columns(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    """Table name to column names of a store. A view is no table, whatever its name."""
+    rows = db.execute(
+        "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c"
+        " WHERE m.type = 'table' ORDER BY m.name, c.cid"
+    )
+    found: dict[str, tuple[str, ...]] = {}
+    for table, column in rows:
+        found[table] = (*found.get(table, ()), column)
+    return found
+
+
+def missing(db: sqlite3.Connection) -> list[str]:
+    """What a store lacks to be ours: "table" or "table.column". More is fine."""
+    have = columns(db)
+    lacks = []
+    for table, names in expected_columns().items():
+        if table not in have:
+            lacks.append(table)
+        else:
+            lacks += [f"{table}.{name}" for name in names if name not in have[table]]
+    return lacks

@@ -1,0 +1,182 @@
+-- The schema of both stores: RUN_DIR/.albor/experiments.db (every point of one run) and
+-- ALBOR_HOME/experiments.db (every run, bounded curves). PRAGMA user_version counts its upgrades.
+--
+-- runs.id is the small integer that the other tables call run_id; runs.run is the id people use.
+-- Metric values: NaN is NULL, Inf is 9e999. Times are UTC seconds. No column holds the time of
+-- indexing: a rebuild from the journal gives the same rows.
+
+CREATE TABLE experiments (
+  id   INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE
+);
+
+CREATE TABLE runs (
+  id            INTEGER PRIMARY KEY,
+  run           TEXT NOT NULL UNIQUE,
+  experiment_id INTEGER NOT NULL REFERENCES experiments(id),
+  name          TEXT NOT NULL,
+  kind          TEXT NOT NULL,
+  created       REAL,
+  path          TEXT NOT NULL,
+  host          TEXT,
+  seed          INTEGER,
+  git_commit    TEXT,
+  git_dirty     INTEGER,
+  argv          TEXT NOT NULL DEFAULT '[]',   -- JSON list
+  facts         TEXT NOT NULL DEFAULT '{}',   -- JSON: the rest of run.json
+  max_steps     INTEGER,
+  ended_status  TEXT,                         -- completed, stopped, failed; NULL: has not ended
+  ended_reason  TEXT,
+  ended_wall    REAL,
+  attempts      INTEGER NOT NULL DEFAULT 0,
+  last_step     INTEGER,
+  tokens        REAL,
+  loss          REAL,
+  val_loss      REAL,
+  val_ppl       REAL,
+  best_val_loss REAL,
+  tokens_per_s  REAL,
+  mfu           REAL,
+  first_wall    REAL,
+  last_wall     REAL,
+  alerts_open   INTEGER NOT NULL DEFAULT 0,
+  pinned        INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE attempts (
+  run_id     INTEGER NOT NULL,
+  attempt    INTEGER NOT NULL,
+  started    REAL,
+  ended      REAL,
+  pid        INTEGER,
+  code       INTEGER,
+  signal     TEXT,
+  exit_class TEXT,
+  action     TEXT,
+  reason     TEXT,
+  delay_s    REAL,
+  report     TEXT,
+  step       INTEGER,
+  diagnostic INTEGER NOT NULL DEFAULT 0,
+  adopted    INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (run_id, attempt)
+) WITHOUT ROWID;
+
+CREATE TABLE params (
+  run_id INTEGER NOT NULL,
+  key    TEXT NOT NULL,
+  value  TEXT NOT NULL,                       -- JSON
+  PRIMARY KEY (run_id, key)
+) WITHOUT ROWID;
+
+-- One row per series with its numbers. Key ids count from 0 within a run; '_wall' is the wall time of each step.
+CREATE TABLE keys (
+  run_id     INTEGER NOT NULL,
+  key_id     INTEGER NOT NULL,
+  name       TEXT NOT NULL,
+  base       INTEGER NOT NULL,                -- finest zoom level kept for this series
+  count      INTEGER NOT NULL DEFAULT 0,
+  nonfinite  INTEGER NOT NULL DEFAULT 0,
+  first_step INTEGER,
+  last_step  INTEGER,
+  last       REAL,                            -- NULL with count > 0: NaN
+  best       REAL,
+  best_step  INTEGER,
+  minimum    REAL,
+  maximum    REAL,
+  PRIMARY KEY (run_id, key_id)
+) WITHOUT ROWID;
+
+CREATE TABLE metrics (
+  run_id INTEGER NOT NULL,
+  key_id INTEGER NOT NULL,
+  step   INTEGER NOT NULL,
+  value  REAL,
+  PRIMARY KEY (run_id, key_id, step)
+) WITHOUT ROWID;
+
+-- What a rewind took back; "at" is the byte of the journal where that rewind line starts.
+CREATE TABLE metrics_discarded (
+  run_id INTEGER NOT NULL,
+  at     INTEGER NOT NULL,
+  key_id INTEGER NOT NULL,
+  step   INTEGER NOT NULL,
+  value  REAL,
+  PRIMARY KEY (run_id, at, key_id, step)
+) WITHOUT ROWID;
+
+-- Zoom. Level n cuts the step axis into buckets of 8^n steps; a row packs 64 neighbouring buckets, the closed,
+-- non-empty ones (format: levels.py). Level 0 is the preview of a series in the global store.
+CREATE TABLE metric_levels (
+  run_id INTEGER NOT NULL,
+  key_id INTEGER NOT NULL,
+  level  INTEGER NOT NULL,
+  chunk  INTEGER NOT NULL,
+  data   BLOB NOT NULL,
+  PRIMARY KEY (run_id, key_id, level, chunk)
+) WITHOUT ROWID;
+
+CREATE TABLE events (
+  run_id   INTEGER NOT NULL,
+  source   TEXT NOT NULL,                     -- journal, attempts, annotations
+  at       INTEGER NOT NULL,                  -- byte of the source file where the line starts
+  wall     REAL,
+  attempt  INTEGER,
+  step     INTEGER,
+  name     TEXT NOT NULL,
+  severity TEXT NOT NULL,
+  subject  TEXT,                              -- the alert's id in andon.alert and andon.ack
+  data     TEXT NOT NULL,                     -- JSON
+  PRIMARY KEY (run_id, source, at)
+) WITHOUT ROWID;
+CREATE INDEX events_by_subject ON events (subject) WHERE subject IS NOT NULL;
+
+CREATE TABLE artifacts (
+  run_id INTEGER NOT NULL,
+  path   TEXT NOT NULL,
+  name   TEXT NOT NULL,
+  kind   TEXT NOT NULL,
+  bytes  INTEGER,
+  hash   TEXT,
+  step   INTEGER,
+  wall   REAL,
+  PRIMARY KEY (run_id, path)
+) WITHOUT ROWID;
+
+CREATE TABLE tags (
+  run_id INTEGER NOT NULL,
+  tag    TEXT NOT NULL,
+  PRIMARY KEY (run_id, tag)
+) WITHOUT ROWID;
+
+CREATE TABLE notes (
+  run_id INTEGER NOT NULL,
+  at     INTEGER NOT NULL,                    -- byte of annotations.jsonl
+  wall   REAL,
+  by     TEXT NOT NULL,
+  text   TEXT NOT NULL,
+  PRIMARY KEY (run_id, at)
+) WITHOUT ROWID;
+
+-- Where a run appears in somebody's distributed traces.
+CREATE TABLE span_ids (
+  run_id   INTEGER NOT NULL,
+  name     TEXT NOT NULL,
+  trace_id TEXT NOT NULL,
+  span_id  TEXT NOT NULL,
+  PRIMARY KEY (run_id, name)
+) WITHOUT ROWID;
+
+-- How far each source file is indexed, in the same transaction as its rows: exactly once.
+CREATE TABLE journal (
+  run_id    INTEGER NOT NULL,
+  file      TEXT NOT NULL,                    -- journal, attempts, annotations
+  offset    INTEGER NOT NULL,
+  tail      INTEGER NOT NULL,                 -- where the last indexed line starts
+  tail_crc  INTEGER NOT NULL,                 -- CRC-32 of the bytes from tail to offset
+  head_crc  INTEGER NOT NULL,                 -- CRC-32 of the first line: which file this was
+  lines     INTEGER NOT NULL DEFAULT 0,
+  damaged   INTEGER NOT NULL DEFAULT 0,
+  ignored   INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (run_id, file)
+) WITHOUT ROWID;

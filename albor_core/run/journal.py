@@ -76,7 +76,7 @@ class Journal:
         """
         self.append("r", to=to)
 
-    def append(self, kind: str, **fields: Any) -> None:
+    def append(self, kind: str, /, **fields: Any) -> None:
         """Write one line of type `kind`; fields must be JSON values.
 
         What is longer than a line holds has its long texts cut, ending in `[cut]`.

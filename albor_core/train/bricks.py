@@ -1,0 +1,78 @@
+"""Where the time of a step goes: data, forward, backward, optimizer, and what is left over.
+
+On a CPU by the wall clock. On a GPU by events on its stream, read at the log interval only, so that
+timing never makes the host wait for the device; the data brick is host work and stays on the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+NAMES = ("data", "forward", "backward", "optimizer", "other")
+
+
+class BrickTimer:
+    """Sums the time of named bricks until `take`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._seconds: dict[str, float] = {}
+        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def brick(self, name: str) -> Iterator[None]:
+        """Count the time inside towards `name`."""
+        if self._on_gpu and name != "data":
+            begin, end = _event(), _event()
+            begin.record()
+            yield
+            end.record()
+            self._events.append((name, begin, end))
+        else:
+            begun = time.perf_counter()
+            yield
+            self._add(name, time.perf_counter() - begun)
+
+    def take(self, steps: int, step_ms: float) -> Mapping[str, float]:
+        """Milliseconds per step of each brick since the last call; the device must be idle by now.
+
+        `other` is what of `step_ms` no brick explains.
+        """
+        for name, begin, end in self._events:
+            self._add(name, begin.elapsed_time(end) / 1000)
+        measured = {name: 1000 * s / steps for name, s in self._seconds.items()}
+        self._events, self._seconds = [], {}
+        return {**measured, "other": max(0.0, step_ms - sum(measured.values()))}
+
+    def _add(self, name: str, seconds: float) -> None:
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+class StepClock:
+    """Wall time of steps alone: it stands still while `held` (evaluation, copies, pauses)."""
+
+    def __init__(self) -> None:
+        self._seconds, self._since = 0.0, time.perf_counter()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self._seconds += time.perf_counter() - self._since
+        try:
+            yield
+        finally:
+            self._since = time.perf_counter()
+
+    def take(self) -> float:
+        """Seconds since the last call."""
+        now = time.perf_counter()
+        seconds = self._seconds + now - self._since
+        self._seconds, self._since = 0.0, now
+        return seconds

@@ -1,0 +1,120 @@
+"""Faults on purpose, for tests, demonstrations and drills: `ALBOR_FAULTS=point:action@step[-step]`.
+
+    data:sleep=0.5@20-25     the data brick of steps 20 to 25 takes half a second longer
+    loss:nan@12  loss:x10@30 the loss of a step, and so its gradient
+    step:exit=3@7            leave after 7 steps     step:segv@0  step:kill@4  step:sleep_forever@9
+    step:raise@5             an ordinary exception
+    ckpt:kill@4              die when the checkpoint of step 4 is published and nothing is pruned
+
+Several are separated by commas; `#2` at the end restricts one to the second attempt. Steps are
+counted as in the journal: `data` and `loss` act while step N is computed, `step` when N steps are
+done. Nothing happens when the variable is unset; a production environment refuses it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from albor_core.run.errors import UsageError
+
+POINTS: Mapping[str, frozenset[str]] = {
+    "data": frozenset({"sleep"}),
+    "loss": frozenset({"nan", "x"}),
+    "step": frozenset({"sleep", "exit", "segv", "kill", "raise", "sleep_forever"}),
+    "ckpt": frozenset({"kill", "sleep"}),
+}
+_FAULT = re.compile(r"(\w+):(?:(x)([\d.]+)|(\w+?)(?:=([\d.]+))?)@(\d+)(?:-(\d+))?(?:#(\d+))?")
+
+
+class InjectedError(RuntimeError):
+    """Raised by `step:raise`."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One planned fault at `point`, for steps first..last of `attempt` (None: of all)."""
+
+    point: str
+    action: str
+    value: float
+    first: int
+    last: int
+    attempt: int | None
+
+
+class Faults:
+    """The plan of one process; `at` is a dictionary look-up when there is none."""
+
+    def __init__(self, faults: tuple[Fault, ...] = (), *, attempt: int = 1) -> None:
+        self._by_point: dict[str, list[Fault]] = {}
+        for fault in faults:
+            if fault.attempt in (None, attempt):
+                self._by_point.setdefault(fault.point, []).append(fault)
+
+    def at(self, point: str, step: int) -> None:
+        """Sleep, die or raise here if the plan says so."""
+        for fault in self._by_point.get(point, ()):
+            if fault.first <= step <= fault.last:
+                _act(fault)
+
+    def loss_factor(self, step: int) -> float | None:
+        """What to multiply the loss of `step` with, or None."""
+        factor = None
+        for fault in self._by_point.get("loss", ()):
+            if fault.first <= step <= fault.last:
+                factor = (factor or 1.0) * (float("nan") if fault.action == "nan" else fault.value)
+        return factor
+
+
+def faults_from(environ: Mapping[str, str], *, attempt: int) -> Faults:
+    """The plan in `ALBOR_FAULTS`. Raises UsageError for a bad plan, and for any in production."""
+    text = environ.get("ALBOR_FAULTS", "").strip()
+    if not text:
+        return Faults()
+    if environ.get("ALBOR_ENV") == "production":
+        raise UsageError(
+            "ALBOR_FAULTS is set in a production environment", hint="unset ALBOR_FAULTS"
+        )
+    return Faults(tuple(_parse(part.strip()) for part in text.split(",")), attempt=attempt)
+
+
+def _parse(text: str) -> Fault:
+    match = _FAULT.fullmatch(text)
+    if match is not None:
+        point, times, factor, word, value, first, last, attempt = match.groups()
+        action = times or word
+        if action in POINTS.get(point, frozenset()):
+            return Fault(
+                point,
+                action,
+                float(factor or value or 0.0),
+                int(first),
+                int(last or first),
+                int(attempt) if attempt else None,
+            )
+    raise UsageError(
+        f"ALBOR_FAULTS: {text!r} is not point:action@step[-step][#attempt]",
+        hint="for example data:sleep=0.5@20-25",
+    )
+
+
+def _act(fault: Fault) -> None:
+    match fault.action:
+        case "sleep":
+            time.sleep(fault.value)
+        case "sleep_forever":
+            while True:
+                time.sleep(60)
+        case "exit":
+            os._exit(int(fault.value))
+        case "segv":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "raise":
+            raise InjectedError(f"injected at step {fault.first}")

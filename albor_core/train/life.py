@@ -1,0 +1,162 @@
+"""One life of a run: its lock, its number, the signals it listens to and its last words.
+
+Imports nothing heavy: signals must be handled before torch is loaded, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import secrets
+import signal
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from albor_core.run.errors import (
+    ConfigError,
+    DataError,
+    NoCheckpointError,
+    NotFoundError,
+    UsageError,
+)
+from albor_core.run.journal import read_journal
+from albor_core.run.liveness import take_lock
+from albor_core.run.rundir import RunDir, read_json, write_json
+
+
+@dataclass(frozen=True)
+class Life:
+    """Who this process is: attempt 1, 2, ... of a run, with a nonce that no other life has."""
+
+    run: RunDir
+    attempt: int
+    nonce: str
+
+
+def begin(run: RunDir, environ: Mapping[str, str]) -> Life:
+    """Hold the run's lock and know which attempt this is.
+
+    Under a guard the lock came with us through `exec`; alone we take it. Raises InUseError.
+    """
+    if "ALBOR_RUN_LOCK_FD" in environ:
+        life = Life(run, int(environ["ALBOR_ATTEMPT"]), environ["ALBOR_NONCE"])
+    else:
+        take_lock(run.run_lock)  # held until this process ends; nothing opens the file again
+        life = Life(run, _attempts_so_far(run) + 1, secrets.token_hex(8))
+    run.exit.unlink(missing_ok=True)  # the last words of an earlier life are not ours
+    return life
+
+
+def _attempts_so_far(run: RunDir) -> int:
+    try:
+        lines = read_journal(run.journal)
+        return max((int(line.record["attempt"]) for line in lines if line.record), default=0)
+    except FileNotFoundError:
+        return 0
+
+
+class Signals:
+    """Requests from outside, noted by signal handlers and read by the loop between two steps.
+
+    TERM and the first INT ask for a graceful end; a second INT leaves at once. USR2 says that a
+    command lies in guard/cmd.json. USR1 dumps every thread's stack.
+    """
+
+    def __init__(self) -> None:
+        self.stop: signal.Signals | None = None
+        self.command = False
+
+    def install(self, life: Life) -> None:
+        """Main thread only. The stack file stays open: a dump must work when nothing else does."""
+        path = life.run.logs / f"a{life.attempt:04d}.stacks"
+        self._stacks = path.open("a")
+        faulthandler.register(signal.SIGUSR1, file=self._stacks, all_threads=True)
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGUSR2, self._on_command)
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.stop is signal.SIGINT:
+            os._exit(130)
+        if self.stop is None:
+            self.stop = signal.Signals(number)
+
+    def _on_command(self, number: int, frame: FrameType | None) -> None:
+        self.command = True
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until the time is up or a request came.
+
+        By short sleeps: an Event set in a signal handler can deadlock with the wait it ends.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.stop is None and not self.command and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def take_command(run: RunDir, last_id: str | None) -> tuple[str, str] | None:
+    """(id, word) of the command in guard/cmd.json; None if it is `last_id` or nothing."""
+    found = read_json(run.guard / "cmd.json") or {}
+    command_id, word = found.get("id"), found.get("cmd")
+    if not isinstance(command_id, str) or not isinstance(word, str) or command_id == last_id:
+        return None
+    return command_id, word
+
+
+def answer_command(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
+    """Tell the guard. Raises OSError."""
+    write_json(run.guard / "cmd_done.json", {"id": command_id, "status": status, "detail": detail})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a life ended. `reason` is a word of exit.json, `code` of DESIGN 7."""
+
+    reason: str
+    code: int
+    step: int
+    message: str = ""
+    error: Mapping[str, str] | None = None
+
+
+def outcome_of(error: BaseException, step: int) -> Outcome:
+    """The outcome that an exception means."""
+    reason, code = "exception", 1
+    for kinds, word, its_code in (
+        ((ConfigError, UsageError), "config", 2),
+        ((DataError, NotFoundError), "data", 7),
+        ((NoCheckpointError,), "no_checkpoint", 6),
+    ):
+        if isinstance(error, kinds):
+            reason, code = word, its_code
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    message = str(error)[:2000]
+    return Outcome(
+        reason,
+        code,
+        step,
+        message,
+        {"type": type(error).__name__, "message": message, "where": where},
+    )
+
+
+def last_words(life: Life, outcome: Outcome) -> None:
+    """exit.json, in one step and on the disk. Raises OSError."""
+    document: dict[str, Any] = {
+        "schema": "albor.exit/1",
+        "run_id": life.run.id,
+        "attempt": life.attempt,
+        "nonce": life.nonce,
+        "code": outcome.code,
+        "reason": outcome.reason,
+        "step": outcome.step,
+        "message": outcome.message,
+        "error": outcome.error,
+        "wall": time.time(),
+    }
+    write_json(life.run.exit, document, durable=True)

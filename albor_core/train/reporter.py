@@ -1,0 +1,206 @@
+"""What a run tells the world: lines of its journal, and the live state file.
+
+The loop calls; nothing here decides. The state file is replaced at most four times a second, and
+at least once a second while steps go on, whatever the log interval: its `seq` is the heartbeat.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from albor_core.andon.alert import Alert
+from albor_core.run.config import Config
+from albor_core.run.flatten import flatten
+from albor_core.run.journal import Journal
+from albor_core.run.state import StateWriter
+from albor_core.train.life import Life
+from albor_core.train.meter import LOSS_BETA, STEP_BETA, Ema, Histories
+from albor_core.train.watch import Machine
+
+MIN_GAP_S = 0.25
+HEARTBEAT_S = 1.0
+_COLOURS = ("green", "info", "yellow", "red")
+
+
+class Reporter:
+    """Journal and live state of one life. Belongs to the main thread."""
+
+    def __init__(self, life: Life, config: Config, state: StateWriter, *, num_steps: int) -> None:
+        self.journal = Journal(life.run.journal, attempt=life.attempt)
+        self.state = state
+        self.config, self.num_steps = config, num_steps
+        self.loss_ema, self.step_s = Ema(LOSS_BETA), Ema(STEP_BETA)
+        self.histories = Histories(("step", "loss", "lr", "grad_norm"))
+        self.elapsed_before = float(state.fields.get("elapsed_seconds") or 0.0)
+        self._began = time.monotonic()
+        self._published = -math.inf
+        self._severity = "green"
+        self._tokens_per_step = (
+            config.data.batch_size * config.data.seq_len * config.training.gradient_accumulation
+        )
+        state.fields.update(self._static(life))
+
+    def _static(self, life: Life) -> dict[str, Any]:
+        """Fields that are known from the start; the rest begin as unknown."""
+        bricks = self.config.resolved()["monitoring"]["bricks"]
+        unknown = dict.fromkeys(
+            (
+                *("epoch", "loss", "loss_ema", "val_loss", "val_ppl", "learning_rate", "mfu"),
+                *("gradient_norm", "tokens_per_second", "samples_per_second", "step_ms"),
+                *("eta_seconds", "gpu", "host", "bricks_ms"),
+            )
+        )
+        return {
+            **unknown,
+            "global_step": 0,
+            "max_steps": self.num_steps,
+            "progress_percent": 0.0,
+            "tokens": 0,
+            "elapsed_seconds": 0.0,
+            "brick_budgets_ms": {key.removesuffix("_ms"): ms for key, ms in bricks.items()},
+            "checkpoint": {"last_step": None, "in_flight": False, "failures": 0},
+            "guards": {"nan_skipped": 0, "zclip": None, "rollbacks": None},
+            "andon": {"severity": "green", "last_alert": None},
+            "journal": {"pending": 0, "dropped": 0, "error": None},
+            "optimizer_name": self.config.optimizer.name,
+            "batch_size": self.config.data.batch_size,
+            "model_path": str(self.config.model.path),
+            "checkpoint_path": str(life.run.checkpoints),
+            "executable_path": sys.executable,
+        }
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall seconds of all lives of the run."""
+        return self.elapsed_before + time.monotonic() - self._began
+
+    # -- live state ----------------------------------------------------------------------------
+
+    def phase(self, name: str, *, limit_s: float | None = None) -> None:
+        """Enter a phase, unless we are in it; always published."""
+        if name != self.state.current_phase:
+            self._refresh()
+            self.state.phase(name, limit_s=limit_s)
+            self._published = time.monotonic()
+
+    def at_step(self, step: int, *, epoch: float) -> None:
+        """The loop got this far: the heartbeat."""
+        fields = self.state.fields
+        fields["global_step"], fields["tokens"] = step, self.tokens(step)
+        fields["epoch"] = round(epoch, 4)
+        fields["progress_percent"] = round(100 * step / max(1, self.num_steps), 2)
+        if self.step_s.value is not None:
+            fields["eta_seconds"] = round((self.num_steps - step) * self.step_s.value, 1)
+        self.beat()
+
+    def beat(self, *, gap_s: float = HEARTBEAT_S) -> None:
+        """Publish if the last time is `gap_s` ago."""
+        if time.monotonic() - self._published >= gap_s:
+            self.publish()
+
+    def publish(self) -> None:
+        self._refresh()
+        self.state.publish()
+        self._published = time.monotonic()
+
+    def keep_alive(self) -> None:
+        """The sign of life of a paused loop."""
+        if time.monotonic() - self._published >= HEARTBEAT_S:
+            self._refresh()
+            self.state.keep_alive()
+            self._published = time.monotonic()
+
+    def _refresh(self) -> None:
+        self.state.fields["elapsed_seconds"] = round(self.elapsed_s, 1)
+        self.state.fields["journal"] = {
+            "pending": self.journal.pending,
+            "dropped": self.journal.dropped,
+            "error": self.journal.error,
+        }
+
+    # -- journal -------------------------------------------------------------------------------
+
+    def tokens(self, step: int) -> int:
+        """Tokens trained on after `step` steps: the x-axis of comparisons."""
+        return step * self._tokens_per_step
+
+    def interval(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        *,
+        bricks_ms: Mapping[str, float],
+        machine: Machine | None,
+    ) -> None:
+        """Journal one log interval and show it."""
+        extra = machine.metrics() if machine is not None else {}
+        bricks = {f"brick/{name}_ms": round(ms, 4) for name, ms in bricks_ms.items()}
+        self.journal.metrics(step, {**values, **bricks, **extra})
+        loss, lr, norm = values["train/loss"], values["optim/lr"], values["optim/grad_norm"]
+        self.histories.add(step, loss, lr, norm)
+        columns = self.histories.columns()
+        self.state.fields |= {
+            "loss": loss,
+            "loss_ema": self.loss_ema.value,
+            "learning_rate": lr,
+            "gradient_norm": norm,
+            "tokens_per_second": values.get("perf/tokens_per_s"),
+            "samples_per_second": values.get("perf/samples_per_s"),
+            "mfu": values.get("perf/mfu"),
+            "step_ms": values.get("perf/step_ms"),
+            "bricks_ms": {name: round(ms, 3) for name, ms in bricks_ms.items()},
+            "history_steps": columns["step"],
+            "loss_history": columns["loss"],
+            "lr_history": columns["lr"],
+            "grad_norm_history": columns["grad_norm"],
+            **(machine.state() if machine is not None else {}),
+        }
+        self.beat(gap_s=MIN_GAP_S)
+
+    def validation(self, step: int, values: Mapping[str, float]) -> None:
+        self.journal.metrics(step, values)
+        self.state.fields |= {"val_loss": values["val/loss"], "val_ppl": values["val/ppl"]}
+
+    def alert(self, alert: Alert) -> None:
+        """An alert as an event and as the colour of the run."""
+        data = alert.to_json()
+        self.journal.event("andon.alert", severity=alert.severity, **data)
+        self._severity = max(self._severity, alert.severity, key=_COLOURS.index)
+        self.state.fields["andon"] = {"severity": self._severity, "last_alert": data}
+
+    def calm(self) -> None:
+        """A person resumed the run: what was red is dealt with."""
+        self._severity = "green"
+        self.state.fields["andon"] = {**self.state.fields["andon"], "severity": "green"}
+
+    def params(self, resolved: Mapping[str, Any]) -> None:
+        """Every field of the config, one line each."""
+        for key, value in flatten(resolved).items():
+            self.journal.append("p", key=key, value=value)
+
+    # -- what of it goes into a checkpoint -----------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "loss_ema": self.loss_ema.to_json(),
+            "histories": self.histories.to_json(),
+            "elapsed_s": self.elapsed_s,
+            "val_loss": self.state.fields["val_loss"],
+            "val_ppl": self.state.fields["val_ppl"],
+        }
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        self.loss_ema.load(saved["loss_ema"])
+        self.histories.load(saved["histories"])
+        self.elapsed_before = max(self.elapsed_before, float(saved["elapsed_s"]))
+        self.state.fields |= {"val_loss": saved["val_loss"], "val_ppl": saved["val_ppl"]}
+
+
+def versions(torch_version: str) -> dict[str, str]:
+    """What the numbers of this life depend on."""
+    return {"python": platform.python_version(), "torch": torch_version}

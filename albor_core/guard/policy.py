@@ -15,8 +15,10 @@ Codes 2 to 8 mean this only if the last words carry the attempt's nonce: any pro
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from albor_core.guard.options import Options
 
@@ -133,7 +135,7 @@ _PLAIN = {
     153: _FATAL_SIGNAL,
     159: _FATAL_SIGNAL,
 }
-_STOPPING = (129, 130, 137, 143)
+_STOPPING = (None, 129, 130, 137, 143)  # after our signal an unknown end is that signal's
 
 
 def classify(status: ExitStatus, facts: Facts) -> ExitClass:
@@ -148,7 +150,8 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
         return ExitClass("done", Verdict.DONE, 0) if done else _restart("early_exit")
     if words is not None and code == words.code and code in _SPOKEN:
         return _SPOKEN[code]
-    if facts.stop_signal is not None and (facts.killed_by_guard or code in _STOPPING):
+    ended_as_asked = facts.killed_by_guard or code in _STOPPING
+    if facts.stop_signal is not None and ended_as_asked and not facts.hung:
         return ExitClass("stopped", Verdict.STOPPED, 128 + facts.stop_signal)
     if FATAL_XIDS.intersection(facts.xids):
         return ExitClass("gpu_lost", Verdict.FATAL)
@@ -281,6 +284,28 @@ def describe(event: Ended) -> str:
     return f"{event.kind.name}: {how}{at}"
 
 
-def begin_life(memory: Memory, checkpoint: int | None) -> Memory:
-    """Memory at the very first start: a resumed run's old checkpoint is no progress of ours."""
-    return replace(memory, checkpoint=checkpoint)
+def remember(document: Mapping[str, Any], *, same_boot: bool) -> Memory:
+    """Memory from guard.json as an earlier guard left it; what cannot be read is forgotten."""
+    fault = document.get("fault")
+    times = document.get("restarts_s")
+    return Memory(
+        restarts_s=(
+            tuple(float(at) for at in times if isinstance(at, int | float))
+            if same_boot and isinstance(times, list)
+            else ()
+        ),
+        backoff_index=_count(document.get("backoff_index")) or 0,
+        no_progress=_count(document.get("no_progress")) or 0,
+        checkpoint=_count(document.get("checkpoint")),
+        fault=(
+            (str(fault[0]), str(fault[1]), fault[2])
+            if isinstance(fault, list) and len(fault) == 3 and isinstance(fault[2], int)
+            else None
+        ),
+        is_diagnostic=document.get("is_diagnostic") is True,
+    )
+
+
+def _count(value: Any) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count else None

@@ -129,8 +129,7 @@ def spawn(
     }
     if diagnostic:
         environment["CUDA_LAUNCH_BLOCKING"] = "1"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    output = os.open(log, flags, 0o600)
+    output = _open_log(log)
     try:
         started = subprocess.Popen(
             python_module("albor_core.guard.stub", str(run.path), str(attempt), nonce),
@@ -146,6 +145,14 @@ def spawn(
     assert child is not None, "a child that nobody has reaped has a pid"
     started.returncode = 0  # we reap it ourselves, through its pidfd
     return child
+
+
+def _open_log(log: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(log, flags, 0o600)
+    except OSError:  # a full disk may pass; a run without its log is better than no run
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 # --- trees ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The index process beside the guard: started, started again when it dies, left to drain at the end."""
+"""The index process beside the guard: kept alive, and left to drain at the end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Sidecar:
                 return
             say(f"index process ended with code {code}, next start in {self._wait_s:.0f} s")
             self._process = None
-            self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
+            has_worked = time.monotonic() - self._next_start_s > _LONGEST_WAIT_S
+            self._wait_s = _FIRST_WAIT_S if has_worked else min(2 * self._wait_s, _LONGEST_WAIT_S)
         now = time.monotonic()
         if now >= self._next_start_s:
             self._next_start_s = now + self._wait_s

@@ -1,0 +1,223 @@
+"""One attempt in the guard's hands: its process, its news, and how it ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from albor_core.guard import evidence, hang, report
+from albor_core.guard.hang import Hang, Watch
+from albor_core.guard.launch import Launch
+from albor_core.guard.options import Options
+from albor_core.guard.policy import Ended, ExitClass, ExitStatus, Facts
+from albor_core.guard.process import Process, Tree, catches, exit_of_stranger
+from albor_core.guard.report import Autopsy
+from albor_core.guard.traces import last_words, newest_checkpoint
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import read_state
+
+_STATUS_LIMIT_S = 5.0  # until another parent has reaped its child and the kernel tells the status
+_STATUS_LOOK_S = 0.02
+
+
+@dataclass
+class Life:
+    """A started or adopted program. `process` is None when it ended while nobody watched."""
+
+    run: RunDir
+    attempt: int
+    nonce: str
+    process: Process | None
+    started_s: float
+    watch: Watch
+    is_adopted: bool = False
+    is_diagnostic: bool = False
+    is_confirmed: bool = False
+    """The stub took run.lock: the program runs, and the ledger has its start."""
+    is_stopped_by_us: bool = False
+    """A plain program that `pause` froze with SIGSTOP."""
+    is_killed_by_us: bool = False
+    hang: Hang | None = None
+    threads: list[dict[str, Any]] = field(default_factory=list)
+    oom_before: int | None = None
+    state: Mapping[str, Any] | None = None
+    """The newest whole state document of this very attempt."""
+
+    @property
+    def log(self) -> Path:
+        """The program's output."""
+        return self.run.log(self.attempt)
+
+    @property
+    def stacks(self) -> Path:
+        """Where a trainer dumps its Python stacks on SIGUSR1."""
+        return self.run.logs / f"a{self.attempt:04d}.stacks"
+
+    @property
+    def pid(self) -> int:
+        """0 for a process nobody saw."""
+        return 0 if self.process is None else self.process.pid
+
+    def has_ended(self) -> bool:
+        """Whether the program runs no more."""
+        return self.process is None or self.process.has_ended()
+
+    def look(self, options: Options) -> None:
+        """Read the state file and remember what is news."""
+        state = read_state(self.run.state)
+        is_ours = (
+            state is not None
+            and state.get("nonce") == self.nonce
+            and state.get("run_id") == self.run.id
+        )
+        if is_ours:
+            self.state = state
+        self.watch = hang.look(self.watch, state, time.monotonic(), options)
+
+    def is_known_to_run(self) -> bool:
+        """Whether the stub got as far as writing child.json for this attempt."""
+        child = read_json(self.run.guard / "child.json")
+        return child is not None and child.get("nonce") == self.nonce
+
+    def tree(self, spare: frozenset[int]) -> Tree:
+        """All its processes; `spare` are children of the guard that are not its."""
+        return Tree(self.run.id, frozenset({self.nonce}), self.process, spare)
+
+    def ask_for_stacks(self) -> bool:
+        """Have the program dump its stacks, if it knows how; a frozen one is woken for it."""
+        if self.process is None or not catches(self.process.pid, signal.SIGUSR1):
+            return False
+        return self.process.send(signal.SIGUSR1) and self.process.send(signal.SIGCONT)
+
+    def end_status(self, options: Options) -> ExitStatus:
+        """How it ended. Call it once it has."""
+        if self.process is None:
+            return ExitStatus(None, "unknown")
+        status = self.process.status()
+        assert status is not None, "asked for the end of a living process"
+        if status.code is not None:
+            return status
+        # The kernel knows more once the parent has reaped; last words make waiting less worth.
+        words = last_words(self.run, self.nonce)
+        limit_s = min(_STATUS_LIMIT_S, options.grace_s) if words is None else _STATUS_LOOK_S
+        deadline = time.monotonic() + limit_s
+        while status.code is None and time.monotonic() < deadline:
+            time.sleep(_STATUS_LOOK_S)
+            status = exit_of_stranger(self.process.pidfd)
+        if status.code is None and words is not None:
+            return ExitStatus(words.code, "last_words")
+        return status
+
+    def autopsy(self, status: ExitStatus, *, wants_gpu: bool) -> Autopsy:
+        """What can be found about this death."""
+        found = Autopsy(
+            attempt=self.attempt,
+            nonce=self.nonce,
+            pid=self.pid,
+            is_adopted=self.is_adopted,
+            log=self.log,
+            oom_before=self.oom_before,
+            threads=self.threads,
+            state=self.state,
+            state_age_s=round(time.monotonic() - self.watch.news_s, 3) if self.state else None,
+            hang=None if self.hang is None else str(self.hang),
+        )
+        look_at_gpu = wants_gpu and (status.signal is not None or self.hang is not None)
+        report.complete(found, since_mono_s=self.started_s, look_at_gpu=look_at_gpu)
+        return found
+
+    def facts(self, launch: Launch, autopsy: Autopsy, stop_signal: int | None) -> Facts:
+        """What the policy needs besides the status."""
+        step = _whole(self.state, "global_step")
+        status = None if self.process is None else self.process.status()
+        return Facts(
+            words=last_words(self.run, self.nonce),
+            needs_words=launch.final_exit_needs_exit_json,
+            reached_end=(
+                launch.max_steps is not None and step is not None and step >= launch.max_steps
+            ),
+            stop_signal=stop_signal,
+            hung=self.hang is not None,
+            killed_by_guard=self.is_killed_by_us,
+            oom_killed=report.was_oom_killed(autopsy),
+            xids=tuple(xid["code"] for xid in autopsy.xids or ()),
+            locked_out=(
+                not self.is_confirmed
+                and status is not None
+                and status.code == 8
+                and not self.is_known_to_run()
+            ),
+        )
+
+    def ended(
+        self,
+        kind: ExitClass,
+        status: ExitStatus,
+        facts: Facts,
+        autopsy: Autopsy,
+        *,
+        is_trainer: bool,
+    ) -> Ended:
+        """The event that the policy decides on."""
+        spoken = None if facts.words is None else facts.words.step
+        step = spoken if spoken is not None else _whole(self.state, "global_step")
+        newest = newest_checkpoint(self.run)
+        now_s = time.monotonic()
+        return Ended(
+            kind=kind,
+            status=status,
+            now_s=now_s,
+            lived_s=now_s - self.started_s,
+            checkpoint=None if newest is None else newest[0],
+            step=step,
+            fault=_fault(kind, facts, autopsy, step),
+            before_first_step=step == 0 or (step is None and is_trainer),
+            stop_signal=facts.stop_signal,
+        )
+
+    def close(self) -> None:
+        """Give the pidfd back."""
+        if self.process is not None:
+            self.process.close()
+
+
+def _fault(
+    kind: ExitClass, facts: Facts, autopsy: Autopsy, step: int | None
+) -> tuple[str, str, int] | None:
+    """What would happen again if it were a bug; None where nothing says it would."""
+    if step is None:
+        return None
+    if kind.name == "oom_host":
+        return kind.name, "", step
+    if kind.name != "exception":
+        return None
+    words = facts.words
+    if words is not None and words.error_type:
+        return words.error_type, words.where, step
+    if autopsy.python is not None:
+        return autopsy.python[0], autopsy.python[2], step
+    return None
+
+
+def _whole(state: Mapping[str, Any] | None, name: str) -> int | None:
+    value = None if state is None else state.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def new_life(
+    run: RunDir, attempt: int, nonce: str, process: Process | None, *, started_s: float
+) -> Life:
+    """A life whose watch begins now."""
+    return Life(
+        run=run,
+        attempt=attempt,
+        nonce=nonce,
+        process=process,
+        started_s=started_s,
+        watch=hang.watch(run.id, nonce, time.monotonic()),
+        oom_before=evidence.oom_kills(),
+    )

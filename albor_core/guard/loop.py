@@ -1,0 +1,589 @@
+"""The guard's loop: one thread that waits, looks, and moves between a dozen states.
+
+    init -> preflight -> starting -> running <-> paused -> collecting -> backoff -> preflight ...
+                                     hung, stopping -----> collecting -> done | failed | stopped
+
+Every decision is `policy.decide` or `hang.find_hang`; this file only carries them out. Each
+transition is one line in attempts.jsonl and a new guard.json. Time is the monotonic clock. A guard
+may die at any point: the next one finds its trainer by run.lock and goes on (adopt.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import signal
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from albor_core.guard import evidence, hang, logs, mailbox, preflight, report
+from albor_core.guard.adopt import Found, find_trainer
+from albor_core.guard.launch import Launch
+from albor_core.guard.ledger import Ledger, say
+from albor_core.guard.life import Life, new_life
+from albor_core.guard.mailbox import Relay
+from albor_core.guard.policy import (
+    GAVE_UP,
+    Ended,
+    Facts,
+    Finish,
+    Memory,
+    Restart,
+    Verdict,
+    classify,
+    decide,
+    remember,
+)
+from albor_core.guard.process import become_subreaper, reap_orphans, spawn
+from albor_core.guard.redact import own_environment
+from albor_core.guard.report import Autopsy
+from albor_core.guard.sidecar import Sidecar
+from albor_core.guard.signals import Signals
+from albor_core.guard.traces import last_life, ledger_tail, newest_checkpoint, next_attempt
+from albor_core.run.control import Command
+from albor_core.run.errors import InUseError
+from albor_core.run.liveness import boot_id
+from albor_core.run.rundir import RunDir, read_json
+
+FINAL = ("done", "failed", "stopped")
+_PULSE_S = 5.0  # guard.json is fresh at least this often
+_QUICK_S = 0.02  # pass time while something is about to happen
+_STACKS_S = 5.0
+_STRANGERS_LIMIT_S = 300.0  # how long a start waits for a GPU that others use
+_STRANGERS_LOOK_S = 30.0
+
+
+@dataclass
+class Stop:
+    """Somebody wants the run to end."""
+
+    signal: int
+    is_now: bool = False
+    command_ids: list[str] = field(default_factory=list)
+
+
+class Guard:
+    """Keeps one run alive until it is done, stopped or beyond help. Holder of guard.lock only."""
+
+    def __init__(self, run: RunDir, launch: Launch) -> None:
+        self.run, self.launch, self.options = run, launch, launch.options
+        self.signals = Signals()
+        become_subreaper()
+        self.ledger = Ledger(run)
+        self.sidecar = Sidecar(run) if launch.index else None
+        self.relay = Relay(run, self.options)
+        self.memory = Memory()
+        self.state, self.since_s = "init", time.monotonic()
+        self.life: Life | None = None
+        self.stop: Stop | None = None
+        self.exit_code: int | None = None
+        self.reason = ""
+        self.class_last: str | None = None
+        self.backoff_until_s: float | None = None
+        self.flight_since_s: float | None = None
+        self.kill_at_s: float | None = None
+        self.term_at_s: float | None = None
+        self._look_at_s = 0.0
+        self._pulse_at_s = 0.0
+
+    def run_until_final(self) -> int:
+        """Guard the run; the exit code. Raises InUseError if somebody else works on it."""
+        self._begin()
+        try:
+            while self.state not in FINAL:
+                self._wait()
+                self._keep_house()
+                getattr(self, f"_{self.state}")()
+            return self._finish()
+        finally:
+            self.ledger.close()
+
+    # --- waiting and housekeeping ----------------------------------------------------------------
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        is_quick = self.life is not None and not self.life.is_confirmed
+        due = [now + (_QUICK_S if is_quick else self.options.pass_s)]
+        due += [at for at in (self.backoff_until_s, self.kill_at_s, self.term_at_s) if at]
+        listen: list[Any] = [self.signals]
+        if self.life is not None and self.life.process is not None:
+            listen.append(self.life.process)
+        if self.state == "preflight" or (self.life is not None and self.life.has_ended()):
+            return
+        select.select(listen, [], [], max(0.0, min(due) - now))
+
+    def _keep_house(self) -> None:
+        for number in self.signals.take():
+            self._hear(number)
+        for command in mailbox.take(self.run):
+            self._obey(command)
+        if self.sidecar is not None:
+            self.sidecar.tend()
+        self.ledger.retry()
+        now = time.monotonic()
+        if now >= self._pulse_at_s:
+            self._publish()
+        if self.life is None:
+            return
+        if logs.rotate(self.life.log):
+            self.ledger.event("guard.log_rotated", log=self.life.log.name)
+        if self.life.process is not None and not self.life.has_ended():
+            self.relay.tend(self.life.process, has_news=self.life.watch.has_news)
+
+    def _hear(self, number: int) -> None:
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self._request_stop(number, is_now=self.stop is not None)
+        elif number == signal.SIGUSR1:
+            say(f"state {self.state}: {self._document()}")
+        elif number == signal.SIGCHLD:
+            reap_orphans(self._spared() | ({self.life.pid} if self.life else set()))
+
+    def _request_stop(self, number: int, *, is_now: bool, command_id: str = "") -> None:
+        if self.stop is None:
+            self.stop = Stop(number)
+        self.stop.is_now = self.stop.is_now or is_now
+        if command_id:
+            self.stop.command_ids.append(command_id)
+
+    def _spared(self) -> frozenset[int]:
+        return self.sidecar.pids if self.sidecar is not None else frozenset()
+
+    # --- what the guard says ---------------------------------------------------------------------
+
+    def _enter(self, state: str) -> None:
+        self.state, self.since_s = state, time.monotonic()
+        self.ledger.line("state", state=state)
+        self._publish()
+
+    def _publish(self) -> None:
+        self._pulse_at_s = time.monotonic() + min(_PULSE_S, 2 * self.options.poll_s)
+        self.ledger.now(self._document())
+
+    def _document(self) -> dict[str, Any]:
+        life, newest = self.life, newest_checkpoint(self.run)
+        until = self.backoff_until_s
+        return {
+            "state": self.state,
+            "since_mono_ns": int(self.since_s * 1e9),
+            "attempt": None if life is None else life.attempt,
+            "adopted": life is not None and life.is_adopted,
+            "diagnostic": life is not None and life.is_diagnostic,
+            "child": None if life is None or not life.pid else {"pid": life.pid},
+            "class_last": self.class_last,
+            "reason": self.reason,
+            "backoff": None
+            if until is None
+            else {"index": self.memory.backoff_index, "until_mono_ns": int(until * 1e9)},
+            "no_progress": self.memory.no_progress,
+            "last_ckpt": None if newest is None else newest[0],
+            "hang_detection": self._detects_hangs(),
+            "exit_code": self.exit_code,
+            "memory": asdict(self.memory),
+        }
+
+    def _detects_hangs(self) -> bool:
+        """A plain program that writes no state file gives no sign of life to miss."""
+        has_news = self.life is not None and self.life.watch.has_news
+        return self.launch.kind == "train" or has_news
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def _obey(self, command: Command) -> None:
+        self.ledger.event("guard.command", cmd=command.cmd, sender=command.sender)
+        if command.cmd in ("stop", "stop_now"):
+            mailbox.answer(self.run, command.id, "accepted")
+            self._request_stop(
+                signal.SIGTERM, is_now=command.cmd == "stop_now", command_id=command.id
+            )
+        elif command.cmd == "retry_now":
+            self._retry_now(command)
+        elif command.cmd == "ack":
+            mailbox.answer(self.run, command.id, "done", "noted")
+        else:
+            self._command_program(command)
+
+    def _retry_now(self, command: Command) -> None:
+        if self.state != "backoff":
+            mailbox.answer(self.run, command.id, "refused", f"not waiting: {self.state}")
+            return
+        self.backoff_until_s = time.monotonic()
+        mailbox.answer(self.run, command.id, "done", "starting again")
+
+    def _command_program(self, command: Command) -> None:
+        life = self.life
+        if life is None or life.process is None or self.state not in _ALIVE:
+            mailbox.answer(self.run, command.id, "refused", f"no program runs: {self.state}")
+        elif self.launch.kind == "train" or Relay.reaches(
+            life.process, has_news=life.watch.has_news
+        ):
+            self.relay.add(command)
+        elif command.cmd == "checkpoint":
+            detail = "this program has no checkpoints that the guard could ask for"
+            mailbox.answer(self.run, command.id, "refused", detail)
+        else:
+            self._freeze(life, command)
+
+    def _freeze(self, life: Life, command: Command) -> None:
+        """Pause or resume a plain program with SIGSTOP and SIGCONT for its whole tree."""
+        life.is_stopped_by_us = command.cmd == "pause"
+        count = life.tree(self._spared()).send(
+            signal.SIGSTOP if life.is_stopped_by_us else signal.SIGCONT
+        )
+        mailbox.answer(self.run, command.id, "done", f"{count} processes")
+
+    # --- init: what is there already -------------------------------------------------------------
+
+    def _begin(self) -> None:
+        previous = read_json(self.run.guard / "guard.json") or {}
+        same_boot = previous.get("boot_id") == boot_id()
+        is_continuing = previous.get("state") not in (None, *FINAL)
+        if is_continuing and isinstance(previous.get("memory"), dict):
+            self.memory = remember(previous["memory"], same_boot=same_boot)
+        else:
+            newest = newest_checkpoint(self.run)
+            # A resumed run's old checkpoint is no progress of this guard's.
+            self.memory = Memory(checkpoint=None if newest is None else newest[0])
+        found = find_trainer(self.run)  # may refuse: then nothing here has been touched
+        self._enter("init")
+        if found is not None:
+            self._adopt(found)
+        elif not self._settle_lost_life():
+            self._resume_backoff(previous, is_continuing and same_boot)
+
+    def _adopt(self, found: Found) -> None:
+        record = self._start_record(found.attempt)
+        started_s = time.monotonic() if record is None else int(record["mono_ns"]) / 1e9
+        self.life = new_life(
+            self.run, found.attempt, found.nonce, found.process, started_s=started_s
+        )
+        self.life.is_adopted = self.life.is_confirmed = True
+        self.life.is_diagnostic = self.memory.is_diagnostic
+        if record is None:
+            self._write_start(self.life)
+        self.ledger.event("guard.adopted", attempt=found.attempt, pid=found.process.pid)
+        say(f"adopted attempt {found.attempt}, process {found.process.pid}")
+        self.relay.pick_up()
+        self._enter("running")
+
+    def _start_record(self, attempt: int) -> dict[str, Any] | None:
+        for record in reversed(ledger_tail(self.run)):
+            if record.get("t") == "attempt.start" and record.get("attempt") == attempt:
+                return record if isinstance(record.get("mono_ns"), int) else None
+        return None
+
+    def _settle_lost_life(self) -> bool:
+        """An attempt that ended while no guard watched: judge it by what it left."""
+        lost = last_life(self.run)
+        if lost is None or not lost.is_open:
+            return False
+        self.life = new_life(self.run, lost.attempt, lost.nonce, None, started_s=time.monotonic())
+        self.life.is_confirmed = True
+        self.life.look(self.options)
+        self._collect()
+        if self.backoff_until_s is not None:
+            self.backoff_until_s = time.monotonic()  # starting a guard is asking for a start
+        return True
+
+    def _resume_backoff(self, previous: dict[str, Any], is_same: bool) -> None:
+        backoff = previous.get("backoff")
+        until = backoff.get("until_mono_ns") if isinstance(backoff, dict) else None
+        if is_same and previous.get("state") == "backoff" and isinstance(until, int):
+            longest_s = max(self.options.backoff_s)
+            self.backoff_until_s = min(until / 1e9, time.monotonic() + longest_s)
+            self._enter("backoff")
+        else:
+            self._enter("preflight")
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def _preflight(self) -> None:
+        if self.stop is not None:
+            self._finish_as(Finish("stopped", 128 + self.stop.signal, "stopped before a start"))
+            return
+        flight = preflight.check(self.run, self.launch, self._spared())
+        for note in flight.notes:
+            self.ledger.event("guard.preflight_note", severity="yellow", note=note)
+        if flight.cleared:
+            self.ledger.event("guard.orphans_killed", severity="yellow", count=flight.cleared)
+        if not flight.problem:
+            self.flight_since_s = None
+            self._start()
+            return
+        self.ledger.event("guard.preflight_refused", severity="yellow", reason=flight.problem)
+        now = time.monotonic()
+        self.flight_since_s = now if self.flight_since_s is None else self.flight_since_s
+        if flight.may_pass and now - self.flight_since_s < _STRANGERS_LIMIT_S:
+            self.reason = flight.problem
+            self.backoff_until_s = now + _STRANGERS_LOOK_S
+            self._enter("backoff")
+        else:
+            self._finish_as(Finish("failed", GAVE_UP, f"pre-flight: {flight.problem}"))
+
+    def _start(self) -> None:
+        attempt, nonce = next_attempt(self.run), secrets.token_hex(16)
+        self.run.logs.mkdir(mode=0o700, exist_ok=True)
+        try:
+            process = spawn(
+                self.run,
+                self.launch,
+                attempt,
+                nonce,
+                self.run.log(attempt),
+                diagnostic=self.memory.is_diagnostic,
+            )
+        except OSError as error:
+            self._finish_as(Finish("failed", 1, f"cannot start a process: {error}"))
+            return
+        self.life = new_life(self.run, attempt, nonce, process, started_s=time.monotonic())
+        self.life.is_diagnostic = self.memory.is_diagnostic
+        self.reason = ""
+        self._enter("starting")
+
+    def _starting(self) -> None:
+        life = self._living()
+        if life is None or self._is_stopping():
+            return
+        if not life.is_confirmed:
+            if not life.is_known_to_run():
+                self._look(life)
+                return
+            life.is_confirmed = True
+            self._write_start(life)
+        life.look(self.options)
+        if life.watch.has_news or self.launch.kind == "guard":
+            self._enter("running")
+        else:
+            self._check_hang(life)
+
+    def _write_start(self, life: Life) -> None:
+        self.ledger.line(
+            "attempt.start",
+            attempt=life.attempt,
+            mono_ns=int(life.started_s * 1e9),
+            pid=life.pid,
+            nonce=life.nonce,
+            argv_hash=self.launch.argv_hash,
+            diagnostic=life.is_diagnostic,
+            adopted=life.is_adopted,
+        )
+        say(f"attempt {life.attempt} runs as process {life.pid}")
+
+    def _running(self) -> None:
+        life = self._living()
+        if life is None or self._is_stopping():
+            return
+        self._look(life)
+        is_paused = life.is_stopped_by_us or life.watch.phase == "paused"
+        if self.state in ("running", "paused") and is_paused != (self.state == "paused"):
+            self._enter("paused" if is_paused else "running")
+
+    _paused = _running
+
+    def _look(self, life: Life) -> None:
+        """Look at the state file when it is time, or when a command may change it."""
+        now = time.monotonic()
+        if now < self._look_at_s and self.relay.is_idle and self.state != "paused":
+            return
+        self._look_at_s = now + self.options.poll_s
+        life.look(self.options)
+        if not life.is_stopped_by_us:
+            self._check_hang(life)
+
+    def _check_hang(self, life: Life) -> None:
+        found = hang.find_hang(life.watch, self.options)
+        if found is None or life.process is None or not self._detects_hangs():
+            return
+        life.hang = found
+        life.threads = evidence.threads_of(life.process.pid)
+        self.ledger.event("guard.hang", severity="red", attempt=life.attempt, reason=str(found))
+        say(f"attempt {life.attempt} hangs: {found}")
+        now = time.monotonic()
+        has_asked = life.ask_for_stacks()
+        self.term_at_s = now + (min(_STACKS_S, self.options.grace_s) if has_asked else 0.0)
+        self._enter("hung")
+
+    def _hung(self) -> None:
+        life = self._living()
+        if life is None:
+            return
+        now = time.monotonic()
+        if self.stop is not None and self.stop.is_now:
+            self._kill(life)
+        elif self.term_at_s is not None:
+            if now >= self.term_at_s or _has_content(life):
+                self._terminate(life, signal.SIGTERM)
+        elif self.kill_at_s is not None and now >= self.kill_at_s:
+            self._kill(life)
+
+    def _is_stopping(self) -> bool:
+        """Whether a stop was asked for; the first time it is passed on to the program."""
+        life = self.life
+        if self.stop is None or life is None:
+            return False
+        self._terminate(life, self.stop.signal)
+        self._enter("stopping")
+        return True
+
+    def _stopping(self) -> None:
+        life = self._living()
+        if life is None or self.stop is None:
+            return
+        if self.stop.is_now or (self.kill_at_s and time.monotonic() >= self.kill_at_s):
+            self._kill(life)
+
+    def _terminate(self, life: Life, number: int) -> None:
+        """Ask the program to end, waking it if it is frozen, and start the grace time."""
+        self.term_at_s, self.kill_at_s = None, time.monotonic() + self.options.grace_s
+        if life.process is not None:
+            life.process.send(number)
+        if life.is_stopped_by_us:
+            life.tree(self._spared()).send(signal.SIGCONT)
+        elif life.process is not None:
+            life.process.send(signal.SIGCONT)
+
+    def _kill(self, life: Life) -> None:
+        life.is_killed_by_us = True
+        life.tree(self._spared()).clear(patience_s=0.0)
+        self.kill_at_s = time.monotonic() + self.options.grace_s  # again, if it survived
+
+    def _backoff(self) -> None:
+        if self.stop is not None:
+            self._finish_as(
+                Finish("stopped", 128 + self.stop.signal, "stopped while waiting to restart")
+            )
+        elif self.backoff_until_s is None or time.monotonic() >= self.backoff_until_s:
+            self.backoff_until_s = None
+            self._enter("preflight")
+
+    def _living(self) -> Life | None:
+        """The life if it still lives; otherwise what is left of it is collected first."""
+        assert self.life is not None, f"state {self.state} without a program"
+        if not self.life.has_ended():
+            return self.life
+        self._collect()
+        return None
+
+    # --- the end of a life -----------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        life = self.life
+        assert life is not None
+        self.term_at_s = self.kill_at_s = None
+        self._enter("collecting")
+        status = life.end_status(self.options)
+        patience_s = min(1.0, self.options.grace_s) if status.code == 0 else 0.0
+        life.tree(self._spared()).clear(patience_s)
+        life.look(self.options)
+        self.relay.abandon("the program ended first")
+        autopsy = life.autopsy(status, wants_gpu=preflight.wants_gpu(self.run, self.launch))
+        stop_signal = None if self.stop is None else self.stop.signal
+        facts = life.facts(self.launch, autopsy, stop_signal)
+        if facts.locked_out and self._take_over(life):
+            return
+        kind = classify(status, facts)
+        event = life.ended(kind, status, facts, autopsy, is_trainer=self.launch.kind == "train")
+        before = self.memory
+        self.memory, action = decide(before, event, self.options)
+        self.class_last, self.reason = kind.name, action.reason
+        report_id = self._report(autopsy, facts, event, before, action)
+        self._write_end(life, event, action, report_id)
+        life.close()
+        if isinstance(action, Restart):
+            self.backoff_until_s = time.monotonic() + action.delay_s
+            self.ledger.event(
+                "guard.backoff",
+                severity="yellow",
+                delay_s=action.delay_s,
+                reason=action.reason,
+                diagnostic=action.is_diagnostic,
+            )
+            self._enter("backoff")
+            self.life = None
+        else:
+            self._finish_as(action)
+
+    def _take_over(self, life: Life) -> bool:
+        """Our stub found the lock taken: whoever was faster is the trainer to guard."""
+        try:
+            found = find_trainer(self.run)
+        except InUseError as error:
+            say(error.message)
+            return False
+        if found is None:
+            return False
+        life.close()
+        self._adopt(found)
+        return True
+
+    def _report(
+        self,
+        autopsy: Autopsy,
+        facts: Facts,
+        event: Ended,
+        before: Memory,
+        action: Restart | Finish,
+    ) -> str | None:
+        """A crash report for every death that nobody asked for; its id."""
+        if event.kind.verdict in (Verdict.DONE, Verdict.STOPPED):
+            return None
+        document = report.build(
+            self.run, self.launch, autopsy, facts, event, before, action, wall=time.time()
+        )
+        if isinstance(action, Finish) and action.links_reports:
+            document["linked"] = [name for name in (document["prev"], document["id"]) if name]
+            self.reason = f"{action.reason}; see reports {', '.join(document['linked'])}"
+        environment = {**own_environment(), **self.launch.env}
+        written = report.write(self.run, document, environment)
+        if written is None:
+            self.ledger.event("guard.report_failed", severity="yellow", report=document["id"])
+        return written
+
+    def _write_end(
+        self, life: Life, event: Ended, action: Restart | Finish, report_id: str | None
+    ) -> None:
+        if not life.is_confirmed:
+            self._write_start(life)  # every end has its start
+        word = {"done": "stop", "stopped": "stop", "failed": "fail"}
+        self.ledger.line(
+            "attempt.end",
+            attempt=life.attempt,
+            code=event.status.code,
+            signal=event.status.signal_name,
+            **{"class": event.kind.name},
+            action="restart" if isinstance(action, Restart) else word[action.state],
+            reason=self.reason,
+            delay_s=action.delay_s if isinstance(action, Restart) else None,
+            report=report_id,
+            step=event.step,
+        )
+        say(f"attempt {life.attempt} ended: {self.reason}")
+
+    def _finish_as(self, action: Finish) -> None:
+        self.exit_code = action.exit_code
+        self.reason = self.reason if self.reason.startswith(action.reason) else action.reason
+        self.backoff_until_s = None
+        if action.exit_code == GAVE_UP:
+            self.ledger.event("guard.gave_up", severity="red", reason=self.reason)
+        self._enter(action.state)
+
+    def _finish(self) -> int:
+        assert self.exit_code is not None
+        for command_id in self.stop.command_ids if self.stop is not None else ():
+            mailbox.answer(self.run, command_id, "done", f"{self.state}: {self.reason}")
+        for command in mailbox.take(self.run):
+            mailbox.answer(self.run, command.id, "refused", f"the run is over: {self.state}")
+        if self.sidecar is not None:
+            self.sidecar.leave()
+        say(f"{self.state} with exit code {self.exit_code}: {self.reason}")
+        return self.exit_code
+
+
+_ALIVE = ("starting", "running", "paused")
+
+
+def _has_content(life: Life) -> bool:
+    try:
+        return life.stacks.stat().st_size > 0
+    except OSError:
+        return False

@@ -1,0 +1,117 @@
+"""Commands: from the inbox to the guard, from the guard to the trainer, and the answers back."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from albor_core.guard.ledger import say
+from albor_core.guard.options import Options
+from albor_core.guard.process import Process, catches
+from albor_core.run import control
+from albor_core.run.control import Command
+from albor_core.run.rundir import RunDir, read_json, write_json
+
+
+def take(run: RunDir) -> list[Command]:
+    """Commands to carry out; those that are no good are answered here."""
+    try:
+        found = control.take_commands(run, time.time())
+    except OSError as error:
+        say(f"{run.guard / 'inbox'}: {error.strerror}")
+        return []
+    for command in found:
+        if command.problem:
+            answer(run, command.id, "refused", command.problem)
+    return [command for command in found if not command.problem]
+
+
+def answer(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
+    """Answer a command as well as the disk allows."""
+    try:
+        control.answer(run, command_id, status, detail)
+    except OSError as error:
+        say(f"answer to {command_id} ({status} {detail}): {error.strerror}")
+
+
+@dataclass
+class Relay:
+    """Hands commands to the trainer one at a time: guard/cmd.json and SIGUSR2; cmd_done.json back.
+
+    A signal to a program without a handler for it would kill it: so none is sent before the
+    trainer's first news, and none to a program that does not catch it.
+    """
+
+    run: RunDir
+    options: Options
+    _waiting: deque[Command] = field(default_factory=deque)
+    _sent: Command | None = None
+    _give_up_s: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return self._sent is None and not self._waiting
+
+    @staticmethod
+    def reaches(process: Process, *, has_news: bool) -> bool:
+        """Whether this program listens."""
+        return has_news and catches(process.pid, signal.SIGUSR2)
+
+    def add(self, command: Command) -> None:
+        """Accept a command for the trainer."""
+        self._waiting.append(command)
+        answer(self.run, command.id, "accepted")
+
+    def pick_up(self) -> None:
+        """Go on with what an earlier guard had sent and not answered."""
+        sent = read_json(self.run.guard / "cmd.json") or {}
+        command_id, word = sent.get("id"), sent.get("cmd")
+        if not (isinstance(command_id, str) and command_id.isalnum() and isinstance(word, str)):
+            return
+        said = read_json(self.run.guard / "outbox" / f"{command_id}.json") or {}
+        if said.get("status") == "accepted":
+            self._expect(Command(command_id, word, "an earlier guard"))
+
+    def tend(self, process: Process, *, has_news: bool) -> None:
+        """Collect an answer, send the next."""
+        if self._sent is not None:
+            self._collect(self._sent)
+        if self._sent is None and self._waiting and self.reaches(process, has_news=has_news):
+            self._send(self._waiting.popleft(), process)
+
+    def _send(self, command: Command, process: Process) -> None:
+        try:
+            write_json(self.run.guard / "cmd.json", {"cmd": command.cmd, "id": command.id})
+        except OSError as error:
+            answer(self.run, command.id, "refused", f"cmd.json: {error.strerror}")
+            return
+        self._expect(command)
+        process.send(signal.SIGUSR2)
+
+    def _expect(self, command: Command) -> None:
+        limit_s = (
+            self.options.checkpoint_limit_s if command.cmd == "checkpoint" else self.options.stale_s
+        )
+        self._sent, self._give_up_s = command, time.monotonic() + limit_s
+
+    def _collect(self, sent: Command) -> None:
+        done = read_json(self.run.guard / "cmd_done.json") or {}
+        if done.get("id") == sent.id:
+            status = "refused" if done.get("status") == "refused" else "done"
+            answer(self.run, sent.id, status, str(done.get("detail") or ""))
+            self._sent = None
+        elif time.monotonic() > self._give_up_s:
+            answer(self.run, sent.id, "refused", "the trainer did not answer")
+            self._sent = None
+
+    def abandon(self, why: str) -> None:
+        """The trainer is gone: nothing that waits for it will happen."""
+        if self._sent is not None:
+            self._collect(self._sent)
+        for command in [*([self._sent] if self._sent is not None else []), *self._waiting]:
+            answer(self.run, command.id, "refused", why)
+        self._sent = None
+        self._waiting.clear()

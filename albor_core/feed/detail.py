@@ -7,7 +7,6 @@ files, so a screen has something to show from the first second and without any d
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from albor_core.feed.alerts import alert_of_event, alert_view
 from albor_core.feed.files import RunFiles, history, integer, number, sequence, text
+from albor_core.feed.records import RecordTail, journal_events, parse_json
 from albor_core.feed.stores import StoreWatch, merge
 from albor_core.feed.tail import LogTail
 from albor_core.feed.view import AlertView, AttemptView, Curve, EventView, RunView
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.store.paths import global_store, local_store
-from albor_core.store.rows import AlertRow, AttemptRow, EventRow, Series
+from albor_core.store.rows import AttemptRow, EventRow, Series
 
 EVENTS = 300  # newest ones kept for the screen
-TAIL_BYTES = 256 << 10
 _STATE_KEYS = {  # journal key: history of the live state
     "train/loss": "loss_history",
     "optim/lr": "lr_history",
@@ -54,8 +54,8 @@ class RunFeed:
         self.store = StoreWatch(
             own if own.exists() or run.path.is_dir() else global_store(), clock=clock
         )
-        self._ledger = _Tail(run.attempts, _parse_json)
-        self._journal = _Tail(run.journal, parse_line)
+        self._ledger = RecordTail(run.attempts, parse_json)
+        self._journal = RecordTail(run.journal, parse_line)
 
     def close(self) -> None:
         """Let go of the store."""
@@ -141,49 +141,13 @@ class RunFeed:
         return self._journal_events()[-EVENTS:]
 
     def _journal_events(self) -> tuple[EventView, ...]:
-        return tuple(
-            EventView(
-                name=text(record, "name"),
-                severity=text(record, "severity") or "info",
-                step=integer(record, "step"),
-                wall=number(record, "wall"),
-                attempt=integer(record, "attempt"),
-                data=record["data"] if isinstance(record.get("data"), dict) else {},
-            )
-            for record in self._journal.records()
-            if record.get("t") == "e"
-        )
+        return journal_events(self._journal.records())
 
 
 _FIRST = (
     *("train/loss", "val/loss", "val/ppl", "optim/lr", "optim/grad_norm"),
     *("perf/tokens_per_s", "perf/mfu", "perf/step_ms", "train/loss_ema"),
 )
-
-
-class _Tail:
-    """The whole records in the last TAIL_BYTES of a file of JSON lines, read again when it grew."""
-
-    def __init__(self, path: Path, parse: Callable[[bytes], dict[str, Any] | None]) -> None:
-        self._path, self._parse = path, parse
-        self._mark: tuple[int, int] | None = None
-        self._records: tuple[dict[str, Any], ...] = ()
-
-    def records(self) -> tuple[dict[str, Any], ...]:
-        try:
-            status = self._path.stat()
-            mark = (status.st_ino, status.st_size)
-            if mark == self._mark:
-                return self._records
-            with self._path.open("rb") as file:
-                file.seek(max(0, status.st_size - TAIL_BYTES))
-                lines = file.read(TAIL_BYTES).splitlines(keepends=True)
-        except OSError:
-            return ()
-        whole = [line for line in lines if line.endswith(b"\n")]
-        parsed = map(self._parse, whole)
-        self._mark, self._records = mark, tuple(record for record in parsed if record is not None)
-        return self._records
 
 
 def curve_of(series: Series) -> Curve:
@@ -230,45 +194,6 @@ def join_curves(curve: Curve, live: Curve, *, lo: int | None, hi: int | None) ->
         mean=curve.mean + values,
         is_raw=True,
         source="state" if curve.is_empty else "store",
-    )
-
-
-def alert_view(row: AlertRow) -> AlertView:
-    """An alert as a store remembers it."""
-    return AlertView(
-        id=row.id,
-        severity=row.severity,
-        message=row.message,
-        run_id=row.run_id,
-        rule=row.rule,
-        action=row.action,
-        metric=row.metric or "",
-        value=row.value,
-        threshold=row.threshold,
-        step=row.step,
-        attempt=row.attempt,
-        wall=row.wall,
-        is_acknowledged=row.acked_by is not None,
-    )
-
-
-def alert_of_event(event: EventView, run_id: str) -> AlertView:
-    """An `andon.alert` event of the journal."""
-    data = event.data
-    return AlertView(
-        id=text(data, "id"),
-        severity=event.severity,
-        message=text(data, "message"),
-        run_id=run_id,
-        rule=text(data, "rule"),
-        kind=text(data, "kind"),
-        action=text(data, "action"),
-        metric=text(data, "metric"),
-        value=number(data, "value"),
-        threshold=number(data, "threshold"),
-        step=event.step if event.step is not None else integer(data, "step"),
-        attempt=event.attempt,
-        wall=event.wall,
     )
 
 
@@ -325,11 +250,3 @@ def _worst(alerts: Sequence[AlertView], view: RunView) -> str:
     if any(alert.severity == "red" for alert in alerts):
         return "red"
     return "yellow" if alerts else view.severity
-
-
-def _parse_json(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None

@@ -12,14 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from albor_core.feed.view import RunView
-from albor_core.run.errors import AlborError
+from albor_core.run.errors import AlborError, NotFoundError
+from albor_core.store.reader import Reader
 from albor_core.store.rows import RunRow
-
-if TYPE_CHECKING:
-    from albor_core.store.reader import Reader
 
 RETRY_S = 2.0
 MIN_GAP_S = 0.25
@@ -50,7 +48,7 @@ class StoreWatch:
         reader, self._reader = self._reader, None
         self._inode, self._version = None, None
         if reader is not None:
-            reader.__exit__(None, None, None)
+            reader.close()
 
     def ask(self, question: Callable[[Reader], T]) -> T | None:
         """The answer to one question, None if the store cannot answer now."""
@@ -59,6 +57,8 @@ class StoreWatch:
             return None
         try:
             answer = question(reader)
+        except NotFoundError:  # the store is well, it only does not know the run
+            return None
         except AlborError as error:
             self._give_up(error)
             return None
@@ -66,7 +66,7 @@ class StoreWatch:
         return answer
 
     def rows(self) -> dict[str, RunView]:
-        """Every run of the store by id, as of the newest query; cheap when nothing was committed."""
+        """Every run of the store by id, as of the newest query; cheap without news."""
         now = self._clock()
         if self._views and now < self._rest_until:
             return self._views
@@ -93,10 +93,17 @@ class StoreWatch:
             if self._sources.get(row.id) == row:
                 views[row.id] = self._views[row.id]
             else:
-                views[row.id] = view_of_row(row)
+                views[row.id] = replace(view_of_row(row), severity=self._severity(row))
                 changed.add(row.id)
         self._views, self._sources = views, sources
         self._changed |= changed
+
+    def _severity(self, row: RunRow) -> str:
+        """The worst open alert of a run."""
+        if not row.alerts_open:
+            return "green"
+        alerts = self.ask(lambda reader: reader.alerts(row.id, open_only=True)) or ()
+        return "red" if any(alert.severity == "red" for alert in alerts) else "yellow"
 
     def _open(self) -> Reader | None:
         try:
@@ -113,11 +120,7 @@ class StoreWatch:
         self.close()
         self._inode = inode
         try:
-            from albor_core.store.reader import Reader  # noqa: PLC0415
-        except ImportError:
-            return None
-        try:
-            self._reader = Reader(self.path).__enter__()
+            self._reader = Reader(self.path)
         except AlborError as error:
             self._give_up(error)
         return self._reader
@@ -163,7 +166,6 @@ def view_of_row(row: RunRow) -> RunView:
         mfu=row.mfu,
         elapsed_s=_span(row),
         alerts_open=row.alerts_open,
-        severity="yellow" if row.alerts_open else "green",
         seed=row.seed,
         git_commit=row.git_commit or "",
         ended_wall=row.ended_wall,

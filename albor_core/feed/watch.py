@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from albor_core.feed.detail import RunFeed, alert_view
+from albor_core.feed.alerts import alert_view
+from albor_core.feed.detail import RunFeed
 from albor_core.feed.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.files import RunFiles
 from albor_core.feed.stores import StoreWatch, merge

@@ -1,0 +1,89 @@
+"""A run, or all runs, as one JSON document: what the screens show, for programs.
+
+Strict JSON: unknown and non-finite numbers are null. Texts are as the run wrote them, escaped by
+JSON alone; log lines are already clean text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from albor_core.feed.detail import RunFeed
+from albor_core.feed.files import RunFiles
+from albor_core.feed.tail import last_lines
+from albor_core.feed.view import RunsView, RunView, plain
+from albor_core.run.errors import NotFoundError
+from albor_core.run.rundir import RunDir
+from albor_core.run.state import finite
+
+SCHEMA = "albor.monitor/1"
+RUNS_SCHEMA = "albor.monitor.runs/1"
+LOG_LINES = 50
+ActiveRow = RunView
+_DETAIL = ("alerts", "attempts", "events", "guard")  # have their own place in the document
+
+
+def snapshot(run: RunDir, *, feed: RunFeed | None = None) -> dict[str, Any]:
+    """The whole of one run now. A caller that asks again passes the same `feed`, whose clock then
+    measures silence. Raises NotFoundError if there is no such run.
+    """
+    own = feed is None
+    feed = feed or RunFeed(run)
+    try:
+        view = feed.poll()
+        if view is None:
+            raise NotFoundError(f"{run.path}: no run directory", hint="albor runs ls")
+        return document(view, feed)
+    finally:
+        if own:
+            feed.close()
+
+
+def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
+    """The document of a view that `feed` gave."""
+    meta = feed.files.metadata.get() or {}
+    shown = plain(view)
+    return {
+        "schema": SCHEMA,
+        "run": finite({**meta, "id": view.id, "path": view.path, "name": view.name}),
+        "status": {
+            "word": view.status,
+            "detail": view.detail,
+            "is_active": view.is_active,
+            "is_live": view.is_live,
+            "trainer_pid": view.trainer_pid,
+            "guard_pid": view.guard_pid,
+        },
+        "age_s": view.age_s,
+        "now": {key: value for key, value in shown.items() if key not in _DETAIL},
+        "state": finite(feed.files.state.get()),
+        "guard": finite(view.guard),
+        "alerts": shown["alerts"],
+        "attempts": shown["attempts"],
+        "events": shown["events"],
+        "log_tail": last_lines(feed.run.logs, LOG_LINES),
+    }
+
+
+def runs_document(view: RunsView) -> dict[str, Any]:
+    """All runs of a view as one document: every field that the Runs screen shows."""
+    return {
+        "schema": RUNS_SCHEMA,
+        "gpus": plain(view.gpus),
+        "gpus_why_none": view.gpus_why_none,
+        "problem": view.problem,
+        "total": view.total,
+        "active": len(view.active),
+        "runs": [
+            {key: value for key, value in plain(row).items() if key not in _DETAIL}
+            for row in view.rows
+        ],
+    }
+
+
+def summary_row(run: RunDir) -> ActiveRow:
+    """One row for a table, from the run's files alone. Raises NotFoundError if there is none."""
+    view = RunFiles(run).view()
+    if view is None:
+        raise NotFoundError(f"{run.path}: no run directory", hint="albor runs ls")
+    return view

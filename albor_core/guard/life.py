@@ -123,12 +123,18 @@ class Life:
             oom_before=self.oom_before,
             threads=self.threads,
             state=self.state,
-            state_age_s=round(time.monotonic() - self.watch.news_s, 3) if self.state else None,
+            state_age_s=self._state_age_s(),
             hang=None if self.hang is None else str(self.hang),
         )
         look_at_gpu = wants_gpu and (status.signal is not None or self.hang is not None)
         report.complete(found, since_mono_s=self.started_s, look_at_gpu=look_at_gpu)
         return found
+
+    def _state_age_s(self) -> float | None:
+        """By the file's own stamp, which is good enough to tell people."""
+        stamp = _whole(self.state, "mono_ns")
+        age_s = None if stamp is None else time.monotonic() - stamp / 1e9
+        return round(age_s, 3) if age_s is not None and age_s >= 0 else None
 
     def facts(self, launch: Launch, autopsy: Autopsy, stop_signal: int | None) -> Facts:
         """What the policy needs besides the status."""

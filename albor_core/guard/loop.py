@@ -411,7 +411,7 @@ class Guard:
         if self.stop is not None and self.stop.is_now:
             self._kill(life)
         elif self.term_at_s is not None:
-            if now >= self.term_at_s or _has_content(life):
+            if now >= self.term_at_s or report.has_content(life.stacks):
                 self._terminate(life, signal.SIGTERM)
         elif self.kill_at_s is not None and now >= self.kill_at_s:
             self._kill(life)
@@ -580,10 +580,3 @@ class Guard:
 
 
 _ALIVE = ("starting", "running", "paused")
-
-
-def _has_content(life: Life) -> bool:
-    try:
-        return life.stacks.stat().st_size > 0
-    except OSError:
-        return False

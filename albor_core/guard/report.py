@@ -155,10 +155,18 @@ def _evidence(run: RunDir, autopsy: Autopsy, facts: Facts) -> dict[str, Any]:
             "traceback_tail": autopsy.log_tail[-30:] if kind else None,
         },
         "threads": autopsy.threads or None,
-        "stacks": f"logs/{stacks.name}" if stacks.exists() else None,
+        "stacks": f"logs/{stacks.name}" if has_content(stacks) else None,
         "log": f"logs/{autopsy.log.name}",
         "log_tail": autopsy.log_tail,
     }
+
+
+def has_content(path: Path) -> bool:
+    """Whether there is a file with something in it."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def seal(document: dict[str, Any], environment: Mapping[str, str]) -> bytes:

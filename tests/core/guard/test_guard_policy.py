@@ -1,0 +1,257 @@
+"""The exit table, the restart table and the reasons to give up: pure values in, pure values out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from albor_core.guard.options import Options
+from albor_core.guard.policy import (
+    Ended,
+    ExitClass,
+    ExitStatus,
+    Facts,
+    Finish,
+    Memory,
+    Restart,
+    Verdict,
+    Words,
+    classify,
+    decide,
+    remember,
+)
+
+OPTIONS = Options()
+CRASH = classify(ExitStatus(139), Facts())
+EXCEPTION = classify(ExitStatus(1), Facts())
+
+
+def words(code: int, reason: str = "") -> Words:
+    return Words(code=code, reason=reason, step=7)
+
+
+SPOKEN = [
+    (2, "config", Verdict.FATAL, 2),
+    (4, "andon", Verdict.FATAL, 4),
+    (5, "internal", Verdict.FATAL, 1),
+    (6, "no_checkpoint", Verdict.FATAL, 6),
+    (7, "data", Verdict.FATAL, 7),
+    (8, "in_use", Verdict.FATAL, 8),
+]
+
+
+@pytest.mark.parametrize(("code", "name", "verdict", "final"), SPOKEN)
+def test_codes_2_to_8_mean_what_the_design_says_when_the_last_words_say_so(
+    code: int, name: str, verdict: Verdict, final: int
+) -> None:
+    found = classify(ExitStatus(code), Facts(words=words(code)))
+    assert (found.name, found.verdict, found.exit_code) == (name, verdict, final)
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 6, 7, 8, 42, 255])
+def test_without_last_words_any_other_code_is_an_exception_and_restartable(code: int) -> None:
+    found = classify(ExitStatus(code), Facts())
+    assert (found.name, found.verdict) == ("exception", Verdict.RESTART)
+
+
+def test_last_words_of_another_code_do_not_explain_this_exit() -> None:
+    assert classify(ExitStatus(2), Facts(words=words(0, "completed"))).name == "exception"
+
+
+SIGNALS = {
+    129: "external",
+    130: "external",
+    131: "crash",
+    132: "fatal_signal",
+    133: "signal",
+    134: "crash",
+    135: "fatal_signal",
+    136: "crash",
+    137: "oom_suspected",
+    138: "signal",
+    139: "crash",
+    141: "signal",
+    143: "external",
+    152: "signal",
+    153: "fatal_signal",
+    159: "fatal_signal",
+}
+
+
+@pytest.mark.parametrize("code", range(129, 160))
+def test_every_signal_has_its_class(code: int) -> None:
+    found = classify(ExitStatus(code), Facts())
+    assert found.name == SIGNALS.get(code, "signal")
+    assert found.verdict is (Verdict.FATAL if found.name == "fatal_signal" else Verdict.RESTART)
+    assert found.is_crash is (found.name == "crash")
+
+
+def test_exit_75_is_a_passing_trouble() -> None:
+    assert classify(ExitStatus(75), Facts()).name == "temporary"
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        (Facts(words=words(0, "completed")), "done"),
+        (Facts(words=words(0, "early_stopped")), "done"),
+        (Facts(reached_end=True), "done"),
+        (Facts(needs_words=False), "done"),
+        (Facts(words=words(0, "stopped")), "early_exit"),
+        (Facts(), "early_exit"),
+    ],
+)
+def test_exit_0_is_only_the_end_when_something_says_so(facts: Facts, name: str) -> None:
+    assert classify(ExitStatus(0), facts).name == name
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "name"),
+    [
+        (137, Facts(oom_killed=True), "oom_host"),
+        (137, Facts(oom_killed=False), "oom_suspected"),
+        (137, Facts(oom_killed=None), "oom_suspected"),
+        (137, Facts(killed_by_guard=True), "killed_by_guard"),
+        (137, Facts(killed_by_guard=True, stop_signal=15), "stopped"),
+        (143, Facts(stop_signal=15), "stopped"),
+        (None, Facts(stop_signal=15), "stopped"),
+        (137, Facts(hung=True, killed_by_guard=True), "hang"),
+        (143, Facts(hung=True, stop_signal=15), "hang"),
+        (None, Facts(), "unknown_exit"),
+        (139, Facts(xids=(31,)), "crash"),
+        (139, Facts(xids=(31, 79)), "gpu_lost"),
+        (1, Facts(xids=(48,)), "gpu_lost"),
+        (8, Facts(locked_out=True), "in_use"),
+        (4, Facts(words=words(4, "andon"), stop_signal=15), "andon"),
+    ],
+)
+def test_evidence_decides_where_the_code_alone_cannot(
+    code: int | None, facts: Facts, name: str
+) -> None:
+    assert classify(ExitStatus(code), facts).name == name
+
+
+def test_an_unknown_status_is_read_from_the_last_words() -> None:
+    found = classify(ExitStatus(None, "unknown"), Facts(words=words(0, "completed")))
+    assert found.verdict is Verdict.DONE
+
+
+# --- restarts ------------------------------------------------------------------------------------
+
+
+def ended(kind: ExitClass = EXCEPTION, **changes: object) -> Ended:
+    values: dict[str, object] = {"now_s": 0.0, "lived_s": 1.0, "step": 5, **changes}
+    return Ended(kind, ExitStatus(1), **values)  # type: ignore[arg-type]
+
+
+def crash_loop(lives: int, *, progress: bool, lived_s: float = 1.0) -> list[Restart | Finish]:
+    memory, actions = Memory(), []
+    for life in range(lives):
+        event = ended(
+            checkpoint=life * 10 + 10 if progress else None,
+            lived_s=lived_s,
+            now_s=life * 1000.0,
+        )
+        memory, action = decide(memory, event, OPTIONS)
+        actions.append(action)
+    return actions
+
+
+def delays(actions: list[Restart | Finish]) -> list[float]:
+    return [action.delay_s for action in actions if isinstance(action, Restart)]
+
+
+def test_a_crash_loop_waits_exactly_by_the_table() -> None:
+    assert delays(crash_loop(8, progress=True)) == [30, 60, 120, 240, 600, 600, 600, 600]
+
+
+def test_the_guard_gives_up_after_three_restarts_without_a_newer_checkpoint() -> None:
+    actions = crash_loop(4, progress=False)
+    assert delays(actions) == [30, 60, 120]
+    last = actions[-1]
+    assert isinstance(last, Finish)
+    assert (last.state, last.exit_code) == ("failed", 5)
+
+
+def test_a_newer_checkpoint_forgives_earlier_restarts() -> None:
+    memory = Memory(no_progress=3, checkpoint=100, backoff_index=3)
+    after, action = decide(memory, ended(checkpoint=101), OPTIONS)
+    assert isinstance(action, Restart)
+    assert after.no_progress == 0
+
+
+def test_an_old_or_vanished_checkpoint_is_no_progress() -> None:
+    for checkpoint in (100, 99, None):
+        memory = Memory(no_progress=3, checkpoint=100)
+        action = decide(memory, ended(checkpoint=checkpoint), OPTIONS)[1]
+        assert isinstance(action, Finish), checkpoint
+
+
+def test_an_hour_of_life_with_a_newer_checkpoint_starts_the_table_again() -> None:
+    memory = Memory(backoff_index=4, checkpoint=10)
+    stable = ended(checkpoint=20, lived_s=3600.0)
+    assert delays([decide(memory, stable, OPTIONS)[1]]) == [30]
+    assert delays([decide(memory, ended(checkpoint=20, lived_s=3599.0), OPTIONS)[1]]) == [600]
+    assert delays([decide(memory, ended(checkpoint=10, lived_s=7200.0), OPTIONS)[1]]) == [600]
+
+
+def test_a_diagnostic_life_is_never_called_stable() -> None:
+    memory = Memory(backoff_index=4, checkpoint=10, is_diagnostic=True)
+    assert delays([decide(memory, ended(checkpoint=20, lived_s=7200.0), OPTIONS)[1]]) == [600]
+
+
+def test_fifty_restarts_a_day_are_the_end_and_older_ones_are_forgotten() -> None:
+    memory = Memory(restarts_s=tuple(float(at) for at in range(50)), checkpoint=1)
+    event = ended(checkpoint=2, now_s=86_399.0)
+    last = decide(memory, event, OPTIONS)[1]
+    assert isinstance(last, Finish)
+    assert last.exit_code == 5
+    next_day = decide(memory, ended(checkpoint=2, now_s=86_425.0), OPTIONS)[1]
+    assert isinstance(next_day, Restart)
+
+
+def test_the_same_exception_at_the_same_place_and_step_twice_is_a_bug() -> None:
+    fault = ("ValueError", "loop.py:12", 812)
+    memory, first = decide(Memory(), ended(fault=fault), OPTIONS)
+    assert isinstance(first, Restart)
+    again = decide(memory, ended(fault=fault, checkpoint=800), OPTIONS)[1]
+    assert isinstance(again, Finish)
+    assert (again.state, again.exit_code) == ("failed", 1)
+    for other in (("KeyError", "loop.py:12", 812), ("ValueError", "loop.py:12", 813), None):
+        assert isinstance(decide(memory, ended(fault=other), OPTIONS)[1], Restart), other
+
+
+def test_a_crash_before_the_first_step_gets_one_diagnostic_life_and_a_second_one_is_the_end() -> (
+    None
+):
+    early = ended(CRASH, step=0, before_first_step=True)
+    memory, first = decide(Memory(), early, OPTIONS)
+    assert isinstance(first, Restart)
+    assert first.is_diagnostic
+    assert memory.is_diagnostic
+    second = decide(memory, early, OPTIONS)[1]
+    assert isinstance(second, Finish)
+    assert second.links_reports
+    later, third = decide(memory, ended(CRASH, step=9), OPTIONS)
+    assert isinstance(third, Restart)
+    assert not third.is_diagnostic
+    assert not later.is_diagnostic
+
+
+def test_a_stop_is_a_stop_however_the_program_takes_it() -> None:
+    action = decide(Memory(), ended(stop_signal=2), OPTIONS)[1]
+    assert action == Finish("stopped", 130, action.reason)
+    done = classify(ExitStatus(0), Facts(words=words(0, "completed"), stop_signal=15))
+    finished = decide(Memory(), ended(done, stop_signal=15), OPTIONS)[1]
+    assert isinstance(finished, Finish)
+    assert (finished.state, finished.exit_code) == ("done", 0)
+
+
+def test_memory_survives_the_guards_own_death_and_forgets_clocks_of_another_boot() -> None:
+    memory = Memory((5.0, 9.5), 3, 2, 800, ("ValueError", "loop.py:12", 812), True)
+    document = json.loads(json.dumps(asdict(memory)))
+    assert remember(document, same_boot=True) == memory
+    assert remember(document, same_boot=False).restarts_s == ()
+    assert remember({"fault": 3, "no_progress": "x", "restarts_s": 1}, same_boot=True) == Memory()

@@ -28,6 +28,7 @@ from albor_core.telemetry.sample import gpu_from_json, host_from_json
 Document = Mapping[str, Any]
 LIVE_S = 15.0  # older news is shown with its age and never as of this moment
 _NOTHING: Document = {}
+_NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # one NaN object: equal to itself
 
 
 class CachedJson:
@@ -173,10 +174,10 @@ def build_view(
 
 
 def number(document: Document, key: str) -> float | None:
-    """A finite or infinite number; the journal's names for the others are understood."""
+    """A number or None; the journal's names for numbers that JSON lacks are understood."""
     value = document.get(key)
-    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
-        return float(value)
+    if isinstance(value, str):
+        return _NAMES.get(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -90,7 +90,7 @@ class StoreWatch:
         views, sources, changed = {}, {}, set()
         for row in rows:
             sources[row.id] = row
-            if self._sources.get(row.id) == row:
+            if _is_same(self._sources.get(row.id), row):
                 views[row.id] = self._views[row.id]
             else:
                 views[row.id] = replace(view_of_row(row), severity=self._severity(row))
@@ -172,6 +172,16 @@ def view_of_row(row: RunRow) -> RunView:
         is_pinned=row.pinned,
         tags=row.tags,
     )
+
+
+def _is_same(old: RunRow | None, new: RunRow) -> bool:
+    """Equality in which NaN equals NaN: a run that ended in NaN is no news at every query."""
+    return old == new or (old is not None and _known(old) == _known(new))
+
+
+def _known(row: RunRow) -> tuple[object, ...]:
+    values = (getattr(row, name) for name in RunRow.__slots__)
+    return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in values)
 
 
 def _span(row: RunRow) -> float | None:

@@ -1,0 +1,169 @@
+"""Every symbol the cockpit draws, once, with its ASCII twin.
+
+The only file of ours that is not ASCII. `current` is chosen before the first screen and stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """One look: what a terminal can show decides which."""
+
+    is_ascii: bool
+    running: str
+    paused: str
+    restarting: str
+    unguarded: str
+    stalled: str
+    completed: str
+    stopped: str
+    failed: str
+    lost: str
+    queued: str
+    alert: str
+    selected: str
+    cursor: str
+    crumb: str
+    dot: str
+    missing: str
+    ellipsis: str
+    arrow_up: str
+    arrow_down: str
+    check: str
+    cross: str
+    bar_full: str
+    bar_empty: str
+    bar_parts: str
+    spark: str
+    axis: str
+    axis_tick: str
+    grid: str
+    broken: str
+    legend: str
+    budget: str
+    rule: str
+    delta: str
+    degree: str
+    sun: str
+
+
+UNICODE = Glyphs(
+    is_ascii=False,
+    running="●",
+    paused="‖",
+    restarting="↻",
+    unguarded="◐",
+    stalled="◌",
+    completed="✓",
+    stopped="■",
+    failed="✗",
+    lost="?",
+    queued="○",
+    alert="▲",
+    selected="◆",
+    cursor="▌",
+    crumb="›",
+    dot="·",
+    missing="–",
+    ellipsis="…",
+    arrow_up="↑",
+    arrow_down="↓",
+    check="✓",
+    cross="✗",
+    bar_full="━",
+    bar_empty="━",
+    bar_parts="╸",
+    spark="▁▂▃▄▅▆▇█",
+    axis="│",
+    axis_tick="┤",
+    grid="┈",
+    broken="✗",
+    legend="━",
+    budget="┃",
+    rule="─",
+    delta="Δ",
+    degree="°",
+    sun="◓",
+)
+
+ASCII = Glyphs(
+    is_ascii=True,
+    running="*",
+    paused="=",
+    restarting="@",
+    unguarded="!",
+    stalled="~",
+    completed="+",
+    stopped="#",
+    failed="x",
+    lost="?",
+    queued="o",
+    alert="!",
+    selected="*",
+    cursor=">",
+    crumb=">",
+    dot="-",
+    missing="-",
+    ellipsis="~",
+    arrow_up="^",
+    arrow_down="v",
+    check="+",
+    cross="x",
+    bar_full="#",
+    bar_empty="-",
+    bar_parts="",
+    spark="_.-:=+*#",
+    axis="|",
+    axis_tick="+",
+    grid="",
+    broken="X",
+    legend="=",
+    budget="|",
+    rule="-",
+    delta="d",
+    degree="",
+    sun="*",
+)
+
+current = UNICODE
+
+
+def use(look: Glyphs) -> None:
+    """Choose the look of this process."""
+    global current
+    current = look
+
+
+def fitting(environ: Mapping[str, str] = os.environ) -> Glyphs:
+    """The look this terminal can show: ASCII for a locale without UTF-8 and for the Linux console,
+    whose fonts lack braille."""
+    if environ.get("TERM", "") in ("linux", "vt100", "vt102", "vt220"):
+        return ASCII
+    named = [environ.get(key, "") for key in ("LC_ALL", "LC_CTYPE", "LANG")]
+    locale = next((value for value in named if value), "")
+    has_utf8 = not locale or "utf8" in locale.lower().replace("-", "")
+    return UNICODE if has_utf8 else ASCII
+
+
+def spark(values: tuple[float, ...] | list[float], width: int) -> str:
+    """The last values as `width` small columns, highest full; empty where nothing is finite.
+
+    More values than columns: each column shows the mean of its share.
+    """
+    finite = [v for v in values if v == v and abs(v) != float("inf")]
+    if not finite or width < 1:
+        return ""
+    columns = min(width, len(finite))
+    means = []
+    for i in range(columns):
+        share = finite[i * len(finite) // columns : (i + 1) * len(finite) // columns]
+        means.append(sum(share) / len(share))
+    low, span = min(means), max(means) - min(means)
+    steps = current.spark
+    top = len(steps) - 1
+    return "".join(steps[round((v - low) / span * top) if span else 0] for v in means)

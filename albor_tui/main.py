@@ -1,0 +1,150 @@
+"""The console script `albor-tui`.
+
+Arguments are parsed before Textual is imported, so that `--json` and `--once` start like any small
+program: without a terminal, for scripts and agents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from albor_core.run.errors import AlborError, NotFoundError
+
+REFRESH_S = 1.0
+THEMES = ("dark", "light", "contrast", "ansi")
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def run() -> None:
+    """Entry point; exits with the codes of the command line reference."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run with these arguments; returns the exit code."""
+    options = _parse(argv)
+    is_document = options.json or options.once
+    try:
+        if is_document:
+            return _documents(options.target, once=options.once)
+        if (problem := _no_screen(os.environ.get("TERM", ""))) is not None:
+            print(problem, file=sys.stderr)  # noqa: T201  a terminal program talks to its terminal
+            return 2
+        return _cockpit(options)
+    except AlborError as error:
+        _say(error, as_json=is_document)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="albor-tui", description="The cockpit: every run on this machine, live."
+    )
+    parser.add_argument(
+        "target",
+        nargs="?",
+        metavar="RUN|DIR|DB",
+        help="a run (id, prefix or directory), an output_dir or an experiments.db; "
+        "without it, every run of this home",
+    )
+    parser.add_argument("--json", action="store_true", help="stream documents, one per line")
+    parser.add_argument("--once", action="store_true", help="print one document and leave")
+    parser.add_argument("--theme", choices=THEMES, default="dark", help="colours (key t)")
+    parser.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
+    return parser.parse_args(argv)
+
+
+def _no_screen(term: str) -> str | None:
+    """Why there can be no cockpit here, with what works instead; None if there can."""
+    reason = ""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        reason = "standard input and output must be a terminal"
+    elif term in ("", "dumb", "unknown"):
+        reason = f"TERM={term or 'unset'} cannot draw a screen"
+    if not reason:
+        return None
+    return f"albor-tui: {reason}. Use: albor runs ls, albor monitor, or albor-tui --once"
+
+
+def _say(error: AlborError, *, as_json: bool) -> None:
+    if as_json:
+        body = {"code": error.code, "message": error.message, "hint": error.hint}
+        _print({"schema": "albor.error/1", "error": body}, sys.stdout)
+        return
+    hint = f"\n{error.hint}" if error.hint else ""
+    print(f"albor-tui: {error.message}{hint}", file=sys.stderr)  # noqa: T201
+
+
+def _documents(target: str | None, *, once: bool) -> int:
+    """Documents of one run or of all, now or every REFRESH_S until the reader leaves."""
+    from albor_core.feed.detail import RunFeed
+    from albor_core.feed.snapshot import runs_document, snapshot
+    from albor_core.feed.watch import RunsFeed
+
+    run, place = _resolve(target)
+    feed = RunsFeed(place) if run is None else RunFeed(run)
+    try:
+        while True:
+            if isinstance(feed, RunsFeed):
+                document = runs_document(feed.poll())
+            else:
+                document = snapshot(feed.run, feed=feed)
+            _print(document, sys.stdout)
+            if once:
+                return 0
+            time.sleep(REFRESH_S)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes stdout once more
+        return BROKEN_PIPE
+    finally:
+        feed.close()
+
+
+def _print(document: dict[str, Any], stream: TextIO) -> None:
+    stream.write(json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
+    stream.flush()
+
+
+def _resolve(target: str | None) -> tuple[Any, Path | None]:
+    """A run, or a place that holds runs (None: this home). Raises NotFoundError."""
+    from albor_core.run.rundir import find_run, runs_in
+
+    if target is None:
+        return None, None
+    path = Path(target).expanduser()
+    if (path / "run.json").is_file():
+        return find_run(target), None
+    if path.is_file() or (path.is_dir() and ((path / "runs").is_dir() or runs_in(path))):
+        return None, path
+    if path.is_dir():
+        raise NotFoundError(f"{target}: no runs in this folder", hint="albor runs ls")
+    return find_run(target), None
+
+
+def _cockpit(options: argparse.Namespace) -> int:
+    run, place = _resolve(options.target)
+    from albor_core.feed.view import RunView
+    from albor_tui import glyphs
+    from albor_tui.app import AlborApp
+    from albor_tui.hangup import EXIT_CODE, watch_terminal
+    from albor_tui.source import LiveSource
+
+    glyphs.use(glyphs.ASCII if options.ascii else glyphs.fitting())
+    first = None if run is None else RunView(id=run.id, path=str(run.path))
+    app = AlborApp(LiveSource(place), run=first, theme=options.theme)
+    watch_terminal(lambda: app.call_from_thread(app.exit, return_code=EXIT_CODE))
+    app.run()
+    return app.return_code or 0
+
+
+if __name__ == "__main__":
+    run()

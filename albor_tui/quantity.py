@@ -1,0 +1,140 @@
+"""Numbers as people read them: fixed widths, units, and a visible word for what is not a number.
+
+Unknown (None) is the missing mark; NaN and Inf are words, since they are data.
+"""
+
+from __future__ import annotations
+
+import math
+
+from albor_tui import glyphs
+
+
+def _odd(value: float | int | None) -> str | None:
+    """The text for a value that is no finite number, None for one that is."""
+    if value is None or isinstance(value, str):
+        return glyphs.current.missing
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return None
+
+
+def loss(value: float | None) -> str:
+    """A loss: four digits after the point while it is small, always at most 7 columns."""
+    if (odd := _odd(value)) is not None:
+        return odd
+    assert value is not None
+    size = abs(value)
+    if size >= 10_000 or 0 < size < 1e-3:
+        return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+    return f"{value:.{4 if size < 10 else 3 if size < 100 else 2 if size < 1000 else 1}f}"
+
+
+def ratio(value: float | None) -> str:
+    """A perplexity or norm: three significant digits, at most 6 columns."""
+    if (odd := _odd(value)) is not None:
+        return odd
+    assert value is not None
+    size = abs(value)
+    if size >= 1000:
+        return si(value)
+    if 0 < size < 0.01:
+        return exponent(value)
+    return f"{value:.{2 if size < 100 else 1}f}"
+
+
+def exponent(value: float | None) -> str:
+    """A learning rate: 3.00e-4."""
+    if (odd := _odd(value)) is not None:
+        return odd
+    assert value is not None
+    mantissa, power = f"{value:.2e}".split("e")
+    return f"{mantissa}e{int(power)}"
+
+
+def si(value: float | None) -> str:
+    """Three significant digits and k, M, G, T: 912k, 1.31M; at most 5 columns."""
+    if (odd := _odd(value)) is not None:
+        return odd
+    assert value is not None
+    size = abs(value)
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if size >= scale * 0.9995:
+            return _three(value / scale) + unit
+    return _three(value) if size < 10 and value != int(value) else f"{value:.0f}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with separators: 15,280."""
+    odd = _odd(value)
+    return odd if odd is not None else f"{int(value or 0):,}"
+
+
+def tokens(value: float | None) -> str:
+    """Tokens, with B for 10^9 as the field says it."""
+    return si(value).replace("G", "B")
+
+
+def bytes_(value: float | None) -> str:
+    """Bytes in binary units: 61.2G."""
+    if (odd := _odd(value)) is not None:
+        return odd
+    assert value is not None
+    size = float(value)
+    for unit in ("B", "K", "M", "G", "T"):
+        if abs(size) < 999.5 or unit == "T":
+            return f"{size:.0f}{unit}" if unit == "B" else _three(size) + unit
+        size /= 1024
+    return ""  # not reached: T takes everything
+
+
+def percent(value: float | None, digits: int = 0) -> str:
+    """A share 0..1 as percent, without the space that a table cannot spare."""
+    odd = _odd(value)
+    return odd if odd is not None else f"{(value or 0) * 100:.{digits}f}%"
+
+
+def milliseconds(value: float | None) -> str:
+    """A time given in milliseconds: 0.4ms, 103ms, 12.5s."""
+    if (odd := _odd(value)) is not None:
+        return odd
+    assert value is not None
+    if value >= 10_000:
+        return f"{value / 1000:.1f}s"
+    return f"{value:.{1 if value < 100 else 0}f}ms"
+
+
+def duration(seconds: float | None) -> str:
+    """Two units at most, never longer than 7 columns: 45s, 12m05s, 3h12m, 4d06h, 250d."""
+    if (odd := _odd(seconds)) is not None:
+        return odd
+    assert seconds is not None
+    s = max(0, round(seconds))
+    if s < 60:
+        return f"{s}s"
+    if s < 3600:
+        return f"{s // 60}m{s % 60:02d}s"
+    if s < 86400:
+        return f"{s // 3600}h{s % 3600 // 60:02d}m"
+    if s < 100 * 86400:
+        return f"{s // 86400}d{s % 86400 // 3600:02d}h"
+    return f"{s // 86400}d"
+
+
+def age(seconds: float | None) -> str:
+    """One unit, for how long ago: 8s, 12m, 3h, 5d."""
+    if (odd := _odd(seconds)) is not None:
+        return odd
+    assert seconds is not None
+    s = max(0, int(seconds))
+    for unit, scale in (("d", 86400), ("h", 3600), ("m", 60)):
+        if s >= 2 * scale or (scale < 86400 and s >= scale):
+            return f"{s // scale}{unit}"
+    return f"{s}s"
+
+
+def _three(value: float) -> str:
+    size = abs(value)
+    return f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"

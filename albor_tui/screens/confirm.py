@@ -1,0 +1,38 @@
+"""A question before something that stops work."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from albor_tui import glyphs
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Yes or no; anything but `y` is no."""
+
+    BINDINGS = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape,q,enter", "answer(False)", "No"),
+    ]
+
+    def __init__(self, question: Content, consequence: str) -> None:
+        super().__init__()
+        self._question, self._consequence = question, consequence
+
+    def compose(self) -> ComposeResult:
+        self.set_class(glyphs.current.is_ascii, "-ascii")
+        with Vertical(id="dialog"):
+            yield Static(self._question, id="question", markup=False)
+            yield Static(Content.styled(self._consequence, "$ink-muted"), markup=False)
+            keys = Content.assemble(
+                ("y", "bold $error"), " yes     ", ("n", "bold $accent"), " no, keep it running"
+            )
+            yield Static(keys, id="choices", markup=False)
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)

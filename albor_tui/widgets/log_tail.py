@@ -1,0 +1,88 @@
+"""The end of a log: bounded, virtual, following until the reader scrolls up."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from rich.segment import Segment
+from textual.binding import Binding
+from textual.content import Content
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from albor_core.feed.clean import clean
+from albor_tui import glyphs
+
+KEPT_LINES = 2000
+_CUT_COLUMNS = 1000  # nobody reads further right, and a 16 KiB line would cost its full width
+
+_ERROR_WORDS = ("error", "traceback", "exception", "fatal", "nan")
+_WARNING_WORDS = ("warning", "warn", "skipped", "restart")
+
+
+class LogTail(ScrollView, can_focus=True):
+    """Shows lines given to `add`. Raw text is made harmless here, whoever read it."""
+
+    ALLOW_MAXIMIZE = True
+    COMPONENT_CLASSES = {
+        "log-tail--line",
+        "log-tail--error",
+        "log-tail--warning",
+        "log-tail--empty",
+    }
+    BINDINGS = [
+        Binding("end", "follow", "Follow", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.border_title = Content("log")
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._follows = True
+
+    def add(self, lines: tuple[str, ...]) -> None:
+        """Append lines; the oldest beyond KEPT_LINES go."""
+        self._lines.extend(clean(line)[:_CUT_COLUMNS] for line in lines)
+        self.virtual_size = Size(max(1, self.content_size.width), len(self._lines))
+        if self._follows:
+            self.scroll_end(animate=False, immediate=True, force=True)
+        self.refresh()
+
+    def action_follow(self) -> None:
+        self._follows = True
+        self.scroll_end(animate=False, force=True)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._follows = new_value >= self.max_scroll_y - 1
+        self.border_subtitle = None if self._follows else Content("end to follow")
+
+    def on_resize(self) -> None:
+        self.virtual_size = Size(max(1, self.content_size.width), len(self._lines))
+        if self._follows:
+            self.scroll_end(animate=False, force=True)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.content_size.width
+        row = y + round(self.scroll_y)
+        if not self._lines and y == 0:
+            return self._strip("no output yet", "empty", width)
+        if row >= len(self._lines):
+            return Strip.blank(width, self.rich_style)
+        line = self._lines[row]
+        return self._strip(line, _tone(line), width)
+
+    def _strip(self, line: str, name: str, width: int) -> Strip:
+        style = self.get_component_rich_style(f"log-tail--{name}")
+        shown = Content(line)
+        if shown.cell_length > width:
+            shown = shown.truncate(max(0, width - 1)) + glyphs.current.ellipsis
+        return Strip([Segment(shown.plain, style)]).adjust_cell_length(width, style)
+
+
+def _tone(line: str) -> str:
+    words = line[:200].lower()
+    if any(word in words for word in _ERROR_WORDS):
+        return "error"
+    return "warning" if any(word in words for word in _WARNING_WORDS) else "line"

@@ -1,0 +1,124 @@
+"""Small drawings as text: bars, sparklines, states, rows of label and value.
+
+Pure functions from values to Content; colours are names of the theme. Nothing here parses markup.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from textual.content import Content
+
+from albor_core.feed.clean import clean
+from albor_tui import glyphs, quantity
+
+STATE_TONE = {
+    "running": "$success",
+    "paused": "$warning",
+    "restarting": "$warning",
+    "unguarded": "$warning",
+    "stalled": "$error",
+    "completed": "$secondary",
+    "stopped": "$ink-muted",
+    "failed": "$error",
+    "lost": "$error",
+    "queued": "$ink-muted",
+}
+SEVERITY_TONE = {"info": "$ink-muted", "green": "$success", "yellow": "$warning", "red": "$error"}
+PHASE_WORD = {
+    "initializing": "starting",
+    "compiling": "compiling",
+    "evaluating": "evaluating",
+    "checkpointing": "saving",
+}
+
+
+def text(data: object, style: str = "") -> Content:
+    """Data of any origin as one harmless line."""
+    line = clean(str(data))
+    return Content.styled(line, style) if style else Content(line)
+
+
+def state(word: str, phase: str | None = None) -> Content:
+    """Symbol and word of a run's state; a running run shows a phase that is not plain training."""
+    tone = STATE_TONE.get(word, "$ink-muted")
+    shown = PHASE_WORD.get(phase or "", word) if word == "running" else word
+    return Content.assemble((f"{state_glyph(word)} ", tone), text(shown, tone))
+
+
+def state_glyph(word: str) -> str:
+    """The symbol of a state word; an unknown word has the mark of a lost run."""
+    return str(getattr(glyphs.current, word, glyphs.current.lost)) if word in STATE_TONE else "?"
+
+
+def bar(share: float | None, width: int, tone: str, *, mark: float | None = None) -> Content:
+    """A bar of `width` cells filled to `share` (0..1; None is an empty track); `mark` is a limit
+    drawn across it."""
+    g = glyphs.current
+    if width < 1:
+        return Content("")
+    full = 0.0 if share is None or not math.isfinite(share) else min(max(share, 0.0), 1.0)
+    halves = round(full * width * 2) if g.bar_parts else round(full * width) * 2
+    if full > 0 and halves == 0:
+        halves = 1
+    filled, half = halves // 2, bool(halves % 2 and g.bar_parts)
+    drawn = g.bar_full * filled + (g.bar_parts if half else "")
+    rest = g.bar_empty * (width - len(drawn))
+    line = Content.assemble((drawn, tone), (rest, "$track"))
+    if mark is None or not math.isfinite(mark):
+        return line
+    at = min(max(round(mark * width), 0), width - 1)
+    return line[:at] + Content.styled(g.budget, "$ink") + line[at + 1 :]
+
+
+def load_tone(share: float | None, warm: float = 0.85, hot: float = 0.95) -> str:
+    """The colour of a resource by how full it is."""
+    if share is None or not math.isfinite(share):
+        return "$ink-faint"
+    return "$error" if share >= hot else "$warning" if share >= warm else "$success"
+
+
+def spark(values: tuple[float, ...], width: int, tone: str) -> Content:
+    """A sparkline exactly `width` cells wide, newest at the right with a tip of `tone`.
+
+    Positive values are drawn by their logarithm: a loss falls like a power of the step, and all
+    but its first columns would look flat.
+    """
+    if all(v > 0 for v in values if math.isfinite(v)):
+        values = tuple(math.log(v) if math.isfinite(v) else v for v in values)
+    drawn = glyphs.spark(values, width)
+    return Content.assemble(
+        " " * (width - len(drawn)), (drawn[:-1], "$line-spark"), (drawn[-1:], tone)
+    )
+
+
+def fit(content: Content, width: int, align: str = "left") -> Content:
+    """Exactly `width` cells: cut with an ellipsis or padded; numbers align right."""
+    if content.cell_length > width:
+        cut = content.truncate(max(0, width - 1)) + glyphs.current.ellipsis
+        return cut if width else Content("")
+    room = width - content.cell_length
+    return content.pad_left(room) if align == "right" else content.pad_right(room)
+
+
+def pair(left: Content, right: Content, width: int) -> Content:
+    """Left and right ends of one line of `width` cells; the left one gives way."""
+    room = width - right.cell_length - 1
+    if room < 1:
+        return fit(left, width)
+    return fit(left, room) + " " + right
+
+
+def rows(lines: list[Content]) -> Content:
+    """Lines joined to one block."""
+    return Content("\n").join(lines)
+
+
+def eta(view: Any) -> Content:
+    """Time left of a live run, otherwise how long ago it gave its last news."""
+    if view.is_live:
+        return Content.styled(quantity.duration(view.eta_s), "$ink")
+    if view.age_s is None:
+        return Content.styled(glyphs.current.missing, "$ink-faint")
+    return Content.styled(f"{quantity.age(view.age_s)} ago", "$ink-muted")

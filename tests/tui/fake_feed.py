@@ -1,0 +1,386 @@
+"""A source with fixed data: the same bytes on every machine and at every hour.
+
+Used by snapshots and Pilot tests; `rows` may be replaced between polls to play a story.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from albor_core.feed.view import (
+    AlertView,
+    AttemptView,
+    BrickView,
+    CheckpointView,
+    Curve,
+    RunsView,
+    RunView,
+)
+from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
+from albor_tui.messages import CommandReport
+
+WALL = 1_764_000_000.0
+GIB = 1 << 30
+
+
+def losses(count: int, seed: int, start: float = 10.8, floor: float = 2.1) -> tuple[float, ...]:
+    """A noisy power-law decay."""
+    rng = random.Random(seed)
+    return tuple(
+        floor + (start - floor) / (1 + i / 18) ** 0.9 + rng.gauss(0, 0.12) for i in range(count)
+    )
+
+
+def gpu(index: int = 0, util: float = 96.0) -> GpuSample:
+    return GpuSample(
+        index=index,
+        uuid=f"GPU-{index}",
+        name="NVIDIA H200",
+        util_percent=util,
+        memory_used_bytes=61 * GIB + 300_000_000 * index,
+        memory_total_bytes=140 * GIB,
+        temperature_c=64.0 + index,
+        power_w=612.0,
+        power_limit_w=700.0,
+        sm_clock_mhz=1830,
+        memory_clock_mhz=3201,
+        throttle_reasons=(),
+        processes=(GpuProcess(4242, "python", 61 * GIB),),
+    )
+
+
+HOST = HostSample(
+    cpu_percent=23.4,
+    rss_bytes=int(8.2 * GIB),
+    memory_available_bytes=87 * GIB,
+    memory_total_bytes=128 * GIB,
+    disk_free_bytes=412 * GIB,
+    load1=3.4,
+)
+
+
+def training(run_id: str = "code-125m-3f2a91", **changes: Any) -> RunView:
+    """A healthy run in the middle of its work."""
+    history = losses(120, 3)
+    view = RunView(
+        id=run_id,
+        name=run_id.rsplit("-", 1)[0],
+        experiment="pretrain",
+        path=f"/runs/{run_id}",
+        host="box",
+        created=WALL - 12_000,
+        status="running",
+        detail="",
+        is_live=True,
+        age_s=0.4,
+        phase="training",
+        attempt=2,
+        attempts_total=2,
+        step=15_280,
+        max_steps=40_000,
+        progress=0.382,
+        epoch=0.76,
+        tokens=1_001_390_080,
+        loss=2.3142,
+        loss_ema=2.3388,
+        val_loss=2.4107,
+        val_ppl=11.14,
+        lr=2.61e-4,
+        grad_norm=0.412,
+        tokens_per_s=187_300.0,
+        samples_per_s=182.9,
+        mfu=0.413,
+        step_ms=349.8,
+        eta_s=8_650.0,
+        elapsed_s=11_520.0,
+        loss_history=history,
+        lr_history=tuple(3e-4 * min(1, i / 10) for i in range(120)),
+        grad_norm_history=tuple(0.4 + 0.3 * math.sin(i / 9) ** 2 for i in range(120)),
+        device="cuda:0",
+        gpu=(gpu(),),
+        system=HOST,
+        bricks=(
+            BrickView("data", 2.1, 10.0),
+            BrickView("forward", 104.2, 120.0),
+            BrickView("backward", 208.9, 220.0),
+            BrickView("optimizer", 31.4, 25.0),
+            BrickView("other", 3.2, None),
+        ),
+        checkpoint=CheckpointView(
+            last_step=15_000, last_wall=WALL - 95, best_step=14_000, best_value=2.4107
+        ),
+        guards={"nan_skipped": 1},
+        guard={"state": "running"},
+        optimizer="adamw",
+        batch_size=64,
+        trainer_pid=4242,
+        guard_pid=4240,
+        attempts=(
+            AttemptView(
+                1,
+                started=WALL - 12_000,
+                ended=WALL - 9_000,
+                code=1,
+                kind="cuda_oom",
+                action="restart",
+                reason="CUDA out of memory at step 4,112",
+                step=4112,
+            ),
+            AttemptView(2, started=WALL - 8_990),
+        ),
+    )
+    return replace(view, **changes)
+
+
+ALERT = AlertView(
+    id="grad_norm@2.15102",
+    severity="yellow",
+    message="gradient_norm > 5: 7.31 at step 15,102",
+    rule="grad_norm",
+    kind="rule",
+    action="warn",
+    metric="optim/grad_norm",
+    value=7.31,
+    threshold=5.0,
+    step=15_102,
+    attempt=2,
+)
+
+
+def rows() -> tuple[RunView, ...]:
+    """One run in each state that matters."""
+    ended = {
+        "is_live": False,
+        "phase": None,
+        "eta_s": None,
+        "trainer_pid": None,
+        "guard_pid": None,
+        "gpu": (),
+    }
+    return (
+        training(alerts_open=1, severity="yellow", last_alert=ALERT.message, alerts=(ALERT,)),
+        training(
+            "code-350m-b81c07",
+            step=2_100,
+            progress=0.0525,
+            phase="checkpointing",
+            loss=3.8801,
+            val_loss=4.012,
+            val_ppl=55.3,
+            tokens_per_s=71_250.0,
+            mfu=0.447,
+            eta_s=401_000.0,
+            loss_history=losses(40, 9),
+            created=WALL - 3_000,
+            attempt=1,
+            attempts_total=1,
+        ),
+        training(
+            "distill-50m-77aa10",
+            status="paused",
+            phase="paused",
+            step=9_000,
+            progress=0.9,
+            max_steps=10_000,
+            loss=2.9013,
+            val_loss=2.951,
+            val_ppl=19.12,
+            eta_s=None,
+            detail="paused by you",
+            created=WALL - 30_000,
+            loss_history=losses(120, 5),
+        ),
+        training(
+            "sweep-lr-3e3-0c11fe",
+            status="failed",
+            detail="loss is NaN for 10 steps",
+            loss=math.nan,
+            val_ppl=math.inf,
+            val_loss=math.inf,
+            step=411,
+            progress=0.0411,
+            max_steps=10_000,
+            age_s=2_600.0,
+            alerts_open=2,
+            severity="red",
+            last_alert="10 non-finite steps in a row",
+            loss_history=losses(30, 8)[:24],
+            created=WALL - 7_000,
+            **ended,
+        ),
+        training(
+            "sweep-lr-1e3-5be2d9",
+            status="completed",
+            detail="",
+            step=10_000,
+            progress=1.0,
+            max_steps=10_000,
+            loss=2.6120,
+            val_loss=2.688,
+            val_ppl=14.70,
+            age_s=5_400.0,
+            created=WALL - 16_000,
+            loss_history=losses(120, 11),
+            **ended,
+        ),
+        training(
+            "old-baseline-e0d001",
+            status="lost",
+            detail="no trainer, no guard, no last words",
+            step=7_420,
+            progress=0.742,
+            max_steps=10_000,
+            loss=2.7788,
+            val_loss=None,
+            val_ppl=None,
+            age_s=190_000.0,
+            created=WALL - 400_000,
+            loss_history=losses(120, 12),
+            **ended,
+        ),
+        RunView(
+            id="queued-62m-9d9d9d",
+            name="queued-62m",
+            experiment="pretrain",
+            created=WALL - 10,
+            status="queued",
+            max_steps=20_000,
+            progress=0.0,
+        ),
+    )
+
+
+def curve(key: str, ys: Sequence[float], last: float, spread: float = 0.0) -> Curve:
+    steps = tuple(round(last * (i + 1) / len(ys)) for i in range(len(ys)))
+    low = tuple(y - spread for y in ys)
+    high = tuple(y + spread for y in ys)
+    return Curve(key, steps, low, high, tuple(ys), is_raw=not spread)
+
+
+def curves_of(view: RunView) -> dict[str, Curve]:
+    if view.step is None:
+        return {}
+    rng = random.Random(view.id)
+    last = float(view.step)
+    raw = losses(300, len(view.id))
+    found = {
+        "train/loss": curve("train/loss", raw, last, 0.1),
+        "val/loss": curve("val/loss", [raw[i * 20 + 19] + 0.1 for i in range(15)], last),
+        "optim/lr": curve(
+            "optim/lr",
+            [3e-4 * min(1, i / 15) * (0.55 + 0.45 * math.cos(i / 300 * 1.2)) for i in range(300)],
+            last,
+        ),
+        "optim/grad_norm": curve(
+            "optim/grad_norm",
+            [0.4 + abs(rng.gauss(0, 0.15)) + (4 if i == 280 else 0) for i in range(300)],
+            last,
+        ),
+        "perf/tokens_per_s": curve(
+            "perf/tokens_per_s", [187e3 + rng.gauss(0, 1500) for _ in range(300)], last
+        ),
+    }
+    if view.loss is not None and math.isnan(view.loss):
+        broken = (*raw[:270], *(math.nan for _ in range(30)))
+        found["train/loss"] = curve("train/loss", broken, last)
+    return found
+
+
+LOG = (
+    *(
+        f"step {step:>6}  loss {2.5 - step / 1e5:.4f}  lr 2.61e-04  187.3k tok/s"
+        for step in range(15_000, 15_280, 10)
+    ),
+    "checkpoint step-00015000 written, 1.52 GB in 0.8 s, verified",
+    "warning: gradient norm 7.31 clipped to 1.0",
+)
+
+
+class FakeFollower:
+    def __init__(self, source: FakeSource, run_id: str) -> None:
+        self._source, self._id = source, run_id
+        self._polled = None
+        self._log_sent = False
+        self.is_closed = False
+
+    def poll(self) -> RunView | None:
+        view = next((row for row in self._source.rows if row.id == self._id), None)
+        if view is self._polled:
+            return None
+        self._polled = view
+        return view
+
+    def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Curve]:
+        if self._polled is None:
+            self.poll()
+        view = next((row for row in self._source.rows if row.id == self._id), None)
+        found = curves_of(view) if view is not None else {}
+        return {key: found[key] for key in keys if key in found}
+
+    def log(self) -> Sequence[str]:
+        if self._log_sent:
+            return ()
+        self._log_sent = True
+        return self._source.log_lines
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeOverview:
+    def __init__(self, source: FakeSource) -> None:
+        self._source = source
+
+    def poll(self, *, visible: Collection[str] = ()) -> RunsView:
+        source = self._source
+        if source.failure is not None:
+            raise source.failure
+        return RunsView(
+            source.rows,
+            source.gpus,
+            "no GPU on this machine",
+            version=source.version,
+            total=len(source.rows),
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class FakeSource:
+    """What `LiveSource` gives, from values."""
+
+    def __init__(
+        self, rows: tuple[RunView, ...] = (), gpus: tuple[GpuSample, ...] = (gpu(),)
+    ) -> None:
+        self.rows, self.gpus, self.version = rows, gpus, 1
+        self.log_lines: tuple[str, ...] = LOG
+        self.failure: Exception | None = None
+        self.commands: list[tuple[str, str]] = []
+        self.acknowledged: list[tuple[str, str]] = []
+        self.document: dict[str, Any] = {}
+
+    def show(self, rows: tuple[RunView, ...]) -> None:
+        self.rows, self.version = rows, self.version + 1
+
+    def overview(self) -> FakeOverview:
+        return FakeOverview(self)
+
+    def follow(self, view: RunView) -> FakeFollower:
+        return FakeFollower(self, view.id)
+
+    def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]:
+        self.commands.append((view.id, cmd))
+        yield CommandReport(view.name, cmd, "sent")
+        yield CommandReport(view.name, cmd, "accepted")
+        yield CommandReport(view.name, cmd, "done", "in 0.8 s")
+
+    def acknowledge(self, view: RunView, alert_id: str) -> None:
+        self.acknowledged.append((view.id, alert_id))
+
+    def compare(self, run_ids: Sequence[str]) -> dict[str, Any]:
+        return self.document

@@ -1,0 +1,239 @@
+"""A program that writes a real run directory, for looking at screens and for end-to-end tests.
+
+    python tests/tui/sim_run.py DIR --steps 2000 --rate 10
+
+It holds run.lock, journals a noisy decaying loss with validation points and an alert, publishes
+training_state.json with a made-up GPU and obeys the trainer's signals as far as a screen can see.
+It imports no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.journal import Journal
+from albor_core.run.liveness import take_lock
+from albor_core.run.rundir import RunDir, create_run, new_run_id, read_json, write_json
+from albor_core.run.state import HISTORY, StateWriter
+
+GIB = 1 << 30
+TOKENS_PER_STEP = 65_536
+BUDGETS = {"data": 10.0, "forward": 120.0, "backward": 220.0, "optimizer": 25.0}
+
+
+class Simulation:
+    """One attempt of a run."""
+
+    def __init__(self, run: RunDir, *, steps: int, rate: float, seed: int) -> None:
+        self.run, self.steps, self.rate = run, steps, rate
+        self.rng = random.Random(seed)
+        self.lock = take_lock(run.run_lock)
+        self.journal = Journal(run.journal, attempt=1)
+        self.state = StateWriter(run.state, run_id=run.id, attempt=1, nonce=f"{seed:08x}")
+        self.log = run.log(1).open("a", buffering=1)
+        self.wanted = "run"
+        self.ema = math.nan
+        self.histories: dict[str, list[float]] = {"loss": [], "lr": [], "grad_norm": []}
+        self.state.fields = {
+            "max_steps": steps,
+            "batch_size": 64,
+            "optimizer_name": "adamw",
+            "device": "cuda:0",
+            "model_path": "models/code-125m",
+            "bricks_budget_ms": BUDGETS,
+        }
+        signal.signal(signal.SIGTERM, lambda *_: self._want("stop"))
+        signal.signal(signal.SIGINT, lambda *_: self._want("stop"))
+        signal.signal(signal.SIGUSR2, lambda *_: self._command())
+
+    def _want(self, what: str) -> None:
+        self.wanted = what
+
+    def _command(self) -> None:
+        order = read_json(self.run.guard / "cmd.json") or {}
+        self.wanted = {"pause": "pause", "resume": "run"}.get(str(order.get("cmd")), self.wanted)
+        answer = {"id": order.get("id"), "status": "done", "detail": ""}
+        write_json(self.run.guard / "cmd_done.json", answer)
+
+    def train(self) -> None:
+        """All steps at `rate` a second; 0 is as fast as possible."""
+        self.journal.event("run.start", step=0, attempt=1, device="cuda:0")
+        self.journal.append("p", key="optimizer.lr", value=3e-4)
+        self.state.phase("compiling", limit_s=900)
+        self._pause(0.5)
+        self.state.phase("training", limit_s=300)
+        started = time.monotonic()
+        for step in range(1, self.steps + 1):
+            while self.wanted == "pause":
+                if self.state.current_phase != "paused":
+                    self.state.phase("paused")
+                self.state.keep_alive()
+                time.sleep(0.1)
+            if self.state.current_phase == "paused":
+                self.state.phase("training", limit_s=300)
+            if self.wanted == "stop":
+                self._finish("stopped", step, 143)
+                return
+            self._step(step, time.monotonic() - started)
+            self._pause(1.0)
+        self._finish("completed", self.steps, 0)
+
+    def _pause(self, periods: float) -> None:
+        if self.rate:
+            time.sleep(periods / self.rate)
+
+    def _step(self, step: int, elapsed: float) -> None:
+        values = self._measure(step)
+        self.journal.metrics(step, values)
+        if step % max(1, self.steps // 20) == 0:
+            val = values["train/loss"] + 0.08
+            self.journal.metrics(step, {"val/loss": val, "val/ppl": math.exp(val)})
+            self.state.fields |= {"val_loss": val, "val_ppl": math.exp(val)}
+            self.journal.event("checkpoint.saved", step=step, path=f"step-{step:08d}", seconds=0.8)
+            self.state.fields["checkpoint"] = {"last": step, "best": step, "failures": 0}
+        if step == self.steps // 4:
+            self._alert(step, values["optim/grad_norm"])
+        self._publish(step, values, elapsed)
+        if step % 10 == 0:
+            print(  # the program's own log
+                f"step {step:>7}  loss {values['train/loss']:.4f}  lr {values['optim/lr']:.2e}",
+                file=self.log,
+            )
+
+    def _measure(self, step: int) -> dict[str, float]:
+        share = step / self.steps
+        loss = 2.1 + 8.6 / (1 + 60 * share) ** 0.9 + self.rng.gauss(0, 0.06)
+        self.ema = loss if math.isnan(self.ema) else 0.95 * self.ema + 0.05 * loss
+        warm = min(1.0, share * 20)
+        spike = 6.0 if step == self.steps // 4 else 0.0
+        return {
+            "train/loss": loss,
+            "train/loss_ema": self.ema,
+            "optim/lr": 3e-4 * warm * (0.55 + 0.45 * math.cos(math.pi * share)),
+            "optim/grad_norm": 0.4 + abs(self.rng.gauss(0, 0.12)) + spike,
+            "perf/tokens_per_s": 187_000 + self.rng.gauss(0, 1500),
+            "perf/mfu": 0.41 + self.rng.gauss(0, 0.004),
+            "perf/step_ms": 349 + self.rng.gauss(0, 3),
+            "train/tokens": step * TOKENS_PER_STEP,
+        }
+
+    def _alert(self, step: int, value: float) -> None:
+        data: dict[str, Any] = {
+            "id": f"grad_norm@1.{step}",
+            "rule": "grad_norm",
+            "kind": "rule",
+            "action": "warn",
+            "metric": "optim/grad_norm",
+            "value": value,
+            "threshold": 5.0,
+            "message": f"gradient norm {value:.2f} > 5 at step {step}",
+        }
+        self.journal.append("e", step=step, name="andon.alert", severity="yellow", data=data)
+        last = {**data, "severity": "yellow", "step": step}
+        self.state.fields["andon"] = {"severity": "yellow", "last_alert": last}
+
+    def _publish(self, step: int, values: dict[str, float], elapsed: float) -> None:
+        for name, key in (
+            ("loss", "train/loss"),
+            ("lr", "optim/lr"),
+            ("grad_norm", "optim/grad_norm"),
+        ):
+            self.histories[name].append(values[key])
+            del self.histories[name][:-HISTORY]
+        bricks = {"data": 2.1, "forward": 104.0, "backward": 209.0, "optimizer": 31.0, "other": 3.0}
+        self.state.fields |= {
+            "global_step": step,
+            "progress_percent": 100 * step / self.steps,
+            "epoch": step / self.steps,
+            "tokens": step * TOKENS_PER_STEP,
+            "loss": values["train/loss"],
+            "loss_ema": values["train/loss_ema"],
+            "learning_rate": values["optim/lr"],
+            "gradient_norm": values["optim/grad_norm"],
+            "tokens_per_second": values["perf/tokens_per_s"],
+            "samples_per_second": values["perf/tokens_per_s"] / 1024,
+            "mfu": values["perf/mfu"],
+            "step_ms": values["perf/step_ms"],
+            "elapsed_seconds": elapsed,
+            "eta_seconds": elapsed / step * (self.steps - step),
+            **{f"{name}_history": list(data) for name, data in self.histories.items()},
+            "bricks_ms": {
+                name: {"ms": ms + self.rng.gauss(0, ms / 50), "budget_ms": BUDGETS.get(name)}
+                for name, ms in bricks.items()
+            },
+            "gpu": [self._gpu()],
+            "host": {
+                "cpu_percent": 20 + self.rng.random() * 8,
+                "rss_bytes": int(8.2 * GIB),
+                "memory_available_bytes": 87 * GIB,
+                "memory_total_bytes": 128 * GIB,
+                "disk_free_bytes": 412 * GIB,
+                "load1": 3.4,
+            },
+        }
+        self.state.publish()
+
+    def _gpu(self) -> dict[str, Any]:
+        return {
+            "index": 0,
+            "name": "NVIDIA H200",
+            "util_percent": 94 + self.rng.random() * 5,
+            "memory_used_bytes": 61 * GIB,
+            "memory_total_bytes": 140 * GIB,
+            "temperature_c": 64 + self.rng.random() * 3,
+            "power_w": 600 + self.rng.random() * 40,
+            "power_limit_w": 700,
+            "throttle_reasons": [],
+            "processes": [{"pid": os.getpid(), "name": "python", "memory_bytes": 61 * GIB}],
+        }
+
+    def _finish(self, word: str, step: int, code: int) -> None:
+        self.journal.event("run.end", step=step, status=word, code=code)
+        self.journal.close()
+        self.state.phase(word)
+        write_json(
+            self.run.exit,
+            {
+                "schema": "albor.exit/1",
+                "run_id": self.run.id,
+                "attempt": 1,
+                "nonce": "sim",
+                "code": code,
+                "reason": word,
+                "step": step,
+                "message": "",
+                "error": None,
+                "wall": time.time(),
+            },
+        )
+
+
+def make(parent: Path, name: str) -> RunDir:
+    """A fresh run directory below `parent`."""
+    return create_run(
+        parent, new_run_id(name), experiment="pretrain", name=name, kind="train", argv=["sim"]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parent", type=Path)
+    parser.add_argument("--name", default="sim")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--rate", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    run = make(options.parent, options.name)
+    print(run.path, flush=True)
+    Simulation(run, steps=options.steps, rate=options.rate, seed=options.seed).train()
+
+
+if __name__ == "__main__":
+    main()

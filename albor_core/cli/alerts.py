@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from albor_core.cli.lazy import LazyGroup
@@ -34,9 +36,9 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
     rows = []
     if global_store().is_file():
         with Reader(global_store()) as reader:
-            rows = list(reader.alerts(run_id, open_only=open_only))
+            rows = list(reversed(reader.alerts(run_id, open_only=open_only)))
     if as_json:
-        emit({"schema": "albor.alerts.ls/1", "alerts": [row.to_json() for row in rows]})
+        emit({"schema": "albor.alerts.ls/1", "alerts": [asdict(row) for row in rows]})
         return
     if not rows:
         say("no alerts")
@@ -50,7 +52,7 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
             str(row.step),
             row.metric or "-",
             number(row.value),
-            "yes" if row.acked else "no",
+            row.acked_by or "no",
             row.message,
         )
         for row in rows
@@ -67,6 +69,7 @@ def ack(run: str, alert: str, as_json: bool) -> None:
     """Acknowledge ALERT of RUN (`all` for every open one)."""
     from albor_core.feed.alerts import open_alerts
     from albor_core.store.annotations import annotate
+    from albor_core.store.settle import settle
 
     found = find_run(run)
     known = open_alerts(found)
@@ -77,6 +80,7 @@ def ack(run: str, alert: str, as_json: bool) -> None:
         )
     for name in chosen:
         annotate(found, "ack", name)
+    settle(found)
     if as_json:
         emit({"schema": "albor.alerts.ack/1", "run": found.id, "acknowledged": list(chosen)})
     else:

@@ -14,6 +14,7 @@ from albor_core.cli.output import clean, duration, emit, number, talk
 from albor_core.run.control import send
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
+from albor_core.store.settle import settle
 from albor_core.train.launch import exit_code
 
 _POLL_S = 0.2
@@ -33,6 +34,8 @@ def follow(run: RunDir, *, as_json: bool, detach: bool, stop_on_interrupt: bool)
     talk(f"run {run.id} in {run.path}")
     with _interrupts() as interrupted:
         code = _watch(run, interrupted, stop_on_interrupt)
+    if code is not None:
+        settle(run)  # what is printed next must be in the stores already
     if as_json:
         emit(document(run, "left" if code is None else "ended", code))
     elif code is None:

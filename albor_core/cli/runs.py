@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,7 +61,7 @@ def ls(
         emit(
             {
                 "schema": "albor.runs.ls/1",
-                "runs": [{**row.to_json(), "status": status} for row, status in listed],
+                "runs": [{**asdict(row), "status": status} for row, status in listed],
             }
         )
         return
@@ -162,22 +163,25 @@ def _document(reference: str, db: str | None) -> dict[str, Any]:
     from pathlib import Path
 
     with Reader(Path(path)) as reader:
-        row = reader.run(run_id)
+        detail = reader.detail(run_id)
+        row = detail.row
         points = {key: [list(p) for p in reader.points(run_id, key)] for key in reader.keys(run_id)}
         return {
             "schema": "albor.runs.show/1",
-            "run": row.to_json(),
+            "run": asdict(row),
+            "argv": list(detail.argv),
+            "facts": detail.facts,
             "status": _status(row),
             "params": reader.params(run_id),
-            "summary": {k: s.to_json() for k, s in reader.summary(run_id).items()},
+            "summary": {k: asdict(s) for k, s in reader.summary(run_id).items()},
             "points": points,
-            "events": [e.to_json() for e in reader.events(run_id)],
-            "alerts": [a.to_json() for a in reader.alerts(run_id)],
-            "attempts": [a.to_json() for a in reader.attempts(run_id)],
-            "artifacts": [a.to_json() for a in reader.artifacts(run_id)],
-            "samples": [s.to_json() for s in reader.samples(run_id)],
+            "events": [asdict(e) for e in reader.events(run_id)],
+            "alerts": [asdict(a) for a in reader.alerts(run_id)],
+            "attempts": [asdict(a) for a in reader.attempts(run_id)],
+            "artifacts": [asdict(a) for a in reader.artifacts(run_id)],
+            "samples": [asdict(s) for s in reader.samples(run_id)],
             "tags": list(reader.tags(run_id)),
-            "notes": list(reader.notes(run_id)),
+            "notes": [asdict(n) for n in reader.notes(run_id)],
         }
 
 

@@ -18,6 +18,10 @@ from albor_core.demo.corpus import SEQ_LEN, DemoData, Say, short_hash
 from albor_core.run.config import LoadedConfig, load_packaged
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.store.diff import diff_runs
+from albor_core.store.paths import global_store, local_store
+from albor_core.store.reader import Reader
+from albor_core.store.settle import settle
 from albor_core.train.launch import exit_code, new_run, plan_run, start
 
 LEARNING_RATES = (3e-3, 3e-4)
@@ -74,13 +78,8 @@ def wait(runs: list[DemoRun], tick: Callable[[list[DemoRun]], None]) -> None:
 
 def report(data: DemoData, runs: list[DemoRun], seconds: float) -> dict[str, Any]:
     """The JSON document of the demo; waits for the stores to hold everything."""
-    from albor_core.store.diff import diff_runs
-    from albor_core.store.index import Indexer
-    from albor_core.store.paths import global_store
-    from albor_core.store.reader import Reader
-
     for one in runs:
-        Indexer.drain(one.run, global_store(), timeout_s=30.0)
+        settle(one.run, timeout_s=30.0)
     with Reader(global_store()) as reader:
         diff = diff_runs(reader, [one.run.id for one in runs]).to_json()
     return {
@@ -94,19 +93,16 @@ def report(data: DemoData, runs: list[DemoRun], seconds: float) -> dict[str, Any
 
 
 def _run_document(one: DemoRun) -> dict[str, Any]:
-    from albor_core.store.reader import Reader
-
-    with Reader(one.run.store) as reader:
+    with Reader(local_store(one.run)) as reader:
         curve = reader.points(one.run.id, "val/loss")
         summary = reader.summary(one.run.id)
         row = reader.run(one.run.id)
-    attempts = row.attempts
     return {
         "id": one.run.id,
         "path": str(one.run.path),
         "learning_rate": one.lr,
         "reused": one.reused,
-        "attempts": attempts,
+        "attempts": row.attempts,
         "steps": row.last_step,
         "tokens": row.tokens,
         "val_loss_first": curve[0][1] if curve else None,

@@ -210,8 +210,11 @@ def create_run(
         },
         durable=True,
     )
-    pointers = albor_home() / "runs"
-    pointers.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home = albor_home()
+    home.parent.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, exist_ok=True)  # mkdir gives `mode` to the last folder only
+    pointers = home / "runs"
+    pointers.mkdir(mode=0o700, exist_ok=True)
     write_json(pointers / f"{run_id}.json", {"path": str(run.path), "created": created})
     return run
 

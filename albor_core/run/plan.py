@@ -157,6 +157,8 @@ def _step_problems(config: Config, steps: Schedule) -> Iterator[Problem]:
     """C-TRAINCFG-001: the data holds the steps, and the steps hold the warm-up."""
     epochs, wanted = config.training.epochs, config.training.max_steps
     per_epoch, reachable = steps.steps_per_epoch, steps.reachable_steps
+    if steps.sequences == 0:
+        return  # nothing to train on, which the checks of the split say with its cause
     if per_epoch == 0:
         per_step = steps.tokens_per_step // config.data.seq_len
         message = f"one step takes {per_step:,} sequences and the data holds {steps.sequences:,}"

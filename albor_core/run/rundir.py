@@ -13,15 +13,17 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.errors import InUseError, NotFoundError, UsageError
+from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.liveness import Liveness, liveness
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -172,14 +174,41 @@ def create_run(
     if not is_run_id(run_id):
         raise UsageError(f"{run_id!r} cannot name a run", hint=f"use {RUN_ID.pattern}")
     run = RunDir(parent.absolute() / run_id)
-    parent.mkdir(parents=True, exist_ok=True)
-    try:
-        run.path.mkdir(mode=0o700)
-    except FileExistsError as error:
+    pointer = albor_home() / "runs" / f"{run_id}.json"
+    taken = (read_json(pointer) or {}).get("path")
+    if run.path.exists() or (taken and Path(taken).exists()):
         raise InUseError(
-            f"{run.path}: this run directory exists", hint="choose another name"
-        ) from error
-    for folder in (
+            f"{run_id!r} is the run in {taken or run.path}", hint="choose another name"
+        )
+    created = time.time()
+    document = {
+        "schema": "albor.run/1",
+        "id": run_id,
+        "experiment": experiment,
+        "name": name,
+        "kind": kind,
+        "created": created,
+        "argv": argv,
+        "seed": seed,
+        "host": socket.gethostname(),
+        **(facts or {}),
+    }
+    with _undone_on_failure(run.path):
+        _make_folders(run)
+        if config is not None:
+            write_bytes(run.config_yaml, config)
+        if resolved is not None:
+            write_json(run.config_resolved, resolved)
+        write_json(run.run_json, document, durable=True)
+        _make_private(albor_home())
+        _make_private(pointer.parent)
+        write_json(pointer, {"path": str(run.path), "created": created})
+    return run
+
+
+def _make_folders(run: RunDir) -> None:
+    run.path.parent.mkdir(parents=True, exist_ok=True)
+    inside = (
         run.guard,
         run.guard / "inbox",
         run.guard / "outbox",
@@ -187,36 +216,35 @@ def create_run(
         run.checkpoints,
         run.crash_reports,
         run.store.parent,
-    ):
-        folder.mkdir(mode=0o700)
-    if config is not None:
-        write_bytes(run.config_yaml, config)
-    if resolved is not None:
-        write_json(run.config_resolved, resolved)
-    created = time.time()
-    write_json(
-        run.run_json,
-        {
-            "schema": "albor.run/1",
-            "id": run_id,
-            "experiment": experiment,
-            "name": name,
-            "kind": kind,
-            "created": created,
-            "argv": argv,
-            "seed": seed,
-            "host": socket.gethostname(),
-            **(facts or {}),
-        },
-        durable=True,
     )
-    home = albor_home()
-    home.parent.mkdir(parents=True, exist_ok=True)
-    home.mkdir(mode=0o700, exist_ok=True)  # mkdir gives `mode` to the last folder only
-    pointers = home / "runs"
-    pointers.mkdir(mode=0o700, exist_ok=True)
-    write_json(pointers / f"{run_id}.json", {"path": str(run.path), "created": created})
-    return run
+    for folder in (run.path, *inside):
+        folder.mkdir(mode=0o700)
+
+
+def _make_private(folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)  # mkdir gives `mode` to the last folder only
+
+
+@contextmanager
+def _undone_on_failure(path: Path) -> Iterator[None]:
+    """Remove the run directory, and the folders made for it, where it cannot be made whole."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        yield
+    except FileExistsError as error:  # somebody was faster with the same id: it is theirs
+        raise InUseError(
+            f"{path}: this run directory exists", hint="choose another name"
+        ) from error
+    except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)
+        for folder in made[1:]:
+            with suppress(OSError):  # not empty: somebody else uses it by now
+                folder.rmdir()
+        raise AlborError(
+            f"{path}: cannot make a run directory: {error.strerror}",
+            hint="free space, or set training.output_dir to a folder you can write",
+        ) from error
 
 
 def registered_runs() -> Iterator[RunDir]:

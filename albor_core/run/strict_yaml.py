@@ -71,6 +71,14 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        # PyYAML writes these raw between single quotes, and a reader folds them to a blank
+        style = '"' if any(mark in data for mark in "\x85\u2028\u2029\ufeff") else None
+        return self.represent_scalar(_TAG + "str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
 
 for _name, (_pattern, _first) in _RULES.items():
     _whole = re.compile(rf"(?:{_pattern.pattern})\Z")  # PyYAML asks match(), not fullmatch()

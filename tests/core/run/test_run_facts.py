@@ -1,0 +1,183 @@
+"""Facts: what is on disk, told without ever raising for it."""
+
+import hashlib
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from albor_core.run import facts as module
+from albor_core.run.config import parse_config
+from albor_core.run.errors import DataError
+from albor_core.run.facts import (
+    collect_facts,
+    git_facts,
+    split_facts,
+    tokenizer_facts,
+    versions,
+)
+
+RAW = Path(__file__).with_name("pretrain-350m-v2.yaml").read_bytes()
+
+
+def write_split(folder, **changes):
+    folder.mkdir(parents=True)
+    (folder / "shard-00000.parquet").write_bytes(b"x" * 100)
+    manifest = {
+        "schema": "albor.shards/1", "seq_len": 1024, "sequences": 40, "tokens": 40_960,
+        "vocab_size": 4096, "max_id": 4000, "data_hash": "d", "tokenizer_sha256": "t",
+        "shards": [{"file": "shard-00000.parquet", "bytes": 100, "sha256": "s", "sequences": 40}],
+        **changes,
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def facts_of(folder, scan=None):
+    return split_facts(folder, "input_ids", scan, "data.train")
+
+
+def test_a_manifest_is_read_into_numbers(tmp_path):
+    found = facts_of(write_split(tmp_path / "train"))
+    assert (found.sequences, found.row_len, found.shards, found.bytes) == (40, 1024, 1, 100)
+    assert found.sequences_at(500) == 80
+    assert found.problems == ()
+
+
+def test_a_shard_of_the_wrong_size_or_gone_is_named(tmp_path):
+    folder = write_split(tmp_path / "train")
+    (folder / "shard-00000.parquet").write_bytes(b"x" * 99)
+    (problem,) = facts_of(folder).problems
+    assert "99 bytes, the manifest says 100" in problem.message
+    (folder / "shard-00000.parquet").unlink()
+    (problem,) = facts_of(folder).problems
+    assert "No such file" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "not a whole manifest"),
+        ("[]", "not a whole manifest"),
+        ('{"schema": "albor.shards/1"}', "not a whole manifest"),
+        ('{"schema": "albor.shards/1", "shards": 5}', "not a whole manifest"),
+        ('{"schema": "other/3"}', "schema 'other/3'"),
+        ('{"schema": "albor.dataset/1"}', "schema 'albor.dataset/1'"),
+        ("[" * 100_000, "not a whole manifest"),
+    ],
+)
+def test_a_manifest_that_is_none_is_a_problem_and_no_traceback(tmp_path, text, cause):
+    folder = write_split(tmp_path / "train")
+    (folder / "manifest.json").write_text(text)
+    (problem,) = facts_of(folder).problems
+    assert cause in problem.message
+    assert problem.hint
+
+
+def test_a_missing_or_empty_directory_is_a_problem_with_the_next_command(tmp_path):
+    (problem,) = facts_of(tmp_path / "nothing").problems
+    assert "no such directory" in problem.message
+    assert "albor data pretokenize" in problem.hint
+    (tmp_path / "empty").mkdir()
+    assert "no manifest.json" in facts_of(tmp_path / "empty").problems[0].message
+
+
+@dataclass(frozen=True)
+class Counted:
+    sequences: int = 7
+    seq_len: int = 64
+    tokens: int = 448
+
+
+def test_shards_without_a_manifest_are_counted_by_the_hook(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    assert facts_of(tmp_path).sequences is None
+    assert facts_of(tmp_path, lambda folder, column: Counted()).sequences == 7
+
+
+def test_what_the_hook_refuses_becomes_a_problem(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+
+    def scan(folder, column):
+        raise DataError(f"{folder}: no column {column}", hint="data.input_column=ids")
+
+    (problem,) = facts_of(tmp_path, scan).problems
+    assert "no column input_ids" in problem.message
+    assert problem.hint == "data.input_column=ids"
+
+
+def test_a_tokenizer_is_measured_by_its_highest_id(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    document = {
+        "model": {"vocab": {"a": 0, "b": 9}},
+        "added_tokens": [{"id": 11, "content": "<x>"}],
+    }
+    path.write_text(json.dumps(document))
+    found = tokenizer_facts(path)
+    assert found.vocab_size == 12
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_text(json.dumps({"model": {"vocab": [["a", 0.0], ["b", -1.0]]}}))
+    assert tokenizer_facts(path).vocab_size == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"model": {"vocab": {}}}', '{"model": 5}'])
+def test_a_file_that_is_no_tokenizer_is_an_error_in_words(tmp_path, text):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(text)
+    assert "not a tokenizer.json" in tokenizer_facts(path).error
+
+
+def test_facts_are_collected_without_raising_and_without_writing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = parse_config(RAW, file="c.yaml")
+    found = collect_facts(config, Path("c.yaml"), device_memory=lambda device: ("Card", 8 << 30),
+                          peak_flops=lambda name: 1e12)  # fmt: skip
+    assert (found.device, found.device_name, found.peak_flops) == ("cuda", "Card", 1e12)
+    assert found.train.problems
+    assert found.tokenizer.error
+    assert found.disk_free_bytes > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_that_wants_a_gpu_where_there_is_none_is_noticed():
+    config = parse_config(RAW, file="c.yaml", overrides=["training.device=cuda"])
+    found = collect_facts(config, Path("c.yaml"), device_memory=lambda device: None)
+    assert found.gpu_missing
+    assert found.device == "cuda"
+    automatic = parse_config(RAW, file="c.yaml")
+    assert collect_facts(automatic, Path("c"), device_memory=lambda device: None).device == "cpu"
+
+
+def git(folder, *arguments):
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(
+        ["git", "-C", folder, *who, *arguments], check=True, capture_output=True, timeout=60
+    )
+
+
+def test_git_facts_tell_commit_and_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert git_facts(tmp_path) == {"commit": None, "dirty": None, "patch": None}
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.txt").write_text("one\n")
+    git(tmp_path, "add", "a.txt")
+    git(tmp_path, "commit", "-qm", "first")
+    clean = git_facts(tmp_path)
+    assert len(clean["commit"]) == 40
+    assert (clean["dirty"], clean["patch"]) == (False, None)
+    (tmp_path / "a.txt").write_text("two\n")
+    changed = git_facts(tmp_path)
+    assert changed["dirty"]
+    assert "+two" in changed["patch"]
+    monkeypatch.setattr(module, "MAX_PATCH_BYTES", 40)
+    assert len(git_facts(tmp_path)["patch"]) < 80
+    assert "[cut at 40 bytes]" in git_facts(tmp_path)["patch"]
+
+
+def test_versions_name_the_libraries_that_decide_numerics():
+    found = versions()
+    assert found["python"]
+    assert "torch" in found
+    json.dumps(found)

@@ -1,0 +1,242 @@
+"""The plan: the step algebra, what fits, and every problem at once."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from albor_core.run.config import parse_config
+from albor_core.run.errors import Problem
+from albor_core.run.estimates import memory
+from albor_core.run.facts import Facts, SplitFacts, TokenizerFacts
+from albor_core.run.plan import plan
+
+RAW = Path(__file__).with_name("pretrain-350m-v2.yaml").read_bytes()
+TRAIN = SplitFacts(
+    Path("data/train"), sequences=67_977, row_len=1024, tokens=67_977 * 1024, vocab_size=32_768,
+    max_id=32_767, shards=17, bytes=280_000_000, data_hash="d" * 64, tokenizer_sha256="f" * 64,
+)  # fmt: skip
+FACTS = Facts(
+    config_path=Path("c.yaml"), train=TRAIN, val=replace(TRAIN, sequences=400),
+    tokenizer=TokenizerFacts(Path("tokenizer.json"), 32_768, "f" * 64), device="cuda",
+    device_name="NVIDIA GeForce RTX 4090", device_memory_bytes=24 << 30, peak_flops=165.2e12,
+    cpu_count=8, disk_free_bytes=10**12, git_commit="a" * 40, git_dirty=False,
+)  # fmt: skip
+
+
+def planned(*overrides, facts=FACTS, **changes):
+    config = parse_config(RAW, file="c.yaml", overrides=overrides)
+    return plan(config, replace(facts, **changes))
+
+
+def one_problem(made):
+    (problem,) = made.problems
+    assert problem.file == "c.yaml"
+    assert problem.hint
+    return problem
+
+
+def test_the_350m_config_is_ready_with_its_own_data():
+    made = planned()
+    assert made.problems == ()
+    assert made.warnings == ()
+    assert made.parameters == 398_509_056
+    assert made.schedule.steps_per_epoch == 16_994  # the number in the config's own comment
+    assert made.schedule.total_tokens == 5000 * 4 * 1024
+    assert made.schedule.checkpoints == 200
+
+
+def test_the_run_that_once_ended_in_its_warm_up_is_refused_before_it_starts():
+    """22,079 sequences, 4 x 128 per step, 1 epoch: 43 steps of the 5,000, and 2,000 of warm-up."""
+    made = planned(
+        "training.gradient_accumulation=128",
+        "training.warmup_steps=2000",
+        train=replace(TRAIN, sequences=22_079),
+    )
+    assert made.schedule.steps_per_epoch == 43
+    steps, warmup = made.problems
+    assert steps.field == "training.max_steps"
+    assert "5,000 steps cannot be reached: 1 epoch of 43 steps end at 43" in steps.message
+    assert steps.hint == "set training.epochs to 117, or training.max_steps to 43"
+    assert warmup.field == "training.warmup_steps"
+    assert "never completes in 43 steps" in warmup.message
+
+
+def test_the_hint_for_unreachable_steps_leads_to_a_plan_without_problems():
+    accumulation = ("training.gradient_accumulation=128", "training.warmup_steps=100")
+    facts = replace(FACTS, train=replace(TRAIN, sequences=22_079))
+    assert planned(*accumulation, facts=facts).problems
+    assert not planned(*accumulation, "training.epochs=117", facts=facts).problems
+    assert planned(*accumulation, "training.epochs=116", facts=facts).problems
+
+
+def test_without_max_steps_the_epochs_decide():
+    made = planned("training.max_steps=null", "training.epochs=2")
+    assert made.max_steps == 2 * 16_994
+
+
+def test_rows_longer_than_seq_len_count_as_several_sequences():
+    made = planned(train=replace(TRAIN, row_len=2048))
+    assert made.schedule.sequences == 2 * 67_977
+
+
+def test_rows_that_do_not_divide_lose_tokens_and_say_so():
+    (warning,) = planned(train=replace(TRAIN, row_len=1536)).warnings
+    assert (warning.field, "lose 33%" in warning.message) == ("data.seq_len", True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "cause"),
+    [
+        ({"train": replace(TRAIN, row_len=512)}, "data.seq_len", "longer than the 512"),
+        ({"train": replace(TRAIN, max_id=40_000)}, "model.architecture.vocab_size", "id 40,000"),
+        ({"train": replace(TRAIN, vocab_size=50_000)}, "model.architecture.vocab_size", "50,000"),
+        ({"train": replace(TRAIN, sequences=3)}, "data.batch_size", "takes 4 sequences"),
+        ({"train": replace(TRAIN, tokenizer_sha256="0" * 64)}, "data.tokenizer", "packed with"),
+        ({"val": replace(TRAIN, max_id=40_000)}, "model.architecture.vocab_size", "id 40,000"),
+        ({"tokenizer": TokenizerFacts(Path("t"), 50_000)}, "model.architecture.vocab_size", "50,0"),
+        ({"tokenizer": TokenizerFacts(Path("t"), error="t: gone")}, "data.tokenizer", "t: gone"),
+        ({"device": "cpu", "device_memory_bytes": 64 << 30}, "training.mixed_precision", "fp16"),
+        ({"gpu_missing": True, "device_memory_bytes": None}, "training.device", "no GPU"),
+        ({"output_writable": False}, "training.output_dir", "cannot be written"),
+        ({"torch_available": False}, "", "torch is not installed"),
+        ({"disk_free_bytes": 10**9}, "training.checkpoint.keep", "more than is free"),
+        ({"device_memory_bytes": 12 << 30}, "data.batch_size", "more than the 12.9 GB"),
+    ],
+)
+def test_each_thing_that_would_stop_a_run_is_named_with_its_field_and_a_fix(changes, field, cause):
+    problem = one_problem(planned(**changes))
+    assert problem.field == field
+    assert cause in problem.message
+
+
+def test_a_micro_batch_too_large_comes_with_the_setting_that_fits():
+    facts = replace(FACTS, device_memory_bytes=16 << 30)
+    large = "data.batch_size=8"
+    problem = one_problem(planned(large, facts=facts))
+    assert problem.hint == "training.activation_checkpointing=true would fit"
+    assert not planned(large, "training.activation_checkpointing=true", facts=facts).problems
+
+
+def test_halving_the_micro_batch_keeps_the_global_batch():
+    facts = replace(FACTS, device_memory_bytes=16 << 30)
+    sizes = ("data.batch_size=16", "training.max_steps=4000")
+    problem = one_problem(planned(*sizes, facts=facts))
+    assert problem.hint == "data.batch_size=4 with training.gradient_accumulation=4 would fit"
+    advised = ("data.batch_size=4", "training.gradient_accumulation=4", "training.max_steps=4000")
+    made = planned(*advised, facts=facts)
+    assert not made.problems
+    assert made.schedule.tokens_per_step == planned(*sizes).schedule.tokens_per_step
+
+
+def test_weights_too_large_for_the_device_are_told_so_and_not_to_shrink_the_batch():
+    problem = one_problem(planned(device_memory_bytes=4 << 30))
+    assert "weights and optimizer alone" in problem.hint
+
+
+def test_the_keep_that_would_fit_the_disk_does_fit():
+    facts = replace(FACTS, disk_free_bytes=40 * 10**9)
+    problem = one_problem(planned("training.checkpoint.keep=10", facts=facts))
+    keep = problem.hint.split("=")[1].split()[0]
+    assert not planned(f"training.checkpoint.keep={keep}", facts=facts).problems
+    assert planned(f"training.checkpoint.keep={int(keep) + 1}", facts=facts).problems
+
+
+def test_every_problem_comes_at_once():
+    made = planned(
+        "training.warmup_steps=5000",
+        train=replace(TRAIN, max_id=40_000, problems=(Problem("data.train", "cut"),)),
+        val=replace(TRAIN, row_len=512),
+        disk_free_bytes=1,
+        device_memory_bytes=1 << 30,
+    )
+    assert [problem.field for problem in made.problems] == [
+        "data.train",
+        "training.warmup_steps",
+        "model.architecture.vocab_size",
+        "data.seq_len",
+        "data.batch_size",
+        "training.checkpoint.keep",
+    ]
+
+
+def test_unknown_facts_are_left_out_and_never_taken_for_zero():
+    made = plan(
+        parse_config(RAW, file="c.yaml", overrides=["training.max_steps=null"]),
+        Facts(config_path=Path("c.yaml"), train=SplitFacts(Path("x")), device="cuda"),
+    )
+    assert made.problems == ()
+    assert made.max_steps is None
+    assert made.schedule.total_tokens is None
+    assert made.duration is None
+    assert "unknown" in made.render()
+
+
+@pytest.mark.parametrize("field", ["warnings", "notes"])
+def test_what_is_merely_unwise_stops_nothing(field):
+    made = planned(
+        "training.warmup_steps=2000",
+        "training.epochs=20",
+        "training.max_steps=100K",
+        "data.val=null",
+        "training.early_stopping_patience=3",
+        val=None,
+    )
+    assert not made.problems
+    assert getattr(made, field)
+
+
+def test_a_long_warm_up_and_a_tiny_token_budget_are_told():
+    made = planned("training.warmup_steps=2000", "monitoring.budgets.tokens=1M")
+    assert made.warnings[0].field == "training.warmup_steps"
+    assert "40%" in made.warnings[0].message
+    assert "the token budget is used up at step 245 of 5,000" in made.notes
+
+
+def test_activation_memory_grows_with_the_micro_batch_only():
+    config = parse_config(RAW, file="c", overrides=["data.batch_size=8"])
+    small, large = memory(parse_config(RAW, file="c"), FACTS), memory(config, FACTS)
+    assert large.activations == 2 * small.activations
+    assert large.weights == small.weights == 4 * 398_509_056
+    assert small.optimizer == 8 * 398_509_056
+
+
+def test_fp32_needs_no_half_copies_and_more_activations():
+    half = memory(parse_config(RAW, file="c"), FACTS)
+    full = memory(parse_config(RAW, file="c", overrides=["training.mixed_precision=no"]), FACTS)
+    assert full.half_copies == 0
+    assert full.activations > half.activations
+
+
+def test_a_cpu_estimate_tells_what_it_assumes():
+    made = planned("training.mixed_precision=fp32", "training.num_threads=2", device="cpu")
+    assert made.duration is not None
+    assert "2 cores" in made.duration.assumption
+    assert "an estimate" in made.render()
+
+
+def test_the_json_is_strict_and_says_what_the_text_says():
+    made = planned(disk_free_bytes=1)
+    document = json.loads(json.dumps(made.to_json(), allow_nan=False))
+    assert document["schema"] == "albor.train.plan/1"
+    assert document["ok"] is False
+    assert document["problems"][0]["field"] == "training.checkpoint.keep"
+    assert document["model"]["parameters"] == 398_509_056
+    json.dumps(made.data_facts(), allow_nan=False)
+
+
+def test_the_text_ends_with_the_verdict_and_holds_the_andon_sentences():
+    config = parse_config(RAW, file="c.yaml")
+    extra = (Problem("monitoring.alerts.0", "unknown metric", "use loss"),)
+    made = plan(config, FACTS, ("loss > 10 -> stop once armed",), extra)
+    text = made.render()
+    assert text.rstrip().endswith("1 problem: not ready")
+    assert "loss > 10 -> stop once armed" in text
+    assert "monitoring.alerts.0: unknown metric" in text
+    assert text.isascii()
+    assert planned().render().rstrip().endswith("Ready")
+
+
+def test_planning_is_a_pure_function():
+    assert planned() == planned()

@@ -4,6 +4,8 @@ Shapes  x, y, dy (..., D) in fp32/bf16/fp16; w (D,) in x's dtype or fp32; statis
 Memory  keeps x and one fp32 per row (rstd); the normalised rows are recomputed. The backward takes
         at most PROGRAMS * D fp32 for dw while it runs.
 Limits  D <= 65536 (a row is one block); copies x if it is not contiguous; first derivatives only.
+Speed   H200, bf16, fp32 w, 16384 x 1024: forward 23 us, with backward 60 us (Inductor 23, 62; plain
+        PyTorch 280, 916); 8192 x 4096: 41, 111 us (Inductor 71, 273). torch 2.11, graph replays.
 Source  Zhang & Sennrich 2019, arXiv:1910.07467. With n = x * rstd and g = w * dy:
         dx = rstd * (g - n * mean(g * n)), dw = sum over rows of dy * n.
 """
@@ -19,7 +21,8 @@ from torch import Tensor
 from albor_core.kernels.dispatch import Op, register, use_triton
 from albor_core.kernels.toolchain import Launch, jit, next_power_of_2, tl
 
-PROGRAMS = 512  # of the backward, at most; each sums its own dw row: no atomics, same bits always
+PROGRAMS = 264  # of the backward, at most; each sums its own dw row: no atomics, same bits always
+FORWARD_TILE, BACKWARD_TILE = 2048, 8192  # numbers; see _tile
 MAX_WIDTH = 65536
 
 
@@ -54,11 +57,11 @@ def _backward(
     x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, dw_ptr, rows, D, tiles,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0)
+    tile = tl.program_id(0)
     col = tl.arange(0, BLOCK)
     w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
     dw = tl.zeros((BLOCK,), tl.float32)
-    for tile in range(program, tiles, tl.num_programs(0)):
+    while tile < tiles:  # a range over tensors is more than Triton 3.6's interpreter can do
         row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
         at = row[:, None] * D + col[None, :]
         inside = (row < rows)[:, None] & (col < D)[None, :]
@@ -71,14 +74,19 @@ def _backward(
         tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), inside)
         rounded = normed.to(x.dtype).to(tl.float32)  # what the forward multiplied w with
         dw += tl.sum(dy * rounded, 0)
-    tl.store(dw_ptr + program.to(tl.int64) * D + col, dw, col < D)
+        tile += tl.num_programs(0)
+    tl.store(dw_ptr + tl.program_id(0).to(tl.int64) * D + col, dw, col < D)
 
 
 def _tile(width: int, elements: int) -> tuple[int, int, int]:
-    """(ROWS, BLOCK, num_warps) of tiles of about `elements` numbers, never less than one row."""
+    """(ROWS, BLOCK, num_warps): tiles of `elements` numbers or, above 2048 columns, of one row.
+
+    Measured on an H200 in bf16 for D = 512, 1024, 4096: four warps beat eight up to 8192 numbers,
+    and two rows of 4096 columns cost the backward a quarter more than one.
+    """
     block = next_power_of_2(width)
-    rows = max(1, min(16, elements // block))
-    return rows, block, max(1, min(16, rows * block // 512))
+    rows = max(1, min(16, elements // block)) if block <= 2048 else 1
+    return rows, block, max(4, min(16, block // 512))
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -88,7 +96,7 @@ class _RMSNorm(torch.autograd.Function):
         rows = x.numel() // D
         y = torch.empty_like(x)
         rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
-        tile_rows, block, warps = _tile(D, 2048)
+        tile_rows, block, warps = _tile(D, FORWARD_TILE)
         _forward[((rows + tile_rows - 1) // tile_rows,)](
             x, w, y, rstd, rows, D, eps=eps, ROWS=tile_rows, BLOCK=block, num_warps=warps
         )
@@ -100,7 +108,7 @@ class _RMSNorm(torch.autograd.Function):
         x, w, rstd = ctx.saved_tensors
         rows, D = rstd.numel(), x.shape[-1]
         dy = dy.contiguous()
-        tile_rows, block, warps = _tile(D, 4096)
+        tile_rows, block, warps = _tile(D, BACKWARD_TILE)
         tiles = (rows + tile_rows - 1) // tile_rows
         programs = min(PROGRAMS, tiles)
         dx = torch.empty_like(x)
@@ -142,11 +150,11 @@ def _launches(dtype: str) -> tuple[Launch, ...]:
     """How width 1024 is launched with `dtype` activations ("fp32", "bf16", "fp16"), fp32 w."""
     out = []
     for kernel, names, size in (
-        (_forward, ("x_ptr", "w_ptr", "y_ptr", "rstd_ptr", "rows", "D"), 2048),
+        (_forward, ("x_ptr", "w_ptr", "y_ptr", "rstd_ptr", "rows", "D"), FORWARD_TILE),
         (
             _backward,
             ("x_ptr", "w_ptr", "dy_ptr", "rstd_ptr", "dx_ptr", "dw_ptr", "rows", "D", "tiles"),
-            4096,
+            BACKWARD_TILE,
         ),
     ):
         rows, block, warps = _tile(1024, size)

@@ -1,0 +1,137 @@
+"""training_state.json: whole or not at all, and old news looks old."""
+
+import json
+import math
+import threading
+
+import pytest
+
+from albor_core.run.state import MAX_BYTES, Freshness, StateWriter, finite, read_state
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return StateWriter(tmp_path / "training_state.json", run_id="r", attempt=2, nonce="n")
+
+
+def test_what_is_published_is_read_with_identity_and_a_growing_sequence(writer):
+    writer.fields["loss"] = 2.5
+    writer.phase("training", limit_s=60.0)
+    first = read_state(writer.path)
+    writer.publish()
+    second = read_state(writer.path)
+    assert (first["run_id"], first["attempt"], first["phase"]) == ("r", 2, "training")
+    assert first["phase_limit_s"] == 60.0
+    assert first["loss"] == 2.5
+    assert second["seq"] == first["seq"] + 1
+    assert second["phase_since_mono_ns"] == first["phase_since_mono_ns"]
+    assert writer.current_phase == "training"
+
+
+def test_the_pause_thread_moves_its_own_counter(writer):
+    writer.publish()
+    writer.keep_alive()
+    state = read_state(writer.path)
+    assert (state["seq"], state["alive_seq"]) == (1, 1)
+
+
+def test_unknown_and_not_finite_are_null_and_never_zero(writer):
+    writer.fields.update(loss=math.nan, mfu=None, histories=[1.0, math.inf])
+    writer.publish()
+    state = json.loads(writer.path.read_text(), parse_constant=lambda text: pytest.fail(text))
+    assert (state["loss"], state["mfu"], state["histories"]) == (None, None, [1.0, None])
+    assert finite({"a": (math.nan, 1)}) == {"a": [None, 1]}
+
+
+def test_histories_are_thinned_until_the_document_is_small_and_keep_the_newest(writer):
+    writer.fields["loss_history"] = [n + 0.123456789 for n in range(5000)]
+    writer.fields["note"] = "x" * 1000
+    writer.publish()
+    assert writer.path.stat().st_size <= MAX_BYTES
+    history = read_state(writer.path)["loss_history"]
+    assert len(history) > 100
+    assert history[-1] == 4999.123456789
+
+
+def test_a_full_disk_never_stops_the_loop(writer, tmp_path, monkeypatch):
+    writer.path = tmp_path / "gone" / "training_state.json"
+    writer.publish()
+    assert "No such file" in writer.error
+    (tmp_path / "gone").mkdir()
+    writer.publish()
+    assert writer.error is None
+
+
+def test_readers_never_see_half_a_document(writer):
+    writer.fields["loss_history"] = [1.0] * 120
+    writer.publish()
+    done = threading.Event()
+
+    def write():
+        for _ in range(300):
+            writer.publish()
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    seen = []
+    while not done.is_set():
+        seen.append(read_state(writer.path))
+    thread.join(timeout=30)
+    assert seen
+    assert None not in seen
+    sequence = [state["seq"] for state in seen]
+    assert sequence == sorted(sequence)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b"null", b'{"schema": "other/1"}', b'{"schema": 5}', b"\xff",
+            b'{"schema": "albor.state/1", "x": NaN}', b" " * (1 << 17), b"[" * 60_000],
+    ids=["empty", "half", "list", "null", "other", "number", "bytes", "nan", "large", "deep"],
+)  # fmt: skip
+def test_what_is_no_state_is_no_news(tmp_path, raw):
+    path = tmp_path / "training_state.json"
+    assert read_state(path) is None
+    path.write_bytes(raw)
+    assert read_state(path) is None
+
+
+def test_unknown_keys_and_newer_schemas_are_kept(tmp_path):
+    path = tmp_path / "training_state.json"
+    path.write_text('{"schema": "albor.state/7", "seq": 1, "novelty": {"a": 1}}')
+    assert read_state(path)["novelty"] == {"a": 1}
+
+
+def state(seq, nonce="n", mono_s=None, boot="this boot"):
+    return {"nonce": nonce, "seq": seq, "alive_seq": 0, "boot_id": boot,
+            "mono_ns": None if mono_s is None else int(mono_s * 1e9)}  # fmt: skip
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr("albor_core.run.state.boot_id", lambda: "this boot")
+    now = [1000.0]
+    return now, Freshness(clock=lambda: now[0])
+
+
+def test_age_is_none_before_any_news_and_grows_without_news(clock):
+    now, fresh = clock
+    assert fresh.age_s(None) is None
+    assert fresh.age_s(state(1)) == 0.0
+    now[0] += 7
+    assert fresh.age_s(state(1)) == 7.0
+    assert fresh.age_s(None) == 7.0
+    assert fresh.age_s(state(2)) == 0.0
+    now[0] += 1
+    assert fresh.age_s(state(2, nonce="other")) == 0.0
+
+
+def test_an_old_file_looks_old_at_first_sight(clock):
+    _, fresh = clock
+    assert fresh.age_s(state(1, mono_s=400.0)) == 600.0
+
+
+@pytest.mark.parametrize(("mono_s", "boot"), [(5000.0, "this boot"), (400.0, "another boot")])
+def test_a_stamp_from_the_future_or_another_boot_is_not_believed(clock, mono_s, boot):
+    _, fresh = clock
+    assert fresh.age_s(state(1, mono_s=mono_s, boot=boot)) == 0.0

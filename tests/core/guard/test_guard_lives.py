@@ -1,0 +1,349 @@
+"""Real processes: a guard, a fake trainer, and everything that can befall either."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from guard_harness import ENDLESS, FAKE, LIMIT_S, ROOT, Bench, is_alive, wait_until
+
+from albor_core.run.liveness import boot_id, start_ticks, take_lock
+from albor_core.run.rundir import read_json, write_json
+
+
+def test_a_crashed_trainer_is_restarted_and_finishes(box: Bench) -> None:
+    assert box.finish({"at": 2, "do": "segv"}, {}) == 0
+    assert box.classes() == ["crash", "done"]
+    assert box.now()["state"] == "done"
+    assert box.now()["exit_code"] == 0
+    (report,) = box.reports()
+    assert report["exit"]["signal"] == "SIGSEGV"
+    assert report["progress"]["step"] == 2
+    assert report["id"] == box.records("attempt.end")[0]["report"]
+
+
+def test_exit_2_with_last_words_is_final_and_without_them_is_an_exception(box: Bench) -> None:
+    assert (
+        box.finish(
+            {"at": 1, "do": "exit", "code": 2, "words": False}, {"at": 1, "do": "exit", "code": 2}
+        )
+        == 2
+    )
+    assert box.classes() == ["exception", "config"]
+
+
+def test_andon_red_is_never_restarted(box: Bench) -> None:
+    assert box.finish({"at": 3, "do": "exit", "code": 4}) == 4
+    assert box.classes() == ["andon"]
+    assert box.now()["state"] == "failed"
+
+
+def test_a_crash_before_the_first_step_is_followed_by_one_diagnostic_life(box: Bench) -> None:
+    assert box.finish({"at": 0, "do": "segv"}, {"at": 2, "do": "abrt"}, {}) == 0
+    seen = [
+        (read_json(box.run.path / f"env-{n}.json") or {}).get("CUDA_LAUNCH_BLOCKING")
+        for n in (1, 2, 3)
+    ]
+    assert seen == [None, "1", None]
+    assert [record["diagnostic"] for record in box.records("attempt.start")] == [False, True, False]
+
+
+def test_two_crashes_before_the_first_step_end_the_run_with_both_reports(box: Bench) -> None:
+    assert box.finish({"at": 0, "do": "segv"}) == 1
+    assert box.classes() == ["crash", "crash"]
+    first, second = box.reports()
+    assert second["linked"] == [first["id"], second["id"]]
+    assert first["id"] in box.now()["reason"]
+
+
+def test_an_exception_that_repeats_at_its_step_is_a_bug_and_not_retried(box: Bench) -> None:
+    assert box.finish({"at": 2, "do": "raise"}) == 1
+    assert box.classes() == ["exception", "exception"]
+    assert box.reports()[0]["evidence"]["python"]["type"] == "RuntimeError"
+    assert "raise_here" in "\n".join(box.reports()[0]["evidence"]["log_tail"])
+
+
+def test_three_restarts_without_a_checkpoint_are_enough(box: Bench) -> None:
+    assert box.finish({"at": 2, "do": "abrt"}) == 5
+    assert box.classes() == ["crash"] * 4
+    assert "guard.gave_up" in box.events()
+
+
+# --- the guard dies ------------------------------------------------------------------------------
+
+
+def test_a_new_guard_adopts_the_trainer_of_a_killed_one(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    first = box.start()
+    trainer = box.until_training()
+    first.kill()
+    first.wait()
+    before = box.step()
+    started = time.monotonic()
+    second = box.start()
+    wait_until(lambda: box.now().get("adopted"))
+    assert time.monotonic() - started < 2.0
+    assert box.trainer() == trainer
+    wait_until(lambda: box.step() > before + 2)
+    assert len(box.records("attempt.start")) == 1
+    assert "guard.adopted" in box.events()
+    second.terminate()
+    assert second.wait(LIMIT_S) == 143
+    assert not is_alive(trainer)
+    assert box.classes() == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("life", "classes"),
+    [
+        ({"steps": ENDLESS}, ("crash", "unknown_exit")),
+        ({"steps": 150}, ("done",)),
+    ],
+    ids=["segv", "completed"],
+)
+def test_how_an_adopted_trainer_ended_is_found_out(
+    box: Bench, life: dict[str, int], classes: tuple[str, ...]
+) -> None:
+    box.prepare(life, {})
+    first = box.start()
+    trainer = box.until_training()
+    first.kill()
+    first.wait()
+    second = box.start()
+    wait_until(lambda: box.now().get("adopted"))
+    if classes[0] == "crash":
+        os.kill(trainer, signal.SIGSEGV)
+    assert second.wait(LIMIT_S) == 0
+    assert box.classes()[0] in classes
+
+
+def test_a_trainer_that_died_while_no_guard_watched_is_judged_and_restarted(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS}, {})
+    first = box.start()
+    trainer = box.until_training()
+    first.kill()
+    first.wait()
+    os.kill(trainer, signal.SIGKILL)
+    wait_until(lambda: box.trainer() is None)
+    assert box.start().wait(LIMIT_S) == 0
+    assert box.classes() == ["unknown_exit", "done"]
+    assert [record["attempt"] for record in box.records("attempt.start")] == [1, 2]
+
+
+def test_a_second_guard_refuses_and_names_the_first(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    first = box.start()
+    trainer = box.until_training()
+    assert box.start().wait(LIMIT_S) == 8
+    assert f"process {first.pid}" in box.log()
+    assert box.trainer() == trainer
+
+
+def test_a_forged_child_file_gets_nobody_killed(box: Bench) -> None:
+    victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        box.prepare({"steps": ENDLESS})
+        identity = {"attempt": 7, "nonce": "forged", "boot_id": boot_id()}
+        identity |= {"host": socket.gethostname(), "start_ticks": start_ticks(victim.pid)}
+        write_json(box.run.guard / "child.json", {**identity, "pid": victim.pid})
+        guard = box.start()
+        box.until_training()
+        guard.terminate()
+        assert guard.wait(LIMIT_S) == 143
+        assert victim.poll() is None
+    finally:
+        victim.communicate(b"\n")
+
+
+def test_a_child_file_of_another_boot_is_history(box: Bench) -> None:
+    box.prepare({})
+    identity = {"attempt": 3, "nonce": "old", "boot_id": "another", "start_ticks": 1, "pid": 1}
+    write_json(box.run.guard / "child.json", {**identity, "host": socket.gethostname()})
+    assert box.start().wait(LIMIT_S) == 0
+    assert box.records("attempt.start")[-1]["attempt"] == 4
+
+
+def test_an_unfinished_attempt_on_another_host_is_left_alone(box: Bench) -> None:
+    box.prepare({})
+    identity = {"attempt": 3, "nonce": "old", "boot_id": "another", "start_ticks": 1, "pid": 1}
+    write_json(box.run.guard / "child.json", {**identity, "host": "elsewhere"})
+    assert box.start().wait(LIMIT_S) == 8
+    assert "elsewhere" in box.log()
+    assert not box.run.attempts.exists() or not box.records("state")
+
+
+def test_a_lock_holder_that_proves_nothing_is_neither_adopted_nor_killed(box: Bench) -> None:
+    box.prepare({})
+    lock = take_lock(box.run.run_lock)
+    try:
+        assert box.start().wait(LIMIT_S) == 8
+        assert f"process {os.getpid()}" in box.log()
+    finally:
+        os.close(lock)
+
+
+# --- stopping ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_guard_lets_the_trainer_finish_its_step_and_save(
+    box: Bench, number: int, code: int
+) -> None:
+    box.prepare({"steps": ENDLESS})
+    guard = box.start()
+    box.until_training()
+    guard.send_signal(number)
+    assert guard.wait(LIMIT_S) == code
+    words = read_json(box.run.exit) or {}
+    assert words["code"] == code
+    assert (box.run.checkpoints / f"step-{words['step']:08d}" / "manifest.json").exists()
+    assert box.now()["state"] == "stopped"
+    assert box.classes() == ["stopped"]
+    assert box.reports() == []
+
+
+def test_nobody_survives_a_stop_not_even_deaf_grandchildren_in_other_sessions(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS, "ignore_term": True, "grandchild": True})
+    guard = box.start()
+    trainer = box.until_training()
+    grandchild = int((box.run.path / "grandchild").read_text())
+    assert is_alive(grandchild)
+    guard.terminate()
+    assert guard.wait(LIMIT_S) == 143
+    assert not is_alive(trainer)
+    assert not is_alive(grandchild)
+
+
+def test_a_second_signal_does_not_wait_for_the_grace_time(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS, "ignore_term": True}, grace_s=60.0)
+    guard = box.start()
+    box.until_training()
+    guard.terminate()
+    wait_until(lambda: box.now().get("state") == "stopping")
+    guard.terminate()
+    assert guard.wait(LIMIT_S) == 143
+
+
+def test_a_closed_terminal_stops_nothing(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    master, slave = os.openpty()
+    code = (
+        "import sys; from pathlib import Path; from albor_core.run.rundir import RunDir;"
+        "from albor_core.guard.launch import start_guard;"
+        "print(start_guard(RunDir(Path(sys.argv[1]))), flush=True); input()"
+    )
+    shell = subprocess.Popen(
+        [sys.executable, "-c", code, str(box.run.path)],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(slave)
+    assert shell.stdout is not None
+    guard = int(shell.stdout.readline())
+    trainer = box.until_training()
+    os.close(master)
+    shell.wait(LIMIT_S)
+    shell.stdout.close()
+    os.kill(guard, signal.SIGHUP)
+    before = box.step()
+    wait_until(lambda: box.step() > before + 3)
+    assert box.trainer() == trainer
+    os.kill(guard, signal.SIGTERM)
+    wait_until(lambda: not is_alive(guard))
+    assert box.now()["exit_code"] == 143
+
+
+# --- hanging -------------------------------------------------------------------------------------
+
+
+def test_a_loop_that_stands_still_is_shown_killed_and_restarted(box: Bench) -> None:
+    assert box.finish({"at": 2, "do": "deadlock"}, {}) == 0
+    assert box.classes() == ["hang", "done"]
+    (report,) = box.reports()
+    assert "training" in report["evidence"]["hang"]
+    assert report["evidence"]["threads"][0]["state"]
+    stacks = (box.run.path / report["evidence"]["stacks"]).read_text()
+    assert "in act" in stacks
+
+
+def test_a_frozen_trainer_is_a_hang(box: Bench) -> None:
+    assert box.finish({"at": 2, "do": "stop", "steps": ENDLESS, "ignore_term": True}, {}) == 0
+    assert box.classes() == ["hang", "done"]
+
+
+def test_a_phase_that_announced_its_length_is_not_killed(box: Bench) -> None:
+    phase = {"name": "evaluating", "limit_s": 5.0, "sleep_s": 1.0}
+    assert box.finish({"at": 2, "do": "phase", "phase": phase, "steps": 3}) in (0,)
+    assert box.classes() == ["done"]
+
+
+def test_a_guard_that_was_suspended_blames_itself(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    guard = box.start()
+    trainer = box.until_training()
+    guard.send_signal(signal.SIGSTOP)
+    os.kill(trainer, signal.SIGSTOP)
+    time.sleep(1.0)
+    guard.send_signal(signal.SIGCONT)
+    os.kill(trainer, signal.SIGCONT)
+    before = box.step()
+    wait_until(lambda: box.step() > before + 3)
+    assert box.trainer() == trainer
+    assert "guard.hang" not in box.events()
+
+
+def test_a_guard_is_light(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    guard = box.start()
+    box.until_training()
+    with open(f"/proc/{guard.pid}/status") as file:  # noqa: PTH123
+        (line,) = [line for line in file if line.startswith("VmRSS")]
+    assert int(line.split()[1]) * 1024 < 25_000_000
+
+
+# --- plain programs ------------------------------------------------------------------------------
+
+
+def test_any_program_can_be_guarded(box: Bench) -> None:
+    box.prepare_program("sh", "-c", "echo hello; exit 0")
+    assert box.start().wait(LIMIT_S) == 0
+    assert box.run.log(1).read_text() == "hello\n"
+    assert box.now()["hang_detection"] is False
+
+
+def test_a_command_that_cannot_be_executed_is_named_and_not_retried(box: Bench) -> None:
+    box.prepare_program("no-such-program-anywhere")
+    assert box.start().wait(LIMIT_S) == 2
+    assert box.classes() == ["config"]
+    assert "no-such-program-anywhere" in box.run.log(1).read_text()
+
+
+def test_a_plain_program_is_never_called_hung(box: Bench) -> None:
+    box.prepare_program("sleep", "1", stale_s=0.1)
+    assert box.start().wait(LIMIT_S) == 0
+    assert box.classes() == ["done"]
+
+
+def test_the_trainers_identity_is_in_its_environment(box: Bench) -> None:
+    assert box.finish({}) == 0
+    environment = read_json(box.run.path / "env-1.json") or {}
+    child = read_json(box.run.guard / "child.json") or {}
+    assert environment["ALBOR_RUN_ID"] == box.run.id
+    assert environment["ALBOR_RUN_DIR"] == str(box.run.path)
+    assert environment["ALBOR_ATTEMPT"] == "1"
+    assert environment["ALBOR_NONCE"] == child["nonce"]
+    assert environment["PYTHONFAULTHANDLER"] == "1"
+    assert int(environment["ALBOR_RUN_LOCK_FD"]) > 2
+    assert json.loads(box.run.launch.read_text())["argv"][1] == str(FAKE)

@@ -112,7 +112,7 @@ def memory(config: Config, facts: Facts) -> Memory:
 
     Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision:
     blocks  L (8 D + a (8 D + 4 F)), residual stream and norms in fp32, attention without a T^2
-            matrix; fitted to the tensors autograd saves (fp32 exact, half up to 15 % above).
+            matrix; within 1 % of the tensors autograd saves in fp32, up to 5 % above in half.
             With activation checkpointing L * 4 D and one whole block.
     head    12 V: logits, their log-softmax and gradient.
     A GPU adds 1 GiB for context and workspaces. An estimate: compilers save less.

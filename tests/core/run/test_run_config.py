@@ -17,7 +17,7 @@ from albor_core.run.config import (
     load_packaged,
     parse_config,
 )
-from albor_core.run.config_reference import render_reference
+from albor_core.run.reference import render_reference
 from albor_core.run.errors import ConfigError, NotFoundError
 
 ROOT = Path(__file__).resolve().parents[3]

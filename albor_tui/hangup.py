@@ -1,7 +1,7 @@
 """Leave when the terminal is gone.
 
 A lost SSH link does not always send SIGHUP, and an app that reads a dead terminal spins at 100 % of
-a core for ever. One thread waits in `poll` for the hang-up of stdin or stdout, at no cost.
+a core for ever. One thread waits in `poll` for the hang-up of stdin, stdout or stderr, at no cost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GRACE_S = 2.0
 EXIT_CODE = 129  # 128 + SIGHUP, what a shell reports for a hung-up program
 
 
-def watch_terminal(leave: Callable[[], None], *, fds: tuple[int, ...] = (0, 1)) -> None:
+def watch_terminal(leave: Callable[[], None], *, fds: tuple[int, ...] = (0, 1, 2)) -> None:
     """Call `leave`, once and in a thread of its own, when a terminal in `fds` hangs up or SIGHUP
     arrives; end the process if it is still here after GRACE_S. Main thread only (signals)."""
     watchdog = _Watchdog(leave)

@@ -66,8 +66,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def _no_screen(term: str) -> str | None:
     """Why there can be no cockpit here, with what works instead; None if there can."""
     reason = ""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        reason = "standard input and output must be a terminal"
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        reason = "standard input, output and error must be a terminal"  # Textual draws on stderr
     elif term in ("", "dumb", "unknown"):
         reason = f"TERM={term or 'unset'} cannot draw a screen"
     if not reason:

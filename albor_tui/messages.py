@@ -6,6 +6,7 @@ Frequent ones replace their predecessor while it waits: a slow terminal skips st
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from textual.message import Message
 
@@ -65,5 +66,5 @@ class CommandReport(Message):
 class DiffReady(Message):
     """A finished comparison as its albor.runs.diff document, or why there is none."""
 
-    document: dict[str, object] | None
+    document: dict[str, Any] | None
     problem: str = ""

@@ -88,10 +88,9 @@ def _points(line: Line, limits: Range) -> tuple[list[float], list[float], list[b
             unbroken = False
             continue
         marks = [y]
-        if line.low and math.isfinite(line.low[i]) and math.isfinite(line.high[i]):
-            if line.high[i] > line.low[i]:
-                up = bool(ys) and ys[-1] <= y
-                marks = [line.low[i], line.high[i]] if up else [line.high[i], line.low[i]]
+        if line.low and line.high[i] > line.low[i] and math.isfinite(line.high[i] - line.low[i]):
+            up = bool(ys) and ys[-1] <= y
+            marks = [line.low[i], line.high[i]] if up else [line.high[i], line.low[i]]
         for mark in marks:
             xs.append(x)
             ys.append(mark)

@@ -16,6 +16,9 @@ from albor_core.run.control import send, wait_answer
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.rundir import RunDir
 from albor_core.store.annotations import annotate
+from albor_core.store.diff import diff_runs
+from albor_core.store.paths import global_store
+from albor_core.store.reader import Reader
 from albor_tui.messages import CommandReport
 
 ANSWER_S = 3.0
@@ -121,7 +124,9 @@ class LiveSource:
 
     def compare(self, run_ids: Sequence[str]) -> dict[str, Any]:
         """The albor.runs.diff document. Raises AlborError."""
-        raise NotImplementedError
+        is_store = self.target is not None and self.target.is_file()
+        with Reader(self.target if is_store and self.target else global_store()) as reader:
+            return diff_runs(reader, run_ids).to_json()
 
 
 class _RunFollower:

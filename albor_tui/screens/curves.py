@@ -40,14 +40,22 @@ def loss_chart(view: RunView, curves: Mapping[str, Curve]) -> ChartData:
 
 
 def single_chart(
-    view: RunView, curve: Curve | None, tone: str, history: Sequence[float] = ()
+    view: RunView,
+    curve: Curve | None,
+    tone: str,
+    *,
+    history: Sequence[float] = (),
+    is_noisy: bool = True,
 ) -> ChartData:
-    """One metric with its envelope."""
+    """One metric: its envelope, and where it is noisy a smoothed line that can be read."""
     if curve is None or curve.is_empty:
-        if not history:
-            return ChartData((), view.is_active)
-        return ChartData((Line(tone, _steps(view, len(history)), tuple(history)),), view.is_active)
-    return ChartData((_line(tone, curve, envelope=True),), view.is_active)
+        steps = _steps(view, len(history))
+        curve = Curve("", steps, mean=tuple(history))
+    if curve.is_empty:
+        return ChartData((), view.is_active)
+    if not is_noisy:
+        return ChartData((_line(tone, curve),), view.is_active)
+    return ChartData((_line("raw", curve, envelope=True), smoothed(curve, tone)), view.is_active)
 
 
 def smoothed(curve: Curve, tone: str = "main") -> Line:

@@ -1,21 +1,135 @@
-"""Two or more runs side by side."""
+"""Two or more runs side by side: the verdict, the curves over each other, and what differs."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.content import Content
 from textual.widgets import Footer
 
+from albor_core.run.errors import AlborError
+from albor_tui.messages import DiffReady
+from albor_tui.plot import Line
 from albor_tui.screens.polling import PollingScreen
+from albor_tui.widgets import meters
+from albor_tui.widgets.chart import Chart, ChartData
+from albor_tui.widgets.diff_panels import (
+    RUN_TONES,
+    ChangesPanel,
+    DiffPanel,
+    MetricsPanel,
+    ReachPanel,
+    VerdictPanel,
+    letter,
+    tone,
+)
 from albor_tui.widgets.status_bar import StatusBar, TopBar
+
+MOST = 5  # runs that a chart keeps apart by colour
 
 
 class DiffScreen(PollingScreen):
-    def __init__(self, run_ids, names):
-        super().__init__()
+    """Compares runs, and again whenever one of them may have moved."""
 
-    def compose(self):
-        yield TopBar("diff")
+    PERIOD_S = 5.0
+    BINDINGS = [
+        Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
+        Binding("m", "metric", "Metric", tooltip="Overlay the next metric"),
+        Binding("z", "zoom", "Zoom", tooltip="Give the focused panel the whole screen, and back"),
+    ]
+
+    def __init__(self, run_ids: tuple[str, ...], names: Mapping[str, str]) -> None:
+        super().__init__()
+        self._ids = run_ids[:MOST]
+        self._names = names
+        self._document: dict[str, Any] | None = None
+        self._metric = 0
+
+    def compose(self) -> ComposeResult:
+        yield TopBar("runs", "diff", " / ".join(self._names.get(i, i) for i in self._ids))
+        yield VerdictPanel(id="verdict")
+        with Container(id="diff-body"):
+            yield Chart("loss", id="overlay")
+            yield MetricsPanel(id="metrics")
+            yield ReachPanel(id="reach")
+            yield ChangesPanel(id="changes")
         yield StatusBar()
         yield Footer(show_command_palette=False)
 
-    def follow(self):
-        pass
+    def on_mount(self) -> None:
+        self.query_one("#overlay", Chart).focus()
+        super().on_mount()
+
+    def follow(self) -> None:
+        seen: dict[str, Any] | None = None
+        for _ in self.ticking():
+            try:
+                document = self.source.compare(self._ids)
+            except AlborError as error:
+                self.post_message(DiffReady(None, error.message))
+                continue
+            if document != seen:
+                seen = document
+                self.post_message(DiffReady(document))
+
+    @on(DiffReady)
+    def show_diff(self, message: DiffReady) -> None:
+        if message.document is None:
+            self.say(message.problem, "$error")
+            return
+        self._document = message.document
+        for panel in self.query(DiffPanel):
+            panel.document = message.document
+        self.query_one("#verdict").styles.height = 2 + (
+            3 if len(message.document["verdicts"]) == 1 else len(message.document["verdicts"])
+        )
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._document is None:
+            return
+        curves: dict[str, Any] = self._document.get("curves") or {}
+        chart = self.query_one("#overlay", Chart)
+        if not curves:
+            chart.data = ChartData(empty="no common metric")
+            return
+        key = list(curves)[self._metric % len(curves)]
+        chart.data = overlay(curves[key])
+        title: list[Content | tuple[str, str]] = [(f"{key} ", "bold $ink")]
+        for index, run in enumerate(self._document["runs"]):
+            name = meters.text(f"  {letter(index)} {run.get('name') or run['id']}", tone(index))
+            title.append(meters.fit(name, min(name.cell_length, 30)))
+        chart.border_title = Content.assemble(*title)
+
+    def action_metric(self) -> None:
+        self._metric += 1
+        self._draw()
+
+    def action_back(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
+        else:
+            self.app.pop_screen()
+
+    def action_zoom(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
+        elif self.focused is not None:
+            self.maximize(self.focused)
+
+
+def overlay(curves: list[dict[str, Any]]) -> ChartData:
+    """One line per run, the first on top: it is what the others are compared with."""
+    lines = []
+    for index, curve in enumerate(curves):
+        mean = tuple(math.nan if v is None else float(v) for v in curve["mean"])
+        steps = tuple(float(s) for s in curve["steps"])
+        if steps:
+            lines.append(Line(RUN_TONES[index % len(RUN_TONES)], steps, mean, letter(index)))
+    return ChartData(tuple(reversed(lines)), is_growing=False)

@@ -31,16 +31,19 @@ class HelpScreen(ModalScreen[None]):
 
 
 def keys_of(screen: Screen[object]) -> Content:
-    """One line per action: its keys, what it does."""
-    keys: dict[str, tuple[list[str], str]] = {}
-    for _, binding, _, tooltip in screen.active_bindings.values():
-        if binding.system or not binding.description:
+    """One line per action of ours, the screen's own first: its keys, what it does.
+
+    Bindings that explain themselves (have a tooltip) are ours; Textual's own scrolling keys do not.
+    """
+    keys: dict[str, tuple[bool, list[str], str]] = {}
+    for node, binding, _, tooltip in screen.active_bindings.values():
+        if binding.system or not tooltip:
             continue
-        shown = keys.setdefault(binding.action, ([], tooltip or binding.description))[0]
-        shown.append(screen.app.get_key_display(binding))
+        _, names, _ = keys.setdefault(binding.action, (node is screen, [], tooltip))
+        names.append(screen.app.get_key_display(binding))
     lines = [
-        Content.assemble((f"{' '.join(names):>16}", "bold $accent"), "   ", (words, "$ink"))
-        for names, words in keys.values()
+        Content.assemble((f"{' '.join(names):>12}", "bold $accent"), "   ", (words, "$ink"))
+        for _, names, words in sorted(keys.values(), key=lambda entry: not entry[0])
     ]
     return Content("\n").join(lines)
 

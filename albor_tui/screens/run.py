@@ -28,7 +28,7 @@ class RunScreen(PollingScreen):
 
     PERIOD_S = 0.25
     BINDINGS = [
-        Binding("escape,q,backspace", "back", "Back"),
+        Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Checkpoint", tooltip="Write a checkpoint now"),
         Binding("k", "stop", "Stop", tooltip="Stop after a checkpoint; asks first"),
@@ -127,12 +127,15 @@ class RunScreen(PollingScreen):
     def _draw(self) -> None:
         view, curves = self._view, self._curves
         self.query_one("#loss", Chart).data = loss_chart(view, curves)
-        for name, key, tone, history in (
-            ("#lr", "optim/lr", "second", view.lr_history),
-            ("#grad", "optim/grad_norm", "fourth", view.grad_norm_history),
-            ("#speed", "perf/tokens_per_s", "third", ()),
-        ):
-            self.query_one(name, Chart).data = single_chart(view, curves.get(key), tone, history)
+        self.query_one("#lr", Chart).data = single_chart(
+            view, curves.get("optim/lr"), "second", history=view.lr_history, is_noisy=False
+        )
+        self.query_one("#grad", Chart).data = single_chart(
+            view, curves.get("optim/grad_norm"), "fourth", history=view.grad_norm_history
+        )
+        self.query_one("#speed", Chart).data = single_chart(
+            view, curves.get("perf/tokens_per_s"), "third"
+        )
 
     def action_back(self) -> None:
         if self.maximized is not None:

@@ -46,7 +46,7 @@ class RunsScreen(PollingScreen):
         Binding("space", "select", "Select", tooltip="Select for a comparison"),
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
         Binding("x", "stop", "Stop", tooltip="Stop the run after a checkpoint; asks first"),
-        Binding("escape", "clear", "Clear filter and selection", show=False),
+        Binding("escape", "clear", "Clear", show=False, tooltip="Clear filter and selection"),
     ]
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ class LogTail(ScrollView, can_focus=True):
         "log-tail--empty",
     }
     BINDINGS = [
-        Binding("end", "follow", "Follow", show=False),
+        Binding("end", "follow", "Follow", show=False, tooltip="Follow the log"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -1,0 +1,252 @@
+"""The parts of a comparison, each drawn from the albor.runs.diff/1 document.
+
+A run is a letter and a colour everywhere: A is what the others are compared with.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from textual.content import Content
+from textual.reactive import reactive
+
+from albor_core.feed.clean import clean
+from albor_tui import glyphs, quantity
+from albor_tui.widgets import meters
+from albor_tui.widgets.panel import Panel
+
+RUN_TONES = ("main", "val", "second", "third", "fourth")
+_OUTCOMES = {
+    "better": ("better", "$success", "than"),
+    "worse": ("worse", "$error", "than"),
+    "indistinguishable": ("indistinguishable", "$warning", "from"),
+    "not_comparable": ("not comparable", "$ink-muted", "with"),
+}
+Document = Mapping[str, Any]
+
+
+def letter(index: int) -> str:
+    """A, B, C ..."""
+    return chr(ord("A") + index)
+
+
+def tone(index: int) -> str:
+    """The theme variable of a run's colour."""
+    return f"$line-{RUN_TONES[index % len(RUN_TONES)]}"
+
+
+class DiffPanel(Panel):
+    """Draws `document`."""
+
+    document: reactive[Document | None] = reactive(None, init=False, repaint=False)
+
+    def watch_document(self) -> None:
+        self.changed()
+
+    def draw(self, width: int, height: int) -> Content:
+        if self.document is None:
+            return Content.styled("comparing", "$ink-muted")
+        lines = self.lines(self.document, width, height)
+        if len(lines) > height:
+            hidden = len(lines) - height + 1
+            lines = lines[: height - 1]
+            lines.append(Content.styled(f"{glyphs.current.ellipsis} {hidden} more", "$ink-muted"))
+        return meters.rows([meters.fit(line, width) for line in lines])
+
+    def lines(self, document: Document, width: int, height: int) -> list[Content]:
+        """All lines; the panel cuts what does not fit and says how much."""
+        raise NotImplementedError
+
+
+class VerdictPanel(DiffPanel):
+    """Who won, by how much, and how sure that is."""
+
+    HEADING = "verdict"
+
+    def lines(self, document: Document, width: int, height: int) -> list[Content]:
+        verdicts = list(document["verdicts"])
+        found: list[Content] = []
+        for index, verdict in enumerate(verdicts, start=1):
+            sentence = self._sentence(document, verdict, index)
+            numbers = self._numbers(document, verdict, width - sentence.cell_length - 3)
+            if width >= 110 or len(verdicts) > 1:
+                found.append(sentence + "   " + numbers)
+            else:
+                found += [sentence, self._numbers(document, verdict, width)]
+        if len(verdicts) == 1:
+            why = "; ".join(str(verdicts[0].get(k) or "") for k in ("detail", "method"))
+            wrapped = textwrap.wrap(clean(why), width)
+            found += [Content.styled(line, "$ink-muted") for line in wrapped[: height - len(found)]]
+        return found
+
+    def _sentence(self, document: Document, verdict: Document, index: int) -> Content:
+        outcome = str(verdict.get("outcome"))
+        word, shade, link = _OUTCOMES.get(outcome, ("unknown", "$ink-muted", "beside"))
+        return Content.assemble(
+            _named(document, index),
+            (" is ", "$ink-muted"),
+            (word, f"bold {shade}"),
+            (f" {link} ", "$ink-muted"),
+            _named(document, 0),
+        )
+
+    def _numbers(self, document: Document, verdict: Document, width: int) -> Content:
+        interval = verdict.get("interval")
+        if not interval or None in interval:
+            return Content("")
+        shade = _OUTCOMES.get(str(verdict.get("outcome")), ("", "$ink-muted", ""))[1]
+        low, high = float(interval[0]), float(interval[1])
+        middle = verdict.get("difference")
+        numbers = Content.assemble(
+            (f"{float(middle if middle is not None else (low + high) / 2):+.4f}", f"bold {shade}"),
+            (f"  95% {low:+.4f} to {high:+.4f}  ", "$ink-muted"),
+        )
+        room = min(width - numbers.cell_length, 41)
+        return numbers + interval_line(low, high, room, shade) if room >= 15 else numbers
+
+
+def interval_line(low: float, high: float, width: int, shade: str) -> Content:
+    """Where an interval lies about zero, drawn to scale."""
+    reach = max(abs(low), abs(high)) or 1.0
+    half = width // 2
+    a, b = (half + round(v / reach * (half - 1)) for v in (low, high))
+    cells = [
+        (glyphs.current.bar_full, shade) if a <= i <= b else (glyphs.current.rule, "$track")
+        for i in range(2 * half + 1)
+    ]
+    cells[half] = (glyphs.current.budget, "$ink")
+    return Content.assemble(*cells[:width])
+
+
+class ChangesPanel(DiffPanel):
+    """What is not the same: config first, then code and environment."""
+
+    HEADING = "what differs"
+
+    def lines(self, document: Document, width: int, height: int) -> list[Content]:
+        found: list[Content] = []
+        for section in ("config", "code", "environment"):
+            changes = document.get(section) or ()
+            for change in changes:
+                found.append(self._change(change, section, width))
+        if not found:
+            return [Content.styled("same config, code and environment", "$ink-muted")]
+        letters = [
+            Content.styled(letter(i), f"bold {tone(i)}") for i in range(len(document["runs"]))
+        ]
+        return [_row(Content(""), letters, width), *found]
+
+    def _change(self, change: Document, section: str, width: int) -> Content:
+        values: Sequence[Any] = change["values"]
+        name = str(change["key"]) if section == "config" else f"{section}.{change['key']}"
+        shown = [meters.text(_value(value), tone(i)) for i, value in enumerate(values)]
+        return _row(meters.text(name, "$ink-muted"), shown, width)
+
+
+def _row(name: Content, cells: list[Content], width: int) -> Content:
+    label = min(40, max(12, width * 2 // 5))
+    cell = min(28, max(6, (width - label - 2) // max(1, len(cells))))
+    parts = [meters.fit(name, label), Content("  ")]
+    parts += [meters.fit(shown, cell - 1) + " " for shown in cells]
+    return Content("").join(parts)
+
+
+class MetricsPanel(DiffPanel):
+    """Last and best value of what all runs measured."""
+
+    HEADING = "last values"
+    FIRST = (
+        "val/loss",
+        "val/ppl",
+        "train/loss",
+        "perf/tokens_per_s",
+        "perf/mfu",
+        "perf/step_ms",
+        "optim/grad_norm",
+        "optim/lr",
+        "train/tokens",
+    )
+
+    def lines(self, document: Document, width: int, height: int) -> list[Content]:
+        metrics: Document = document.get("metrics") or {}
+        order = [key for key in self.FIRST if key in metrics]
+        order += [key for key in metrics if key not in order and "ema" not in key]
+        count = len(document["runs"])
+        cell = 9 if width - 9 * count >= 18 else 8
+        head = [meters.fit(Content.styled("", "$ink-muted"), width - cell * count)]
+        head += [
+            meters.fit(Content.styled(letter(i), f"bold {tone(i)}"), cell, "right")
+            for i in range(count)
+        ]
+        found = [Content("").join(head)]
+        for key in order:
+            name = meters.fit(meters.text(key, "$ink-muted"), width - cell * count)
+            values = [
+                meters.fit(
+                    Content.styled(_metric(key, (stat or {}).get("last")), "$ink"), cell, "right"
+                )
+                for stat in metrics[key]
+            ]
+            found.append(Content("").join([name, *values]))
+        return found
+
+
+class ReachPanel(DiffPanel):
+    """What each run needs to get where the other ended."""
+
+    HEADING = "to reach the other's final loss"
+
+    def lines(self, document: Document, width: int, height: int) -> list[Content]:
+        ids = [run["id"] for run in document["runs"]]
+        found = []
+        for reach in document.get("reach") or ():
+            mine, other = ids.index(reach["run"]), ids.index(reach["other"])
+            head = Content.assemble(
+                (letter(mine), f"bold {tone(mine)}"),
+                (" to ", "$ink-muted"),
+                (quantity.loss(reach.get("target")), "$ink"),
+                (f" of {letter(other)}", tone(other)),
+                "   ",
+            )
+            found.append(head + _reached(reach))
+        return found or [Content.styled("no common metric", "$ink-muted")]
+
+
+def _reached(reach: Document) -> Content:
+    if reach.get("step") is None:
+        return Content.styled("never", "$warning")
+    return Content.assemble(
+        ("step ", "$ink-muted"),
+        (quantity.count(reach["step"]), "$ink"),
+        ("  ", ""),
+        (quantity.tokens(reach.get("tokens")), "$ink"),
+        (" tok  ", "$ink-muted"),
+        (quantity.duration(reach.get("seconds")), "$ink"),
+    )
+
+
+def _named(document: Document, index: int) -> Content:
+    run = document["runs"][index]
+    return meters.text(f"{letter(index)} {run.get('name') or run['id']}", f"bold {tone(index)}")
+
+
+def _metric(key: str, value: float | None) -> str:
+    if key.endswith("mfu"):
+        return quantity.percent(value, 1)
+    if "loss" in key:
+        return quantity.loss(value)
+    if key == "optim/lr":
+        return quantity.exponent(value)
+    if key == "train/tokens":
+        return quantity.tokens(value)
+    return quantity.ratio(value) if value is None or abs(value) < 1000 else quantity.si(value)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return glyphs.current.missing
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

@@ -27,6 +27,7 @@ from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreEr
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir
 from albor_core.store.annotations import append_annotation
+from albor_core.store.backup import back_up_daily
 from albor_core.store.connect import (
     as_store_error,
     checkpoint_if_large,
@@ -81,6 +82,7 @@ class Indexer:
         self._first_share = True
         self._behind = False
         self._stop = False
+        self._complaint = ""
         self._share_due = self._preview_due = 0.0
         self._unshared = self._unpreviewed = True
 
@@ -101,7 +103,7 @@ class Indexer:
 
     def close(self) -> None:
         """Checkpoint and release the store and the lock."""
-        self._disconnect()
+        self.disconnect()
         os.close(self._lock)
 
     def step(self) -> int:
@@ -113,7 +115,7 @@ class Indexer:
         try:
             return self._index()
         except sqlite3.DatabaseError as error:
-            self._disconnect()
+            self.disconnect()
             if not is_damage(error):
                 raise as_store_error(self._path, error) from error
             self._quarantine(error)
@@ -163,12 +165,17 @@ class Indexer:
         try:
             self._share(self._global, previews)
         except (TryAgainError, StoreError, sqlite3.DatabaseError, OSError) as error:
-            _say(f"{self._global}: {error}; the run's own store is complete, will try again")
+            self._complain(f"{self._global}: {error}; the run's own store is complete")
             return
         self._unshared = self._unpreviewed and not previews
         if previews:
             self._preview_due = now + PREVIEW_S
             self._unpreviewed = False
+
+    def _complain(self, message: str) -> None:
+        if message != self._complaint:  # once, not every second
+            self._complaint = message
+            _say(message)
 
     def _share(self, path: Path, previews: bool) -> None:
         assert self._db is not None and self._writer is not None
@@ -269,7 +276,8 @@ class Indexer:
         with contextlib.suppress(OSError):
             append_annotation(self._run, "event", event, by="index")
 
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """Let go of the store, checkpointed; the lock stays. The next `step` connects again."""
         db, self._db, self._writer = self._db, None, None
         if db is not None:
             with contextlib.suppress(sqlite3.Error):  # closing a damaged store may fail too
@@ -335,6 +343,7 @@ def main(argv: list[str]) -> int:
     try:
         with Indexer(RunDir(Path(words[0]).absolute()), global_store()) as indexer:
             _stop_on_signals(indexer)
+            _back_up()
             if "--once" in argv:
                 indexer.drain()
             else:
@@ -343,6 +352,13 @@ def main(argv: list[str]) -> int:
         _say(error.message)
         return error.exit_code
     return 0
+
+
+def _back_up() -> None:
+    try:
+        back_up_daily(global_store(), time.strftime("%Y%m%d"))
+    except AlborError as error:
+        _say(error.message)
 
 
 def _stop_on_signals(indexer: Indexer) -> None:

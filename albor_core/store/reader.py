@@ -96,6 +96,7 @@ class Reader:
         self.path = path
         self._connection, self._folder = open_reader(path)
         self._pid = os.getpid()
+        self._file, self._files = _identity(path), 0
 
     def __enter__(self) -> Reader:
         return self
@@ -131,8 +132,17 @@ class Reader:
             return self._db.execute(sql, arguments).fetchall()
 
     def version(self) -> int:
-        """A number that moves when another connection commits: cheap to poll, no table is read."""
-        return int(self._all("PRAGMA data_version")[0][0])
+        """A number that moves when another connection commits: cheap to poll, no table is read.
+
+        A store that was replaced (rebuilt, quarantined) is opened again here.
+        """
+        now = _identity(self.path)
+        if now != self._file and now is not None:
+            fresh = open_reader(self.path)
+            self.close()
+            self._connection, self._folder = fresh
+            self._file, self._files = now, self._files + 1
+        return (self._files << 40) + int(self._all("PRAGMA data_version")[0][0])
 
     def runs(
         self,
@@ -387,6 +397,14 @@ class Reader:
             (self._id(run_id),),
         )
         return tuple(JournalPosition(*row) for row in rows)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _run_row(row: Any, tags: tuple[str, ...]) -> RunRow:

@@ -1,0 +1,316 @@
+"""What differs between runs, and whether it mattered: config, code, environment, curves, verdict.
+
+Everything is relative to the first run. Curves come from a run's own store where it still exists,
+from the preview in the global one otherwise.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.errors import AlborError, UsageError
+from albor_core.run.rundir import RunDir
+from albor_core.run.state import finite
+from albor_core.store.paths import local_store
+from albor_core.store.reader import KeyStat, Reader, RunRow, Series
+from albor_core.store.rows import lower_is_better
+from albor_core.store.verdict import MIN_POINTS, WINDOW, Curve, Verdict, not_comparable, verdict
+from albor_core.store.write import WALL_KEY
+
+CURVE_POINTS = 80
+_REACH_POINTS = 1000
+_MAX_WINDOW_STEPS = 4000
+_SMOOTH = 0.02  # of a curve's points: what a loss is averaged over before it counts as reached
+# settings that do not change what is learned, only where it lies and who looks at it
+_INCIDENTAL = ("training.seed", "training.output_dir", "monitoring.", "guard.", "data.num_workers")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value that is not the same in all runs, in their order; None where a run has none."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """When `run` first had the smoothed final loss of `other`; None in all three: never.
+
+    `seconds` counts from the first line of the journal, pauses and restarts included.
+    """
+
+    run: str
+    other: str
+    target: float
+    step: int | None
+    tokens: float | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class RunDiff:
+    """The comparison. `verdicts` has one entry per run after the first, each against the first."""
+
+    metric: str
+    runs: tuple[RunRow, ...]
+    config: tuple[Change, ...]
+    code: tuple[Change, ...]
+    environment: tuple[Change, ...]
+    metrics: dict[str, tuple[KeyStat | None, ...]]
+    reach: tuple[Reach, ...]
+    verdicts: tuple[Verdict, ...]
+    curves: dict[str, tuple[Series, ...]]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The second run against the first."""
+        return self.verdicts[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Schema albor.runs.diff/1: strict JSON."""
+        document = {
+            "schema": "albor.runs.diff/1",
+            "metric": self.metric,
+            "runs": [asdict(run) for run in self.runs],
+            "config": [asdict(change) for change in self.config],
+            "code": [asdict(change) for change in self.code],
+            "environment": [asdict(change) for change in self.environment],
+            "metrics": {
+                key: [None if stat is None else asdict(stat) for stat in stats]
+                for key, stats in self.metrics.items()
+            },
+            "reach": [asdict(reach) for reach in self.reach],
+            "verdict": self.verdict.to_json(),
+            "verdicts": [
+                {"run": run.id, "against": self.runs[0].id, **found.to_json()}
+                for run, found in zip(self.runs[1:], self.verdicts, strict=True)
+            ],
+            "curves": {
+                key: [
+                    {
+                        "steps": [*series.steps],
+                        "min": [*series.minimum],
+                        "max": [*series.maximum],
+                        "mean": [*series.mean],
+                    }
+                    for series in found
+                ]
+                for key, found in self.curves.items()
+            },
+        }
+        strict: dict[str, Any] = finite(document)
+        return strict
+
+
+def diff_runs(reader: Reader, run_ids: Sequence[str], *, metric: str = "val/loss") -> RunDiff:
+    """Compare two or more runs of a store.
+
+    Raises NotFoundError for an unknown run, UsageError for fewer than two or the same one twice.
+    """
+    if len(run_ids) < 2 or len(set(run_ids)) != len(run_ids):
+        raise UsageError("diff needs at least two different runs")
+    rows = tuple(reader.run(run_id) for run_id in run_ids)
+    with _sources(reader, rows) as readers:
+        sources = [_Source(found, row) for found, row in zip(readers, rows, strict=True)]
+        config = _changes([source.params for source in sources])
+        code = _changes([{"commit": row.git_commit, "dirty": row.git_dirty} for row in rows])
+        same_recipe = not code and all(c.key.startswith(_INCIDENTAL) for c in config)
+        verdicts = tuple(_judge(sources[0], other, metric, same_recipe) for other in sources[1:])
+        shown = _shown(metric, sources)
+        return RunDiff(
+            metric=metric,
+            runs=rows,
+            config=config,
+            code=code,
+            environment=_changes([source.environment() for source in sources]),
+            metrics=_shared_metrics(sources),
+            reach=tuple(_reaches(sources, metric)),
+            verdicts=verdicts,
+            curves={
+                key: tuple(source.series(key, CURVE_POINTS) for source in sources) for key in shown
+            },
+        )
+
+
+@contextmanager
+def _sources(reader: Reader, rows: Iterable[RunRow]) -> Iterator[list[Reader]]:
+    """For each run the store that knows most about it."""
+    with ExitStack() as stack:
+        found = []
+        for row in rows:
+            path = local_store(RunDir(Path(row.path)))
+            best = reader
+            if path != reader.path and path.is_file():
+                try:
+                    own = stack.enter_context(Reader(path))
+                    own.run(row.id)
+                    best = own
+                except AlborError:  # damaged or another run's: the given store has the preview
+                    best = reader
+            found.append(best)
+        yield found
+
+
+class _Source:
+    """One run and where its rows are."""
+
+    def __init__(self, reader: Reader, row: RunRow) -> None:
+        self.reader, self.row = reader, row
+        self.params = reader.params(row.id)
+        self.summary = {k: s for k, s in reader.summary(row.id).items() if s.count}
+
+    def series(self, key: str, max_points: int) -> Series:
+        return self.reader.series(self.row.id, key, max_points=max_points)
+
+    def environment(self) -> dict[str, Any]:
+        """Host, device and versions of the newest attempt."""
+        found: dict[str, Any] = {"host": self.row.host}
+        for event in self.reader.events(self.row.id, names=("run.start",), limit=1):
+            for key, value in event.data.items():
+                if key in ("attempt", "resumed_from"):
+                    continue
+                if isinstance(value, dict):
+                    found |= {f"{key}.{name}": part for name, part in value.items()}
+                else:
+                    found[key] = value
+        return found
+
+    def tokens_per_step(self) -> float | None:
+        stat = self.summary.get("train/tokens")
+        if stat is None or not stat.last or not stat.last_step:
+            return None
+        return stat.last / stat.last_step
+
+    def tail(self, key: str, end: int) -> tuple[list[int], list[float]]:
+        """Points in the last WINDOW up to `end`, and enough before it to know where the window
+        starts.
+        """
+        stat = self.summary[key]
+        first = stat.first_step or 0
+        spacing = max(1, (end - first) // max(stat.count, 1))
+        span = min(WINDOW * (end - first), float(_MAX_WINDOW_STEPS * spacing))
+        rows = self.reader.points(self.row.id, key, end - int(span / WINDOW), end)
+        if rows:
+            return [step for step, _, _ in rows], [value for _, value, _ in rows]
+        series = self.series(key, _REACH_POINTS)  # the global store: means of buckets
+        return [*series.steps], [*series.mean]
+
+
+def _changes(maps: Sequence[dict[str, Any]]) -> tuple[Change, ...]:
+    changes = []
+    for key in sorted({key for found in maps for key in found}):
+        values = tuple(found.get(key) for found in maps)
+        if any(value != values[0] for value in values[1:]):
+            changes.append(Change(key, values))
+    return tuple(changes)
+
+
+def _shared_metrics(sources: Sequence[_Source]) -> dict[str, tuple[KeyStat | None, ...]]:
+    keys = set.intersection(*(set(source.summary) for source in sources))
+    return {key: tuple(source.summary.get(key) for source in sources) for key in sorted(keys)}
+
+
+def _shown(metric: str, sources: Sequence[_Source]) -> tuple[str, ...]:
+    wanted = dict.fromkeys((metric, "train/loss", "val/loss"))
+    return tuple(key for key in wanted if any(key in source.summary for source in sources))
+
+
+def _judge(a: _Source, b: _Source, metric: str, same_recipe: bool) -> Verdict:
+    found = _on(metric, a, b)
+    if found.outcome == "not_comparable" and metric == "val/loss":
+        found = _by_training_loss(a, b, found)
+    if same_recipe and found.outcome in ("better", "worse"):
+        note = "; same code and config, only the seed differs: this is what seeds do"
+        return Verdict(
+            "indistinguishable", found.interval, found.difference, found.method, found.detail + note
+        )
+    return found
+
+
+def _by_training_loss(a: _Source, b: _Source, found: Verdict) -> Verdict:
+    """Too few evaluations to know their noise: train/loss decides, unless the evaluations
+    contradict.
+    """
+    fallback = _on("train/loss", a, b)
+    if fallback.outcome == "not_comparable":
+        return found
+    detail = f"on train/loss, since val/loss has too few points ({found.detail}); {fallback.detail}"
+    outcome = fallback.outcome
+    mine, other = (source.summary.get("val/loss") for source in (b, a))
+    if mine is not None and other is not None and mine.last is not None and other.last is not None:
+        detail += f"; last val/loss {other.last:.4g} and {mine.last:.4g}"
+        says = "better" if mine.last < other.last else "worse"
+        if outcome in ("better", "worse") and says != outcome:
+            outcome, detail = "indistinguishable", detail + " say the opposite"
+    return Verdict(outcome, fallback.interval, fallback.difference, fallback.method, detail)
+
+
+def _on(key: str, a: _Source, b: _Source) -> Verdict:
+    left, right = a.summary.get(key), b.summary.get(key)
+    if left is None or right is None or left.last_step is None or right.last_step is None:
+        return not_comparable(f"not both runs have {key}")
+    scale_a, scale_b = a.tokens_per_step(), b.tokens_per_step()
+    by_tokens = scale_a is not None and scale_b is not None and abs(scale_a / scale_b - 1) > 1e-3
+    factor_a, factor_b = (scale_a or 1.0, scale_b or 1.0) if by_tokens else (1.0, 1.0)
+    end = min(left.last_step * factor_a, right.last_step * factor_b)
+    curves = []
+    for source, factor in ((a, factor_a), (b, factor_b)):
+        steps, values = source.tail(key, int(end / factor))
+        curves.append(Curve([step * factor for step in steps], values))
+    unit = "token" if by_tokens else "step"
+    return verdict(*curves, lower_is_better=lower_is_better(key), unit=unit)
+
+
+def _reaches(sources: Sequence[_Source], metric: str) -> Iterator[Reach]:
+    key = metric if all(metric in source.summary for source in sources) else "train/loss"
+    if not all(key in source.summary for source in sources):
+        return
+    curves = {source.row.id: _smoothed(source.series(key, _REACH_POINTS)) for source in sources}
+    lower = lower_is_better(key)
+    for source in sources:
+        for other in sources:
+            if source is other or not curves[other.row.id]:
+                continue
+            target = curves[other.row.id][-1][1]
+            step = next(
+                (
+                    step
+                    for step, value in curves[source.row.id]
+                    if (value <= target if lower else value >= target)
+                ),
+                None,
+            )
+            yield _reach(source, other, target, step)
+
+
+def _reach(source: _Source, other: _Source, target: float, step: int | None) -> Reach:
+    if step is None:
+        return Reach(source.row.id, other.row.id, target, None, None, None)
+    tokens = _value_at(source.series("train/tokens", _REACH_POINTS), step)
+    wall = _value_at(source.series(WALL_KEY, _REACH_POINTS), step)
+    start = source.row.first_wall
+    seconds = None if wall is None or start is None else max(0.0, wall - start)
+    return Reach(source.row.id, other.row.id, target, step, tokens, seconds)
+
+
+def _smoothed(series: Series) -> list[tuple[int, float]]:
+    """Trailing means over _SMOOTH of the points; few evaluations stay as they are."""
+    points = [(s, v) for s, v in zip(series.steps, series.mean, strict=True) if v == v]
+    size = max(1, int(len(points) * _SMOOTH)) if len(points) >= MIN_POINTS else 1
+    found, total = [], 0.0
+    for i, (step, value) in enumerate(points):
+        total += value - (points[i - size][1] if i >= size else 0.0)
+        if i + 1 >= size:
+            found.append((step, total / size))
+    return found
+
+
+def _value_at(series: Series, step: int) -> float | None:
+    place = bisect.bisect_right(series.steps, step) - 1
+    return None if place < 0 else series.last[place]

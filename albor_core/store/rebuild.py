@@ -1,0 +1,170 @@
+"""Make the stores again from what the runs wrote: the journal is the truth, a store is its index.
+
+Fresh files are built beside the old ones and put in their place in one step, so a killed rebuild
+leaves the old stores. Runs whose folder is gone have no journal any more: their rows are carried
+over.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError
+from albor_core.run.rundir import RunDir, fsync_dir
+from albor_core.store.backup import backups
+from albor_core.store.connect import exclusive, open_reader, open_writer, transaction
+from albor_core.store.index import Indexer
+from albor_core.store.paths import global_store, local_store
+from albor_core.store.share import copy_whole, share
+
+
+@dataclass
+class RebuildReport:
+    """What became of each run. `problems` has a sentence per run that could not be brought over."""
+
+    target: Path
+    rebuilt: list[str] = field(default_factory=list)
+    in_use: list[str] = field(
+        default_factory=list
+    )  # indexed at this moment: their store is current
+    carried: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    lines: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "target": str(self.target)}
+
+
+def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
+    """Rebuild the local store of each of `runs` and the global store `target` (None: the default
+    one).
+
+    Rows of all other runs are carried over from the old global store, or from its newest readable
+    backup. Raises StoreError if the global store cannot be replaced.
+    """
+    started = time.monotonic()
+    path = target or global_store()
+    report = RebuildReport(path)
+    fresh = path.with_name(path.name + ".rebuild")
+    with exclusive(fresh):  # one rebuild at a time; the indexers of live runs go on meanwhile
+        discard(fresh)
+        db = open_writer(fresh)
+        try:
+            for run in runs:
+                _rebuild_one(run, db, report)
+            with exclusive(path):
+                _carry_over(path, db, report)
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                db.close()
+                put_in_place(fresh, path)
+        except sqlite3.Error as error:
+            raise StoreError(f"{fresh}: {error}") from error
+        finally:
+            db.close()
+            discard(fresh)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> None:
+    try:
+        report.lines += _rebuild_local(run)
+        report.rebuilt.append(run.id)
+    except InUseError:
+        report.in_use.append(run.id)
+    except NotFoundError:
+        return  # its folder is gone: carried over below
+    except (AlborError, OSError) as error:
+        report.problems.append(f"{run.path}: {error}")
+    try:
+        local, folder = open_reader(local_store(run))
+    except AlborError as error:
+        report.problems.append(f"{run.path}: {error.message}")
+        return
+    try:
+        with transaction(db):
+            share(local, run.id, db)
+    finally:
+        local.close()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rebuild_local(run: RunDir) -> int:
+    path = local_store(run)
+    fresh = path.with_name(path.name + ".rebuild")
+    with Indexer(run, None, local_path=fresh) as indexer:
+        discard(fresh)
+        lines = indexer.drain()
+        indexer.disconnect()
+        put_in_place(fresh, path)  # still under index.lock
+    return lines
+
+
+def put_in_place(fresh: Path, path: Path) -> None:
+    """Let `fresh` be the store at `path`. The caller keeps writers away from both.
+
+    The old WAL goes first: SQLite would replay it into the new file.
+    """
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    fresh.replace(path)
+    fsync_dir(path.parent)
+
+
+def discard(path: Path) -> None:
+    """Remove a store that nobody uses, with all its files."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _carry_over(path: Path, db: sqlite3.Connection, report: RebuildReport) -> None:
+    """Rows of runs that were not rebuilt: from the old store or its newest good backup."""
+    done = {row[0] for row in db.execute("SELECT run FROM runs")}
+    for source in (path, *sorted(backups(path), reverse=True)):
+        try:
+            old, folder = open_reader(source)
+        except NotFoundError:
+            continue
+        except AlborError as error:
+            report.problems.append(f"{source}: {error.message}")
+            continue
+        try:
+            if _carry_from(old, done, db, report):
+                return
+        finally:
+            old.close()
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _carry_from(
+    old: sqlite3.Connection, done: set[str], db: sqlite3.Connection, report: RebuildReport
+) -> bool:
+    """Copy what is not `done`; whether all of it could be read."""
+    whole = True
+    try:
+        runs = [row[0] for row in old.execute("SELECT run FROM runs ORDER BY id")]
+    except sqlite3.DatabaseError as error:
+        report.problems.append(f"{report.target}: no list of runs: {error}")
+        return False
+    for run in runs:
+        if run in done:
+            continue
+        try:
+            with transaction(db):
+                copy_whole(old, run, db)
+        except sqlite3.DatabaseError as error:
+            whole = False
+            report.problems.append(f"{run}: rows of this run cannot be read: {error}")
+            continue
+        done.add(run)
+        report.carried.append(run)
+    return whole

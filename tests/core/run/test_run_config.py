@@ -17,8 +17,8 @@ from albor_core.run.config import (
     load_packaged,
     parse_config,
 )
-from albor_core.run.reference import render_reference
 from albor_core.run.errors import ConfigError, NotFoundError
+from albor_core.run.reference import render_reference
 
 ROOT = Path(__file__).resolve().parents[3]
 SPEC = Path(__file__).with_name("pretrain-350m-v2.yaml")

@@ -148,9 +148,9 @@ def parse_config(raw: bytes, *, file: str, overrides: Sequence[str] = ()) -> Con
         config = Config.model_validate(data)
     except ValidationError as error:
         found += _problems(error, document, sources, file)
-        raise refusal(found) from error
+        raise refusal(found, file=file) from error
     if found:
-        raise refusal(found)
+        raise refusal(found, file=file)
     return config
 
 

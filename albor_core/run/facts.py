@@ -26,7 +26,7 @@ MANIFEST_SCHEMA = "albor.shards/1"
 MAX_PATCH_BYTES = 256 << 10
 _MAX_MANIFEST_BYTES = 64 << 20
 _MAX_TOKENIZER_BYTES = 256 << 20
-_PACK = "albor data pretokenize CORPUS --tokenizer FILE --output DIR"
+_PACK = "albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR"
 _LIBRARIES = ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy")
 
 

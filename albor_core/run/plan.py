@@ -202,7 +202,7 @@ def _tokenizer_problems(config: Config, facts: Facts) -> Iterator[Problem]:
     if tokenizer is None:
         return
     if tokenizer.error:
-        hint = "albor tokenizer apply --corpus FILE --output DIR, or leave it out"
+        hint = "albor tokenizer apply CORPUS --vocab-size N --out FILE, or leave it out"
         yield Problem("data.tokenizer", tokenizer.error, hint)
         return
     vocab = config.model.architecture.vocab_size

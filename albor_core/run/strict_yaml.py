@@ -100,7 +100,7 @@ def load_yaml(raw: bytes, *, file: str) -> Document:
     builder = _Builder(file)
     data = None if node is None else builder.value(node, ())
     if builder.problems:
-        raise refusal(builder.problems)
+        raise refusal(builder.problems, file=file)
     return Document(data, builder.lines)
 
 
@@ -109,12 +109,14 @@ def dump_yaml_text(data: Any) -> str:
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100))
 
 
-def refusal(problems: list[Problem] | tuple[Problem, ...], what: str = "config") -> ConfigError:
-    """One ConfigError for everything found; its message names the first and the count."""
+def refusal(problems: list[Problem] | tuple[Problem, ...], *, file: str = "") -> ConfigError:
+    """One ConfigError for everything found: the one problem itself, or how many there are."""
     first = problems[0]
-    more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-    headline = str(Problem(first.field, first.message, "", first.file))
-    return ConfigError(f"{headline}{more}", hint=first.hint, problems=tuple(problems))
+    if len(problems) == 1:
+        headline = str(Problem(first.field, first.message, "", first.file))
+        return ConfigError(headline, hint=first.hint, problems=tuple(problems))
+    where = f"{file}: " if file else ""
+    return ConfigError(f"{where}{len(problems)} problems", problems=tuple(problems))
 
 
 class _Builder:

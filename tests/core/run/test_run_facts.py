@@ -181,3 +181,22 @@ def test_versions_name_the_libraries_that_decide_numerics():
     assert found["python"]
     assert "torch" in found
     json.dumps(found)
+
+
+def test_the_manifest_that_packing_seals_is_the_one_that_is_read(tmp_path):
+    from albor_core.data.manifest import Shard, shard_fields, write_manifest
+
+    (tmp_path / "shard-00000.parquet").write_bytes(b"x" * 10)
+    shard = Shard("shard-00000.parquet", 10, "s", 6)
+    sealed = write_manifest(
+        tmp_path,
+        {"split": "train", "seq_len": 128, "vocab_size": 512, "max_id": 500, "sequences": 6,
+         "tokens": 768, "documents": 3, "dropped_tokens": 5, "tokenizer_sha256": "t",
+         "corpus_sha256": "c", "shards": shard_fields((shard,))},
+    )  # fmt: skip
+    found = facts_of(tmp_path)
+    assert found.problems == ()
+    for name in ("sequences", "tokens", "vocab_size", "max_id", "data_hash", "tokenizer_sha256"):
+        assert getattr(found, name) == getattr(sealed, name)
+    for seq_len in (32, 100, 128, 500):
+        assert found.sequences_at(seq_len) == sealed.sequences_at(seq_len)

@@ -25,7 +25,7 @@ from albor_core.run.config import Config
 from albor_core.run.errors import AlborError, DataError, NoCheckpointError
 from albor_core.run.state import StateWriter
 from albor_core.train.bricks import BrickTimer, StepClock
-from albor_core.train.checkpoint import Checkpoint, Written, newest_usable
+from albor_core.train.checkpoint import Checkpoint, Written, best_of, newest_usable
 from albor_core.train.cord import Cord
 from albor_core.train.evaluate import Sampler, perplexity, validation_loss
 from albor_core.train.faults import Faults
@@ -162,10 +162,7 @@ class Training:
         dispatch.pin(
             {k: v for k, v in self.progress.kernels.items() if v in ("triton", "reference")}
         )
-        self.reporter.state.fields["checkpoint"] |= {
-            "last_step": checkpoint.step,
-            "last_path": str(checkpoint.path),
-        }
+        self._show_checkpoint(checkpoint.step, str(checkpoint.path), checkpoint.manifest["created"])
         for path, old, new in changes:
             self.reporter.journal.event(
                 "config.changed", step=self.step, severity="yellow", field=path, was=old, now=new
@@ -452,7 +449,7 @@ class Training:
                 self._note_failure(result)
 
     def _note_saved(self, saved: Written) -> None:
-        journal, best = self.reporter.journal, self.saver.best
+        journal = self.reporter.journal
         journal.event(
             "checkpoint.saved",
             step=saved.step,
@@ -468,16 +465,17 @@ class Training:
             hash=saved.id,
             kind="checkpoint",
         )
+        self._show_checkpoint(saved.step, str(saved.path), time.time())
+        self._answer_commands("done", f"checkpoint of step {saved.step}")
+
+    def _show_checkpoint(self, step: int, path: str, wall: float) -> None:
+        best = best_of(self.life.run.checkpoints)
         self.reporter.state.fields["checkpoint"] = {
-            "last_step": saved.step,
-            "last_path": str(saved.path),
-            "last_wall": time.time(),
-            "best_step": None if best is None else best[0],
-            "best_value": None if best is None else best[1],
-            "in_flight": self.saver.in_flight,
+            "last": {"step": step, "path": path, "wall": wall},
+            "best": None if best is None else {"step": best[0], "value": best[1]},
+            "in_flight": False,
             "failures": 0,
         }
-        self._answer_commands("done", f"checkpoint of step {saved.step}")
 
     def _note_failure(self, failed: Failed) -> None:
         is_red = failed.in_a_row >= RED_AFTER_FAILURES

@@ -84,15 +84,15 @@ class Histories:
 
     def add(self, *values: float | None) -> None:
         assert len(values) == len(self.names)
-        row = [None if v is None or not math.isfinite(v) else float(f"{v:.6g}") for v in values]
-        if self.seen % self.stride == 0:
-            self.rows.append(row)
-            self.newest = None
-        else:
-            self.newest = row
+        row = [_short(value) for value in values]
+        is_kept = self.seen % self.stride == 0
         self.seen += 1
+        if is_kept:
+            self.rows.append(row)
         if len(self.rows) >= HISTORY:
+            is_kept = len(self.rows) % 2 == 1  # whether the thinning below keeps the last row
             self.rows, self.stride = self.rows[::2], self.stride * 2
+        self.newest = None if is_kept else row
 
     def columns(self) -> dict[str, list[float | None]]:
         """Each name with its values, oldest first."""
@@ -110,6 +110,13 @@ class Histories:
     def load(self, saved: dict[str, Any]) -> None:
         self.rows, self.stride = list(saved["rows"]), int(saved["stride"])
         self.seen, self.newest = int(saved["seen"]), saved["newest"]
+
+
+def _short(value: float | None) -> float | None:
+    """Six digits are plenty for a chart, and keep the state file small; steps stay exact."""
+    if value is None or isinstance(value, int):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 @dataclass(frozen=True)

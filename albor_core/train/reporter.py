@@ -52,7 +52,7 @@ class Reporter:
             (
                 *("epoch", "loss", "loss_ema", "val_loss", "val_ppl", "learning_rate", "mfu"),
                 *("gradient_norm", "tokens_per_second", "samples_per_second", "step_ms"),
-                *("eta_seconds", "gpu", "host", "bricks_ms"),
+                *("eta_seconds", "gpu", "system", "bricks_ms", "loss_text"),
             )
         )
         return {
@@ -63,7 +63,7 @@ class Reporter:
             "tokens": 0,
             "elapsed_seconds": 0.0,
             "brick_budgets_ms": {key.removesuffix("_ms"): ms for key, ms in bricks.items()},
-            "checkpoint": {"last_step": None, "in_flight": False, "failures": 0},
+            "checkpoint": {"last": None, "best": None, "in_flight": False, "failures": 0},
             "guards": {"nan_skipped": 0, "zclip": None, "rollbacks": None},
             "andon": {"severity": "green", "last_alert": None},
             "journal": {"pending": 0, "dropped": 0, "error": None},
@@ -146,6 +146,7 @@ class Reporter:
         columns = self.histories.columns()
         self.state.fields |= {
             "loss": loss,
+            "loss_text": None if math.isfinite(loss) else str(loss),  # JSON has no such number
             "loss_ema": self.loss_ema.value,
             "learning_rate": lr,
             "gradient_norm": norm,
@@ -169,7 +170,9 @@ class Reporter:
     def alert(self, alert: Alert) -> None:
         """An alert as an event and as the colour of the run."""
         data = alert.to_json()
-        self.journal.event("andon.alert", severity=alert.severity, **data)
+        self.journal.append(
+            "e", step=alert.step, name="andon.alert", severity=alert.severity, data=data
+        )
         self._severity = max(self._severity, alert.severity, key=_COLOURS.index)
         self.state.fields["andon"] = {"severity": self._severity, "last_alert": data}
 

@@ -72,11 +72,6 @@ class Saver:
     def in_flight(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    @property
-    def best(self) -> tuple[int, float] | None:
-        """(step, validation loss) of the best checkpoint on the disk."""
-        return best_of(self.folder)
-
     def start(self, snapshot: Snapshot) -> None:
         """Begin to write `snapshot`; nothing else may be in flight."""
         assert not self.in_flight
@@ -136,7 +131,7 @@ class Saver:
     def _tidy(self, snapshot: Snapshot) -> None:
         """Best and pruning: the checkpoint is safe by now, trouble here is no failed save."""
         try:
-            best = self.best
+            best = best_of(self.folder)
             if snapshot.val_loss is not None and (best is None or snapshot.val_loss < best[1]):
                 mark_best(self.folder, snapshot.step, snapshot.val_loss)
             prune(

@@ -40,7 +40,7 @@ class Machine:
 
     def state(self) -> dict[str, Any]:
         """Fields of training_state.json."""
-        return {"gpu": [gpu.to_json() for gpu in self.gpus], "host": self.host.to_json()}
+        return {"gpu": [gpu.to_json() for gpu in self.gpus], "system": self.host.to_json()}
 
 
 class Watch:

@@ -6,6 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ import pyarrow.parquet as pq
 
 from albor_core.run.config import parse_config
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.run.rundir import RunDir, create_run, read_json, write_json
+from albor_core.run.state import StateWriter
+from albor_core.train.faults import faults_from
+from albor_core.train.life import Life, Outcome, Signals
 
 VOCAB, SEQ_LEN = 64, 32
 
@@ -118,7 +124,7 @@ def train(run: RunDir, *arguments: str, **environ: str) -> tuple[int, str]:
 def history(run: RunDir, keys: tuple[str, ...]) -> list[tuple[int, str, float]]:
     """Effective history: rewinds applied, in the order it was said."""
     said: list[tuple[int, str, float]] = []
-    for line in read_journal(run.journal):
+    for line in read_journal(run.journal) if run.journal.exists() else ():
         assert line.record is not None, line
         if line.record["t"] == "r":
             said = [entry for entry in said if entry[0] <= line.record["to"]]
@@ -135,3 +141,50 @@ def events(run: RunDir, name: str) -> list[dict[str, Any]]:
 
 def last_words(run: RunDir) -> dict[str, Any]:
     return read_json(run.exit) or {}
+
+
+def train_here(
+    run: RunDir,
+    *,
+    attempt: int = 1,
+    faults: str = "",
+    stop_after: int | None = None,
+    allow_config_change: bool = False,
+    during: Callable[[Signals, RunDir], None] | None = None,
+) -> Outcome:
+    """One life in this process, without lock and signal handlers; `during` runs in a thread."""
+    from albor_core.train.loop import Training
+
+    config = parse_config(run.config_resolved.read_bytes(), file=str(run.config_resolved))
+    state = StateWriter(run.state, run_id=run.id, attempt=attempt, nonce=f"n{attempt}")
+    signals = Signals()
+    training = Training(
+        Life(run, attempt, f"n{attempt}"),
+        config,
+        signals,
+        faults_from({"ALBOR_FAULTS": faults}, attempt=attempt),
+        state,
+        allow_config_change=allow_config_change,
+    )
+    if during is not None:
+        threading.Thread(target=during, args=(signals, run), daemon=True).start()
+    return training.run(stop_after=stop_after)
+
+
+def wait_until(claim: Callable[[], object], timeout_s: float = 60.0) -> None:
+    """Until `claim()` is true; fails the test by name if it never is."""
+    deadline = time.monotonic() + timeout_s
+    while not claim():
+        assert time.monotonic() < deadline, claim
+        time.sleep(0.01)
+
+
+def rewrite_config(run: RunDir, path: str, value: Any) -> None:
+    """Edit one field of the run's own config, as somebody might between two lives."""
+    resolved = read_json(run.config_resolved) or {}
+    *parents, last = path.split(".")
+    section = resolved
+    for name in parents:
+        section = section[name]
+    section[last] = value
+    write_json(run.config_resolved, resolved)

@@ -1,0 +1,191 @@
+"""Schedule, meters, tally, faults, optimizer: the arithmetic of a step."""
+
+import math
+
+import pytest
+import torch
+
+from albor_core.run.errors import UsageError
+from albor_core.run.state import HISTORY
+from albor_core.train.faults import InjectedError, faults_from
+from albor_core.train.meter import Ema, Histories, mfu, peak_flops
+from albor_core.train.optim import LossScale, Optimizer, Schedule, clip_gradients
+from albor_core.train.tally import Tally
+
+HYPER = {"lr": 0.01, "betas": (0.8, 0.7), "eps": 1e-5, "weight_decay": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "lr"),
+    [
+        ("cosine", 1, 0.1),  # warm-up begins above zero
+        ("cosine", 10, 1.0),  # and ends at the peak
+        ("cosine", 60, 0.55),  # halfway: the mean of peak and floor
+        ("cosine", 110, 0.1),
+        ("cosine", 500, 0.1),  # past the end the floor holds
+        ("linear", 60, 0.55),
+        ("linear", 35, 0.775),
+        ("linear", 110, 0.1),
+        ("constant", 5, 0.5),
+        ("constant", 110, 1.0),
+    ],
+)
+def test_schedule(name, step, lr):
+    schedule = Schedule(1.0, 0.1, warmup_steps=10, num_steps=110, name=name)
+    assert schedule.lr_at(step) == pytest.approx(lr, rel=1e-12)
+
+
+def test_a_schedule_without_warm_up_starts_just_below_the_peak():
+    assert 0.99 < Schedule(1.0, 0.0, warmup_steps=0, num_steps=100).lr_at(1) < 1.0
+
+
+def test_every_hyper_parameter_reaches_torch():
+    optimizer = Optimizer(torch.nn.Linear(2, 2), **HYPER, fused=False)
+    for group in optimizer.adamw.param_groups:
+        assert (group["lr"], group["betas"], group["eps"]) == (0.01, (0.8, 0.7), 1e-5)
+    decays = [group["weight_decay"] for group in optimizer.adamw.param_groups]
+    assert decays == [0.3, 0.0]  # the bias is no matrix
+
+
+def stepped(model, optimizer, skip=0.0):
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step(torch.tensor(skip))
+
+
+def test_a_skipped_step_changes_neither_weights_nor_moments():
+    model = torch.nn.Linear(3, 2)
+    optimizer = Optimizer(model, **HYPER, fused=False)
+    stepped(model, optimizer)
+    weights = {k: v.clone() for k, v in model.state_dict().items()}
+    moments = {k: v.clone() for k, v in optimizer.tensors().items()}
+    stepped(model, optimizer, skip=1.0)
+    assert all(torch.equal(v, weights[k]) for k, v in model.state_dict().items())
+    assert all(torch.equal(v, moments[k]) for k, v in optimizer.tensors().items())
+    assert model.weight.grad is None  # and its gradient is not kept for the next
+
+
+def test_optimizer_state_goes_out_and_comes_back():
+    model, twin = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    optimizer = Optimizer(model, **HYPER, fused=False)
+    stepped(model, optimizer)
+    twin.load_state_dict(model.state_dict())
+    other = Optimizer(twin, **HYPER, fused=False)
+    other.load(optimizer.tensors())
+    assert set(optimizer.tensors()) >= {"exp_avg.weight", "exp_avg_sq.bias", "step.bias"}
+    stepped(model, optimizer)
+    stepped(twin, other)
+    assert torch.equal(model.weight, twin.weight)
+
+
+def test_clipping_reports_the_norm_before_and_leaves_the_limit_after():
+    weight = torch.nn.Parameter(torch.zeros(4))
+    weight.grad = torch.full((4,), 3.0)
+    assert clip_gradients([weight], 1.5).item() == pytest.approx(6.0)
+    assert weight.grad.norm().item() == pytest.approx(1.5, rel=1e-5)
+    assert clip_gradients([weight], None).item() == pytest.approx(1.5, rel=1e-5)
+
+
+def test_the_loss_scale_halves_on_overflow_and_doubles_after_a_good_while():
+    scale = LossScale(torch.device("cpu"))
+    scale.update(torch.tensor(1.0))
+    assert scale.scale.item() == LossScale.START / 2
+    for _ in range(LossScale.GROW_AFTER):
+        scale.update(torch.tensor(0.0))
+    assert scale.scale.item() == LossScale.START
+    twin = LossScale(torch.device("cpu"))
+    twin.load(scale.to_json())
+    assert twin.to_json() == scale.to_json()
+
+
+def add(tally, *losses, norm=1.0, skip=0.0):
+    for loss in losses:
+        bad = float(not math.isfinite(loss)) or skip
+        flags = torch.tensor(bad), torch.tensor(bad)
+        tally.add(torch.tensor(loss), torch.tensor(norm), *flags)
+
+
+def test_an_interval_means_its_finite_losses_and_keeps_the_largest_norm():
+    tally = Tally(torch.device("cpu"))
+    add(tally, 2.0, norm=5.0)
+    add(tally, math.nan, 4.0)
+    readings = tally.take()
+    assert (readings.loss, readings.grad_norm) == (3.0, 5.0)
+    assert (readings.skipped, readings.worst_row) == (1, 1)
+
+
+def test_an_interval_of_nothing_finite_says_so():
+    tally = Tally(torch.device("cpu"))
+    add(tally, math.nan)
+    assert math.isnan(tally.take().loss)
+    add(tally, math.inf, norm=math.nan)
+    readings = tally.take()
+    assert readings.loss == math.inf
+    assert math.isnan(readings.grad_norm)
+    assert readings.worst_row == 2  # the row goes on across intervals
+    add(tally, 1.0)
+    assert tally.take().skipped == 0
+    add(tally, math.nan)
+    assert tally.take().worst_row == 1
+
+
+def test_a_tally_in_the_middle_of_an_interval_survives_a_checkpoint():
+    tally, twin = Tally(torch.device("cpu")), Tally(torch.device("cpu"))
+    add(tally, 2.0, math.nan, norm=math.inf)
+    twin.load(tally.to_json())
+    add(tally, 3.0)
+    add(twin, 3.0)
+    assert twin.take() == tally.take()
+
+
+def test_a_mean_has_no_bias_at_the_start_and_ignores_nan():
+    mean = Ema(0.9)
+    assert mean.value is None
+    mean.add(4.0)
+    mean.add(math.nan)
+    assert mean.value == pytest.approx(4.0)
+
+
+def test_histories_stay_short_even_and_end_with_the_newest():
+    histories = Histories(("step", "loss"))
+    for step in range(10_000):
+        histories.add(step, math.nan if step == 0 else 1.0)
+        columns = histories.columns()
+        assert len(columns["step"]) <= HISTORY
+        assert columns["step"][-1] == step
+    gaps = {b - a for a, b in zip(columns["step"][:-2], columns["step"][1:-1], strict=True)}
+    assert len(gaps) == 1
+    assert columns["loss"][0] is None  # NaN is no JSON
+
+
+def test_mfu_needs_a_known_peak():
+    assert peak_flops("NVIDIA H100 80GB HBM3") == 989e12
+    assert peak_flops("NVIDIA H100 PCIe") == 756e12
+    assert peak_flops("some accelerator") is None
+    assert peak_flops(None) is None
+    assert mfu(6e9, 1000.0, 12e12) == pytest.approx(0.5)
+    assert mfu(6e9, 1000.0, None) is None
+
+
+def test_faults_act_at_their_steps_and_attempt_only():
+    plan = {"ALBOR_FAULTS": "step:raise@3, loss:nan@12,loss:x10@30-31, step:raise@5#2"}
+    faults = faults_from(plan, attempt=1)
+    faults.at("step", 2)
+    faults.at("step", 5)
+    with pytest.raises(InjectedError):
+        faults.at("step", 3)
+    assert math.isnan(faults.loss_factor(12))
+    assert [faults.loss_factor(step) for step in (29, 30, 31, 32)] == [None, 10.0, 10.0, None]
+    with pytest.raises(InjectedError):
+        faults_from(plan, attempt=2).at("step", 5)
+
+
+@pytest.mark.parametrize("text", ["step", "step:dance@3", "data:nan@3", "loss:nan", "loss:nan@x"])
+def test_a_bad_fault_plan_is_refused_by_name(text):
+    with pytest.raises(UsageError, match="ALBOR_FAULTS"):
+        faults_from({"ALBOR_FAULTS": text}, attempt=1)
+
+
+def test_production_refuses_faults():
+    environ = {"ALBOR_FAULTS": "loss:nan@1", "ALBOR_ENV": "production"}
+    with pytest.raises(UsageError, match="production"):
+        faults_from(environ, attempt=1)

@@ -1,0 +1,337 @@
+"""The loop in this process: what it says, what stops it, what it refuses."""
+
+import json
+import math
+import os
+
+import pytest
+import torch
+from tiny_run import (
+    events,
+    history,
+    make_run,
+    rewrite_config,
+    train_here,
+    wait_until,
+)
+
+from albor_core.run.errors import ConfigError, DataError, NoCheckpointError
+from albor_core.run.journal import read_journal
+from albor_core.run.rundir import read_json, write_json
+from albor_core.run.state import read_state
+from albor_core.train.checkpoint import list_checkpoints, verify
+from albor_core.train.digest import digest
+
+
+def series(run, key):
+    return {step: value for step, _, value in history(run, (key,))}
+
+
+def weights(run):
+    return verify(list_checkpoints(run.checkpoints)[0]).model()
+
+
+def test_a_whole_run_says_everything_once_in_order(tmp_path):
+    run = make_run(tmp_path, training__log_interval=2, training__max_steps=24)
+    outcome = train_here(run)
+    assert (outcome.reason, outcome.code, outcome.step) == ("completed", 0, 24)
+    loss, val = series(run, "train/loss"), series(run, "val/loss")
+    assert list(loss) == list(range(2, 25, 2))
+    assert list(val) == [0, 8, 16, 24]
+    assert val[0] == pytest.approx(math.log(64), abs=0.05)  # the head starts uniform
+    assert val[24] < val[0] - 0.2
+    assert series(run, "val/ppl")[8] == pytest.approx(math.exp(val[8]))
+    assert series(run, "train/tokens")[24] == 24 * 4 * 32
+    assert series(run, "optim/lr")[4] == 0.003
+    assert not series(run, "perf/mfu")  # no peak is known for this CPU
+    records = [line.record for line in read_journal(run.journal)]
+    params = {r["key"]: r["value"] for r in records if r["t"] == "p"}
+    assert params["optimizer.lr"] == 0.003
+    assert len([r for r in records if r["t"] == "a"]) == len(events(run, "checkpoint.saved"))
+    assert [e["data"]["reason"] for e in events(run, "run.end")] == ["completed"]
+    assert set(series(run, "brick/other_ms")) == set(loss)
+
+
+def test_the_state_file_carries_a_whole_dashboard(tmp_path):
+    run = make_run(tmp_path, monitoring__bricks={"data_ms": 50.0})
+    train_here(run)
+    state = read_state(run.state)
+    assert (state["phase"], state["global_step"], state["max_steps"]) == ("completed", 24, 24)
+    assert state["progress_percent"] == 100.0
+    assert state["tokens"] == 24 * 4 * 32
+    assert len(state["loss_history"]) == len(state["history_steps"]) == 24
+    assert state["loss"] == series(run, "train/loss")[24]
+    assert state["checkpoint"]["last"]["step"] == 24
+    assert state["checkpoint"]["best"]["step"] == 24
+    assert set(state["bricks_ms"]) == {"data", "forward", "backward", "optimizer", "other"}
+    assert state["brick_budgets_ms"]["data"] == 50.0
+    assert state["system"]["rss_bytes"] > 0
+    assert state["host"] == os.uname().nodename
+    assert state["mfu"] is None
+    assert run.state.stat().st_size < 16 << 10
+
+
+def test_the_checkpoint_is_a_model_that_transformers_reads(tmp_path):
+    from transformers import LlamaForCausalLM
+
+    run = make_run(tmp_path, training__max_steps=4)
+    train_here(run)
+    path = list_checkpoints(run.checkpoints)[0]
+    model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32)
+    named = dict(model.named_parameters())
+    assert all(torch.equal(named[name], value) for name, value in weights(run).items())
+
+
+def test_gradient_accumulation_is_the_same_step_as_one_big_batch(tmp_path):
+    whole = make_run(tmp_path / "a", "whole", data__batch_size=4, training__max_steps=6)
+    parts = make_run(
+        tmp_path / "b",
+        "parts",
+        data__batch_size=2,
+        training__gradient_accumulation=2,
+        training__max_steps=6,
+    )
+    for run in (whole, parts):
+        train_here(run)
+    one, two = series(whole, "train/loss"), series(parts, "train/loss")
+    assert one == pytest.approx(two, rel=1e-5)  # fp32 sums in another order
+
+
+def test_a_step_without_a_finite_loss_is_skipped_and_counted(tmp_path):
+    run = make_run(
+        tmp_path, training__max_steps=12, training__checkpoint={"save_every": 1, "keep": 20}
+    )
+    train_here(run, faults="loss:nan@7")
+    saved = {int(path.name[5:]): path for path in list_checkpoints(run.checkpoints)}
+    if {6, 7} <= set(saved):  # a save may be coalesced into the next
+        before, after = verify(saved[6]), verify(saved[7])
+        assert all(torch.equal(v, after.model()[k]) for k, v in before.model().items())
+        assert all(torch.equal(v, after.optimizer()[k]) for k, v in before.optimizer().items())
+    loss = series(run, "train/loss")
+    assert math.isnan(loss[7])
+    assert math.isfinite(loss[8])
+    (skip,) = events(run, "step.skipped")
+    assert (skip["step"], skip["data"]["count"]) == (7, 1)
+    assert read_state(run.state)["guards"]["nan_skipped"] == 1
+
+
+def test_nan_after_nan_stops_the_run_for_good(tmp_path):
+    run = make_run(tmp_path, training__nan_limit=3)
+    outcome = train_here(run, faults="loss:nan@6-20")
+    assert (outcome.reason, outcome.code, outcome.step) == ("nan_limit", 4, 8)
+    assert read_state(run.state)["loss_text"] == "nan"
+    assert all(torch.isfinite(value).all() for value in weights(run).values())
+
+
+STOP_AT_FIVE = [{"condition": "loss > 5", "action": "stop", "message": "exploded"}]
+
+
+def test_an_alert_that_says_stop_saves_and_leaves_with_4(tmp_path):
+    run = make_run(tmp_path, monitoring__alerts=STOP_AT_FIVE)
+    outcome = train_here(run, faults="loss:x10@9-24")
+    assert (outcome.reason, outcome.code, outcome.step) == ("andon", 4, 9)
+    (alert,) = events(run, "andon.alert")
+    assert (alert["severity"], alert["data"]["message"]) == ("red", "exploded")
+    assert digest(run)[0] == 9
+    again = train_here(run, attempt=2)  # the alarm is in the checkpoint: it does not fire again
+    assert again.reason == "completed"
+
+
+def test_a_run_that_starts_above_the_threshold_is_not_stopped(tmp_path):
+    rules = [{"condition": "loss > 4.1", "action": "stop"}]
+    run = make_run(tmp_path, monitoring__alerts=rules, training__warmup_steps=0)
+    outcome = train_here(run)
+    assert series(run, "train/loss")[1] > 4.1
+    assert outcome.reason == "completed"
+
+
+def test_a_spent_token_budget_stops_also_after_a_restart(tmp_path):
+    run = make_run(tmp_path, monitoring__budgets={"tokens": 10 * 4 * 32})
+    assert train_here(run).step == 10
+    outcome = train_here(run, attempt=2)
+    assert (outcome.reason, outcome.step) == ("andon", 11)
+
+
+def command(run, signals, word, number):
+    write_json(run.guard / "cmd.json", {"id": f"c{number}", "cmd": word})
+    signals.command = True
+
+
+def answered(run, number):
+    return (read_json(run.guard / "cmd_done.json") or {}).get("id") == f"c{number}"
+
+
+def test_pause_stands_still_alive_saves_on_request_and_resumes(tmp_path):
+    run = make_run(tmp_path, training__max_steps=24, training__checkpoint={"save_every": 1000})
+    seen = {}
+
+    def person(signals, run):
+        wait_until(lambda: (read_state(run.state) or {}).get("phase") == "paused")
+        seen["at"] = read_state(run.state)
+        wait_until(lambda: read_state(run.state)["alive_seq"] > seen["at"]["alive_seq"])
+        seen["later"] = read_state(run.state)
+        command(run, signals, "checkpoint", 2)
+        wait_until(lambda: answered(run, 2))
+        seen["saved"] = list_checkpoints(run.checkpoints)
+        command(run, signals, "resume", 3)
+        wait_until(lambda: answered(run, 3))
+
+    def pause_first(signals, run):
+        command(run, signals, "pause", 1)
+        person(signals, run)
+
+    outcome = train_here(run, during=pause_first, faults="step:sleep=0.1@0-6")
+    assert outcome.reason == "completed"
+    assert seen["later"]["global_step"] == seen["at"]["global_step"]
+    assert len(seen["saved"]) == 1
+    assert len(events(run, "control.paused")) == len(events(run, "control.resumed")) == 1
+
+
+def test_a_slow_brick_pauses_the_run_and_a_person_lets_it_go_on(tmp_path):
+    run = make_run(
+        tmp_path,
+        monitoring__bricks={"data_ms": 100.0},
+        training__max_steps=40,
+        training__eval_interval=1000,
+        training__checkpoint={"save_every": 1000},
+    )
+
+    def person(signals, run):
+        wait_until(lambda: (read_state(run.state) or {}).get("phase") == "paused")
+        command(run, signals, "resume", 1)
+
+    outcome = train_here(run, faults="data:sleep=0.4@20", during=person)
+    assert outcome.reason == "completed"
+    (jidoka,) = events(run, "jidoka.pause")
+    assert (jidoka["step"], jidoka["data"]["brick"], jidoka["data"]["budget_ms"]) == (
+        20,
+        "data",
+        100.0,
+    )
+    assert jidoka["data"]["value_ms"] >= 400
+
+
+def test_a_stop_while_paused_saves_and_leaves(tmp_path):
+    import signal
+
+    run = make_run(tmp_path)
+
+    def person(signals, run):
+        command(run, signals, "pause", 1)
+        wait_until(lambda: (read_state(run.state) or {}).get("phase") == "paused")
+        signals.stop = signal.SIGTERM
+
+    outcome = train_here(run, during=person, faults="step:sleep=0.1@0-6")
+    assert (outcome.reason, outcome.code) == ("stopped", 143)
+    assert digest(run)[0] == outcome.step
+
+
+def test_early_stopping_counts_evaluations_without_gain(tmp_path):
+    run = make_run(
+        tmp_path,
+        training__early_stopping_patience=2,
+        training__eval_interval=2,
+        optimizer__lr=1e-9,  # nothing is learnt
+        optimizer__min_lr=0,
+    )
+    outcome = train_here(run, faults="loss:nan@1-24")
+    assert (outcome.reason, outcome.code, outcome.step) == ("early_stopped", 0, 4)
+
+
+def test_samples_are_part_of_the_journal(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"<|endoftext|>": 0, **{f"w{i}": i for i in range(1, 64)}}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w1"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    run = make_run(
+        tmp_path,
+        data__tokenizer=str(tmp_path / "tokenizer.json"),
+        training__sample_prompts=["w3 w5"],
+        training__max_steps=2,
+        training__warmup_steps=0,
+    )
+    train_here(run)
+    samples = [line.record for line in read_journal(run.journal) if line.record["t"] == "s"]
+    assert [sample["step"] for sample in samples] == [0, 2]
+    assert samples[0]["prompt"] == "w3 w5"
+    assert (list_checkpoints(run.checkpoints)[0] / "tokenizer.json").is_file()
+
+
+def test_a_changed_config_is_refused_field_by_field_unless_allowed(tmp_path):
+    run = make_run(tmp_path)
+    train_here(run, stop_after=6)
+    rewrite_config(run, "optimizer.lr", 0.5)
+    rewrite_config(run, "training.log_interval", 3)  # free: it moves no weight
+    with pytest.raises(ConfigError, match=r"optimizer\.lr: 0\.003 -> 0\.5") as refusal:
+        train_here(run, attempt=2)
+    assert [problem.field for problem in refusal.value.problems] == ["optimizer.lr"]
+    assert train_here(run, attempt=3, allow_config_change=True).reason == "completed"
+    (change,) = events(run, "config.changed")
+    assert (change["data"]["field"], change["data"]["now"]) == ("optimizer.lr", 0.5)
+
+
+def test_other_data_is_refused(tmp_path):
+    from tiny_run import write_shards
+
+    run = make_run(tmp_path)
+    train_here(run, stop_after=6)
+    write_shards(tmp_path / "train", 44, seed=9)
+    with pytest.raises(DataError, match="not the shards"):
+        train_here(run, attempt=2)
+
+
+def test_steps_that_cannot_be_reached_are_refused_with_the_epochs_needed(tmp_path):
+    run = make_run(tmp_path, training__epochs=2, training__max_steps=24)
+    with pytest.raises(ConfigError) as refusal:
+        train_here(run)
+    assert "20" in refusal.value.message
+    assert "training.epochs to 3" in refusal.value.hint
+
+
+def test_damaged_checkpoints_fall_back_and_then_refuse(tmp_path):
+    run = make_run(tmp_path)
+    train_here(run, stop_after=12)
+    newest, older = list_checkpoints(run.checkpoints)[:2]
+    (newest / "model.safetensors").write_bytes(b"")
+    train_here(run, attempt=2, stop_after=13)
+    (bad,) = events(run, "checkpoint.bad")
+    assert "bad-step-00000012" in bad["data"]["path"]
+    assert events(run, "run.start")[-1]["data"]["resumed_from"] == int(older.name[5:])
+    for path in list_checkpoints(run.checkpoints):
+        (path / "manifest.json").unlink()
+    with pytest.raises(NoCheckpointError):
+        train_here(run, attempt=3)
+
+
+def test_a_full_disk_costs_checkpoints_and_not_the_run(tmp_path, monkeypatch):
+    from albor_core.train import checkpoint as ck
+
+    run = make_run(tmp_path)
+    monkeypatch.setattr(ck, "_SLACK_BYTES", 1 << 60)
+
+    def free_the_disk(signals, run):
+        wait_until(lambda: len(events(run, "checkpoint.failed")) >= 3)
+        monkeypatch.setattr(ck, "_SLACK_BYTES", 0)
+
+    outcome = train_here(run, during=free_the_disk, faults="step:sleep=0.2@16-22")
+    assert outcome.reason == "completed"
+    assert [e["severity"] for e in events(run, "checkpoint.failed")[:3]] == [
+        "yellow",
+        "yellow",
+        "red",
+    ]
+    assert digest(run)[0] == 24
+
+
+def test_gpu_samples_reach_journal_and_state(tmp_path, monkeypatch):
+    fake = tmp_path / "nvml.json"
+    fake.write_text(
+        json.dumps({"gpus": [{"name": "Fake", "util_percent": 93.0, "power_w": 310.0}]})
+    )
+    monkeypatch.setenv("ALBOR_FAKE_NVML", str(fake))
+    run = make_run(tmp_path)
+    train_here(run, faults="step:sleep=0.3@3")
+    assert 93.0 in series(run, "gpu0/util_percent").values()
+    assert read_state(run.state)["gpu"][0]["name"] == "Fake"

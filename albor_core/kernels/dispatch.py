@@ -2,13 +2,14 @@
 
 Decided once per (op, device, dtype) and process, before or at the op's first use, and kept. A
 backend that does not compile or errs more than `parity` allows is logged, listed in
-`Choice.rejected`, and never used. ALBOR_KERNELS=reference|triton, read at import, skips the race but not the parity check.
+`Choice.rejected`, and never used. ALBOR_KERNELS=reference|triton, read at import, skips the race
+but not the parity check.
 
-Inside torch.compile the reference is traced and Inductor fuses it with its neighbours (residual add,
-casts), which kernels it cannot see into forbid: a training step of a 350M model (B 16, T 1024, bf16,
-whole model compiled, H200, torch 2.11, without optimizer) took 90.1 ms so and 91.5 ms with the
-Triton RMSNorm, medians of interleaved rounds. Only ALBOR_KERNELS=triton overrules that, and nothing
-can be checked there.
+Inside torch.compile the reference is traced and Inductor fuses it with its neighbours (residual
+add, casts), which kernels it cannot see into forbid: forward and backward of a 350M model (B 16,
+T 1024, bf16, whole model compiled, H200, torch 2.11) took 90.1 ms so and 91.5 ms with the Triton
+RMSNorm, medians of interleaved rounds. Only ALBOR_KERNELS=triton overrules that, and nothing can
+be checked there.
 """
 
 from __future__ import annotations

@@ -1,0 +1,266 @@
+"""Comparing runs: what changed, who got there first, and a verdict that knows noise."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+
+import pytest
+
+from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.store.annotations import annotate
+from albor_core.store.backup import back_up_daily
+from albor_core.store.diff import diff_runs
+from albor_core.store.ending import Ending, LastWords, ending
+from albor_core.store.paths import global_store
+from albor_core.store.reader import Reader
+from albor_core.store.rebuild import rebuild
+from albor_core.store.verdict import Curve, verdict
+
+
+def curve(seed, *, offset=0.0, n=400, noise=0.1, correlation=0.5):
+    rnd = random.Random(seed)
+    drift, values = 0.0, []
+    for i in range(n):
+        drift = correlation * drift + rnd.gauss(0, noise * math.sqrt(1 - correlation**2))
+        values.append(2 + 3 * math.exp(-i / 80) + drift + offset)
+    return Curve(range(n), values)
+
+
+def test_noise_alone_is_indistinguishable_and_a_real_gap_is_not():
+    wrong = sum(
+        verdict(curve(2 * seed), curve(2 * seed + 1)).outcome != "indistinguishable"
+        for seed in range(60)
+    )
+    assert wrong <= 6  # 1 % by design, 3 to 6 % measured with correlated noise; P(> 6 of 60) < 5 %
+    assert verdict(curve(1), curve(2, offset=-0.3)).outcome == "better"
+    assert verdict(curve(1), curve(2, offset=0.3)).outcome == "worse"
+    assert verdict(curve(1), curve(2, offset=0.3), lower_is_better=False).outcome == "better"
+
+
+def test_a_last_noisy_point_decides_nothing():
+    a, b = curve(1), curve(2)
+    spiked = Curve(b.x, [*b.y[:-1], 0.0])
+    assert verdict(a, spiked).outcome == "indistinguishable"
+
+
+def test_pairing_finds_a_gap_that_shared_noise_would_hide():
+    a = curve(5, noise=0.5)
+    b = Curve(a.x, [y - 0.02 + random.Random(i).gauss(0, 0.01) for i, y in enumerate(a.y)])
+    found = verdict(a, b)
+    assert found.outcome == "better" and "paired" in found.method
+    assert found.interval[0] < -0.02 < found.interval[1] < 0
+
+
+def test_curves_of_different_length_are_compared_where_both_exist():
+    short, long = curve(1, n=200), curve(2, n=2000)
+    found = verdict(short, long)
+    assert "149 to 199" in found.detail and found.outcome == "indistinguishable"
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (Curve([], []), curve(1)),
+        (Curve([1, 2], [1.0, 2.0]), curve(1)),
+        (Curve(range(100), [math.nan] * 100), curve(1)),
+        (Curve(range(1000, 1100), [1.0] * 100), curve(1)),
+    ],
+    ids=["empty", "two points", "all nan", "no shared x"],
+)
+def test_too_little_to_compare_is_said(a, b):
+    found = verdict(a, b)
+    assert found.outcome == "not_comparable" and found.detail and found.interval is None
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_verdict_is_repeatable_and_quick():
+    a, b = curve(1, n=20_000), curve(2, n=20_000)
+    started = time.perf_counter()
+    first = verdict(a, b)
+    assert time.perf_counter() - started < 0.5  # measured 0.04 s; shared machines are slower
+    assert verdict(a, b) == first
+
+
+def test_equal_curves_do_not_differ():
+    found = verdict(curve(1), curve(1))
+    assert found.outcome == "indistinguishable" and found.interval == (0.0, 0.0)
+
+
+def make(bench, run_id, *, lr, seed, offset=0.0, commit="c0", steps=400, evals=8, scale=64):
+    run = bench.run(run_id, seed=seed, git={"commit": commit, "dirty": False})
+    journal = bench.journal(run)
+    journal.append("p", key="optimizer.lr", value=lr)
+    journal.append("p", key="training.seed", value=seed)
+    journal.append("p", key="data.batch_size", value=8)
+    versions = {"torch": f"2.{seed}", "python": "3.11"}
+    journal.event("run.start", attempt=1, device="cpu", versions=versions)
+    points = curve(seed, offset=offset, n=steps)
+    for step in range(1, steps + 1):
+        journal.metrics(step, {"train/loss": points.y[step - 1], "train/tokens": step * scale})
+        if step % (steps // evals) == 0:
+            journal.metrics(step, {"val/loss": 2.1 + 3 * math.exp(-step / 80) + offset})
+    bench.index(run)
+    return run
+
+
+def test_a_diff_says_what_changed_and_who_was_better(bench):
+    make(bench, "a", lr=0.1, seed=1)
+    make(bench, "b", lr=0.2, seed=2, offset=-0.4, commit="c1")
+    with Reader(global_store()) as reader:
+        found = diff_runs(reader, ["a", "b"])
+        assert [c.key for c in found.config] == ["optimizer.lr", "training.seed"]
+        assert found.config[0].values == (0.1, 0.2)
+        assert [c.key for c in found.code] == ["commit"]
+        assert [c.key for c in found.environment] == ["versions.torch"]
+        assert found.verdict.outcome == "better"
+        assert "train/loss" in found.verdict.detail  # 8 evaluations, 3 in the window
+        assert set(found.metrics) == {"train/loss", "train/tokens", "val/loss"}
+        reach = {(r.run, r.other): r for r in found.reach}
+        assert reach["a", "b"].step is None
+        assert reach["b", "a"].step < 400
+        assert reach["b", "a"].tokens == reach["b", "a"].step * 64
+        assert reach["b", "a"].seconds >= 0
+        document = found.to_json()
+    assert document["schema"] == "albor.runs.diff/1"
+    json.dumps(document, allow_nan=False)
+    assert all(len(c["steps"]) <= 80 for both in document["curves"].values() for c in both)
+
+
+def test_runs_that_differ_in_nothing_but_the_seed_have_no_winner(bench):
+    make(bench, "a", lr=0.1, seed=1)
+    make(bench, "b", lr=0.1, seed=2, offset=-0.4)
+    with Reader(global_store()) as reader:
+        found = diff_runs(reader, ["a", "b"])
+    assert found.verdict.outcome == "indistinguishable"
+    assert "only the seed differs" in found.verdict.detail
+
+
+def test_many_evaluations_decide_by_themselves(bench):
+    make(bench, "a", lr=0.1, seed=1, evals=100)
+    make(bench, "b", lr=0.2, seed=2, evals=100, offset=-0.4)
+    with Reader(global_store()) as reader:
+        found = diff_runs(reader, ["a", "b"])
+    assert found.verdict.outcome == "better" and "train/loss" not in found.verdict.detail
+
+
+def test_runs_of_other_batch_sizes_are_compared_at_equal_tokens(bench):
+    make(bench, "a", lr=0.1, seed=1, scale=64)
+    make(bench, "b", lr=0.2, seed=2, scale=128, steps=200)
+    with Reader(global_store()) as reader:
+        found = diff_runs(reader, ["a", "b"], metric="train/loss")
+    assert "tokens" in found.verdict.detail
+
+
+def test_without_a_metric_in_common_nothing_is_compared(bench):
+    make(bench, "a", lr=0.1, seed=1)
+    other = bench.run("b")
+    bench.journal(other).metrics(1, {"reward": 1.0})
+    bench.index(other)
+    with Reader(global_store()) as reader:
+        found = diff_runs(reader, ["a", "b"])
+        assert found.verdict.outcome == "not_comparable" and found.metrics == {}
+        json.dumps(found.to_json(), allow_nan=False)
+        with pytest.raises(NotFoundError):
+            diff_runs(reader, ["a", "zzz"])
+        for bad in (["a"], ["a", "a"]):
+            with pytest.raises(UsageError):
+                diff_runs(reader, bad)
+
+
+def test_a_deleted_folder_still_compares_by_its_preview(bench):
+    import shutil
+
+    for name, offset in (("a", 0.0), ("b", -0.4)):
+        run = make(bench, name, lr=0.1 + offset / 10, seed=len(name), offset=offset, commit=name)
+        shutil.rmtree(run.path)
+    with Reader(global_store()) as reader:
+        assert diff_runs(reader, ["a", "b"]).verdict.outcome == "better"
+
+
+def test_three_runs_are_each_judged_against_the_first(bench):
+    for i, offset in enumerate((0.0, -0.4, 0.4)):
+        make(bench, f"r{i}", lr=0.1 * (i + 1), seed=i, offset=offset)
+    with Reader(global_store()) as reader:
+        found = diff_runs(reader, ["r0", "r1", "r2"], metric="train/loss")
+    assert [v.outcome for v in found.verdicts] == ["better", "worse"]
+    assert len(found.reach) == 6
+
+
+WORDS = LastWords(1, None, None, None, None, None, None, None)
+EXIT = {"attempt": 1, "reason": "completed", "wall": 9.0}
+
+
+def said(**changes):
+    from dataclasses import replace
+
+    return replace(WORDS, **changes)
+
+
+@pytest.mark.parametrize(
+    "words, exit_json, wanted",
+    [
+        (WORDS, None, Ending()),
+        (WORDS, EXIT, Ending("completed", "completed", 9.0)),
+        (WORDS, {**EXIT, "reason": "andon"}, Ending("stopped", "andon", 9.0)),
+        (WORDS, {**EXIT, "reason": "exception"}, Ending("failed", "exception", 9.0)),
+        (said(attempts=2), EXIT, Ending()),
+        (said(guard_state="running"), {**EXIT, "reason": "exception"}, Ending()),
+        (said(guard_state="running"), EXIT, Ending("completed", "completed", 9.0)),
+        (
+            said(guard_state="failed", guard_wall=5.0, guard_reason="no progress"),
+            None,
+            Ending("failed", "no progress", 5.0),
+        ),
+        (
+            said(end_attempt=1, end_status="stopped", end_reason="user", end_wall=3.0),
+            None,
+            Ending("stopped", "user", 3.0),
+        ),
+        (said(attempts=2, end_attempt=1, end_status="stopped"), None, Ending()),
+        (said(end_attempt=1, end_status="paused"), None, Ending()),
+    ],
+)
+def test_how_a_run_ended(words, exit_json, wanted):
+    assert ending(words, exit_json) == wanted
+
+
+def test_backups_are_daily_and_three(bench):
+    run = bench.run()
+    bench.index(run)
+    days = ["20260101", "20260102", "20260103", "20260104"]
+    assert all(back_up_daily(global_store(), day) for day in days)
+    assert back_up_daily(global_store(), days[-1]) is None
+    kept = sorted(p.name for p in (global_store().parent / "backups").iterdir())
+    assert kept == [f"experiments-{day}.db" for day in days[1:]]
+
+
+def test_a_ruined_global_store_is_rebuilt_from_runs_and_a_backup(bench):
+    import shutil
+
+    kept, gone = bench.run("kept"), bench.run("gone")
+    for run in (kept, gone):
+        bench.journal(run).metrics(1, {"train/loss": 1.0})
+        bench.index(run)
+    back_up_daily(global_store(), "20260101")
+    shutil.rmtree(gone.path)
+    global_store().write_bytes(b"ruined" * 1000)
+    report = rebuild(None, [kept])
+    assert report.carried == ["gone"] and len(report.problems) == 1
+    with Reader(global_store()) as reader:
+        assert {row.id for row in reader.runs()} == {"kept", "gone"}
+        assert reader.series("gone", "train/loss").last[-1] == 1.0
+
+
+def test_annotations_are_checked_before_they_are_written(bench, tmp_path):
+    run = bench.run()
+    for kind, value in (("shout", "x"), ("tag", ""), ("tag", "x" * 65), ("note", None)):
+        with pytest.raises(UsageError):
+            annotate(run, kind, value)
+    assert not run.annotations.exists()
+    from albor_core.run.rundir import RunDir
+
+    with pytest.raises(NotFoundError):
+        annotate(RunDir(tmp_path), "tag", "x")

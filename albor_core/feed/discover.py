@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from albor_core.run.rundir import RunDir, is_run_id, read_json
 
 _GRAIN_S = 0.1
+_READ_S = 0.2  # per call: a home of many runs without a store is shown bit by bit
 
 
 class Discovery(Protocol):
-    """A source of run directories by id. `runs` never raises and is cheap when nothing changed."""
+    """A source of run directories by id. `is_complete`: the last answer held all of them."""
 
-    def runs(self) -> Mapping[str, RunDir]: ...
+    is_complete: bool
+
+    def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
+        """The runs now; the same object as before if nothing changed. `known` may be left out: the
+        caller has their paths from elsewhere. Never raises.
+        """
 
 
 class FolderWatch:
@@ -50,50 +56,67 @@ class HomeRuns:
     """Every run registered in an ALBOR_HOME, through its pointer files."""
 
     def __init__(self, home: Path) -> None:
+        self.is_complete = True
         self._watch = FolderWatch(home / "runs")
-        self._seen: frozenset[str] = frozenset()
+        self._seen: frozenset[str] = frozenset()  # pointer files whose answer we have
         self._runs: dict[str, RunDir] = {}
+        self._asked: tuple[frozenset[str], Collection[str]] = (frozenset(), ())
 
-    def runs(self) -> Mapping[str, RunDir]:
-        """By id; a pointer is read once, when it appears."""
+    def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
+        """By id; a pointer is read once. Thousands of new ones take several calls."""
         names = self._watch.names()
-        if names == self._seen:
+        if names is self._asked[0] and known is self._asked[1]:
             return self._runs
-        for name in names - self._seen:
-            run_id = name.removesuffix(".json")
-            entry = read_json(self._watch.path / name) if name.endswith(".json") else None
-            if entry is not None and isinstance(entry.get("path"), str) and is_run_id(run_id):
-                self._runs[run_id] = RunDir(Path(entry["path"]))
-        for name in self._seen - names:
-            self._runs.pop(name.removesuffix(".json"), None)
-        self._seen = names
+        found = {i: run for i, run in self._runs.items() if f"{i}.json" in names}
+        seen = set(self._seen & names)
+        stop = time.monotonic() + _READ_S
+        waiting = [n for n in names - seen if n.endswith(".json") and n[:-5] not in known]
+        for name in waiting:
+            if time.monotonic() > stop:
+                self.is_complete = False
+                break
+            seen.add(name)
+            entry = read_json(self._watch.path / name)
+            if entry is not None and isinstance(entry.get("path"), str) and is_run_id(name[:-5]):
+                found[name[:-5]] = RunDir(Path(entry["path"]))
+        else:
+            self._asked, self.is_complete = (names, known), True
+        if found.keys() != self._runs.keys():
+            self._runs = found
+        self._seen = frozenset(seen)
         return self._runs
 
 
 class FolderRuns:
     """The run directories directly below an output_dir."""
 
+    is_complete = True
+
     def __init__(self, folder: Path) -> None:
         self._watch = FolderWatch(folder)
         self._runs: dict[str, RunDir] = {}
 
-    def runs(self) -> Mapping[str, RunDir]:
+    def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
         """By id. A folder counts from the moment it has its run.json, which comes last."""
         names = self._watch.names()
+        new = {}
         for name in names - self._runs.keys():
             run = RunDir(self._watch.path / name)
             if is_run_id(name) and run.run_json.is_file():
-                self._runs[name] = run
-        for name in self._runs.keys() - names:
-            del self._runs[name]
+                new[name] = run
+        if new or self._runs.keys() - names:
+            kept = {name: run for name, run in self._runs.items() if name in names}
+            self._runs = kept | new
         return self._runs
 
 
 class OneRun:
     """A single run directory."""
 
+    is_complete = True
+
     def __init__(self, run: RunDir) -> None:
         self._runs = {run.id: run}
 
-    def runs(self) -> Mapping[str, RunDir]:
+    def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
         return self._runs

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class RunFiles:
         self.guard = CachedJson(run.guard / "guard.json")
         self.exit = CachedJson(run.exit)
         self._freshness = Freshness()
+        self._built: tuple[tuple[object, ...], RunView] | None = None
 
     def evidence(self, ended: str | None = None) -> Evidence:
         """What the status is judged from. Locks are looked at between two looks at the state."""
@@ -93,13 +95,15 @@ class RunFiles:
         if self.metadata.get() is None:
             return None
         evidence = self.evidence(ended)
-        return build_view(
-            self.run,
-            self.metadata.get() or _NOTHING,
-            self.resolved.get() or _NOTHING,
-            evidence,
-            judge(evidence),
-        )
+        status = judge(evidence)
+        documents = (self.metadata.get(), self.resolved.get(), evidence.state, evidence.guard)
+        mark = (*map(id, documents), id(evidence.exit), status)
+        if self._built is not None and self._built[0] == mark:  # only time went by
+            return _aged(self._built[1], evidence, status)
+        meta, resolved = self.metadata.get() or _NOTHING, self.resolved.get() or _NOTHING
+        view = build_view(self.run, meta, resolved, evidence, status)
+        self._built = (mark, view)
+        return view
 
 
 def build_view(
@@ -108,11 +112,10 @@ def build_view(
     """All documents of a run as one view. Pure but for the wall clock."""
     state = evidence.state or _NOTHING
     alive = status.word in LIVE_WORDS
-    age = _age(evidence, state, alive)
     current = evidence.current_state is not None
     step, max_steps = integer(state, "global_step"), _max_steps(state, resolved)
     andon, guard = mapping(state, "andon"), evidence.guard
-    return RunView(
+    view = RunView(
         id=run.id,
         name=text(meta, "name") or run.id,
         experiment=text(meta, "experiment"),
@@ -124,8 +127,6 @@ def build_view(
         git_commit=_commit(meta),
         status=status.word,
         detail=status.detail,
-        is_live=alive and current and status.word != "stalled" and _is_fresh(age, state),
-        age_s=age,
         last_wall=number(state, "wall"),
         phase=text(state, "phase") or None if alive and current else None,
         attempt=evidence.attempt or None,
@@ -171,6 +172,7 @@ def build_view(
         guard_pid=status.guard_pid,
         ended_wall=None if alive else number(evidence.exit or _NOTHING, "wall"),
     )
+    return _aged(view, evidence, status)
 
 
 def number(document: Document, key: str) -> float | None:
@@ -212,6 +214,15 @@ def history(document: Document, key: str) -> tuple[float, ...]:
         math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
         for value in sequence(document, key)
     )
+
+
+def _aged(view: RunView, evidence: Evidence, status: RunStatus) -> RunView:
+    """The same view a moment later: how old its news is, and whether it still counts as live."""
+    state = evidence.state or _NOTHING
+    alive = status.word in LIVE_WORDS and status.word != "stalled"
+    age = _age(evidence, state, status.word in LIVE_WORDS)
+    is_live = alive and evidence.current_state is not None and _is_fresh(age, state)
+    return replace(view, age_s=age, is_live=is_live)
 
 
 def _age(evidence: Evidence, state: Document, alive: bool) -> float | None:

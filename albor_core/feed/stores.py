@@ -20,6 +20,7 @@ from albor_core.store.reader import Reader
 from albor_core.store.rows import RunRow
 
 RETRY_S = 2.0
+FIRST_ROWS = 200  # more than a screen: shown while the rest is on its way
 MIN_GAP_S = 0.25
 DUTY = 10  # rest this many times as long as the last query took
 
@@ -33,6 +34,7 @@ class StoreWatch:
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self.problem = ""  # why it cannot be read; "" also for a store that does not exist yet
+        self.is_partial = False  # `rows` gave the newest runs only; the next call gives all
         self._clock = clock
         self._reader: Reader | None = None
         self._inode: tuple[int, int] | None = None
@@ -72,12 +74,16 @@ class StoreWatch:
             return self._views
         version = self.ask(lambda reader: reader.version())
         if version is None:
+            self.is_partial = False  # no more will come before the store is well again
             return self._views
         if version != self._version:
-            rows = self.ask(lambda reader: reader.runs())
+            limit = None if self._views else FIRST_ROWS
+            rows = self.ask(lambda reader: reader.runs(limit=limit))
+            self.is_partial = rows is not None and limit is not None and len(rows) == limit
             if rows is not None:
-                self._version = version  # asked before the query: news since then moves it again
                 self._take(rows)
+            if rows is not None and not self.is_partial:
+                self._version = version  # asked before the query: news since then moves it again
                 self._rest_until = now + max(MIN_GAP_S, DUTY * (self._clock() - now))
         return self._views
 
@@ -93,7 +99,7 @@ class StoreWatch:
             if _is_same(self._sources.get(row.id), row):
                 views[row.id] = self._views[row.id]
             else:
-                views[row.id] = replace(view_of_row(row), severity=self._severity(row))
+                views[row.id] = view_of_row(row, self._severity(row))
                 changed.add(row.id)
         self._views, self._sources = views, sources
         self._changed |= changed
@@ -133,7 +139,7 @@ class StoreWatch:
         self._retry_at = self._clock() + RETRY_S
 
 
-def view_of_row(row: RunRow) -> RunView:
+def view_of_row(row: RunRow, severity: str = "green") -> RunView:
     """A run as a store remembers it: nothing of it is live.
 
     One that has no recorded end is "lost" until somebody who looked at its locks knows better.
@@ -166,6 +172,7 @@ def view_of_row(row: RunRow) -> RunView:
         mfu=row.mfu,
         elapsed_s=_span(row),
         alerts_open=row.alerts_open,
+        severity=severity,
         seed=row.seed,
         git_commit=row.git_commit or "",
         ended_wall=row.ended_wall,

@@ -236,7 +236,8 @@ class RunsView:
     gpus_why_none: str = ""
     problem: str = ""  # why the store could not be read, for the status line
     version: int = 0  # moves exactly when something above changed
-    total: int = 0  # runs known; more than `rows` while a first look at old runs goes on
+    total: int = 0  # runs known so far
+    is_complete: bool = True  # False while the first look at many old runs goes on
 
     @property
     def active(self) -> tuple[RunView, ...]:

@@ -55,10 +55,17 @@ class RunsFeed:
         self._gpu_at = -math.inf
         self._files: dict[str, RunFiles] = {}
         self._told: dict[str, RunView] = {}  # what files said, merged with the store's row
-        self._known: set[str] = set()
+        self._runs: Mapping[str, RunDir] = {}
+        self._rows: Mapping[str, RunView] = {}
+        self._found: Mapping[str, RunDir] = {}
+        self._places: dict[str, RunDir] = {}
         self._hot: set[str] = set()
         self._sweep: Iterator[str] = iter(())
         self._histories: dict[str, tuple[int | None, tuple[float, ...]]] = {}
+        self._is_in_order = False
+        self._shown: list[RunView] = []
+        self._place: dict[str, int] = {}
+        self._touched: set[str] = set()
         self._last = RunsView(version=0)
 
     def close(self) -> None:
@@ -72,52 +79,56 @@ class RunsFeed:
         Rows named in `visible` get a loss history from the store where their files have none.
         """
         rows = self.store.rows()
-        runs = self._runs(rows)
-        self._heat(rows, runs)
-        self._read_hot(rows, runs)
-        self._sweep_cold(runs)
-        only = None if self._shows_all_of_store() else runs.keys()
-        ids = rows.keys() | self._told.keys() if only is None else only
-        views = [self._told.get(run_id) or rows.get(run_id) for run_id in ids]
-        found = [view for view in views if view is not None]
-        found.sort(key=lambda view: (view.created or 0.0, view.id), reverse=True)
-        shown = self._with_histories(found, frozenset(visible))
-        return self._publish(shown, total=len(ids | runs.keys()))
+        self._find_runs(rows)
+        self._read_hot(rows)
+        self._sweep_cold()
+        changed = self._arrange(rows)
+        changed |= self._refresh(rows, frozenset(visible))
+        return self._publish(changed)
+
+    def complete(self, *, visible: Collection[str] = ()) -> RunsView:
+        """Poll until every known run was looked at: for documents that are made once."""
+        while not (view := self.poll(visible=visible)).is_complete:
+            continue
+        return view
 
     def alerts(self, *, open_only: bool = True) -> tuple[AlertView, ...]:
         """Alerts of all runs from the store, as it lists them."""
         found = self.store.ask(lambda reader: reader.alerts(None, open_only=open_only))
         return tuple(alert_view(row) for row in found or ())
 
-    def _runs(self, rows: Mapping[str, RunView]) -> Mapping[str, RunDir]:
-        """Directories by id; a whole store also shows runs that only it knows the place of."""
-        runs = {} if self._discovery is None else self._discovery.runs()
-        if self._shows_all_of_store() and (others := rows.keys() - runs.keys()):
-            return {**runs, **{i: RunDir(Path(rows[i].path)) for i in others if rows[i].path}}
-        return runs
-
     def _shows_all_of_store(self) -> bool:
         return self._discovery is None or isinstance(self._discovery, HomeRuns)
 
-    def _heat(self, rows: Mapping[str, RunView], runs: Mapping[str, RunDir]) -> None:
-        """Decide which runs deserve a look at their files in this poll."""
-        changed = self.store.take_changed()
-        new = runs.keys() - self._known
-        self._known |= new
-        for run_id in new | (changed & runs.keys()):
+    def _find_runs(self, rows: Mapping[str, RunView]) -> None:
+        """Which directories there are, and which of them deserve a look at their files now."""
+        is_skipped = self._discovery is None or self.store.is_partial
+        found = self._found if is_skipped else self._discovery.runs(rows)  # type: ignore[union-attr]
+        before = self._runs
+        if found is not self._found or rows is not self._rows:
+            self._found, self._runs = found, found
+            if self._shows_all_of_store():  # also runs that only the store knows the place of
+                for run_id in rows.keys() - self._places.keys():
+                    self._places[run_id] = RunDir(Path(rows[run_id].path))
+                self._runs = {**self._places, **found}
+        changed = self.store.take_changed() & self._runs.keys()
+        new = self._runs.keys() - before.keys() if self._runs is not before else frozenset()
+        for run_id in changed | new:
             row = rows.get(run_id)
             if row is None or row.status == "lost" or run_id in self._told:
                 self._hot.add(run_id)
-        for run_id in self._known - runs.keys():
-            self._forget(run_id)
+        if self._runs is not before:
+            self._is_in_order = False
+            for run_id in before.keys() - self._runs.keys():
+                self._forget(run_id)
 
     def _forget(self, run_id: str) -> None:
-        self._known.discard(run_id)
         self._hot.discard(run_id)
         self._told.pop(run_id, None)
         self._files.pop(run_id, None)
+        self._touched.add(run_id)
 
-    def _read_hot(self, rows: Mapping[str, RunView], runs: Mapping[str, RunDir]) -> None:
+    def _read_hot(self, rows: Mapping[str, RunView]) -> None:
         """Runs that work are read at every poll; others newest first while there is time."""
         stop = self._clock() + READ_S
         waiting = sorted(
@@ -126,12 +137,13 @@ class RunsFeed:
         for run_id in [*(self._hot & self._files.keys()), *waiting]:
             if run_id not in self._files and self._clock() > stop:
                 return
-            self._read(run_id, runs[run_id], rows.get(run_id))
+            self._read(run_id, self._runs[run_id], rows.get(run_id))
 
     def _read(self, run_id: str, run: RunDir, row: RunView | None) -> None:
         files = self._files.setdefault(run_id, RunFiles(run))
         ended = None if row is None or row.status == "lost" else row.status
         view = files.view(ended)
+        self._touched.add(run_id)
         if view is None:  # the folder is gone: the store's row is all there is
             self._told.pop(run_id, None)
             if row is not None and row.status == "lost":
@@ -146,33 +158,51 @@ class RunsFeed:
                     self._told[run_id], lr_history=(), grad_norm_history=(), gpu=()
                 )
 
-    def _sweep_cold(self, runs: Mapping[str, RunDir]) -> None:
+    def _sweep_cold(self) -> None:
         """Look for held locks among runs thought dead, a slice per poll."""
         stop = self._clock() + SWEEP_S
         for turn in range(2):
             for run_id in self._sweep:
-                run = runs.get(run_id)
+                run = self._runs.get(run_id)
                 if run is not None and run_id not in self._hot and run.liveness().is_alive:
                     self._hot.add(run_id)
                 if self._clock() > stop:
                     return
             if turn == 0:
-                self._sweep = iter(list(runs))
+                self._sweep = iter(list(self._runs))
 
-    def _with_histories(self, views: list[RunView], visible: frozenset[str]) -> tuple[RunView, ...]:
-        left = HISTORIES
-        shown = []
-        for view in views:
-            if view.loss_history or view.id not in visible:
-                shown.append(view)
-                continue
-            known = self._histories.get(view.id)
-            if (known is None or known[0] != view.step) and left:
-                left -= 1
-                known = (view.step, self._spark(view.id))
-                self._histories[view.id] = known
-            shown.append(view if known is None else replace(view, loss_history=known[1]))
-        return tuple(shown)
+    def _arrange(self, rows: Mapping[str, RunView]) -> bool:
+        """Put the rows in order again if there are new ones, or the store gave a new list."""
+        is_new = any((i in self._told) != (i in self._place) for i in self._touched)
+        if self._is_in_order and rows is self._rows and not is_new:
+            return False
+        self._rows, self._is_in_order = rows, True
+        ids = rows.keys() | self._told.keys() if self._shows_all_of_store() else self._runs.keys()
+        views = [view for i in ids if (view := self._told.get(i) or rows.get(i)) is not None]
+        views.sort(key=lambda view: (view.created or 0.0, view.id), reverse=True)
+        self._place = {view.id: index for index, view in enumerate(views)}
+        changed = len(views) != len(self._shown) or not all(map(_looks_same, views, self._shown))
+        self._shown = views
+        return changed
+
+    def _refresh(self, rows: Mapping[str, RunView], visible: frozenset[str]) -> bool:
+        """Replace the rows that were read or that want a sparkline; whether any looks different."""
+        left, changed = HISTORIES, False
+        for run_id in (self._touched | visible) & self._place.keys():
+            index = self._place[run_id]
+            view = self._told.get(run_id) or rows.get(run_id) or self._shown[index]
+            if not view.loss_history and (run_id in visible or run_id in self._histories):
+                known = self._histories.get(run_id)
+                if left and run_id in visible and (known is None or known[0] != view.step):
+                    left -= 1
+                    known = (view.step, self._spark(run_id))
+                    self._histories[run_id] = known
+                view = view if known is None else replace(view, loss_history=known[1])
+            if not _looks_same(view, self._shown[index]):
+                changed = True
+            self._shown[index] = view
+        self._touched.clear()
+        return changed
 
     def _spark(self, run_id: str) -> tuple[float, ...]:
         series = self.store.ask(
@@ -180,21 +210,26 @@ class RunsFeed:
         )
         return () if series is None else tuple(series.mean)
 
-    def _publish(self, rows: tuple[RunView, ...], *, total: int) -> RunsView:
+    def _is_complete(self) -> bool:
+        unread = any(run_id not in self._told for run_id in self._hot)
+        found_all = self._discovery is None or self._discovery.is_complete
+        return found_all and not unread and not self.store.is_partial
+
+    def _publish(self, changed: bool) -> RunsView:
         now = self._clock()
         if now - self._gpu_at >= GPU_S:
             self._gpu_samples, self._gpu_at = self._gpus.sample(), now
         last = self._last
         view = RunsView(
-            rows=rows,
+            rows=tuple(self._shown) if changed else last.rows,
             gpus=self._gpu_samples,
             gpus_why_none=self._gpus.why_none,
             problem=self.store.problem,
             version=last.version,
-            total=total,
+            total=max(len(self._shown), len(self._runs)),
+            is_complete=self._is_complete(),
         )
-        same = len(rows) == len(last.rows) and all(map(_looks_same, rows, last.rows))
-        if not same or replace(view, rows=last.rows) != last:
+        if changed or replace(view, rows=()) != replace(last, rows=()):
             self._last = replace(view, version=last.version + 1)
         return self._last
 

@@ -22,19 +22,25 @@ _SENSITIVE = (
 )
 _SECRET_NAME = re.compile(_SENSITIVE + r"|(?:^|_)(?:key|auth)(?:$|_)", re.IGNORECASE)
 _MIN_SECRET = 6
-# No pattern can match a quote, and numbers are never secret: the result stays the JSON it was.
-_VALUE = r"""(?!(?:-?[\d.]+(?:e[+-]?\d+)?|null|true|false)[\s"',;}\]])([^\s"'\\,;&)}\]]{4,})"""
+# No pattern can match a quote, and numbers are never secret: the result stays the JSON it was. All
+# repetitions are bounded and none stands before the word it looks for: a log line of one long word
+# must not cost minutes of backtracking.
+_VALUE = (
+    r"""(?!(?:-?[\d.]{1,32}(?:e[+-]?\d{1,4})?|null|true|false)[\s"',;}\]])([^\s"'\\,;&)}\]]{4,})"""
+)
 _ASSIGNED = re.compile(
-    rf"""([\w.-]*{_SENSITIVE}[\w.-]*(?:\\?["'])?\s*[:=]\s*(?:\\?["'])?){_VALUE}""", re.IGNORECASE
+    rf"""({_SENSITIVE}[\w.-]{{0,32}}(?:\\?["'])?\s{{0,8}}[:=]\s{{0,8}}(?:\\?["'])?){_VALUE}""",
+    re.IGNORECASE,
 )
 _OPTION = re.compile(
-    rf"""(--?[\w.-]*{_SENSITIVE}[\w.-]*(?:\\?["'])?,?\s+(?:\\?["'])?){_VALUE}""", re.IGNORECASE
+    rf"""(?<![^\s"',\[])(-[\w.-]{{1,64}})((?:\\?["'])?,?\s{{1,64}}(?:\\?["'])?){_VALUE}"""
 )
+_SENSITIVE_WORD = re.compile(_SENSITIVE, re.IGNORECASE)
 _BEARER = re.compile(r"((?:bearer|basic)\s+)([\w.~+/=-]{8,})", re.IGNORECASE)
-_URL = re.compile(r"(\b[a-z][a-z0-9+.-]{1,15}://)([^\s/@\"'\\]+)@", re.IGNORECASE)
+_URL = re.compile(r"(\b[a-z][a-z0-9+.-]{1,15}://)([^\s/@\"'\\]{1,256})@", re.IGNORECASE)
 _KNOWN = re.compile(
     r"\b(?:hf_\w{16,}|sk-[\w-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
-    r"|xox[abpors]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w.-]{10,}"
+    r"|xox[abpors]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,512}\.[\w.-]{10,}"
     r"|npm_\w{20,}|pypi-[\w-]{16,})"
 )
 _WORD = re.compile(r"[A-Za-z0-9]{20,}")
@@ -67,6 +73,13 @@ def redact_json(document: str, environment: Mapping[str, str]) -> tuple[str, int
         count += 1
         return f"{match[1]}{MARK}@"
 
+    def hide_option(match: re.Match[str]) -> str:
+        nonlocal count
+        if _SENSITIVE_WORD.search(match[1]) is None or MARK in match[3]:
+            return match[0]
+        count += 1
+        return match[1] + match[2] + MARK
+
     def hide_random(match: re.Match[str]) -> str:
         nonlocal count
         if not _is_random(match[0]):
@@ -79,7 +92,7 @@ def redact_json(document: str, environment: Mapping[str, str]) -> tuple[str, int
         count += document.count(inside)
         document = document.replace(inside, MARK)
     document = _URL.sub(hide_user, document)
-    document = _BEARER.sub(hide, _OPTION.sub(hide, _ASSIGNED.sub(hide, document)))
+    document = _BEARER.sub(hide, _OPTION.sub(hide_option, _ASSIGNED.sub(hide, document)))
     return _WORD.sub(hide_random, _KNOWN.sub(hide, document)), count
 
 

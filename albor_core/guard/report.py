@@ -24,7 +24,7 @@ from albor_core.run.state import finite
 MAX_BYTES = 256 << 10
 _KEPT = 200
 _KEPT_FIRST = 5
-_SHRINKABLE = ("log_tail", "threads", "traceback_tail")
+_SHRINKABLE = ("log_tail", "traceback_tail", "threads")
 
 
 @dataclass

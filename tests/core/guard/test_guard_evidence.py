@@ -1,0 +1,349 @@
+"""Reports, pre-flight, ledger and logs: what is written, and what is left out."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guard_harness import ENDLESS, LIMIT_S, Bench, wait_until
+
+from albor_core.guard import evidence, ledger, logs, preflight, report
+from albor_core.guard.launch import read_launch
+from albor_core.guard.ledger import Ledger
+from albor_core.guard.life import new_life
+from albor_core.guard.options import parse_options
+from albor_core.guard.redact import redact_json
+from albor_core.run.rundir import write_json
+
+# Shapes of secrets, put together here so that no scanner takes this file for a leak.
+CANARIES = {
+    "value of a secret variable": "plain-words-as-a-secret",
+    "Hugging Face token": "hf_" + "QwErTyUiOpAsDfGhJkLzXcVb",
+    "AWS key id": "AKIA" + "ABCDEFGHIJKLMNOP",
+    "password in a URL": "hunter22",
+    "option": "s3cr3t-option",
+    "assigned": "s3cr3t-assigned",
+    "bearer": "abcdef.ghijkl",
+    "random word": "Zx9Kq2Lm8Rt4Vw7Yp3Nb",
+}
+
+
+def say_everything() -> str:
+    values = list(CANARIES.values())
+    return "\n".join(
+        [
+            f"loaded {values[0]}",
+            f"token {values[1]} and {values[2]}",
+            f"cloning https://user:{values[3]}@example.org/x.git",
+            f"run --api-key {values[4]} --lr 0.1",
+            f"db_password = '{values[5]}'",
+            f"Authorization: Bearer {values[6]}",
+            f"key={values[7]}",
+            "ordinary: num_tokens=500000 tokens_per_second: 18500.5 loss=2.31",
+        ]
+    )
+
+
+def test_no_secret_reaches_a_crash_report(box: Bench) -> None:
+    box.prepare({"at": 2, "do": "exit", "code": 1, "words": False, "say": say_everything()}, {})
+    assert box.start({"MY_SECRET": CANARIES["value of a secret variable"]}).wait(LIMIT_S) == 0
+    (path,) = box.run.crash_reports.iterdir()
+    text = path.read_text()
+    assert [what for what, canary in CANARIES.items() if canary in text] == []
+    found = json.loads(text)
+    assert found["redactions"] >= len(CANARIES)
+    assert "num_tokens=500000 tokens_per_second: 18500.5 loss=2.31" in text
+    assert "MY_SECRET" in found["env_names"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_redaction_leaves_numbers_hashes_and_json_alone() -> None:
+    document = {"tokens": 123456789, "hf_token": 12345678, "secret": None, "nonce": "0f" * 16}
+    text, count = redact_json(json.dumps(document), {})
+    assert (json.loads(text), count) == (document, 0)
+
+
+def test_a_report_of_any_size_fits() -> None:
+    lines = ["x" * 2000] * 200
+    found = {"log_tail": lines, "threads": None, "python": {"traceback_tail": lines}}
+    content = report.seal({"id": "a", "evidence": found}, {})
+    assert len(content) <= report.MAX_BYTES
+    assert json.loads(content)["truncated"] == ["log_tail", "traceback_tail"]
+
+
+@pytest.mark.parametrize("word", ["x", "-", "token", "a://", "eyJ-", "key=", " :", "--a-key "])
+def test_no_log_can_make_redaction_slow(word: str) -> None:
+    document = json.dumps([(word * 2048)[:2048]] * 32)  # as much as a report reads of a log
+    started = time.process_time()
+    json.loads(redact_json(document, {})[0])
+    assert time.process_time() - started < 3.0  # far below 1 s; backtracking would take minutes
+
+
+def test_non_finite_numbers_do_not_break_a_report() -> None:
+    content = report.seal({"progress": {"loss": float("nan")}, "evidence": {}}, {})
+    assert json.loads(content)["progress"]["loss"] is None
+
+
+def test_a_report_that_cannot_be_written_stops_no_restart(box: Bench) -> None:
+    box.run.crash_reports.write_text("in the way")
+    assert box.finish({"at": 2, "do": "segv"}, {}) == 0
+    assert box.classes() == ["crash", "done"]
+    assert "guard.report_failed" in box.events()
+    assert '"albor.crash/1"' in box.log()
+
+
+def test_the_first_reports_and_the_newest_are_kept(
+    box: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "_KEPT", 10)
+    for number in range(30):
+        report.write(box.run, {"id": f"r{number:04d}", "evidence": {}}, {})
+    kept = sorted(path.stem for path in box.run.crash_reports.iterdir())
+    assert kept == [f"r{n:04d}" for n in [*range(5), *range(20, 30)]]
+
+
+# --- pre-flight ----------------------------------------------------------------------------------
+
+
+def test_too_little_disk_is_refused_before_anything_starts(box: Bench) -> None:
+    assert box.finish({}, min_free_bytes=1 << 60) == 5
+    assert box.records("attempt.start") == []
+    assert "guard.preflight_refused" in box.events()
+    assert "min_free_bytes" in box.now()["reason"]
+
+
+def test_the_last_checkpoint_says_how_much_room_the_next_one_needs(
+    box: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.prepare({})
+    folder = box.run.checkpoints / "step-00000010"
+    folder.mkdir(parents=True)
+    write_json(folder / "manifest.json", {})
+    (folder / "model.safetensors").write_bytes(b"x" * 1000)
+    for free, is_refused in ((2100, True), (2300, False)):
+        monkeypatch.setattr(evidence, "disk_free", lambda path, free=free: free)
+        flight = preflight.check(box.run, read_launch(box.run), frozenset())
+        assert bool(flight.problem) is is_refused
+
+
+def fake_nvidia_smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = folder / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+
+
+GPU = "GPU-1, H100, 70000, 80000, 99, 60, 500.5, [N/A]"
+
+
+def test_a_stranger_on_the_gpu_is_named_and_left_alone(
+    box: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.prepare({})
+    stranger = subprocess.Popen(["sleep", "30"])
+    try:
+        apps = f"{stranger.pid}, GPU-1, 60000"
+        script = f'case "$1" in *compute-apps*) echo "{apps}";; *) echo "{GPU}";; esac'
+        fake_nvidia_smi(tmp_path, script, monkeypatch)
+        flight = preflight.check(box.run, read_launch(box.run), frozenset({stranger.pid}))
+        assert flight.may_pass
+        assert f"process {stranger.pid}" in flight.problem
+        assert "sleep 30" in flight.problem
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+@pytest.mark.parametrize(
+    "script", ["sleep 60", "echo what; exit 3", "echo garbage", "printf '\\377\\n'"]
+)
+def test_a_sick_nvidia_smi_costs_no_start(
+    box: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    box.prepare({})
+    monkeypatch.setattr(evidence, "TOOL_LIMIT_S", 0.2)
+    fake_nvidia_smi(tmp_path, script, monkeypatch)
+    us = os.getpid()
+    started = time.monotonic()
+    spare = frozenset(int(p) for p in Path(f"/proc/{us}/task/{us}/children").read_text().split())
+    assert preflight.check(box.run, read_launch(box.run), spare).problem == ""
+    assert time.monotonic() - started < 5.0
+    assert evidence.gpu_report()["devices"] == []
+
+
+def test_a_gpu_report_knows_units_and_says_null_for_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvidia_smi(tmp_path, f'case "$1" in *apps*) ;; *) echo "{GPU}";; esac', monkeypatch)
+    (device,) = evidence.gpu_report()["devices"]
+    assert device["mem_used"] == 70000 << 20
+    assert device["ecc_uncorr"] is None
+    assert device["power_w"] == 500.5
+
+
+# --- what the kernel and the log say -------------------------------------------------------------
+
+
+def test_kernel_messages_are_read_for_what_they_mean() -> None:
+    lines = [
+        "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
+        "Out of memory: Killed process 4242 (python3) total-vm:1kB",
+        "Memory cgroup out of memory: Killed process 42 (python3)",
+    ]
+    assert [(xid["code"], xid["pci"]) for xid in evidence.xids(lines)] == [(79, "0000:3b:00")]
+    assert evidence.oom_lines(lines, 4242) == [lines[1]]
+    assert evidence.oom_lines(lines, 424) == []
+
+
+def test_the_last_python_error_of_a_log_is_found_with_its_place() -> None:
+    log = ["step 1", "Traceback (most recent call last):", '  File "/a/loop.py", line 12, in run']
+    log += [
+        "    step()",
+        '  File "/a/step.py", line 7, in step',
+        "    boom",
+        "torch.OutOfMemoryError: no",
+    ]
+    assert evidence.python_error([*log, "bye"]) == ("torch.OutOfMemoryError", "no", "/a/step.py:7")
+    assert evidence.python_error(["Error: nothing that Python says"]) is None
+
+
+# --- files that fight back -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", ["absent", "empty", "torn", "huge", "fifo", "link", "folder", "nan"]
+)
+def test_whatever_the_state_file_is_looking_at_it_is_quick_and_no_news(
+    box: Bench, kind: str
+) -> None:
+    path = box.run.state
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to("/etc/passwd")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(100 << 20)
+    elif kind != "absent":
+        texts = {"empty": "", "torn": '{"schema":"albor.state/1","se', "nan": '{"seq": NaN}'}
+        path.write_text(texts[kind])
+    life = new_life(box.run, 1, "n", None, started_s=time.monotonic())
+    started = time.monotonic()
+    life.look(parse_options({}))
+    assert time.monotonic() - started < 1.0
+    assert not life.watch.has_news
+
+
+def test_a_torn_ledger_line_costs_only_itself(box: Bench) -> None:
+    box.prepare({})
+    box.run.attempts.write_bytes(b'{"t":"state","state":"run')
+    assert box.start().wait(LIMIT_S) == 0
+    torn, *rest = box.run.attempts.read_text().splitlines()
+    assert torn == '{"t":"state","state":"run'
+    assert [json.loads(line)["t"] for line in rest][-1] == "state"
+
+
+def test_a_full_disk_delays_the_ledger_and_loses_no_line(
+    box: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.run.guard.mkdir()
+    book = Ledger(box.run)
+    real, is_full = os.write, True
+
+    def write(fd: int, data: Any) -> int:
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data)
+
+    monkeypatch.setattr(ledger.os, "write", write)
+    book.line("state", state="running")
+    book.line("state", state="collecting")
+    assert box.run.attempts.read_bytes() == b""
+    is_full = False
+    book.line("state", state="done")
+    book.close()
+    assert [record["state"] for record in box.records("state")] == ["running", "collecting", "done"]
+
+
+def test_a_log_that_grows_too_big_is_moved_while_its_writer_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "a0001.log"
+    with log.open("ab", buffering=0) as writer:
+        for number in range(6):
+            writer.write(b"%d" % number * 100)
+            assert logs.rotate(log, limit=50)
+        writer.write(b"now")
+    assert log.read_bytes() == b"now"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a0001.log",
+        "a0001.log.1",
+        "a0001.log.2",
+        "a0001.log.3",
+    ]
+    assert (tmp_path / "a0001.log.1").read_bytes() == b"5" * 100
+    assert not logs.rotate(log, limit=50)
+
+
+def test_leftovers_of_an_earlier_attempt_are_cleared_before_a_start(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS, "grandchild": False})
+    first = box.start()
+    trainer = box.until_training()
+    nonce = box.records("attempt.start")[0]["nonce"]
+    first.kill()
+    first.wait()
+    os.kill(trainer, 9)
+    wait_until(lambda: box.trainer() is None)
+    environment = {**os.environ, "ALBOR_RUN_ID": box.run.id, "ALBOR_NONCE": nonce}
+    leftover = subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True)
+    stranger = subprocess.Popen(["sleep", "60"], env={**environment, "ALBOR_NONCE": "unknown"})
+    try:
+        box.start()
+        assert leftover.wait(LIMIT_S) == -9
+        wait_until(lambda: len(box.records("attempt.start")) == 2)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+# --- the promise about imports -------------------------------------------------------------------
+
+
+def test_the_guard_imports_the_standard_library_and_its_floor_only() -> None:
+    code = (
+        "import sys; before = set(sys.modules);"
+        "import albor_core.guard.loop, albor_core.guard.stub, albor_core.guard.launch;"
+        "import albor_core.guard.__main__ as main;"
+        "print('\\n'.join(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    )
+    names = done.stdout.split()
+    tops = {name.partition(".")[0] for name in names}
+    assert tops - sys.stdlib_module_names == {"albor_core"}
+    ours = {".".join(name.split(".")[:2]) for name in names if name.startswith("albor_core.")}
+    assert ours == {"albor_core.guard", "albor_core.run"}
+
+
+def test_wrong_options_are_all_named_at_once() -> None:
+    from albor_core.run.errors import ConfigError
+
+    with pytest.raises(ConfigError) as caught:
+        parse_options({"poll_s": 0, "grace": 1, "max_restarts": 1.5, "backoff_s": []})
+    assert {problem.field for problem in caught.value.problems} == {
+        "guard.poll_s",
+        "guard.grace",
+        "guard.max_restarts",
+        "guard.backoff_s",
+    }

@@ -1,4 +1,4 @@
-"""Kills, signals and restarts of the real program: it must end as the undisturbed one, bit for bit."""
+"""Kills, signals and restarts of the real program: the end must be the undisturbed one's bits."""
 
 import os
 import signal
@@ -153,7 +153,7 @@ def test_a_second_trainer_is_refused_with_8_and_touches_nothing(tmp_path):
     run = make_run(tmp_path)
     first = start(run, ALBOR_FAULTS="step:sleep=60@2")
     try:
-        wait_until(lambda: (read_state(run.state) or {}).get("phase") == "training")
+        wait_until(lambda: len(history(run, ("train/loss",))) == 2)  # then it sleeps
         before = {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p != run.state}
         second = start(run)
         _, stderr = second.communicate(timeout=30)

@@ -38,7 +38,7 @@ def demo(out: Path, tokens: int | None, no_tui: bool, as_json: bool) -> None:
     On a terminal the cockpit opens on the first run; leave it with q and the demo goes on. Run it
     again and what is converged is reused.
     """
-    from albor_core.cli.runs import render_diff
+    from albor_core.cli.diff_text import render_diff
     from albor_core.demo.corpus import prepare
     from albor_core.demo.recipe import TOKENS, report, start_runs, wait
 
@@ -55,7 +55,7 @@ def demo(out: Path, tokens: int | None, no_tui: bool, as_json: bool) -> None:
         return
     for one in document["runs"]:
         say(
-            f"{one['id']}: lr {one['learning_rate']:g}, {one['tokens']:,} tokens, val loss"
+            f"{one['id']}: lr {one['learning_rate']:g}, {one['tokens']:,.0f} tokens, val loss"
             f" {number(one['val_loss_first'], '.3f')} -> {number(one['val_loss'], '.3f')},"
             f" ppl {number(one['val_ppl'], '.1f')}{' (reused)' if one['reused'] else ''}"
         )

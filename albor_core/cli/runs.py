@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import clean, duration, emit, json_option, number, say, table
+from albor_core.cli.output import clean, emit, json_option, number, say, table
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir, find_run, is_run_id
 
@@ -203,6 +203,7 @@ def _locate(reference: str) -> tuple[str, Path | None]:
 @json_option
 def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool) -> None:
     """What differs between runs, how far each had to go, and a verdict that knows noise."""
+    from albor_core.cli.diff_text import render_diff
     from albor_core.run.errors import UsageError
     from albor_core.store.diff import diff_runs
 
@@ -217,32 +218,3 @@ def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool
         emit(made)
     else:
         say(render_diff(made))
-
-
-def render_diff(made: dict[str, Any]) -> str:
-    """The diff for people: changed config, code, metrics, reach, verdict."""
-    names = [run["id"] for run in made["runs"]]
-    lines: list[str] = []
-    config = [(c["key"], *(str(v) for v in c["values"])) for c in made["config"]]
-    lines += ["config", table(("key", *names), config) if config else "  the same", ""]
-    metrics = [
-        (key, *(f"{number(s['last'])} (best {number(s['best'])})" if s else "-" for s in stats))
-        for key, stats in made["metrics"].items()
-        if key.startswith(("train/", "val/", "perf/"))
-    ]
-    lines += ["metrics", table(("metric", *names), metrics), ""]
-    for reach in made["reach"]:
-        lines.append(_reach_sentence(reach))
-    verdict = made["verdict"]
-    lines += ["", f"verdict: {verdict['outcome']}", f"  {clean(verdict['detail'])}"]
-    return "\n".join(lines)
-
-
-def _reach_sentence(reach: dict[str, Any]) -> str:
-    goal = f"{reach['run']} to reach {number(reach['target'], '.4f')}, the end of {reach['of']}"
-    if reach["steps"] is None:
-        return f"{goal}: not reached"
-    return (
-        f"{goal}: {number(reach['tokens'], ',.0f')} tokens, {reach['steps']:,} steps,"
-        f" {duration(reach['seconds'])}"
-    )

@@ -81,11 +81,6 @@ def worst(alerts: Iterable[Alert]) -> Alert | None:
     return max(alerts, key=lambda alert: ACTIONS.index(alert.action), default=None)
 
 
-def severity_of(action: str) -> str:
-    """The colour of an action."""
-    return _SEVERITY[action]
-
-
 def jsonable(value: float) -> float | str:
     """The number, or its name where JSON has no such number (the journal's own convention)."""
     if math.isfinite(value):

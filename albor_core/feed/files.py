@@ -113,7 +113,7 @@ def build_view(
     state = evidence.state or _NOTHING
     alive = status.word in LIVE_WORDS
     current = evidence.current_state is not None
-    step, max_steps = integer(state, "global_step"), _max_steps(state, resolved)
+    step, max_steps = integer(state, "global_step"), _max_steps(state, resolved, meta)
     andon, guard = mapping(state, "andon"), evidence.guard
     view = RunView(
         id=run.id,
@@ -244,9 +244,9 @@ def _loss(state: Document) -> float | None:
     return number(state, "loss_text") if value is None else value
 
 
-def _max_steps(state: Document, resolved: Document) -> int | None:
-    found = integer(state, "max_steps")
-    return integer(mapping(resolved, "training"), "max_steps") if found is None else found
+def _max_steps(state: Document, resolved: Document, meta: Document) -> int | None:
+    sources = (state, mapping(resolved, "training"), meta)
+    return next((n for source in sources if (n := integer(source, "max_steps")) is not None), None)
 
 
 def _progress(step: int | None, max_steps: int | None, state: Document) -> float | None:
@@ -269,8 +269,8 @@ def _alert_text(andon: Document) -> str:
 
 
 def _system(state: Document) -> Document:
-    """The host figures; `host` itself is the host's name unless an older writer put them there."""
-    return mapping(state, "system") or mapping(state, "host_sample") or mapping(state, "host")
+    """The host's figures: the trainer puts them where the host's name is at first."""
+    return mapping(state, "system") or mapping(state, "host")
 
 
 def _bricks(state: Document, resolved: Document) -> tuple[BrickView, ...]:
@@ -278,35 +278,20 @@ def _bricks(state: Document, resolved: Document) -> tuple[BrickView, ...]:
         key.removesuffix("_ms"): number(mapping(mapping(resolved, "monitoring"), "bricks"), key)
         for key in mapping(mapping(resolved, "monitoring"), "bricks")
     }
-    for key in ("bricks_budget_ms", "brick_budgets_ms"):
-        found = mapping(state, key)
-        budgets |= {name.removesuffix("_ms"): number(found, name) for name in found}
-    views = []
+    told = mapping(state, "brick_budgets_ms")
+    budgets |= {name.removesuffix("_ms"): number(told, name) for name in told}
     measured = mapping(state, "bricks_ms")
-    for name in measured:
-        entry, brick = measured[name], name.removesuffix("_ms")
-        if isinstance(entry, Mapping):
-            budget = number(entry, "budget_ms")
-            budget = number(entry, "budget") if budget is None else budget
-            budgets[brick] = budgets.get(brick) if budget is None else budget
-            value = number(entry, "ms")
-        else:
-            value = number(measured, name)
-        views.append(BrickView(brick, value, budgets.get(brick)))
-    return tuple(views)
+    bricks = {name.removesuffix("_ms"): number(measured, name) for name in measured}
+    return tuple(BrickView(name, value, budgets.get(name)) for name, value in bricks.items())
 
 
 def _checkpoint(found: Document) -> CheckpointView:
-    last, best = found.get("last"), found.get("best")
-    last_map = last if isinstance(last, Mapping) else {"step": last, "path": last}
-    best_map = best if isinstance(best, Mapping) else {"step": best}
-    value = number(best_map, "value")
     return CheckpointView(
-        last_step=integer(last_map, "step") or integer(found, "last_step"),
-        last_path=text(last_map, "path") or text(found, "path") or None,
-        last_wall=number(last_map, "wall") or number(found, "last_ok_wall"),
-        best_step=integer(best_map, "step"),
-        best_value=number(best_map, "metric") if value is None else value,
+        last_step=integer(found, "last_step"),
+        last_path=text(found, "last_path") or None,
+        last_wall=number(found, "last_wall"),
+        best_step=integer(found, "best_step"),
+        best_value=number(found, "best_value"),
         in_flight=bool(found.get("in_flight")),
         failures=integer(found, "failures") or 0,
     )

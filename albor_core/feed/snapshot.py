@@ -41,7 +41,11 @@ def snapshot(run: RunDir, *, feed: RunFeed | None = None) -> dict[str, Any]:
 
 def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
     """The document of a view that `feed` gave."""
-    meta = feed.files.metadata.get() or {}
+    meta = dict(feed.files.metadata.get() or {})
+    if isinstance(
+        meta.get("git"), dict
+    ):  # the patch is up to 256 KiB of raw source: not for a feed
+        meta["git"] = {key: meta["git"].get(key) for key in ("commit", "dirty")}
     shown = plain(view)
     return {
         "schema": SCHEMA,

@@ -206,8 +206,8 @@ def _last_reason(last_words: Document | None, guard: Document | None) -> str:
     if reason == "completed":
         return ""
     message = str(words.get("message") or "")
-    if not message and guard is not None and guard.get("class_last") not in (None, "clean"):
-        message = str(guard["class_last"])
+    if not message and guard is not None and guard.get("state") != "done":
+        message = str(guard.get("reason") or guard.get("class_last") or "")
     return ": ".join(part for part in (reason, message) if part)[:500]
 
 

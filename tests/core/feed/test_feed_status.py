@@ -191,8 +191,10 @@ def test_a_failure_whose_guard_is_gone_says_so(run, hold):
 
 @pytest.mark.parametrize(("said", "word"), [("done", "completed"), ("failed", "failed")])
 def test_the_guards_verdict_counts_when_everybody_has_left(run, said, word):
-    guard_says(run, said, class_last="cuda")
-    assert run_status(run).word == word
+    guard_says(run, said, class_last="cuda", reason="gave up after 3 lives")
+    status = run_status(run)
+    detail = "" if word == "completed" else "gave up after 3 lives"
+    assert (status.word, status.detail) == (word, detail)
 
 
 def test_a_young_directory_is_queued_and_an_old_one_lost(run):

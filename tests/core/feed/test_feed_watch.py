@@ -97,7 +97,7 @@ def write_state(run, losses, phase="training", **fields):
         "brick_budgets_ms": {"data": 1.0, "forward": None},
         "gpu": [{"name": "H100", "util_percent": 97.0}],
         "host": {"cpu_percent": 12.0, "rss_bytes": 5},
-        "checkpoint": {"last_step": 2, "in_flight": True, "failures": 1},
+        "checkpoint": {"last_step": 2, "best_value": 1.5, "in_flight": True, "failures": 1},
         **fields,
     }
     writer.phase(phase)
@@ -244,7 +244,8 @@ def test_one_run_in_full(tmp_path, hold):
     assert [event.name for event in view.events] == ["run.start", "andon.alert"]
     bricks = {brick.name: brick for brick in view.bricks}
     assert bricks["data"].is_over and not bricks["forward"].is_over
-    assert (view.checkpoint.last_step, view.checkpoint.in_flight) == (2, True)
+    saved = view.checkpoint
+    assert (saved.last_step, saved.best_value, saved.in_flight) == (2, 1.5, True)
     assert (view.system.cpu_percent, view.gpu[0].name) == (12.0, "H100")
     assert math.isnan(view.loss_history[1])
     assert feed.keys()[0] == "train/loss"
@@ -293,6 +294,8 @@ def test_documents_are_strict_json_with_every_field_of_the_screens(tmp_path, hol
     assert document["schema"] == "albor.monitor/1"
     assert document["status"]["word"] == "unguarded"
     assert document["log_tail"] == ["\u241b[2Jhi"]
+    assert document["run"]["git"] == {"commit": "c0ffee", "dirty": None}
+    assert document["now"]["git_commit"] == "c0ffee"
     assert document["now"]["bricks"][0] == {"name": "data", "measured_ms": 3.0, "budget_ms": 1.0}
     assert document["alerts"][0]["message"] == "too high"
     everything = json.loads(json.dumps(runs_document(RunsFeed().poll()), allow_nan=False))

@@ -71,7 +71,8 @@ def run(
     from albor_core.cli.follow import follow
     from albor_core.guard.launch import start_guard, write_launch
     from albor_core.run.config import guard_options
-    from albor_core.run.facts import git_facts, versions
+    from albor_core.run.facts import versions
+    from albor_core.train.launch import provenance
 
     program = shutil.which(command[0])
     if program is None:
@@ -81,14 +82,15 @@ def run(
     parent = albor_home() / "runs"
     if name is not None and is_run_id(name) and (parent / name).exists():
         raise InUseError(f"{parent / name}: this run directory exists", hint="another --name")
+    code = provenance(list(command))
     made = create_run(
         parent,
         name if name is not None and is_run_id(name) else new_run_id(title),
         experiment=experiment,
         name=title,
         kind="guard",
-        argv=list(command),
-        facts={"git": git_facts(Path.cwd()), "versions": versions()},
+        argv=code["argv"],
+        facts={"git": code["git"], "versions": versions()},
     )
     write_launch(
         made,

@@ -109,7 +109,7 @@ def report(error: AlborError) -> int:
         )
         return error.exit_code
     click.echo(f"albor: {clean(error.message)}", err=True)
-    for problem in problems:
+    for problem in problems if len(problems) > 1 else ():  # a single one is the message
         click.echo(f"  - {clean(problem)}", err=True)
     if error.hint:
         click.echo(f"  next: {clean(error.hint)}", err=True)

@@ -147,7 +147,7 @@ def apply(
             hint=f"albor train plan {config}",
             problems=made.problems,
         )
-    run = _unfinished(loaded, resume_from) or new_run(loaded, name=name, data=made.data_facts())
+    run = _unfinished(loaded, resume_from) or new_run(loaded, made, name=name)
     start(run)
     return follow(run, as_json=as_json, detach=detach, stop_on_interrupt=stop_on_interrupt)
 

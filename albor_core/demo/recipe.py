@@ -53,7 +53,7 @@ def start_runs(root: Path, data: DemoData, *, tokens: int, say: Say) -> list[Dem
         run = RunDir(root / "runs" / name)
         reused = _completed(run)
         if not run.run_json.is_file():
-            run = new_run(loaded, name=name, data=made.data_facts())
+            run = new_run(loaded, made, name=name)
         if not reused and not run.liveness().is_alive:
             say(f"training {name}: {resolved['training']['max_steps']:,} steps")
             start(run)

@@ -5,12 +5,15 @@ Runs in the command's process, so no torch here.
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import start_guard, write_launch
+from albor_core.guard.redact import redact_json
 from albor_core.run.config import Config, LoadedConfig
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
@@ -60,7 +63,7 @@ def _scan_without_manifest(folder: Path, column: str) -> Scanned:
     return read_manifest(folder, scan=True, column=column)
 
 
-def new_run(loaded: LoadedConfig, *, name: str | None, data: dict[str, Any]) -> RunDir:
+def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
     """A fresh run directory below training.output_dir, with config, code, data on record."""
     config: Config = loaded.config
     experiment = config.monitoring.tracking.experiment or loaded.path.stem
@@ -74,24 +77,33 @@ def new_run(loaded: LoadedConfig, *, name: str | None, data: dict[str, Any]) -> 
             )
     else:
         run_id = new_run_id(title)
+    code = provenance(sys.argv)
     return create_run(
         Path(config.training.output_dir),
         run_id,
         experiment=experiment,
         name=title,
         kind="train",
-        argv=sys.argv,
+        argv=code["argv"],
         seed=config.training.seed,
         config=loaded.raw,
         resolved=config.resolved(),
         facts={
-            "git": git_facts(Path.cwd()),
+            "git": code["git"],
             "versions": versions(),
-            "data": data,
-            "max_steps": config.training.max_steps,
+            "data": made.data_facts(),
+            "max_steps": made.max_steps,
             "tags": dict(config.monitoring.tracking.tags),
         },
     )
+
+
+def provenance(argv: list[str]) -> dict[str, Any]:
+    """`argv` and the repository here (commit, dirty, patch) for run.json, with secrets taken out."""
+    raw = json.dumps({"argv": argv, "git": git_facts(Path.cwd())})
+    safe, _ = redact_json(raw, dict(os.environ))
+    found: dict[str, Any] = json.loads(safe)
+    return found
 
 
 def start(run: RunDir, *, allow_config_change: bool = False) -> None:

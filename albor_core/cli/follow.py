@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -33,7 +34,7 @@ def follow(run: RunDir, *, as_json: bool, detach: bool, stop_on_interrupt: bool)
         return 0
     talk(f"run {run.id} in {run.path}")
     with _interrupts() as interrupted:
-        code = _watch(run, interrupted, stop_on_interrupt)
+        code = _watch(run, interrupted, stop_on_interrupt, _Echo(run) if echo else None)
     if code is not None:
         settle(run)  # what is printed next must be in the stores already
     if as_json:
@@ -69,19 +70,56 @@ def progress_line(state: dict[str, Any] | None, guard: dict[str, Any] | None) ->
     )
 
 
-def _watch(run: RunDir, interrupted: list[int], stop_on_interrupt: bool) -> int | None:
-    on_tty, last_line, asked = sys.stderr.isatty(), -1e9, False
+class _Echo:
+    """The program's output as it is, attempt after attempt: whoever started it may see its bytes."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._path: Path | None = None
+        self._offset = 0
+
+    def __call__(self, is_last: bool) -> None:
+        path = self._run.newest_log()
+        if path is None:
+            return
+        if path != self._path:
+            self._path, self._offset = path, 0
+        with path.open("rb") as file:
+            file.seek(self._offset)
+            fresh = file.read()
+        self._offset += len(fresh)
+        sys.stdout.buffer.write(fresh)
+        sys.stdout.buffer.flush()
+
+
+class _Progress:
+    """A line about the run: the same one over and over on a terminal, now and then elsewhere."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._on_tty = sys.stderr.isatty()
+        self._last = -1e9
+
+    def __call__(self, is_last: bool) -> None:
+        now = time.monotonic()
+        if not (is_last or self._on_tty or now - self._last >= _LINE_EVERY_S):
+            return
+        self._last = now
+        line = progress_line(read_state(self._run.state), read_json(self._run.guard / "guard.json"))
+        if self._on_tty:
+            sys.stderr.write("\r\x1b[2K" + line + ("\n" if is_last else ""))
+            sys.stderr.flush()
+        else:
+            talk(line)
+
+
+def _watch(
+    run: RunDir, interrupted: list[int], stop_on_interrupt: bool, echo: _Echo | None
+) -> int | None:
+    show, asked = echo or _Progress(run), False
     while True:
         code = exit_code(run)
-        now = time.monotonic()
-        if code is not None or on_tty or now - last_line >= _LINE_EVERY_S:
-            last_line = now
-            line = progress_line(read_state(run.state), read_json(run.guard / "guard.json"))
-            if on_tty:
-                sys.stderr.write("\r\x1b[2K" + line + ("\n" if code is not None else ""))
-                sys.stderr.flush()
-            else:
-                talk(line)
+        show(code is not None)
         if code is not None:
             return code
         if interrupted:

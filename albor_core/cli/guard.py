@@ -102,7 +102,13 @@ def run(
         kind="guard",
     )
     start_guard(made)
-    return follow(made, as_json=as_json, detach=detach, stop_on_interrupt=stop_on_interrupt)
+    return follow(
+        made,
+        as_json=as_json,
+        detach=detach,
+        stop_on_interrupt=stop_on_interrupt,
+        echo=not as_json,
+    )
 
 
 @guard.command()

@@ -99,7 +99,7 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
 
 
 def provenance(argv: list[str]) -> dict[str, Any]:
-    """`argv` and the repository here (commit, dirty, patch) for run.json, with secrets taken out."""
+    """`argv` and the repository here (commit, dirty, patch) for run.json, without secrets."""
     raw = json.dumps({"argv": argv, "git": git_facts(Path.cwd())})
     safe, _ = redact_json(raw, dict(os.environ))
     found: dict[str, Any] = json.loads(safe)

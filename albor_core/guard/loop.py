@@ -40,7 +40,13 @@ from albor_core.guard.redact import own_environment
 from albor_core.guard.report import Autopsy
 from albor_core.guard.sidecar import Sidecar
 from albor_core.guard.signals import Signals
-from albor_core.guard.traces import last_life, ledger_tail, newest_checkpoint, next_attempt
+from albor_core.guard.traces import (
+    LastLife,
+    last_life,
+    ledger_tail,
+    newest_checkpoint,
+    next_attempt,
+)
 from albor_core.run.control import Command
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import boot_id
@@ -76,6 +82,7 @@ class Guard:
         self.memory = Memory()
         self.state, self.since_s = "init", time.monotonic()
         self.life: Life | None = None
+        self.attempt: int | None = None
         self.stop: Stop | None = None
         self.exit_code: int | None = None
         self.reason = ""
@@ -166,10 +173,10 @@ class Guard:
         return {
             "state": self.state,
             "since_mono_ns": int(self.since_s * 1e9),
-            "attempt": None if life is None else life.attempt,
+            "attempt": self.attempt,
             "adopted": life is not None and life.is_adopted,
             "diagnostic": life is not None and life.is_diagnostic,
-            "child": None if life is None or not life.pid else {"pid": life.pid},
+            "child": _child_of(life),
             "class_last": self.class_last,
             "reason": self.reason,
             "backoff": None
@@ -245,10 +252,12 @@ class Guard:
             # A resumed run's old checkpoint is no progress of this guard's.
             self.memory = Memory(checkpoint=None if newest is None else newest[0])
         found = find_trainer(self.run)  # may refuse: then nothing here has been touched
+        last = last_life(self.run)
+        self.attempt = None if last is None else last.attempt
         self._enter("init")
         if found is not None:
             self._adopt(found)
-        elif not self._settle_lost_life():
+        elif last is None or not self._settle_lost_life(last):
             self._resume_backoff(previous, is_continuing and same_boot)
 
     def _adopt(self, found: Found) -> None:
@@ -257,6 +266,7 @@ class Guard:
         self.life = new_life(
             self.run, found.attempt, found.nonce, found.process, started_s=started_s
         )
+        self.attempt = found.attempt
         self.life.is_adopted = self.life.is_confirmed = True
         self.life.is_diagnostic = self.memory.is_diagnostic
         if record is None:
@@ -272,13 +282,12 @@ class Guard:
                 return record if isinstance(record.get("mono_ns"), int) else None
         return None
 
-    def _settle_lost_life(self) -> bool:
+    def _settle_lost_life(self, lost: LastLife) -> bool:
         """An attempt that ended while no guard watched: judge it by what it left."""
-        lost = last_life(self.run)
-        if lost is None or not lost.is_open:
+        if not lost.is_open:
             return False
         self.life = new_life(self.run, lost.attempt, lost.nonce, None, started_s=time.monotonic())
-        self.life.is_confirmed = True
+        self.life.is_confirmed = self._start_record(lost.attempt) is not None
         self.life.look(self.options)
         self._collect()
         if self.backoff_until_s is not None:
@@ -322,6 +331,7 @@ class Guard:
 
     def _start(self) -> None:
         attempt, nonce = next_attempt(self.run), secrets.token_hex(16)
+        self.attempt = attempt
         self.run.logs.mkdir(mode=0o700, exist_ok=True)
         try:
             process = spawn(
@@ -361,7 +371,7 @@ class Guard:
             "attempt.start",
             attempt=life.attempt,
             mono_ns=int(life.started_s * 1e9),
-            pid=life.pid,
+            pid=life.pid or None,
             nonce=life.nonce,
             argv_hash=self.launch.argv_hash,
             diagnostic=life.is_diagnostic,
@@ -577,6 +587,12 @@ class Guard:
             self.sidecar.leave()
         say(f"{self.state} with exit code {self.exit_code}: {self.reason}")
         return self.exit_code
+
+
+def _child_of(life: Life | None) -> dict[str, Any] | None:
+    if life is None or life.process is None:
+        return None
+    return {"pid": life.pid, "start_ticks": life.process.ticks}
 
 
 _ALIVE = ("starting", "running", "paused")

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from albor_core.guard.ledger import say
 from albor_core.guard.options import Options
 from albor_core.guard.process import Process, catches
-from albor_core.run import control
-from albor_core.run.control import Command
+from albor_core.run.control import Command, take_commands
+from albor_core.run.control import answer as put_answer
 from albor_core.run.rundir import RunDir, read_json, write_json
 
 
 def take(run: RunDir) -> list[Command]:
     """Commands to carry out; those that are no good are answered here."""
     try:
-        found = control.take_commands(run, time.time())
+        found = take_commands(run, time.time())
     except OSError as error:
         say(f"{run.guard / 'inbox'}: {error.strerror}")
         return []
@@ -31,7 +31,7 @@ def take(run: RunDir) -> list[Command]:
 def answer(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
     """Answer a command as well as the disk allows."""
     try:
-        control.answer(run, command_id, status, detail)
+        put_answer(run, command_id, status, detail)
     except OSError as error:
         say(f"answer to {command_id} ({status} {detail}): {error.strerror}")
 

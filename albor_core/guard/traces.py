@@ -23,7 +23,7 @@ _TAIL_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
-class Life:
+class LastLife:
     """One attempt as the ledger knows it."""
 
     attempt: int
@@ -74,7 +74,7 @@ def checkpoint_bytes(folder: Path) -> int:
     return total
 
 
-def last_life(run: RunDir) -> Life | None:
+def last_life(run: RunDir) -> LastLife | None:
     """The newest attempt that any guard began, from the ledger's tail and child.json.
 
     A guard that was killed right after it started a program left only child.json.
@@ -94,7 +94,7 @@ def last_life(run: RunDir) -> Life | None:
     if not started:
         return None
     newest = max(started)
-    return Life(newest, started[newest], is_open=newest not in ended)
+    return LastLife(newest, started[newest], is_open=newest not in ended)
 
 
 def known_nonces(run: RunDir) -> frozenset[str]:

@@ -70,6 +70,7 @@ def test_a_restarted_guard_goes_on_waiting_where_the_killed_one_was(box: Bench) 
     first = box.start()
     wait_until(lambda: box.now().get("state") == "backoff")
     until = box.now()["backoff"]
+    assert box.now()["attempt"] == 1
     first.kill()
     first.wait()
     second = box.start()

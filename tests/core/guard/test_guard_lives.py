@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import time
 import pytest
 from guard_harness import ENDLESS, FAKE, LIMIT_S, ROOT, Bench, is_alive, wait_until
 
+from albor_core.run.journal import read_journal
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
 from albor_core.run.rundir import read_json, write_json
 
@@ -136,6 +138,31 @@ def test_a_trainer_that_died_while_no_guard_watched_is_judged_and_restarted(box:
     assert box.start().wait(LIMIT_S) == 0
     assert box.classes() == ["unknown_exit", "done"]
     assert [record["attempt"] for record in box.records("attempt.start")] == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_guard_killed_at_random_moments_never_runs_two_trainers_or_loses_an_attempt(
+    box: Bench, seed: int
+) -> None:
+    moments = random.Random(seed)
+    life = {"at": -1, "do": "abrt", "steps": 12, "checkpoint_every": 3}
+    lives = [{**life, "at": 6 * n + 4} for n in range(6)]
+    box.prepare(*lives, {"steps": 3, "checkpoint_every": 3}, max_no_progress=50)
+    for _ in range(12):
+        guard = box.start()
+        time.sleep(moments.uniform(0.05, 0.6))
+        guard.kill()
+        if guard.wait() == 0:
+            break
+    assert box.start().wait(LIMIT_S) == 0
+    lines = [line.record for line in read_journal(box.run.journal)]
+    assert None not in lines, "two writers would tear lines"
+    attempts = [record["attempt"] for record in lines if record]
+    assert attempts == sorted(attempts), "two trainers would mix theirs"
+    started = [record["attempt"] for record in box.records("attempt.start")]
+    assert started == sorted(set(started))
+    assert started == [record["attempt"] for record in box.records("attempt.end")]
 
 
 def test_a_second_guard_refuses_and_names_the_first(box: Bench) -> None:

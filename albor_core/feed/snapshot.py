@@ -42,10 +42,9 @@ def snapshot(run: RunDir, *, feed: RunFeed | None = None) -> dict[str, Any]:
 def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
     """The document of a view that `feed` gave."""
     meta = dict(feed.files.metadata.get() or {})
-    if isinstance(
-        meta.get("git"), dict
-    ):  # the patch is up to 256 KiB of raw source: not for a feed
-        meta["git"] = {key: meta["git"].get(key) for key in ("commit", "dirty")}
+    git = meta.get("git")
+    if isinstance(git, dict):  # its patch is up to 256 KiB of raw source: not for a feed
+        meta["git"] = {key: git.get(key) for key in ("commit", "dirty")}
     shown = plain(view)
     return {
         "schema": SCHEMA,

@@ -282,9 +282,8 @@ def test_documents_are_strict_json_with_every_field_of_the_screens(tmp_path, hol
     run = make_run(tmp_path, "r", losses=[3.0, math.nan], alert=True)
     hold(run)
     run.log(1).write_bytes(b"\x1b[2Jhi\n")
-    write_json(
-        run.guard / "guard.json", {"schema": "albor.guard/1", "attempt": 1, "state": "running"}
-    )
+    write_json(run.guard / "guard.json", {"attempt": 1, "state": "running"})
+    write_json(run.run_json, {**run.metadata(), "git": {"commit": "c0ffee", "patch": "secret"}})
     index(run)
 
     def refuse(name):

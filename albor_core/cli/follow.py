@@ -22,10 +22,12 @@ _POLL_S = 0.2
 _LINE_EVERY_S = 10.0  # without a tty: enough to see life in a CI log, few enough to read
 
 
-def follow(run: RunDir, *, as_json: bool, detach: bool, stop_on_interrupt: bool) -> int:
-    """Wait for `run` and return its exit code;
+def follow(
+    run: RunDir, *, as_json: bool, detach: bool, stop_on_interrupt: bool, echo: bool = False
+) -> int:
+    """Wait for `run` and return its exit code; leaving early returns 0, says how to come back.
 
-    leaving early returns 0 and says how to come back.
+    `echo` passes the program's own output through instead of printing lines of progress.
     """
     if detach:
         if as_json:
@@ -71,7 +73,7 @@ def progress_line(state: dict[str, Any] | None, guard: dict[str, Any] | None) ->
 
 
 class _Echo:
-    """The program's output as it is, attempt after attempt: whoever started it may see its bytes."""
+    """The program's output as it is, attempt after attempt: who started it may see its bytes."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run

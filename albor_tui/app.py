@@ -25,12 +25,12 @@ class AlborApp(App[None]):
     CSS_PATH = "albor.tcss"
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (116, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall"), (42, "-high")]
     BINDINGS = [
         Binding("t", "theme", "Theme", show=False, tooltip="Next theme"),
         Binding("question_mark", "help", "Help", key_display="?", tooltip="This list"),
-        Binding("q", "quit", "Quit", tooltip="Leave; runs go on"),
-        Binding("ctrl+c", "quit", "Quit", show=False, system=True),
+        Binding("q", "leave", "Quit", tooltip="Leave; runs go on"),
+        Binding("ctrl+c", "leave", "Quit", show=False, priority=True, system=True),
     ]
 
     def __init__(self, source: Source, *, run: RunView | None = None, theme: str = "dark") -> None:
@@ -53,6 +53,9 @@ class AlborApp(App[None]):
         names = [look.name for look in themes.ALL]
         at = names.index(self.theme) if self.theme in names else -1
         self.theme = names[(at + 1) % len(names)]
+
+    def action_leave(self) -> None:
+        self.exit()
 
     def action_help(self) -> None:
         if not isinstance(self.screen, HelpScreen):

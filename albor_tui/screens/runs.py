@@ -29,7 +29,7 @@ from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 EMPTY = (
-    ("albor demo", "real data to a trained model, in minutes on a CPU"),
+    ("albor demo", "real data to a model in minutes"),
     ("albor train apply configs/demo.yaml", "train under the guard"),
     ("albor guard run -- python train.py", "supervise any program"),
 )

@@ -118,10 +118,10 @@ class RunTable(ScrollView, can_focus=True):
     BINDINGS = [
         Binding("up", "move(-1)", "Up", show=False, tooltip="Previous run"),
         Binding("down", "move(1)", "Down", show=False, tooltip="Next run"),
-        Binding("pageup", "move(-10)", "Page up", show=False, tooltip="Ten runs up"),
-        Binding("pagedown", "move(10)", "Page down", show=False, tooltip="Ten runs down"),
-        Binding("home", "move(-1000000)", "First", show=False, tooltip="First run"),
-        Binding("end", "move(1000000)", "Last", show=False, tooltip="Last run"),
+        Binding("pageup", "move(-10)", "Page up", show=False),
+        Binding("pagedown", "move(10)", "Page down", show=False),
+        Binding("home", "move(-1000000)", "First", show=False),
+        Binding("end", "move(1000000)", "Last", show=False),
     ]
     runs: reactive[tuple[RunView, ...]] = reactive((), init=False, repaint=False)
     selected: reactive[frozenset[str]] = reactive(frozenset(), init=False)

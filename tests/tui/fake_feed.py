@@ -300,6 +300,68 @@ LOG = (
 )
 
 
+def diff_document() -> dict[str, Any]:
+    """What `diff_runs(...).to_json()` gives for two runs."""
+
+    def stat(last: float) -> dict[str, Any]:
+        return {"last": last, "best": last, "minimum": last, "maximum": last, "count": 400}
+
+    def series(seed: int, end: int) -> dict[str, Any]:
+        ys = list(losses(80, seed))
+        return {"steps": [(i + 1) * end // 80 for i in range(80)], "min": ys, "max": ys, "mean": ys}
+
+    a, b = {"id": "code-125m-3f2a91", "name": "code-125m"}, {"id": "wide-b81c07", "name": "wide"}
+    verdict = {
+        "outcome": "better",
+        "interval": [-0.1204, -0.0441],
+        "confidence": 0.95,
+        "difference": -0.0819,
+        "method": "paired moving-block bootstrap (Kuensch 1989)",
+        "detail": "400 paired points, steps 30,000 to 40,000",
+    }
+    return {
+        "schema": "albor.runs.diff/1",
+        "metric": "val/loss",
+        "runs": [a, b],
+        "config": [
+            {"key": "optimizer.lr", "values": [0.0003, 0.001]},
+            {"key": "model.architecture.hidden_size", "values": [768, 1024]},
+        ],
+        "code": [{"key": "commit", "values": ["a81f3c2", "77b0e19"]}],
+        "environment": [{"key": "versions.torch", "values": ["2.12.1", None]}],
+        "metrics": {
+            "val/loss": [stat(2.4107), stat(2.3288)],
+            "perf/tokens_per_s": [stat(187_300.0), stat(121_050.0)],
+            "perf/mfu": [stat(0.413), stat(0.447)],
+            "optim/lr": [stat(2.61e-4), stat(9.1e-4)],
+        },
+        "reach": [
+            {
+                "run": a["id"],
+                "other": b["id"],
+                "target": 2.3288,
+                "step": None,
+                "tokens": None,
+                "seconds": None,
+            },
+            {
+                "run": b["id"],
+                "other": a["id"],
+                "target": 2.4107,
+                "step": 31_200,
+                "tokens": 2.04e9,
+                "seconds": 17_040.0,
+            },
+        ],
+        "verdict": verdict,
+        "verdicts": [{"run": b["id"], "against": a["id"], **verdict}],
+        "curves": {
+            "val/loss": [series(1, 40_000), series(2, 40_000)],
+            "train/loss": [series(3, 40_000), series(4, 40_000)],
+        },
+    }
+
+
 class FakeFollower:
     def __init__(self, source: FakeSource, run_id: str) -> None:
         self._source, self._id = source, run_id
@@ -362,7 +424,8 @@ class FakeSource:
         self.failure: Exception | None = None
         self.commands: list[tuple[str, str]] = []
         self.acknowledged: list[tuple[str, str]] = []
-        self.document: dict[str, Any] = {}
+        self.document: dict[str, Any] = diff_document()
+        self.compared: list[tuple[str, ...]] = []
 
     def show(self, rows: tuple[RunView, ...]) -> None:
         self.rows, self.version = rows, self.version + 1
@@ -383,4 +446,5 @@ class FakeSource:
         self.acknowledged.append((view.id, alert_id))
 
     def compare(self, run_ids: Sequence[str]) -> dict[str, Any]:
+        self.compared.append(tuple(run_ids))
         return self.document

@@ -1,0 +1,179 @@
+"""What the cockpit must not do: load heavy libraries, parse data as markup, leave ASCII."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_feed
+import pytest
+from settled import settled, until
+
+import albor_tui
+from albor_core.feed.clean import clean
+from albor_tui.app import AlborApp
+from albor_tui.screens.run import RunScreen
+
+PACKAGE = Path(albor_tui.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+HOSTILE = (
+    "[/",
+    "[b",
+    "[@click=app.quit]press me[/]",
+    "[type=x, v={'a[0]'}]",
+    "[link=file:///etc/passwd]here[/link]",
+    "\x1b[2J\x1b[1;1H",
+    "\x9b31m",
+    "\x1b]52;c;cm0gLXJmIC8=\x07",
+    "\x1b]0;owned\x07",
+    "\x1b[6n",
+    "\x1bP$q q\x1b\\",
+    "done\r\nrun-1  running",
+    "\u202egnp.exe",
+    "\u200b" * 40,
+    "e" + "\u0301" * 300,
+    "x" * 50_000,
+    "\x00nul",
+    "\ud800",
+    "'; DROP TABLE runs;--",
+    "\uff37\uff29\uff24\uff25" * 20,
+)
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(' '.join(sys.modules))"
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(out.stdout.split())
+
+
+def test_the_cockpit_starts_without_torch_numpy_pyarrow_and_plotext():
+    modules = loaded_by("import albor_tui.app, albor_tui.main, albor_tui.source")
+    heavy = {"torch", "numpy", "pyarrow", "triton", "plotext", "pydantic", "sqlite_utils"}
+    assert not modules & heavy
+
+
+def test_documents_never_load_textual(tmp_path):
+    code = f"from albor_tui.main import main\nmain(['--once', {str(tmp_path)!r}])"
+    modules = loaded_by(
+        f"import sys, io\nout, sys.stdout = sys.stdout, io.StringIO()\n{code}\nsys.stdout = out"
+    )
+    assert not {name for name in modules if name.split(".")[0] in ("textual", "rich", "plotext")}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_the_glyph_table_leaves_ascii(path):
+    if path.name != "glyphs.py":
+        assert path.read_bytes().isascii()
+
+
+def test_the_ascii_look_is_ascii():
+    from dataclasses import fields
+
+    from albor_tui import glyphs
+
+    for field in fields(glyphs.ASCII):
+        assert str(getattr(glyphs.ASCII, field.name)).isascii(), field.name
+
+
+MARKUP_WIDGETS = {"Static", "Label", "Button", "Option", "DataTable", "Select", "Tooltip"}
+TITLES = {"border_title", "border_subtitle", "tooltip", "placeholder"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_widget_parses_markup(path):
+    """Static and its kin say markup=False; titles get Content; nobody calls from_markup."""
+    problems = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            said = {k.arg: k.value for k in node.keywords}
+            off = isinstance(said.get("markup"), ast.Constant) and said["markup"].value is False
+            if name in MARKUP_WIDGETS | {"notify"} and not off:
+                problems.append(f"{node.lineno}: {name} without markup=False")
+            if name in ("from_markup", "from_text"):
+                problems.append(f"{node.lineno}: {name}")
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if getattr(target, "attr", "") in TITLES and not _is_content(node.value):
+                    problems.append(f"{node.lineno}: {target.attr} is not Content")
+    assert not problems
+
+
+def _is_content(value: ast.expr) -> bool:
+    if isinstance(value, ast.IfExp):
+        return _is_content(value.body) and _is_content(value.orelse)
+    if isinstance(value, ast.Constant):
+        return value.value is None
+    return isinstance(value, ast.Call) and ast.unparse(value.func).startswith("Content")
+
+
+def everything_hostile(text: str):
+    from dataclasses import replace
+
+    view = fake_feed.training("hostile-000001", alerts_open=1, severity="red")
+    alert = replace(fake_feed.ALERT, message=text, rule=text)
+    return replace(
+        view,
+        name=text,
+        experiment=text,
+        detail=text,
+        device=text,
+        path=text,
+        last_alert=text,
+        alerts=(alert,),
+        status="stalled",
+        tags=(text,),
+        gpu=(replace(fake_feed.gpu(), name=text, throttle_reasons=(text,)),),
+        bricks=tuple(replace(b, name=text) for b in view.bricks),
+        guard={"state": text},
+        attempts=tuple(replace(a, reason=text, kind=text) for a in view.attempts),
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+async def test_hostile_text_is_shown_and_never_obeyed(text):
+    view = everything_hostile(text)
+    source = fake_feed.FakeSource((view,), view.gpu)
+    source.log_lines = (text, text + text)
+    source.document["runs"][0]["name"] = text
+    source.document["config"] = [{"key": text, "values": [text, text]}]
+    app = AlborApp(source)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: bool(app.screen.query_one("#table").runs))
+        await settled(pilot)
+        check_cells(app)
+        await pilot.press("enter")
+        assert isinstance(app.screen, RunScreen)
+        await settled(pilot)
+        await pilot.click("#head", offset=(6, 0))
+        check_cells(app)
+        assert app.is_running
+
+
+def check_cells(app: AlborApp) -> None:
+    for strip in app.screen._compositor.render_strips():
+        assert strip.cell_length == app.size.width
+        for segment in strip:
+            if not segment.control:
+                assert clean(segment.text) == segment.text
+
+
+@pytest.mark.slow
+async def test_hostile_names_in_a_comparison():
+    from albor_tui.screens.diff import DiffScreen
+
+    for text in HOSTILE:
+        source = fake_feed.FakeSource(())
+        source.document["runs"][0]["name"] = text
+        source.document["config"] = [{"key": text, "values": [text, text]}]
+        app = AlborApp(source)
+        async with app.run_test(size=(100, 30)) as pilot:
+            await app.push_screen(DiffScreen(("a", "b"), {"a": text, "b": text}))
+            await until(pilot, lambda a=app: a.screen._document is not None)
+            await settled(pilot)
+            check_cells(app)

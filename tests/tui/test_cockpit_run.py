@@ -1,0 +1,169 @@
+"""One run: its panels, its commands, and what a viewer must never do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import fake_feed
+from settled import settled, until
+
+from albor_tui.app import AlborApp
+from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.run import RunScreen
+from albor_tui.widgets.chart import Chart
+from albor_tui.widgets.facts import AlertBanner, Alerts, Bricks, GuardPanel, Head, Vitals
+from albor_tui.widgets.log_tail import KEPT_LINES, LogTail
+from albor_tui.widgets.status_bar import StatusBar
+
+Cockpit = Callable[..., AlborApp]
+
+
+def at(source: fake_feed.FakeSource, name: str):
+    return next(view for view in source.rows if view.name == name)
+
+
+def shown(screen, panel) -> str:
+    return str(screen.query_one(panel).render())
+
+
+async def test_the_screen_follows_the_run(cockpit, source):
+    view = at(source, "code-125m")
+    async with cockpit(run=view).run_test(size=(160, 45)) as pilot:
+        screen = pilot.app.screen
+        assert isinstance(screen, RunScreen)
+        await until(pilot, lambda: "2.3142" in shown(screen, Vitals))
+        source.show(tuple(replace(v, loss=2.0001) if v is view else v for v in source.rows))
+        await until(pilot, lambda: "2.0001" in shown(screen, Vitals))
+
+
+async def test_every_panel_shows_its_facts(cockpit, source):
+    async with cockpit(run=at(source, "code-125m")).run_test(size=(160, 45)) as pilot:
+        screen = pilot.app.screen
+        await until(pilot, lambda: "code-125m" in shown(screen, Head))
+        await settled(pilot)
+        assert "15,280 / 40,000" in shown(screen, Head)
+        assert "2h24m" in shown(screen, Head)
+        assert "optimizer" in shown(screen, Bricks)
+        assert "31.4ms" in shown(screen, Bricks)
+        assert "1 restart" in shown(screen, GuardPanel)
+        assert "step 15,000" in shown(screen, GuardPanel)
+        assert "gradient_norm > 5" in shown(screen, Alerts)
+        assert "a acknowledge" in shown(screen, AlertBanner)
+        log = screen.query_one(LogTail)
+        await until(pilot, lambda: "clipped" in log.render_line(log.content_size.height - 1).text)
+
+
+async def test_a_run_that_gave_no_news_says_for_how_long(cockpit, source):
+    async with cockpit(run=at(source, "old-baseline")).run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: "old-baseline" in shown(pilot.app.screen, Head))
+        head = shown(pilot.app.screen, Head)
+        assert "lost" in head
+        assert "last news 2d ago" in head
+        assert "eta" not in head
+
+
+async def test_pause_goes_through_the_guard_and_its_answer_is_shown(cockpit, source):
+    view = at(source, "code-125m")
+    async with cockpit(run=view).run_test(size=(100, 30)) as pilot:
+        await pilot.press("p")
+        await until(pilot, lambda: source.commands == [(view.id, "pause")])
+        bar = pilot.app.screen.query_one(StatusBar)
+        await until(pilot, lambda: "done" in str(bar.line))
+        assert "in 0.8 s" in str(bar.line)
+
+
+async def test_p_resumes_a_paused_run(cockpit, source):
+    view = at(source, "distill-50m")
+    async with cockpit(run=view).run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: "paused" in shown(pilot.app.screen, Head))
+        await pilot.press("p")
+        await until(pilot, lambda: source.commands == [(view.id, "resume")])
+
+
+async def test_c_asks_for_a_checkpoint(cockpit, source):
+    view = at(source, "code-125m")
+    async with cockpit(run=view).run_test(size=(100, 30)) as pilot:
+        await pilot.press("c")
+        await until(pilot, lambda: source.commands == [(view.id, "checkpoint")])
+
+
+async def test_stop_is_sent_only_after_a_yes(cockpit, source):
+    view = at(source, "code-125m")
+    async with cockpit(run=view).run_test(size=(100, 30)) as pilot:
+        await pilot.press("k")
+        assert isinstance(pilot.app.screen, ConfirmScreen)
+        await pilot.press("enter")  # the careless key keeps it running
+        assert source.commands == []
+        await pilot.press("k", "y")
+        await until(pilot, lambda: source.commands == [(view.id, "stop")])
+
+
+async def test_nothing_is_sent_to_a_run_that_has_ended(cockpit, source):
+    async with cockpit(run=at(source, "sweep-lr-1e3")).run_test(size=(100, 30)) as pilot:
+        for key in ("p", "c", "k"):
+            await pilot.press(key)
+        assert source.commands == []
+        assert "completed" in str(pilot.app.screen.query_one(StatusBar).line)
+
+
+async def test_a_acknowledges_the_open_alert(cockpit, source):
+    view = at(source, "code-125m")
+    async with cockpit(run=view).run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: "gradient_norm" in shown(pilot.app.screen, Alerts))
+        await pilot.press("a")
+        await until(pilot, lambda: source.acknowledged == [(view.id, fake_feed.ALERT.id)])
+        calm = replace(fake_feed.ALERT, is_acknowledged=True)
+        source.show(
+            tuple(
+                replace(v, alerts=(calm,), alerts_open=0) if v is view else v for v in source.rows
+            )
+        )
+        banner = pilot.app.screen.query_one(AlertBanner)
+        await until(pilot, lambda: not banner.display)
+
+
+async def test_z_gives_a_panel_the_screen_and_takes_it_back(cockpit, source):
+    async with cockpit(run=at(source, "code-125m")).run_test(size=(80, 24)) as pilot:
+        await pilot.press("z")
+        assert pilot.app.screen.maximized is pilot.app.screen.query_one("#loss", Chart)
+        await pilot.press("escape")
+        assert pilot.app.screen.maximized is None
+        assert isinstance(pilot.app.screen, RunScreen)
+
+
+async def test_a_panel_that_cannot_draw_says_so_and_the_others_live(cockpit, source, monkeypatch):
+    def fail(*_: object) -> None:
+        raise ValueError("bad value")
+
+    monkeypatch.setattr(GuardPanel, "show", fail)
+    async with cockpit(run=at(source, "code-125m")).run_test(size=(160, 45)) as pilot:
+        await until(pilot, lambda: "ValueError" in shown(pilot.app.screen, GuardPanel))
+        await until(pilot, lambda: "code-125m" in shown(pilot.app.screen, Head))
+
+
+async def test_nan_leaves_a_mark_on_the_chart(cockpit, source):
+    async with cockpit(run=at(source, "sweep-lr-3e3")).run_test(size=(160, 45)) as pilot:
+        chart = pilot.app.screen.query_one("#loss", Chart)
+        await until(pilot, lambda: "\u2717" in chart.render_line(0).text)
+
+
+async def test_the_log_keeps_a_bounded_number_of_lines(cockpit, source):
+    source.log_lines = tuple(f"line {i}" for i in range(KEPT_LINES + 500))
+    async with cockpit(run=at(source, "code-125m")).run_test(size=(160, 45)) as pilot:
+        log = pilot.app.screen.query_one(LogTail)
+        await until(pilot, lambda: log.virtual_size.height == KEPT_LINES)
+        assert f"line {KEPT_LINES + 499}" in log.render_line(log.content_size.height - 1).text
+
+
+async def test_garbage_numbers_do_not_take_the_screen_down(cockpit, source):
+    view = at(source, "code-125m")
+    odd = dict.fromkeys(("loss", "val_ppl", "lr", "grad_norm", "mfu", "tokens_per_s"), math.inf)
+    odd |= dict.fromkeys(("step_ms", "eta_s", "elapsed_s", "progress"), math.nan)
+    garbage = replace(view, **odd, step=-5, tokens=10**30, loss_history=(math.nan, 1e308, -1e308))
+    async with cockpit(run=garbage).run_test(size=(80, 24)) as pilot:
+        source.show(tuple(garbage if v is view else v for v in source.rows))
+        await until(pilot, lambda: "inf" in shown(pilot.app.screen, Vitals))
+        for panel in (Head, Vitals, GuardPanel, Bricks):
+            assert "cannot draw" not in shown(pilot.app.screen, panel)

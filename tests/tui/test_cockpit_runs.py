@@ -1,0 +1,216 @@
+"""The list of runs: what it shows, what its keys do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import fake_feed
+import pytest
+from settled import settled, until
+from textual.widgets import Input, Static
+
+from albor_core.run.errors import StoreError
+from albor_tui.app import AlborApp
+from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.diff import DiffScreen
+from albor_tui.screens.help import HelpScreen
+from albor_tui.screens.run import RunScreen
+from albor_tui.widgets.run_table import RunTable, layout
+from albor_tui.widgets.status_bar import StatusBar
+
+Cockpit = Callable[..., AlborApp]
+
+
+async def ready(pilot) -> RunTable:
+    table = pilot.app.screen.query_one(RunTable)
+    await until(pilot, lambda: len(table.runs) == 7, "the runs never came")
+    return table
+
+
+def row_text(table: RunTable, row: int) -> str:
+    return table.render_line(row + 1).text
+
+
+async def test_a_run_that_appears_elsewhere_appears_without_a_keypress(cockpit, source):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        source.show((*source.rows, fake_feed.training("brand-new-123456")))
+        await until(pilot, lambda: len(table.runs) == 8)
+        assert any(view.name == "brand-new" for view in table.runs)
+
+
+async def test_numbers_change_in_place_and_the_cursor_stays_on_its_run(cockpit, source):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        await pilot.press("down")
+        name = table.current.id
+        changed = tuple(replace(v, loss=1.2345) if v.id == name else v for v in source.rows)
+        source.show((fake_feed.training("on-top-abcdef", created=fake_feed.WALL), *changed))
+        await until(pilot, lambda: len(table.runs) == 8)
+        assert table.current.id == name
+        assert "1.2345" in row_text(table, table.cursor)
+
+
+async def test_a_dead_run_shows_its_age_and_is_never_called_running(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        rows = [row_text(table, i) for i in range(7)]
+        lost = next(row for row in rows if "old-baseline" in row)
+        assert "lost" in lost
+        assert "2d ago" in lost
+        assert "running" not in lost
+
+
+async def test_nan_and_infinity_are_shown_as_such(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        failed = next(row_text(table, i) for i in range(7) if "sweep-lr-3e3" in row_text(table, i))
+        assert "NaN" in failed
+        assert "inf" in failed
+
+
+async def test_typing_after_slash_filters_and_escape_shows_all_again(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        await pilot.press("slash", *"sweep", "enter")
+        await until(pilot, lambda: len(table.runs) == 2)
+        assert not pilot.app.screen.query_one("#filter", Input).display
+        await pilot.press("escape")
+        await until(pilot, lambda: len(table.runs) == 7)
+
+
+async def test_a_filter_that_matches_nothing_says_so(cockpit):
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        table = await ready(pilot)
+        await pilot.press("slash", *"zzz", "enter")
+        await until(pilot, lambda: not table.runs)
+        assert "no run matches" in str(pilot.app.screen.query_one("#empty", Static).content)
+
+
+async def test_s_sorts_by_the_next_column_and_shift_s_turns_it_round(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        await pilot.press("s", "s")  # by loss
+        losses = [view.loss for view in table.runs]
+        assert table.sorted_by == "loss"
+        assert losses[:5] == sorted(losses[:5])
+        first = table.runs[0].id
+        await pilot.press("S")
+        assert table.runs[0].id != first
+
+
+async def test_enter_opens_the_highlighted_run_and_escape_comes_back(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        await pilot.press("down", "enter")
+        assert isinstance(pilot.app.screen, RunScreen)
+        await pilot.press("escape")
+        assert pilot.app.screen.query_one(RunTable) is table
+
+
+async def test_two_selected_runs_are_compared(cockpit, source):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        chosen = [view.id for view in table.runs[:2]]
+        await pilot.press("space", "space", "d")
+        assert isinstance(pilot.app.screen, DiffScreen)
+        await until(pilot, lambda: bool(source.compared))
+        assert list(source.compared[0]) == chosen
+
+
+async def test_diff_without_a_selection_says_what_to_do(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("d")
+        assert "space" in str(pilot.app.screen.query_one(StatusBar).line)
+
+
+async def test_x_stops_only_after_a_yes(cockpit, source):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        run_id = table.current.id
+        await pilot.press("x")
+        assert isinstance(pilot.app.screen, ConfirmScreen)
+        await pilot.press("n")
+        assert source.commands == []
+        await pilot.press("x", "y")
+        await until(pilot, lambda: source.commands == [(run_id, "stop")])
+
+
+async def test_no_run_at_all_says_what_to_type(cockpit, source):
+    source.show(())
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        empty = pilot.app.screen.query_one("#empty", Static)
+        await until(pilot, lambda: "albor demo" in str(empty.content))
+        assert "albor guard run -- python train.py" in str(empty.content)
+
+
+async def test_a_store_that_cannot_be_read_is_reported_and_tried_again(
+    cockpit, source, monkeypatch
+):
+    monkeypatch.setattr("albor_tui.screens.polling.RETRY_S", 0.05)
+    source.failure = StoreError("experiments.db: file is not a database")
+    async with cockpit().run_test(size=(100, 30)) as pilot:
+        bar = pilot.app.screen.query_one(StatusBar)
+        await until(pilot, lambda: "not a database" in str(bar.line))
+        source.failure = None
+        await ready(pilot)
+
+
+async def test_help_lists_the_keys_of_the_screen_below(cockpit):
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen)
+        shown = str(pilot.app.screen.query(Static).first().content)
+        for words in ("Compare the selected runs", "Next theme", "Leave; runs go on"):
+            assert words in shown
+
+
+async def test_t_walks_through_the_themes_and_every_one_draws(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        seen = {pilot.app.theme}
+        for _ in range(3):
+            await pilot.press("t")
+            await settled(pilot)
+            seen.add(pilot.app.theme)
+        assert len(seen) == 4
+
+
+async def test_q_leaves(cockpit):
+    app = cockpit()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("q")
+    assert app.return_code == 0
+
+
+@pytest.mark.parametrize("width", [20, 40, 78, 98, 158, 300])
+def test_columns_never_exceed_the_width_once_the_essential_ones_fit(width):
+    chosen = layout(width, longest_name=20)
+    used = 2 + sum(size for _, size in chosen) + 2 * (len(chosen) - 1)
+    titles = [column.title for column, _ in chosen]
+    assert titles[:2] == ["state", "run"]
+    assert used <= max(width, 30)
+    if width >= 78:
+        assert {"done", "loss", "val ppl", "tok/s", "eta", "alrt"} <= set(titles)
+
+
+async def test_ten_thousand_runs_cost_no_more_than_a_screenful(cockpit, source):
+    one = fake_feed.rows()[4]
+    many = tuple(
+        replace(one, id=f"run-{i:05d}", name=f"run {i}", created=float(i)) for i in range(10_000)
+    )
+    source.show(many)
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 10_000)
+        drawn: list[int] = []
+        real = table._line
+        table._line = lambda view, *rest: drawn.append(1) or real(view, *rest)  # type: ignore[method-assign]
+        await pilot.press("end")
+        await until(pilot, lambda: table.cursor == 9_999)
+        await pilot.pause()
+        assert "run 0" in row_text(table, table.cursor - round(table.scroll_y))
+        assert len(drawn) < 200

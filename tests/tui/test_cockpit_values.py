@@ -1,0 +1,179 @@
+"""The pure parts: numbers as text, axes, lines to braille, order of runs."""
+
+from __future__ import annotations
+
+import math
+
+import fake_feed
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albor_core.feed.view import Curve
+from albor_tui import glyphs, plot, quantity, ticks
+from albor_tui.plot import Job, Line
+from albor_tui.screens.curves import loss_chart, smoothed
+from albor_tui.screens.order import ORDERS, arrange
+from albor_tui.ticks import Range
+
+NUMBERS = (
+    st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**20), 10**20)
+)
+
+
+@given(NUMBERS)
+def test_every_quantity_has_a_text(value):
+    functions = (
+        quantity.loss,
+        quantity.ratio,
+        quantity.exponent,
+        quantity.si,
+        quantity.tokens,
+        quantity.bytes_,
+        quantity.percent,
+        quantity.milliseconds,
+        quantity.duration,
+        quantity.age,
+    )
+    for function in functions:
+        assert function(value)
+
+
+@given(st.just(0.0) | st.floats(1e-99, 1e12))
+def test_a_loss_never_needs_more_than_seven_columns(value):
+    assert len(quantity.loss(value)) <= 7
+
+
+@pytest.mark.parametrize(
+    "function, value, text",
+    [
+        (quantity.loss, 2.31419, "2.3142"),
+        (quantity.loss, 0.0, "0.0000"),
+        (quantity.loss, math.nan, "NaN"),
+        (quantity.exponent, 0.0003, "3.00e-4"),
+        (quantity.si, 187_300, "187k"),
+        (quantity.si, 999_600, "1.00M"),
+        (quantity.tokens, 1_001_390_080, "1.00B"),
+        (quantity.bytes_, 61 << 30, "61.0G"),
+        (quantity.percent, 0.413, "41%"),
+        (quantity.duration, 3_725, "1h02m"),
+        (quantity.duration, 59.7, "1m00s"),
+        (quantity.age, 2_600, "43m"),
+        (quantity.milliseconds, 349.8, "350ms"),
+    ],
+)
+def test_quantities_read_as_people_write_them(function, value, text):
+    assert function(value) == text
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 12))
+def test_ticks_are_inside_and_not_too_many(low, span, count):
+    limits = Range(low, low + span)
+    found = ticks.ticks(limits, count)
+    slack = span * 1e-6
+    assert len(found) <= count + 1
+    assert all(limits.low - slack <= t <= limits.high + slack for t in found)
+
+
+def test_tick_labels_tell_neighbours_apart():
+    assert ticks.labels([2.0, 2.5, 3.0]) == ["2.0", "2.5", "3.0"]
+    assert ticks.labels([0.0, 0.25, 0.5]) == ["0.00", "0.25", "0.50"]
+    assert ticks.labels([0.0, 10_000.0, 20_000.0]) == ["0", "10.0k", "20.0k"]
+    assert ticks.labels([0.0, 1e-4, 2e-4]) == ["0", "1e-4", "2e-4"]
+
+
+def test_limits_hold_while_the_data_fits_and_fills_half():
+    before = ticks.around(2.0, 10.0)
+    assert ticks.hold(before, 2.1, 9.0) is before
+    assert ticks.hold(before, 2.1, 3.0) is not before
+    assert ticks.hold(before, 2.1, 11.0).high >= 11.0
+
+
+def test_the_step_axis_moves_rarely_while_a_run_grows():
+    ends = {ticks.reach(float(step)).high for step in range(100, 100_000, 7)}
+    assert len(ends) <= 4 * 11  # four ends for each of the ten doublings and one at either side
+    assert all(ticks.reach(float(s)).high <= 1.26 * s for s in range(100, 10_000, 77))
+
+
+def job(line: Line, width: int = 40, height: int = 10) -> Job:
+    return Job((line,), width, height, Range(0, 100), Range(0, 10))
+
+
+def painted(found: plot.Job) -> plot.Canvas:
+    return plot.submit(found).result(timeout=30)
+
+
+def test_a_canvas_has_exactly_the_size_asked_for():
+    line = Line("main", tuple(map(float, range(101))), tuple(i / 10 for i in range(101)))
+    canvas = painted(job(line, 173, 31))
+    assert [sum(len(run.text) for run in row) for row in canvas] == [173] * 31
+
+
+def test_one_spike_in_a_bucket_reaches_the_top_row():
+    xs, flat = tuple(map(float, range(0, 100, 5))), (1.0,) * 20
+    high = tuple(9.9 if x == 50 else 1.0 for x in xs)
+    top = painted(job(Line("main", xs, flat, low=flat, high=high)))[0]
+    assert any(run.tone == "main" for run in top)
+
+
+def test_a_line_breaks_where_a_value_is_not_finite():
+    ys = tuple(math.nan if 40 <= i <= 60 else 5.0 for i in range(101))
+    rows = painted(job(Line("main", tuple(map(float, range(101))), ys)))
+    drawn = "".join(run.text if run.tone else " " * len(run.text) for run in rows[4])
+    drawn = (
+        drawn
+        if drawn.strip()
+        else "".join(run.text if run.tone else " " * len(run.text) for run in rows[5])
+    )
+    assert drawn[18:22].strip() == ""
+    assert drawn[:14].strip() and drawn[26:].strip()
+
+
+def test_the_upper_line_wins_a_shared_cell():
+    xs, ys = (0.0, 100.0), (5.0, 5.0)
+    both = Job((Line("raw", xs, ys), Line("main", xs, ys)), 40, 10, Range(0, 100), Range(0, 10))
+    tones = {run.tone for row in painted(both) for run in row}
+    assert tones == {"", "main"}
+
+
+def test_smoothing_starts_at_the_first_value_and_ignores_nan():
+    found = smoothed(Curve("k", (1, 2, 3), mean=(4.0, math.nan, 4.0)))
+    assert found.y == pytest.approx((4.0, 4.0, 4.0))
+
+
+def test_a_run_without_a_store_is_drawn_from_its_live_history():
+    view = fake_feed.training()
+    data = loss_chart(view, {})
+    assert len(data.lines) == 2
+    assert data.lines[0].x[-1] == view.step
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_keeps_every_run(order):
+    rows = fake_feed.rows()
+    assert {v.id for v in arrange(rows, order=order)} == {v.id for v in rows}
+
+
+def test_numbers_come_before_nan_and_unknown():
+    names = [view.name for view in arrange(fake_feed.rows(), order="loss")]
+    assert names[0] == "code-125m"
+    assert names[-2:] == ["sweep-lr-3e3", "queued-62m"]
+
+
+def test_a_sparkline_is_as_wide_as_asked_and_shows_nothing_for_nothing():
+    assert len(glyphs.spark([float(i) for i in range(500)], 12)) == 12
+    assert glyphs.spark([math.nan, math.inf], 12) == ""
+    assert glyphs.spark([1.0, 1.0], 12) == glyphs.UNICODE.spark[0] * 2
+
+
+@pytest.mark.parametrize(
+    "environ, is_ascii",
+    [
+        ({"TERM": "xterm", "LANG": "en_US.UTF-8"}, False),
+        ({"TERM": "xterm", "LC_ALL": "C"}, True),
+        ({"TERM": "linux", "LANG": "en_US.UTF-8"}, True),
+        ({"TERM": "xterm"}, False),
+    ],
+)
+def test_the_look_follows_the_terminal(environ, is_ascii):
+    assert glyphs.fitting(environ).is_ascii is is_ascii

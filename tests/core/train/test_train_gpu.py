@@ -1,0 +1,71 @@
+"""The same loop on a GPU: half precision, compilation, skips without a sync, bit-exact resume."""
+
+import math
+
+import pytest
+import torch
+from tiny_run import history, make_run, train_here
+
+from albor_core.run.state import read_state
+from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
+from albor_core.train.digest import digest
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device"),
+]
+
+
+def gpu_run(folder, run_id="gpu", **changes):
+    changes = {"training__device": "cuda", "training__compile": False, **changes}
+    return make_run(folder, run_id, **changes)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_every_precision_learns(tmp_path, precision):
+    run = gpu_run(tmp_path, training__mixed_precision=precision, training__log_interval=3)
+    assert train_here(run).reason == "completed"
+    val = {step: value for step, _, value in history(run, ("val/loss",))}
+    assert val[24] < val[0] - 0.2
+    state = read_state(run.state)
+    assert state["bricks_ms"]["forward"] > 0
+    assert state["bricks_ms"]["optimizer"] > 0
+    tensors = verify(list_checkpoints(run.checkpoints)[0]).model().values()
+    assert {tensor.dtype for tensor in tensors} == {torch.float32}  # master weights
+
+
+def test_a_skip_on_the_device_leaves_weights_and_moments_alone(tmp_path):
+    whole = gpu_run(tmp_path / "a", "whole", training__deterministic=True)
+    train_here(whole, stop_after=7, faults="loss:nan@7")
+    before = gpu_run(tmp_path / "b", "before", training__deterministic=True)
+    train_here(before, stop_after=6)
+    one, two = (verify(list_checkpoints(run.checkpoints)[0]) for run in (whole, before))
+    assert (one.step, two.step) == (7, 6)
+    assert all(torch.equal(value, two.model()[k]) for k, value in one.model().items())
+    assert all(torch.equal(value, two.optimizer()[k]) for k, value in one.optimizer().items())
+    losses = [value for _, _, value in history(whole, ("train/loss",))]
+    assert math.isnan(losses[6])
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_deterministic_run_resumes_in_the_same_bits(tmp_path, precision):
+    changes = {"training__deterministic": True, "training__mixed_precision": precision}
+    whole = gpu_run(tmp_path / "a", "whole", **changes)
+    broken = gpu_run(tmp_path / "b", "broken", **changes)
+    train_here(whole)
+    for attempt, step in enumerate((3, 11, None), 1):
+        train_here(broken, attempt=attempt, stop_after=step)
+    final = [(list_checkpoints(r.checkpoints)[0] / MODEL).read_bytes() for r in (whole, broken)]
+    assert final[0] == final[1]
+    assert digest(whole) == digest(broken)
+    keys = ("train/loss", "optim/grad_norm", "val/loss")
+    assert history(whole, keys) == history(broken, keys)
+
+
+def test_a_compiled_run_learns_and_its_checkpoint_has_plain_names(tmp_path):
+    run = gpu_run(tmp_path, training__compile=True, training__mixed_precision="bf16")
+    assert train_here(run).reason == "completed"
+    names = verify(list_checkpoints(run.checkpoints)[0]).model()
+    assert "model.embed_tokens.weight" in names
+    val = {step: value for step, _, value in history(run, ("val/loss",))}
+    assert val[24] < val[0] - 0.2

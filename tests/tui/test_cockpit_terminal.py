@@ -273,12 +273,14 @@ def test_the_simulator_holds_its_lock(tmp_path):
     run = make(tmp_path, "locked")
     simulation = Simulation(run, steps=3, rate=0, seed=1)
     try:
+        code = (
+            "import sys; from pathlib import Path; from albor_core.run.liveness import lock_holder;"
+            "print(lock_holder(Path(sys.argv[1])))"
+        )
         child = subprocess.run(
-            [sys.executable, "-c",
-             "import sys; from pathlib import Path; from albor_core.run.liveness import lock_holder;"
-             "sys.exit(0 if lock_holder(Path(sys.argv[1])) else 1)", str(run.run_lock)],
-            timeout=30, check=False,
+            [sys.executable, "-c", code, str(run.run_lock)],
+            capture_output=True, text=True, timeout=30, check=True,
         )  # fmt: skip
-        assert child.returncode == 0
+        assert child.stdout.strip() == str(os.getpid())
     finally:
         os.close(simulation.lock)

@@ -15,6 +15,7 @@ import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -81,6 +82,7 @@ _RUN = (
     " r.first_wall, r.last_wall, r.alerts_open, r.pinned, r.id"
     " FROM runs r JOIN experiments e ON e.id = r.experiment_id"
 )
+_RUN_FIELDS = tuple(field.name for field in fields(RunRow))
 _ACK = (
     "SELECT data, wall FROM events WHERE run_id = ? AND subject = ? AND name = 'andon.ack'"
     " ORDER BY wall, source LIMIT 1"
@@ -408,11 +410,16 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _run_row(row: Any, tags: tuple[str, ...]) -> RunRow:
-    head, dirty, middle, numbers, tail = row[:9], row[9], row[10:16], row[16:23], row[23:26]
-    numbers = [math.nan if value == "nan" else value for value in numbers]
-    dirty = None if dirty is None else bool(dirty)
-    columns: list[Any] = [*head, dirty, *middle, *numbers, *tail, bool(row[26]), tags]
-    return RunRow(*columns)
+    columns: list[Any] = [*row]  # ten thousand of these make a list: no slices, no loops
+    columns[27] = tags  # in place of the row's id
+    columns[26] = columns[26] == 1
+    if columns[9] is not None:
+        columns[9] = columns[9] == 1
+    if "nan" in columns:
+        columns[16:23] = [math.nan if value == "nan" else value for value in columns[16:23]]
+    made = object.__new__(RunRow)
+    made.__dict__.update(zip(_RUN_FIELDS, columns, strict=True))  # __init__ would take 5 us a row
+    return made
 
 
 def _attempt_row(row: Any) -> AttemptRow:

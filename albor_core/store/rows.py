@@ -13,7 +13,7 @@ from typing import Any
 Param = str | float | int | bool | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunRow:
     """One run as lists show it. `ended_status` (completed, stopped, failed) is None until it ended.
 

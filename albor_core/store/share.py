@@ -14,6 +14,7 @@ from albor_core.store.levels import PREVIEW_BUCKETS, TOP, merge, pack_preview, w
 from albor_core.store.write import experiment_id
 from albor_core.store.zoom import Zoom
 
+MINOR_BUCKETS = 64  # previews of anything but losses: 10,000 runs stay below 200 MB
 MAX_EVENTS = 1000  # of each run, newest first; alerts and other warnings have their own thousand
 _ALWAYS = ("keys", "journal")
 _NAMED = ("attempts", "params", "artifacts", "tags", "notes", "span_ids")
@@ -128,20 +129,21 @@ def _copy_previews(
 ) -> None:
     target.execute("DELETE FROM metric_levels WHERE run_id = ?", (target_id,))
     series = local.execute(
-        "SELECT key_id, base, first_step, last_step FROM keys WHERE run_id = ? AND count > 0",
+        "SELECT key_id, name, base, first_step, last_step FROM keys WHERE run_id = ? AND count > 0",
         (source_id,),
     ).fetchall()
-    for key_id, base, first, last in series:
-        data = preview(Zoom(local, source_id, key_id, max(base, 1)), first, last)
+    for key_id, name, base, first, last in series:
+        most = PREVIEW_BUCKETS if "loss" in name or name.startswith("val/") else MINOR_BUCKETS
+        data = preview(Zoom(local, source_id, key_id, max(base, 1)), first, last, most)
         target.execute(
             "INSERT INTO metric_levels (run_id, key_id, level, chunk, data) VALUES (?,?,0,0,?)",
             (target_id, key_id, data),
         )
 
 
-def preview(zoom: Zoom, first: int, last: int) -> bytes:
-    """The whole series in at most PREVIEW_BUCKETS buckets of equal width."""
-    steps = (last - first) // PREVIEW_BUCKETS + 1
+def preview(zoom: Zoom, first: int, last: int, most: int = PREVIEW_BUCKETS) -> bytes:
+    """The whole series in at most `most` buckets of equal width."""
+    steps = (last - first) // most + 1
     level = 0
     while level < TOP and width(level + 1) * 2 <= steps:
         level += 1

@@ -251,10 +251,10 @@ def _restart_or_give_up(
     has_progress = _is_newer(event.checkpoint, memory.checkpoint)
     recent = tuple(at for at in memory.restarts_s if event.now_s - at < DAY_S)
     if not has_progress and memory.no_progress >= options.max_no_progress:
-        reason = f"{what}: {memory.no_progress} restarts without a newer checkpoint"
+        reason = f"{what}: restarts without a newer checkpoint: {memory.no_progress}"
         return memory, Finish("failed", GAVE_UP, reason)
     if len(recent) >= options.max_restarts:
-        return memory, Finish("failed", GAVE_UP, f"{what}: {len(recent)} restarts within a day")
+        return memory, Finish("failed", GAVE_UP, f"{what}: restarts within a day: {len(recent)}")
     is_stable = has_progress and event.lived_s >= options.stable_s and not memory.is_diagnostic
     index = 0 if is_stable else memory.backoff_index
     after = Memory(

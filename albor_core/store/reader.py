@@ -445,8 +445,8 @@ def _alert_row(row: Any, ack: Any | None) -> AlertRow:
         severity=severity,
         action=str(data.get("action") or ""),
         metric=data.get("metric"),
-        value=data.get("value"),
-        threshold=data.get("threshold"),
+        value=_number(data.get("value")),
+        threshold=_number(data.get("threshold")),
         message=str(data.get("message") or ""),
         step=step,
         attempt=attempt,
@@ -454,6 +454,13 @@ def _alert_row(row: Any, ack: Any | None) -> AlertRow:
         acked_by=acked,
         acked_wall=None if ack is None else ack[1],
     )
+
+
+def _number(value: Any) -> float | None:
+    """A number of an event's data, where NaN and Inf travel as words."""
+    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
+        return float(value)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _window(

@@ -48,7 +48,7 @@ def long_series(tmp_path_factory):
         writer = RunWriter(db, "long")
         for step in range(1, 200_001):
             value = special.get(step, 2.0 + rnd.random())
-            writer.take_journal({"t": "m", "step": step, "v": {"k": value}}, step)
+            writer.take_journal({"t": "m", "step": step, "v": {"loss": value}}, step)
         writer.finish()
     with transaction(target := open_writer(folder / "global.db")):
         share(db, "long", target)
@@ -63,7 +63,7 @@ def test_a_spike_of_one_step_shows_at_every_zoom(long_series, points):
     with Reader(long_series / "experiments.db") as reader:
         for half in (100_000, 30_000, 5_000, 700, 40, 3, 0):
             low, high = 123_457 - half, 123_457 + half // 2
-            series = reader.series("long", "k", lo=low, hi=high, max_points=points)
+            series = reader.series("long", "loss", lo=low, hi=high, max_points=points)
             assert len(series.steps) <= points
             assert max(v for v in series.maximum if v == v) == 99.0, (half, points)
             inside = range(max(low, 1), min(high, 200_000) + 1)
@@ -79,7 +79,7 @@ def test_any_window_of_a_long_series_is_read_in_milliseconds(long_series):
         for span in (600, 2_400, 5_000, 20_000, 60_000, 200_000):
             for low in (1, 70_001, 199_000 - span):
                 started = time.perf_counter()
-                reader.series("long", "k", lo=low, hi=low + span)
+                reader.series("long", "loss", lo=low, hi=low + span)
                 times.append(time.perf_counter() - started)
     assert sorted(times)[len(times) // 2] < 0.02  # measured 3 ms; shared machines are slower
 
@@ -87,11 +87,11 @@ def test_any_window_of_a_long_series_is_read_in_milliseconds(long_series):
 @pytest.mark.slow
 def test_the_global_store_keeps_a_preview_that_shows_the_spike(long_series):
     with Reader(long_series / "global.db") as reader:
-        series = reader.series("long", "k")
+        series = reader.series("long", "loss")
         assert 200 <= len(series.steps) <= 256 and not series.is_raw
         assert -math.inf in series.minimum and 99.0 in series.maximum
-        assert len(reader.series("long", "k", max_points=20).steps) <= 20
-        assert reader.points("long", "k") == ()
+        assert len(reader.series("long", "loss", max_points=20).steps) <= 20
+        assert reader.points("long", "loss") == ()
     with sqlite3.connect(long_series / "global.db") as db:
         assert db.execute("SELECT max(length(data)) FROM metric_levels").fetchone()[0] <= 4096
 

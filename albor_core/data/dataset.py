@@ -149,14 +149,16 @@ class Order:
 def val_batches(
     data: PackedShards, batch_size: int, max_batches: int | None = None
 ) -> Iterator[NDArray[np.int64]]:
-    """The first `max_batches` batches (B, T) in stored order; the last may be smaller.
+    """At most `max_batches` batches (B, T) in stored order; the last may be smaller.
 
-    The same sequences every time, so validation losses can be compared.
+    The same sequences every time, so validation losses can be compared. A subset is spread evenly
+    over the whole split: its first rows alone are a few neighbouring files and far from typical
+    (0.2 nats off on the standard library).
     """
-    for number, start in enumerate(range(0, len(data), batch_size)):
-        if max_batches is not None and number >= max_batches:
-            return
-        yield data.batch(np.arange(start, min(start + batch_size, len(data))))
+    wanted = len(data) if max_batches is None else min(len(data), max_batches * batch_size)
+    chosen = np.arange(wanted) * len(data) // max(wanted, 1)
+    for start in range(0, wanted, batch_size):
+        yield data.batch(chosen[start : start + batch_size])
 
 
 def _id_bound(manifest: Manifest, vocab_size: int | None) -> int | None:

@@ -161,8 +161,10 @@ def test_positions_are_roughly_uniform_so_the_shuffle_shuffles():
     assert ((counts - 500) ** 2 / 500).sum() < 45
 
 
-def test_validation_reads_the_same_first_batches_every_time(tmp_path):
+def test_a_validation_subset_is_the_same_every_time_and_spread_over_all_files(tmp_path):
     data = PackedShards(write_shards(tmp_path, counted(7, 2)), seq_len=2)
     twice = [[b.tolist() for b in val_batches(data, 2, 2)] for _ in range(2)]
-    assert twice[0] == twice[1] == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
-    assert [len(b) for b in val_batches(data, 3)] == [3, 3, 1]
+    assert twice[0] == twice[1] == [[[0, 1], [2, 3]], [[6, 7], [10, 11]]]
+    whole = list(val_batches(data, 3))
+    assert [len(b) for b in whole] == [3, 3, 1]
+    assert np.concatenate(whole).tolist() == counted(7, 2)

@@ -154,13 +154,14 @@ def write_checkpoint(
         manifest = _manifest(snapshot, files, run_id, parent_id, hashes)
         write_file(temporary / MANIFEST, [json.dumps(manifest, indent=1).encode()])
         fsync_dir(temporary)
-        if final.exists():  # an older life got here too; ours is the one the journal continues
-            _remove(final)
+        replaced = _step_aside(final) if final.exists() else None
         temporary.rename(final)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     fsync_dir(folder)
+    if replaced is not None:
+        shutil.rmtree(replaced)
     size = sum(file.size for file in files.values())
     return Written(snapshot.step, final, manifest["id"], size, time.monotonic() - started)
 
@@ -260,10 +261,13 @@ def prune(folder: Path, *, keep: int, keep_every: int | None, source: int | None
 
 def _remove(path: Path) -> None:
     """By rename first: a kill in between leaves a `.del`, never half a checkpoint."""
+    shutil.rmtree(_step_aside(path))
+
+
+def _step_aside(path: Path) -> Path:
     doomed = path.with_suffix(".del")
     shutil.rmtree(doomed, ignore_errors=True)
-    path.rename(doomed)
-    shutil.rmtree(doomed)
+    return path.rename(doomed)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -338,10 +342,15 @@ def _set_aside(path: Path, reason: str) -> Rejected:
 
 
 def _clear_leftovers(folder: Path) -> None:
-    """What a killed save or prune left; nobody else works here while we hold run.lock."""
-    for pattern in ("step-*.tmp", "step-*.del", ".best.json.*.tmp"):
-        for path in folder.glob(pattern):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+    """What a killed save or prune left; nobody else works here while we hold run.lock.
+
+    A `.del` is brought back where it is all there is: a kill while it was being replaced.
+    """
+    doomed = sorted(folder.glob("step-*.del"))
+    if doomed and not list_checkpoints(folder):
+        last = doomed.pop()
+        last.rename(last.with_suffix(""))
+    for path in (*folder.glob("step-*.tmp"), *doomed):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(".best.json.*.tmp"):
+        path.unlink(missing_ok=True)

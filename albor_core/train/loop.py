@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import signal
-import time
 
 import torch
 from torch import Tensor
@@ -25,16 +24,18 @@ from albor_core.run.config import Config
 from albor_core.run.errors import AlborError, DataError, NoCheckpointError
 from albor_core.run.state import StateWriter
 from albor_core.train.bricks import BrickTimer, StepClock
-from albor_core.train.checkpoint import Checkpoint, Written, best_of, newest_usable
+from albor_core.train.checkpoint import Checkpoint, Snapshot, newest_usable
 from albor_core.train.cord import Cord
 from albor_core.train.evaluate import Sampler, perplexity, validation_loss
 from albor_core.train.faults import Faults
+from albor_core.train.keeper import Keeper
 from albor_core.train.life import Life, Outcome, Signals, answer_command, take_command
 from albor_core.train.meter import Interval, mfu, peak_flops
 from albor_core.train.optim import clip_gradients
 from albor_core.train.parts import build, kernels_in_use
 from albor_core.train.reporter import Reporter, versions
 from albor_core.train.resume import (
+    HostCopies,
     Progress,
     changed_fields,
     hashes,
@@ -42,11 +43,10 @@ from albor_core.train.resume import (
     restore,
     take_snapshot,
 )
-from albor_core.train.saver import Failed, Retention, Saver
+from albor_core.train.saver import Retention, Saver
 from albor_core.train.tally import Readings, Tally
 from albor_core.train.watch import Machine, Watch
 
-RED_AFTER_FAILURES = 3
 ABANDON_S = 60.0
 _EXIT_BY_SIGNAL = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
@@ -67,7 +67,7 @@ class Training:
         """Build and resume. Raises AlborError for everything a user can mend."""
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
         self.parts = build(config)
-        self.companions = self.parts.companions()
+        self.companions, self.copies = self.parts.companions(), HostCopies()
         self.reporter = Reporter(life, config, state, num_steps=self.parts.num_steps)
         resolved = config.resolved()
         self.cord = Cord(
@@ -79,27 +79,15 @@ class Training:
         self.progress = Progress()
         self.timer, self.clock = BrickTimer(self.parts.placement.device), StepClock()
         self.sampler = self._sampler()
-        self._disturbed = self._is_paused = self._save_wanted = False
-        self._commands: list[str] = []  # ids of checkpoint commands to answer
+        self._disturbed = self._is_paused = False
         self._pause_for: Alert | None = None
         self._end: Outcome | None = None
         self._peak = peak_flops(self.parts.placement.device_name)
         source = self._resume(allow_config_change=allow_config_change)
         self._logged_at = self._began_at = self.step
-        self.saver = Saver(
-            life.run.checkpoints,
-            life.run.journal,
-            run_id=life.run.id,
-            hashes=hashes(self.parts),
-            retention=Retention(
-                config.training.checkpoint.keep,
-                config.training.checkpoint.keep_every,
-                None if source is None else source.step,
-            ),
-            verify=config.training.checkpoint.verify_after_write,
-            parent=None if source is None else (source.step, source.manifest["id"]),
-            after_publish=lambda step: faults.at("ckpt", step),
-        )
+        self.keeper = Keeper(self._saver(source), self.reporter, self._answer)
+        if source is not None:
+            self.keeper.resumed_from(source, self.progress.evaluated_step)
         system = config.monitoring.system
         self.watch = Watch(
             life.run.path,
@@ -113,6 +101,21 @@ class Training:
     def _sampler(self) -> Sampler | None:
         prompts, tokenizer = self.config.training.sample_prompts, self.config.data.tokenizer
         return Sampler(tokenizer, prompts) if prompts and tokenizer is not None else None
+
+    def _saver(self, source: Checkpoint | None) -> Saver:
+        run, policy = self.life.run, self.config.training.checkpoint
+        return Saver(
+            run.checkpoints,
+            run.journal,
+            run_id=run.id,
+            hashes=hashes(self.parts),
+            retention=Retention(
+                policy.keep, policy.keep_every, None if source is None else source.step
+            ),
+            verify=policy.verify_after_write,
+            parent=None if source is None else (source.step, source.manifest["id"]),
+            after_publish=lambda step: self.faults.at("ckpt", step),
+        )
 
     def _resume(self, *, allow_config_change: bool) -> Checkpoint | None:
         """Go back to the newest good checkpoint; without any, to the beginning.
@@ -162,7 +165,6 @@ class Training:
         dispatch.pin(
             {k: v for k, v in self.progress.kernels.items() if v in ("triton", "reference")}
         )
-        self._show_checkpoint(checkpoint.step, str(checkpoint.path), checkpoint.manifest["created"])
         for path, old, new in changes:
             self.reporter.journal.event(
                 "config.changed", step=self.step, severity="yellow", field=path, was=old, now=new
@@ -200,8 +202,9 @@ class Training:
             self._evaluate()
         self.clock.take()
         while self._end is None:
-            self._end = self._stopped(stop_after)
-            if self._end is not None or self.step >= last:
+            is_done = self.step >= last and not self._evaluation_is_due()
+            self._end = None if is_done else self._stopped(stop_after)
+            if self._end is not None or is_done:
                 break
             self._enter_steps()
             self._train_step(self.step + 1)
@@ -262,15 +265,14 @@ class Training:
         training, step, last = self.config.training, self.step, self.parts.num_steps
         if step % training.log_interval == 0 or step == last:
             self._log()
-        self._collect_saves()
+        self.keeper.collect()
         if self._end is not None:
             return
         if self._evaluation_is_due():
             self._evaluate()
         if step % training.checkpoint.save_every == 0 and step < last:
-            self._save_wanted = True
-        if self._save_wanted and not self.saver.in_flight:
-            self._save()
+            self.keeper.wanted = True
+        self._save_if_wanted()
         self._obey()
         alert, self._pause_for = self._pause_for, None
         if alert is not None and self._end is None:
@@ -417,80 +419,28 @@ class Training:
     # -- save ----------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        """Copy to the host and let the saver write it; what became of it is collected later."""
-        self._save_wanted = False
+        """Copy to the host; the saver writes, the keeper collects what became of it."""
         with self.clock.held():
             self._disturbed = True
             self.reporter.phase("checkpointing", limit_s=self.config.guard.checkpoint_limit_s)
-            self.reporter.journal.retry()
-            if self.reporter.journal.pending:
-                self.saver.failures += 1
-                reason = "journal lines wait for the disk"
-                self._note_failure(Failed(self.step, reason, self.saver.failures))
-                return
             self.progress.kernels = {c.op: c.backend for c in dispatch.choices()}
-            self.saver.start(
-                take_snapshot(
-                    self.parts,
-                    self.progress,
-                    self.reporter,
-                    self.cord,
-                    self.tally,
-                    self.companions,
-                )
-            )
-            self.reporter.state.fields["checkpoint"]["in_flight"] = True
+            self.keeper.save(self._snapshot, self.step, self.progress.evaluated_step)
 
-    def _collect_saves(self) -> None:
-        for result in self.saver.results():
-            if isinstance(result, Written):
-                self._note_saved(result)
-            else:
-                self._note_failure(result)
+    def _save_if_wanted(self) -> None:
+        """One save at a time: a wish that comes meanwhile waits for the next step."""
+        if self.keeper.wanted and not self.keeper.is_busy:
+            self._save()
 
-    def _note_saved(self, saved: Written) -> None:
-        journal = self.reporter.journal
-        journal.event(
-            "checkpoint.saved",
-            step=saved.step,
-            path=str(saved.path),
-            bytes=saved.bytes,
-            seconds=round(saved.seconds, 4),
+    def _snapshot(self) -> Snapshot:
+        return take_snapshot(
+            self.parts,
+            self.progress,
+            self.reporter,
+            self.cord,
+            self.tally,
+            self.companions,
+            self.copies,
         )
-        journal.append(
-            "a",
-            name=saved.path.name,
-            path=str(saved.path),
-            bytes=saved.bytes,
-            hash=saved.id,
-            kind="checkpoint",
-        )
-        self._show_checkpoint(saved.step, str(saved.path), time.time())
-        self._answer_commands("done", f"checkpoint of step {saved.step}")
-
-    def _show_checkpoint(self, step: int, path: str, wall: float) -> None:
-        best = best_of(self.life.run.checkpoints)
-        self.reporter.state.fields["checkpoint"] = {
-            "last": {"step": step, "path": path, "wall": wall},
-            "best": None if best is None else {"step": best[0], "value": best[1]},
-            "in_flight": False,
-            "failures": 0,
-        }
-
-    def _note_failure(self, failed: Failed) -> None:
-        is_red = failed.in_a_row >= RED_AFTER_FAILURES
-        self.reporter.journal.event(
-            "checkpoint.failed",
-            step=failed.step,
-            severity="red" if is_red else "yellow",
-            reason=failed.reason[:500],
-            in_a_row=failed.in_a_row,
-        )
-        self.reporter.state.fields["checkpoint"] |= {
-            "in_flight": self.saver.in_flight,
-            "failures": failed.in_a_row,
-        }
-        self._answer_commands("refused", failed.reason[:200])
 
     # -- requests from outside -----------------------------------------------------------------
 
@@ -513,13 +463,11 @@ class Training:
         command_id, word = found
         self.progress.last_command = command_id
         if word == "checkpoint":
-            self._commands.append(command_id)
-            if self.saver.last_step == self.step and not self.saver.in_flight:
-                self._answer_commands("done", f"step {self.step} is saved already")
-            elif self.saver.in_flight:
-                self._save_wanted = True
+            if self.keeper.has(self.step, self.progress.evaluated_step):
+                self._answer(command_id, "done", f"step {self.step} is saved already")
             else:
-                self._save()
+                self.keeper.ask(command_id)
+                self._save_if_wanted()
         elif word == "pause":
             self._answer(command_id, "done", f"paused at step {self.step}")
             if not self._is_paused:
@@ -543,9 +491,8 @@ class Training:
                 self.signals.wait(0.5)
                 if self._obey() == "resume":
                     break
-                self._collect_saves()
-                if self._save_wanted and not self.saver.in_flight:
-                    self._save()
+                self.keeper.collect()
+                self._save_if_wanted()
                 self.reporter.phase("paused", limit_s=self.config.guard.stale_s)
                 self._show_machine(self.watch.take())
                 self.reporter.keep_alive()
@@ -560,11 +507,6 @@ class Training:
         if machine is not None:
             self.reporter.state.fields |= machine.state()
 
-    def _answer_commands(self, status: str, detail: str) -> None:
-        for command_id in self._commands:
-            self._answer(command_id, status, detail)
-        self._commands.clear()
-
     def _answer(self, command_id: str, status: str, detail: str) -> None:
         try:
             answer_command(self.life.run, command_id, status, detail)
@@ -578,14 +520,12 @@ class Training:
     def _finish(self, outcome: Outcome) -> Outcome:
         """Save what is not saved, say how it ended, let go."""
         self.reporter.phase("checkpointing", limit_s=self.config.guard.checkpoint_limit_s)
-        self.saver.wait()
-        self._collect_saves()
-        if self.saver.last_step != self.step:
+        self.keeper.wait()
+        if not self.keeper.has(self.step, self.progress.evaluated_step):
             self._save()
-            self.saver.wait()
-            self._collect_saves()
+            self.keeper.wait()
         self.watch.close()
-        if self.saver.last_step != self.step and outcome.code == 0:
+        if outcome.code == 0 and not self.keeper.has(self.step, self.progress.evaluated_step):
             raise AlborError(
                 f"the final checkpoint of step {self.step} could not be written",
                 hint="free some disk, then `albor train resume RUN`",
@@ -608,6 +548,5 @@ class Training:
 
     def abandon(self) -> None:
         """After an exception: let a save in flight finish, it holds nothing of what went wrong."""
-        self.saver.wait(ABANDON_S)
-        self._collect_saves()
+        self.keeper.wait(ABANDON_S)
         self.watch.close()

@@ -98,6 +98,26 @@ def hashes(parts: Parts) -> dict[str, str]:
     }
 
 
+class HostCopies:
+    """Copies of tensors on the host. From a GPU into pinned buffers, kept and filled again: the
+    copies of one call are valid until the next, so one save at a time may use them.
+    """
+
+    def __init__(self) -> None:
+        self._pinned: dict[str, Tensor] = {}
+
+    def copy(self, tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+        """The same names with values of their own; complete after a device sync."""
+        return {name: self._one(f"{kind}/{name}", t.detach()) for name, t in tensors.items()}
+
+    def _one(self, key: str, tensor: Tensor) -> Tensor:
+        if not tensor.is_cuda:
+            return tensor.clone()
+        if key not in self._pinned:
+            self._pinned[key] = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        return self._pinned[key].copy_(tensor, non_blocking=True)
+
+
 def take_snapshot(
     parts: Parts,
     progress: Progress,
@@ -105,6 +125,7 @@ def take_snapshot(
     cord: Cord,
     tally: Tally,
     companions: Mapping[str, bytes],
+    copies: HostCopies,
 ) -> Snapshot:
     """Copy everything to the host. Waits for the device."""
     val_loss = reporter.state.fields["val_loss"]
@@ -125,19 +146,19 @@ def take_snapshot(
         "torch": torch.__version__,
     }
     journal = reporter.journal
+    model = copies.copy(parts.model.state_dict(), "model")
+    optimizer = copies.copy(parts.optimizer.tensors(), "optimizer")
+    if parts.placement.is_gpu:
+        torch.cuda.synchronize(parts.placement.device)
     return Snapshot(
         progress.step,
-        _to_host(parts.model.state_dict()),
-        _to_host(parts.optimizer.tensors()),
+        model,
+        optimizer,
         {**finite(trainer), "tally": tally.to_json()},
         {"offset": journal.offset, "seq": journal.seq},
         companions,
         val_loss if progress.evaluated_step == progress.step else None,
     )
-
-
-def _to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: t.detach().to("cpu", copy=True) for name, t in tensors.items()}
 
 
 def restore(

@@ -179,6 +179,16 @@ def test_leftovers_of_a_killed_save_are_cleared(tmp_path):
     assert names(tmp_path / "c") == ["step-00000005"]
 
 
+def test_a_kill_while_the_only_checkpoint_is_replaced_loses_nothing(tmp_path):
+    path = write(tmp_path / "c", 5).path
+    path.rename(path.with_suffix(".del"))
+    found, _ = ck.newest_usable(tmp_path / "c")
+    assert found.step == 5
+    write(tmp_path / "c", 5, value=2.0)  # the same step again replaces it
+    assert ck.newest_usable(tmp_path / "c")[0].model()["w"][0, 0].item() == 2.0
+    assert names(tmp_path / "c") == ["step-00000005"]
+
+
 def test_a_failing_disk_publishes_nothing_and_leaves_nothing(tmp_path, monkeypatch):
     write(tmp_path / "c", 5)
 

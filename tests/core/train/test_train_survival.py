@@ -126,7 +126,25 @@ def test_an_evaluation_cut_short_by_a_stop_is_made_up_for(tmp_path):
     assert history(broken, ("val/loss",)) == history(whole, ("val/loss",))
 
 
-def test_kernels_aside_the_rewind_is_in_the_journal_before_the_first_step(tmp_path):
+def test_a_stop_in_the_last_evaluation_leaves_it_due(tmp_path):
+    whole, broken = make_run(tmp_path / "a", "whole"), make_run(tmp_path / "b", "broken")
+    train_here(whole)
+
+    def stop_late(signals, run):
+        wait_until(lambda: len(history(run, ("train/loss",))) == 24)
+        signals.stop = signal.SIGTERM
+
+    train_here(broken, stop_after=23)
+    # the sleep holds step 24 until the stop is there; its evaluation is then cut short
+    outcome = train_here(broken, attempt=2, during=stop_late, faults="data:sleep=0.1@24")
+    if outcome.reason == "stopped":
+        assert outcome.step == 24
+        assert train_here(broken, attempt=3).reason == "completed"
+    end = digest(whole), (list_checkpoints(whole.checkpoints)[0] / MODEL).read_bytes()
+    assert_same_end(broken, (*end, history(whole, DETERMINED)))
+
+
+def test_the_rewind_is_in_the_journal_before_the_first_step(tmp_path):
     run = make_run(tmp_path)
     train_here(run, stop_after=7)
     train_here(run, attempt=2, stop_after=9)

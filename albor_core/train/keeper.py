@@ -1,0 +1,121 @@
+"""Checkpoints as the loop sees them: start one, learn what became of it, tell everybody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from albor_core.train.checkpoint import Checkpoint, Snapshot, Written, best_of
+from albor_core.train.reporter import Reporter
+from albor_core.train.saver import Failed, Saver
+
+RED_AFTER_FAILURES = 3
+
+
+class Keeper:
+    """Between the loop, the saver's thread, the journal and those who asked for a checkpoint."""
+
+    def __init__(
+        self, saver: Saver, reporter: Reporter, answer: Callable[[str, str, str], None]
+    ) -> None:
+        """`answer(command id, status, detail)` reaches whoever asked."""
+        self.wanted = False
+        self._saver, self._reporter, self._answer = saver, reporter, answer
+        self._asked: list[str] = []
+        self._evaluated: int | None = None  # in the newest snapshot
+
+    @property
+    def is_busy(self) -> bool:
+        return self._saver.in_flight
+
+    def has(self, step: int, evaluated_step: int | None) -> bool:
+        """Whether the newest checkpoint is of `step`, its evaluation included."""
+        return self._saver.last_step == step and self._evaluated == evaluated_step
+
+    def resumed_from(self, source: Checkpoint, evaluated_step: int | None) -> None:
+        self._evaluated = evaluated_step
+        self._show(source.step, str(source.path), float(source.manifest["created"]))
+
+    def ask(self, command_id: str) -> None:
+        """Somebody wants a checkpoint and an answer when it is on the disk."""
+        self._asked.append(command_id)
+        self.wanted = True
+
+    def save(self, take: Callable[[], Snapshot], step: int, evaluated_step: int | None) -> None:
+        """Copy to the host now and let the saver write it. Nothing may be in flight.
+
+        While journal lines wait for the disk there is no saving: a checkpoint whose metrics are not
+        down would leave a gap.
+        """
+        self.wanted = False
+        journal = self._reporter.journal
+        journal.retry()
+        if journal.pending:
+            self._saver.failures += 1
+            self._failed(Failed(step, "journal lines wait for the disk", self._saver.failures))
+            return
+        self._saver.start(take())
+        self._evaluated = evaluated_step
+        self._reporter.state.fields["checkpoint"]["in_flight"] = True
+
+    def collect(self) -> None:
+        """Journal what became of saves since the last call."""
+        for result in self._saver.results():
+            if isinstance(result, Written):
+                self._saved(result)
+            else:
+                self._failed(result)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Until nothing is in flight, and collect."""
+        self._saver.wait(timeout_s)
+        self.collect()
+
+    def _saved(self, saved: Written) -> None:
+        journal, path = self._reporter.journal, str(saved.path)
+        journal.event(
+            "checkpoint.saved",
+            step=saved.step,
+            path=path,
+            bytes=saved.bytes,
+            seconds=round(saved.seconds, 4),
+        )
+        journal.append(
+            "a",
+            name=saved.path.name,
+            path=path,
+            bytes=saved.bytes,
+            hash=saved.id,
+            kind="checkpoint",
+        )
+        self._show(saved.step, path, time.time())
+        self._reply("done", f"checkpoint of step {saved.step}")
+
+    def _show(self, step: int, path: str, wall: float) -> None:
+        best = best_of(self._saver.folder)
+        self._reporter.state.fields["checkpoint"] = {
+            "last": {"step": step, "path": path, "wall": wall},
+            "best": None if best is None else {"step": best[0], "value": best[1]},
+            "in_flight": False,
+            "failures": 0,
+        }
+
+    def _failed(self, failed: Failed) -> None:
+        self._evaluated = None  # what the snapshot held is not on the disk
+        self._reporter.journal.event(
+            "checkpoint.failed",
+            step=failed.step,
+            severity="red" if failed.in_a_row >= RED_AFTER_FAILURES else "yellow",
+            reason=failed.reason[:500],
+            in_a_row=failed.in_a_row,
+        )
+        self._reporter.state.fields["checkpoint"] |= {
+            "in_flight": False,
+            "failures": failed.in_a_row,
+        }
+        self._reply("refused", failed.reason[:200])
+
+    def _reply(self, status: str, detail: str) -> None:
+        for command_id in self._asked:
+            self._answer(command_id, status, detail)
+        self._asked.clear()

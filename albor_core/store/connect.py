@@ -98,7 +98,10 @@ def checkpoint_if_large(db: sqlite3.Connection, path: Path) -> None:
     except OSError:
         return
     if large:
+        (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
+        db.execute("PRAGMA busy_timeout = 0")  # never wait for a viewer: what is left, is left
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        db.execute(f"PRAGMA busy_timeout = {patience}")
 
 
 @contextlib.contextmanager

@@ -51,6 +51,7 @@ from albor_core.store.write import RunWriter
 
 POLL_S, QUIET_S = 0.2, 1.0
 SHARE_S, PREVIEW_S = 1.0, 30.0
+LAST_TRIES = 60  # a second each, for a global store that stays locked or damaged
 _GLOBAL_BUSY_MS = 200  # the local store must not wait for the global one
 
 
@@ -131,13 +132,15 @@ class Indexer:
 
     def run_until_ended(self) -> None:
         """Follow the run until nobody holds its locks and all is indexed, or until `stop`."""
-        pause = POLL_S
+        pause, refused = POLL_S, 0
         while not self._stop:
             alive = self._run.liveness().is_alive
             try:
                 lines = self.step()
                 self.publish(whole=not alive and not lines)
-                if not alive and not lines and not self._unshared:
+                drained = not alive and not lines
+                refused = refused + 1 if drained and self._unshared else 0
+                if drained and (not self._unshared or refused > LAST_TRIES):
                     return
                 pause = POLL_S if lines else min(QUIET_S, pause * 1.5)
             except TryAgainError as error:

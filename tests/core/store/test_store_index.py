@@ -268,7 +268,7 @@ def test_hostile_names_are_kept_as_data(bench):
         "[@click=app.quit]x[/]",
         "\x1b]52;c;x\x07",
         "a\r\nb",
-        "é\ud800",
+        "\xe9\ud800",
     ]
     for i, name in enumerate(names):
         run = bench.run(f"r{i}", name=name, experiment=name)
@@ -513,6 +513,38 @@ def test_a_locked_store_delays_rows_and_loses_none(bench):
     assert values(run) == {1: 1.0, 2: 2.0}
     with Reader(global_store()) as reader:
         assert reader.run(run.id).last_step == 2
+
+
+def test_a_ruined_global_store_stops_neither_indexing_nor_its_end(bench, monkeypatch, capfd):
+    monkeypatch.setattr("albor_core.store.index.LAST_TRIES", 2)
+    run = bench.run()
+    bench.journal(run).metrics(1, {"train/loss": 1.0})
+    global_store().write_bytes(b"ruined" * 1000)
+    with Indexer(run, global_store()) as indexer:
+        indexer.run_until_ended()
+    assert values(run) == {1: 1.0}
+    assert capfd.readouterr().err.count(str(global_store())) == 1
+    assert global_store().read_bytes() == b"ruined" * 1000
+
+
+def test_a_viewer_that_never_lets_go_delays_no_row(bench, monkeypatch):
+    monkeypatch.setattr("albor_core.store.connect._CHECKPOINT_BYTES", 1)
+    run = bench.run()
+    journal = bench.journal(run)
+    journal.metrics(1, {"train/loss": 1.0})
+    bench.index(run)
+    viewer = sqlite3.connect(f"file:{run.store}?mode=ro", uri=True, isolation_level=None)
+    with Indexer(run, None) as indexer:
+        viewer.execute("BEGIN")
+        assert viewer.execute("SELECT count(*) FROM metrics").fetchone() == (2,)
+        started = time.monotonic()
+        for step in range(2, 12):
+            journal.metrics(step, {"train/loss": 1.0})
+            assert indexer.step() == 1
+        assert time.monotonic() - started < 4.0  # waiting for the viewer would take 5 s a step
+        assert viewer.execute("SELECT count(*) FROM metrics").fetchone() == (2,)
+        viewer.close()
+    assert len(values(run)) == 11
 
 
 def test_a_directory_that_is_no_run_is_named(tmp_path):

@@ -26,7 +26,7 @@ from albor_tui.widgets.status_bar import StatusBar, TopBar
 class RunScreen(PollingScreen):
     """Follows one run until it is left. Acts on it only through its guard."""
 
-    PERIOD_S = 0.25
+    PERIOD_S = 0.5
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
@@ -51,9 +51,9 @@ class RunScreen(PollingScreen):
             yield Chart(id="loss")
             yield GpuPanel(id="machine")
             yield Bricks(id="bricks")
-            yield Chart(id="lr")
-            yield Chart(id="grad")
-            yield Chart(id="speed")
+            yield Chart("learning rate", id="lr")
+            yield Chart("gradient norm", id="grad")
+            yield Chart("tokens/s", id="speed")
             yield LogTail(id="log")
             yield GuardPanel(id="guard")
             yield Alerts(id="alerts")
@@ -62,6 +62,7 @@ class RunScreen(PollingScreen):
 
     def on_mount(self) -> None:
         self.query_one("#loss", Chart).focus()
+        self._set_titles()
         self._show()
         self._draw()
         super().on_mount()
@@ -105,24 +106,16 @@ class RunScreen(PollingScreen):
         machine = self.query_one(GpuPanel)
         machine.gpus, machine.host = view.gpu, view.system
         machine.why_none = f"no GPU in use; device {view.device or 'unknown'}"
-        self._titles(view)
 
-    def _titles(self, view: RunView) -> None:
+    def _set_titles(self) -> None:
+        """Once: a title that moves with the numbers would redraw its whole chart each time."""
         mark = glyphs.current.legend
         self.query_one("#loss", Chart).border_title = Content.assemble(
             ("loss ", "bold $ink"),
             (f" {mark} raw", "$line-raw"),
-            (f"  {mark} smoothed {quantity.loss(view.loss_ema)}", "$line-main"),
-            (f"  {mark} validation {quantity.loss(view.val_loss)}", "$line-val"),
+            (f"  {mark} smoothed", "$line-main"),
+            (f"  {mark} validation", "$line-val"),
         )
-        for name, title, value in (
-            ("#lr", "learning rate", quantity.exponent(view.lr)),
-            ("#grad", "gradient norm", quantity.ratio(view.grad_norm)),
-            ("#speed", "tokens/s", quantity.si(view.tokens_per_s)),
-        ):
-            self.query_one(name, Chart).border_title = Content.assemble(
-                (f"{title} ", "bold $ink"), (value, "$ink-muted")
-            )
 
     def _draw(self) -> None:
         view, curves = self._view, self._curves

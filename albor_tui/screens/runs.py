@@ -53,6 +53,7 @@ class RunsScreen(PollingScreen):
         super().__init__()
         self._view = RunsView()
         self._has_news = False
+        self._titled: tuple[object, ...] = ()
         self._words = ""
         self._order = 0
         self._reverse = False
@@ -131,6 +132,11 @@ class RunsScreen(PollingScreen):
         self._show_emptiness(not rows)
 
     def _title(self, shown: int, order: str) -> None:
+        chosen = len(self.query_one(RunTable).selected)
+        mark = (shown, len(self._view.rows), order, self._reverse, self._words, chosen)
+        if mark == self._titled:  # a title redraws everything inside its frame
+            return
+        self._titled = mark
         listing = self.query_one("#list")
         total = len(self._view.rows)
         count = f"{shown} of {total}" if shown != total else f"{total}"
@@ -139,7 +145,6 @@ class RunsScreen(PollingScreen):
         parts = [Content.styled(f"{arrow} {order}", "$ink-muted")]
         if self._words:
             parts.insert(0, meters.text(f"/{self._words}  ", "$accent"))
-        chosen = len(self.query_one(RunTable).selected)
         if chosen:
             parts.insert(0, Content.styled(f"{chosen} selected  ", "$accent"))
         listing.border_subtitle = Content("").join(parts)

@@ -23,8 +23,9 @@ from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 
 from albor_tui import glyphs, plot, ticks
-from albor_tui.plot import Canvas, Job, Line
+from albor_tui.plot import Canvas, Job, Line, Run
 from albor_tui.ticks import Range
+from albor_tui.widgets.dirty import Cell, changed_runs
 
 TONES = ("raw", "main", "val", "second", "third", "fourth")
 
@@ -77,6 +78,7 @@ class Chart(Widget, can_focus=True):
         super().__init__(id=id)
         self.border_title = Content(heading)
         self._job: Job | None = None
+        self._painted: Job | None = None
         self._frame: _Frame | None = None
         self._canvas: Canvas = ()
         self._limits: tuple[Range | None, Range | None] = (None, None)
@@ -84,7 +86,7 @@ class Chart(Widget, can_focus=True):
     @property
     def is_painted(self) -> bool:
         """Whether the screen shows the newest data."""
-        return self._frame is not None or not self._has_points()
+        return self._painted is self._job if self._has_points() else self._frame is None
 
     def watch_data(self) -> None:
         self._request()
@@ -127,13 +129,16 @@ class Chart(Widget, can_focus=True):
             return
         old, old_frame = self._canvas, self._frame
         self._canvas, self._frame = message.canvas, message.frame
+        self._painted = message.job
         if old_frame is None or not _same_axes(old_frame, message.frame):
             self.refresh()
             return
+        left = message.frame.gutter
         changed = [
-            Region(0, y, message.frame.width, 1)
-            for y, (a, b) in enumerate(zip(old, self._canvas, strict=True))
-            if a != b
+            Region(left + a, y, b - a, 1)
+            for y, (before, after) in enumerate(zip(old, self._canvas, strict=True))
+            if before != after
+            for a, b in changed_runs(_cells(before), _cells(after))
         ]
         if old_frame.broken != message.frame.broken:
             changed.append(Region(0, 0, message.frame.width, 1))
@@ -158,7 +163,10 @@ class Chart(Widget, can_focus=True):
         return _Frame(width, height, gutter, x, y, rows, columns, broken)
 
     def _x_range(self, first: float, last: float) -> Range:
-        start = first if first > last / 2 else 0.0
+        start = 0.0
+        if first > last / 2:  # only the newest part is known: start at a round place that stays
+            grain = 2.0 ** math.floor(math.log2(max(last - first, 1.0)))
+            start = math.floor(first / grain) * grain
         if self.data.is_growing:
             return ticks.reach(last, start)
         return Range(start, last if last > start else start + 1)
@@ -216,6 +224,10 @@ class Chart(Widget, can_focus=True):
         text = self.data.empty if y == self.content_size.height // 2 else ""
         shown = "" if self._has_points() else text[:width].center(width)
         return Strip([Segment(shown.ljust(width), self._style("empty"))])
+
+
+def _cells(row: tuple[Run, ...]) -> list[Cell]:
+    return [(character, run.tone) for run in row for character in run.text]
 
 
 def _same_axes(a: _Frame, b: _Frame) -> bool:

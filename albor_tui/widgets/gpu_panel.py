@@ -48,7 +48,9 @@ class GpuStrip(Panel):
     why_none: reactive[str] = reactive("", init=False, repaint=False)
 
     def watch_gpus(self) -> None:
-        self.styles.height = 2 + max(1, min(4, self._lines_needed()))
+        height = 2 + max(1, min(4, self._lines_needed()))
+        if self.size.height and self.size.height != height:
+            self.styles.height = height
         self.changed()
 
     def watch_why_none(self) -> None:

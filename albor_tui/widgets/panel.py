@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from albor_tui.widgets import meters
+from albor_tui.widgets.dirty import changed_regions
 
 
 class Panel(Widget, can_focus=True):
@@ -31,13 +32,18 @@ class Panel(Widget, can_focus=True):
 
     def changed(self) -> None:
         """Draw again if the result is not what is on the screen."""
-        fresh = self._attempt()
-        if self._shown is None or not fresh.is_same(self._shown):
+        fresh, old = self._attempt(), self._shown
+        if old is None or not old.plain:
             self._shown = fresh
             self.refresh()
+        elif not fresh.is_same(old):
+            self._shown = fresh
+            if regions := changed_regions(old, fresh, self.content_size.width):
+                self.refresh(*regions)
 
     def on_resize(self) -> None:
-        self.changed()
+        self._shown = self._attempt()
+        self.refresh()
 
     def render(self) -> Content:
         if self._shown is None:

@@ -23,6 +23,7 @@ from textual.style import Style
 from albor_core.feed.view import RunView
 from albor_tui import glyphs, quantity
 from albor_tui.widgets import meters
+from albor_tui.widgets.dirty import line_regions
 
 _NAME_MIN, _NAME_MAX, _GAP = 14, 48, 2
 _BAR_MAX, _TREND_MAX = 24, 32
@@ -168,8 +169,9 @@ class RunTable(ScrollView, can_focus=True):
             self.set_reactive(RunTable.cursor, at)
             self.refresh()
         else:
-            lines = [i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
-            self._refresh_rows(lines)
+            for row, (before, after) in enumerate(zip(old, new, strict=True)):
+                if before is not after and before != after:
+                    self._refresh_cells(row, before, after)
         self._announce()
 
     def watch_cursor(self, old: int, new: int) -> None:
@@ -180,6 +182,15 @@ class RunTable(ScrollView, can_focus=True):
         view = self.current
         self._cursor_id = view.id if view else ""
         self.post_message(self.Highlighted(view))
+
+    def _refresh_cells(self, row: int, before: RunView, after: RunView) -> None:
+        width, y = self.content_size.width, row - round(self.scroll_y) + 1
+        if not 0 < y < self.content_size.height:
+            return
+        at_cursor = row == self.cursor
+        old, new = (self._line(view, width, at_cursor) for view in (before, after))
+        if regions := line_regions(old, new, y, width):
+            self.refresh(*regions)
 
     def _refresh_rows(self, rows: list[int]) -> None:
         top, height = round(self.scroll_y), self.content_size.height

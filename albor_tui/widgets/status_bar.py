@@ -26,12 +26,16 @@ _REPORT_TONE = {
 class TopBar(Widget):
     """Brand, crumbs and how many runs are in which state."""
 
-    crumbs: reactive[tuple[str, ...]] = reactive((), init=False)
-    view: reactive[RunsView | None] = reactive(None, init=False)
+    view: reactive[RunsView | None] = reactive(None, init=False, repaint=False)
+    counts: reactive[tuple[tuple[str, int], ...]] = reactive((), init=False)
 
     def __init__(self, *crumbs: str) -> None:
         super().__init__()
-        self.set_reactive(TopBar.crumbs, crumbs)
+        self.crumbs = crumbs
+
+    def watch_view(self) -> None:
+        words = [row.status for row in self.view.rows] if self.view is not None else []
+        self.counts = tuple((w, words.count(w)) for w in meters.STATE_TONE if w in words)
 
     def render(self) -> Content:
         width = self.content_size.width
@@ -41,16 +45,11 @@ class TopBar(Widget):
         return meters.pair(Content.assemble(*parts), self._counts(), width)
 
     def _counts(self) -> Content:
-        if self.view is None:
-            return Content("")
-        counts: dict[str, int] = {}
-        for row in self.view.rows:
-            counts[row.status] = counts.get(row.status, 0) + 1
-        parts: list[Content | tuple[str, str]] = []
-        for word, tone in meters.STATE_TONE.items():
-            if counts.get(word):
-                parts.append((f"{meters.state_glyph(word)} {counts[word]} {word}   ", tone))
-        return Content.assemble(*parts).rstrip() if parts else Content("")
+        parts = [
+            Content.styled(f"{meters.state_glyph(word)} {count} {word}", meters.STATE_TONE[word])
+            for word, count in self.counts
+        ]
+        return Content("   ").join(parts)
 
 
 class StatusBar(Widget):

@@ -10,6 +10,7 @@ from settled import settled, until
 
 from albor_tui.app import AlborApp
 from albor_tui.screens.diff import DiffScreen
+from albor_tui.widgets.chart import Chart
 from albor_tui.widgets.facts import Head
 from albor_tui.widgets.run_table import RunTable
 
@@ -17,7 +18,10 @@ SIZES = [pytest.param((160, 45), id="160x45"), pytest.param((80, 24), id="80x24"
 
 
 async def runs_ready(pilot) -> None:
-    await until(pilot, lambda: len(pilot.app.screen.query_one(RunTable).runs) == 7)
+    screen = pilot.app.screen
+    await until(pilot, lambda: len(screen.query_one(RunTable).runs) == 7)
+    chart = screen.query_one("#preview-chart", Chart)
+    await until(pilot, lambda: len(chart.data.lines) == 3, "the store's curves never came")
     await settled(pilot)
 
 

@@ -136,9 +136,8 @@ def _watch(
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM become entries of a list:
-
-    the run lives in another session and never sees them.
+    """SIGINT and SIGTERM become entries of a list: the run lives in another session and never sees
+    them.
     """
     seen: list[int] = []
 

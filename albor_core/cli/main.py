@@ -1,7 +1,4 @@
-"""`albor`:
-
-parse, call, print. Every command lives in its own module and is imported when it runs.
-"""
+"""`albor`: parse, call, print. Every command lives in its own module and is imported when it runs."""
 
 from __future__ import annotations
 
@@ -42,9 +39,8 @@ def cli(quiet: bool) -> None:
 
 
 def run() -> None:
-    """Entry point of the program:
-
-    maps every failure of the user's world to one message and exit code.
+    """Entry point of the program: maps every failure of the user's world to one message and exit
+    code.
     """
     try:
         code = cli.main(prog_name="albor", standalone_mode=False)

@@ -45,9 +45,8 @@ class Answer:
 
 
 def send(run: RunDir, cmd: str, *, sender: str, argument: str = "") -> str:
-    """Put a command into the inbox;
-
-    returns its id. Raises UsageError for an unknown word, TryAgainError if it cannot be written.
+    """Put a command into the inbox; returns its id. Raises UsageError for an unknown word,
+    TryAgainError if it cannot be written.
     """
     if cmd not in COMMANDS:
         raise UsageError(f"{cmd!r} is not a command", hint="one of " + ", ".join(COMMANDS))

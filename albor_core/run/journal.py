@@ -70,10 +70,7 @@ class Journal:
         self.append("e", step=step, name=name, severity=severity, data=data)
 
     def rewind(self, to: int) -> None:
-        """Effective history after `to` is discarded:
-
-        a new life starts from that step's checkpoint.
-        """
+        """Effective history after `to` is discarded: a new life starts from that step's checkpoint."""
         self.append("r", to=to)
 
     def append(self, kind: str, /, **fields: Any) -> None:
@@ -163,9 +160,8 @@ class Line:
 
 
 def read_journal(path: Path, offset: int = 0) -> Iterator[Line]:
-    """Whole lines from byte `offset` on;
-
-    a torn tail is left for later. Raises OSError if there is no file.
+    """Whole lines from byte `offset` on; a torn tail is left for later. Raises OSError if there is
+    no file.
     """
     with path.open("rb") as file:
         file.seek(offset)

@@ -45,9 +45,8 @@ def take_lock(path: Path, *, inheritable: bool = False) -> int:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Pid that holds the record lock on `path`;
-
-    0 if it is not visible from here; None if nobody does.
+    """Pid that holds the record lock on `path`; 0 if it is not visible from here; None if nobody
+    does.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -82,10 +81,7 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot;
-
-    with the pid it names a process for ever.
-    """
+    """Start time of a process in clock ticks since boot; with the pid it names a process for ever."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

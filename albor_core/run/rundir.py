@@ -41,9 +41,8 @@ def is_run_id(text: str) -> bool:
 
 
 def new_run_id(name: str) -> str:
-    """A fresh id:
-
-    a readable slug of `name`, and 6 random hex digits so that parallel starts differ.
+    """A fresh id: a readable slug of `name`, and 6 random hex digits so that parallel starts
+    differ.
     """
     slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:48] or "run"
     return f"{slug}-{secrets.token_hex(3)}"
@@ -327,17 +326,13 @@ def _refuse_constant(text: str) -> float:
 
 
 def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Replace `path` in one step:
-
-    readers see the old document or the new one, never half of one.
-    """
+    """Replace `path` in one step: readers see the old document or the new one, never half of one."""
     write_bytes(path, json.dumps(document, allow_nan=False, indent=None).encode(), durable=durable)
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Temp file in the same folder, rename;
-
-    `durable` adds fsync of file and folder. Raises OSError, leaves nothing.
+    """Temp file in the same folder, rename; `durable` adds fsync of file and folder. Raises
+    OSError, leaves nothing.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

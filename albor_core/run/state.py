@@ -139,9 +139,8 @@ def read_state(path: Path) -> dict[str, Any] | None:
 
 @dataclass
 class Freshness:
-    """How long ago a run last gave news, by the reader's own monotonic clock;
-
-    the file's stamps are not trusted.
+    """How long ago a run last gave news, by the reader's own monotonic clock; the file's stamps are
+    not trusted.
     """
 
     clock: Callable[[], float] = time.monotonic

@@ -15,7 +15,7 @@ Entry = tuple[str, str]
 
 
 class LazyGroup(click.Group):
-    """Commands named in a table; `entries` maps a name to where it lives and its one line of help."""
+    """Commands named in a table: `entries` maps a name to its place and its one line of help."""
 
     def __init__(self, *args: object, entries: Mapping[str, Entry], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]

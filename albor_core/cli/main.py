@@ -1,4 +1,4 @@
-"""`albor`: parse, call, print. Every command lives in its own module and is imported when it runs."""
+"""`albor`: parse, call, print. Every command has a module, imported when it runs."""
 
 from __future__ import annotations
 

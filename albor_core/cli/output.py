@@ -23,7 +23,7 @@ json_option: Callable[[F], F] = click.option(
 
 
 def emit(document: Mapping[str, Any]) -> None:
-    """One document on one line of stdout, strict: NaN and Inf become null, lone surrogates escapes."""
+    """One document on one line of stdout, strict: NaN and Inf become null."""
     sys.stdout.write(json.dumps(finite(document), allow_nan=False, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
@@ -113,7 +113,7 @@ def report(error: AlborError) -> int:
 
 
 def close_stdout() -> int:
-    """Flush; a reader that went away is no failure of ours, a full disk is. Returns the exit code."""
+    """Flush; a reader that went away is no failure of ours, a full disk is. Gives the exit code."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

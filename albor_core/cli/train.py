@@ -91,7 +91,7 @@ def _load_for_plan(config: Path, overrides: tuple[str, ...], seed: int | None) -
 @train.command()
 @_config_options
 def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool) -> int:
-    """Check every field of CONFIG without looking at data, tokenizer or device; fast enough for CI."""
+    """Check every field of CONFIG, without data, tokenizer or device; fast enough for CI."""
     from albor_core.andon.explain import andon_problems
 
     loaded = _load_for_plan(config, overrides, seed)

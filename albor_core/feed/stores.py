@@ -187,7 +187,7 @@ def _is_same(old: RunRow | None, new: RunRow) -> bool:
 
 
 def _known(row: RunRow) -> tuple[object, ...]:
-    values = (getattr(row, name) for name in RunRow.__slots__)
+    values = (getattr(row, name) for name in RunRow.__dataclass_fields__)
     return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in values)
 
 

@@ -70,7 +70,7 @@ class Journal:
         self.append("e", step=step, name=name, severity=severity, data=data)
 
     def rewind(self, to: int) -> None:
-        """Effective history after `to` is discarded: a new life starts from that step's checkpoint."""
+        """Discard the history after step `to`: a new life starts from its checkpoint."""
         self.append("r", to=to)
 
     def append(self, kind: str, /, **fields: Any) -> None:

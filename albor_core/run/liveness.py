@@ -81,7 +81,7 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; with the pid it names a process for ever."""
+    """Start of a process in clock ticks since boot; with the pid it names a process for ever."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -326,7 +326,7 @@ def _refuse_constant(text: str) -> float:
 
 
 def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Replace `path` in one step: readers see the old document or the new one, never half of one."""
+    """Replace `path` in one step: readers see the old document or the new, never half of one."""
     write_bytes(path, json.dumps(document, allow_nan=False, indent=None).encode(), durable=durable)
 
 

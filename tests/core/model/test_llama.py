@@ -210,8 +210,8 @@ def test_autocast_keeps_the_residual_stream_narrow_and_the_loss_wide():
     _, exact = made(ids, ids)
     assert widths[:2] == [torch.bfloat16] * 2
     assert loss.dtype is torch.float32
-    # logits spread 0.15 nats at the start; bf16 keeps 8 bits of each
-    assert abs(loss.item() - exact.item()) < 0.15 * 2**-7
+    # logits spread 0.2 nats at the start; bf16 keeps 8 bits of each
+    assert abs(loss.item() - exact.item()) < 0.2 * 2**-7
 
 
 def test_too_long_a_sequence_is_refused_with_both_numbers():

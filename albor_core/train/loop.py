@@ -162,9 +162,9 @@ class Training:
         self.progress = restore(
             checkpoint, trainer, self.parts, self.reporter, self.cord, self.tally
         )
-        dispatch.pin(
-            {k: v for k, v in self.progress.kernels.items() if v in ("triton", "reference")}
-        )
+        if trainer["device"] == self.parts.placement.device.type:  # the same race, decided already
+            chosen = self.progress.kernels.items()
+            dispatch.pin({op: b for op, b in chosen if b in ("triton", "reference")})
         for path, old, new in changes:
             self.reporter.journal.event(
                 "config.changed", step=self.step, severity="yellow", field=path, was=old, now=new

@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from urllib.parse import unquote
 
 import click
 import pytest
@@ -57,7 +58,7 @@ def test_every_file_the_documents_link_to_exists():
     missing = []
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-            if not (page.parent / target).exists():
+            if not (page.parent / unquote(target)).exists():
                 missing.append(f"{page.name}: {target}")
     assert missing == []
 

@@ -70,13 +70,14 @@ def plan(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bo
 
     Exits 1 with every problem found at once.
     """
+    from albor_core.run.plan_text import render
     from albor_core.train.launch import plan_run
 
     made = plan_run(_load_for_plan(config, overrides, seed))
     if as_json:
         emit(made.to_json())
     else:
-        say(made.render())
+        say(render(made))
     return 1 if made.problems else 0
 
 

@@ -25,7 +25,7 @@ from albor_core.run.estimates import (
     schedule,
 )
 from albor_core.run.facts import Facts, SplitFacts
-from albor_core.run.plan_text import bytes_text, render
+from albor_core.run.numbers import bytes_text
 
 SCHEMA = "albor.train.plan/1"
 _WARMUP_SHARE = 0.25  # a run of ours never left its warm-up at 40 %; 10 % is usual
@@ -56,10 +56,6 @@ class Plan:
     def max_steps(self) -> int | None:
         """Steps the run will take; None while the data is unknown and the config does not say."""
         return self.schedule.max_steps
-
-    def render(self) -> str:
-        """The plan as text for people, without colour."""
-        return render(self)
 
     def data_facts(self) -> dict[str, Any]:
         """What data the run is made with, for run.json."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from albor_core.run.errors import Problem
-
-if TYPE_CHECKING:
-    from albor_core.run.facts import SplitFacts
-    from albor_core.run.plan import Plan
+from albor_core.run.facts import SplitFacts
+from albor_core.run.numbers import bytes_text
+from albor_core.run.plan import Plan
 
 _WIDTH = 78
 _RULE = "  " + "-" * 60
@@ -29,19 +27,6 @@ def render(plan: Plan) -> str:
     count = len(plan.problems)
     verdict = f"{count} problem{'s' * (count > 1)}: not ready" if count else "Ready"
     return "\n".join([*lines, f"  {verdict}", ""])
-
-
-def bytes_text(count: int | None) -> str:
-    """Decimal units, as disks and the word GB mean them."""
-    if count is None:
-        return "unknown"
-    size = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            whole = unit == "B" or (size >= 10 and unit != "GB")
-            return f"{size:.0f} {unit}" if whole else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
 
 
 def duration_text(seconds: float) -> str:

@@ -11,6 +11,7 @@ from albor_core.run.errors import Problem
 from albor_core.run.estimates import memory
 from albor_core.run.facts import Facts, SplitFacts, TokenizerFacts
 from albor_core.run.plan import plan
+from albor_core.run.plan_text import render
 
 RAW = Path(__file__).with_name("pretrain-350m-v2.yaml").read_bytes()
 TRAIN = SplitFacts(
@@ -170,7 +171,7 @@ def test_unknown_facts_are_left_out_and_never_taken_for_zero():
     assert made.max_steps is None
     assert made.schedule.total_tokens is None
     assert made.duration is None
-    assert "unknown" in made.render()
+    assert "unknown" in render(made)
 
 
 @pytest.mark.parametrize("field", ["warnings", "notes"])
@@ -213,7 +214,7 @@ def test_a_cpu_estimate_tells_what_it_assumes():
     made = planned("training.mixed_precision=fp32", "training.num_threads=2", device="cpu")
     assert made.duration is not None
     assert "2 cores" in made.duration.assumption
-    assert "an estimate" in made.render()
+    assert "an estimate" in render(made)
 
 
 def test_the_json_is_strict_and_says_what_the_text_says():
@@ -230,12 +231,12 @@ def test_the_text_ends_with_the_verdict_and_holds_the_andon_sentences():
     config = parse_config(RAW, file="c.yaml")
     extra = (Problem("monitoring.alerts.0", "unknown metric", "use loss"),)
     made = plan(config, FACTS, ("loss > 10 -> stop once armed",), extra)
-    text = made.render()
+    text = render(made)
     assert text.rstrip().endswith("1 problem: not ready")
     assert "loss > 10 -> stop once armed" in text
     assert "monitoring.alerts.0: unknown metric" in text
     assert text.isascii()
-    assert planned().render().rstrip().endswith("Ready")
+    assert render(planned()).rstrip().endswith("Ready")
 
 
 def test_planning_is_a_pure_function():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import click
 
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import broken_pipe, close_stdout, report
+from albor_core.cli.output import broken_pipe, close_stdout, open_streams, report, wants_json
 from albor_core.run.errors import AlborError, UsageError
 
 COMMANDS = {
@@ -26,6 +27,15 @@ COMMANDS = {
     "schema": ("schema:schema", "The JSON Schema of a document."),
 }
 
+_ENVIRONMENT = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+)
+
+_OPTIONAL = {  # module -> the extra that brings it
+    name: "train"
+    for name in ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy")
+}
+
 
 @click.group(
     cls=LazyGroup,
@@ -42,6 +52,7 @@ def run() -> None:
     """Entry point of the program: maps every failure of the user's world to one message and exit
     code.
     """
+    open_streams()
     try:
         code = cli.main(prog_name="albor", standalone_mode=False)
         code = code if isinstance(code, int) else 0
@@ -52,13 +63,57 @@ def run() -> None:
     except click.ClickException as error:
         code = _usage(error)
     except AlborError as error:
-        code = report(error)
+        code = report(error, hint=f"{_command_path()} --help")
+    except ModuleNotFoundError as error:
+        if error.name not in _OPTIONAL:
+            raise
+        code = report(_missing(error.name))
     except BrokenPipeError:
         sys.exit(broken_pipe())
+    except OSError as error:
+        if error.errno not in _ENVIRONMENT:
+            raise
+        code = _refused_by_the_machine(error)
     sys.exit(close_stdout() or code)
+
+
+def _missing(module: str) -> AlborError:
+    return AlborError(
+        f"this command needs {module}, which is not installed",
+        hint=f"pip install 'albor[{_OPTIONAL[module]}]'",
+    )
 
 
 def _usage(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "albor"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        if not wants_json():
+            click.echo(error.format_message(), err=True)  # the page itself, in lines
+            return error.exit_code
+        return report(UsageError(f"{path}: which command?", hint=f"{path} --help"))
     return report(UsageError(error.format_message(), hint=f"{path} --help"))
+
+
+def _command_path() -> str:
+    """The command that the arguments name, as far as they name one."""
+    command: click.Command = cli
+    path = ["albor"]
+    for word in sys.argv[1:]:
+        if not isinstance(command, click.Group):
+            break
+        if (child := command.get_command(click.Context(command), word)) is not None:
+            command, path = child, [*path, word]
+    return " ".join(path)
+
+
+def _refused_by_the_machine(error: OSError) -> int:
+    """A full disk or a folder we may not write is the user's world, wherever it showed."""
+    where = error.filename or "an output"
+    if error.filename is None:  # it may have been stdout: what it still holds cannot be written
+        close_stdout()
+    return report(
+        AlborError(
+            f"{where}: {error.strerror}", hint="free some space or choose another place, try again"
+        )
+    )

@@ -31,10 +31,9 @@ _ENVIRONMENT = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 )
 
-_OPTIONAL = {  # module -> the extra that brings it
-    name: "train"
-    for name in ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy")
-}
+_OPTIONAL = dict.fromkeys(  # module -> the extra that brings it
+    ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy"), "train"
+)
 
 
 @click.group(
@@ -110,10 +109,5 @@ def _command_path() -> str:
 def _refused_by_the_machine(error: OSError) -> int:
     """A full disk or a folder we may not write is the user's world, wherever it showed."""
     where = error.filename or "an output"
-    if error.filename is None:  # it may have been stdout: what it still holds cannot be written
-        close_stdout()
-    return report(
-        AlborError(
-            f"{where}: {error.strerror}", hint="free some space or choose another place, try again"
-        )
-    )
+    hint = "free some space or choose another place, then run it again"
+    return report(AlborError(f"{where}: {error.strerror}", hint=hint))

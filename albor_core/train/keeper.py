@@ -101,7 +101,6 @@ class Keeper:
         }
 
     def _failed(self, failed: Failed) -> None:
-        self._evaluated = None  # what the snapshot held is not on the disk
         self._reporter.journal.event(
             "checkpoint.failed",
             step=failed.step,
@@ -109,6 +108,9 @@ class Keeper:
             reason=failed.reason[:500],
             in_a_row=failed.in_a_row,
         )
+        if failed.in_a_row == 0:
+            return
+        self._evaluated = None  # what the snapshot held is not on the disk
         self._reporter.state.fields["checkpoint"] |= {
             "in_flight": False,
             "failures": failed.in_a_row,

@@ -26,7 +26,9 @@ from albor_core.train.tensorfile import DamagedFileError
 
 @dataclass(frozen=True)
 class Failed:
-    """A save that left nothing behind. `in_a_row` counts failures since the last success."""
+    """A save that left nothing behind. `in_a_row` counts failures since the last success; 0 means
+    that the checkpoint itself was published.
+    """
 
     step: int
     reason: str
@@ -115,8 +117,10 @@ class Saver:
             return
         self.failures, self._parent_id = 0, written.id
         self._after_publish(written.step)
-        self._tidy(snapshot)
+        untidy = self._tidy(snapshot)
         self._results.put(written)
+        if untidy:
+            self._results.put(Failed(snapshot.step, untidy, 0))
 
     def _flush_journal(self) -> None:
         """The barrier: metrics up to this step are on the disk before the checkpoint is published,
@@ -128,8 +132,8 @@ class Saver:
         finally:
             os.close(fd)
 
-    def _tidy(self, snapshot: Snapshot) -> None:
-        """Best and pruning: the checkpoint is safe by now, trouble here is no failed save."""
+    def _tidy(self, snapshot: Snapshot) -> str:
+        """Best and pruning; returns what went wrong. The checkpoint is safe whatever it is."""
         try:
             best = best_of(self.folder)
             if snapshot.val_loss is not None and (best is None or snapshot.val_loss < best[1]):
@@ -141,4 +145,5 @@ class Saver:
                 source=self.retention.source,
             )
         except OSError as error:
-            self._results.put(Failed(snapshot.step, f"after publishing: {error}", 0))
+            return f"after publishing: {error}"
+        return ""

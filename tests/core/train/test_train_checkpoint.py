@@ -264,3 +264,19 @@ def test_a_full_disk_is_counted_and_the_next_save_tries_again(tmp_path, monkeypa
     saver.wait(30)
     assert [saved.step for saved in saver.results()] == [3]
     assert saver.failures == 0
+
+
+def test_trouble_while_pruning_is_reported_and_the_checkpoint_counts(tmp_path, monkeypatch):
+    from albor_core.train import saver as saver_module
+
+    def fail(folder, **more):
+        raise OSError(errno.EIO, "injected")
+
+    monkeypatch.setattr(saver_module, "prune", fail)
+    saver = saver_in(tmp_path / "c")
+    saver.start(snapshot(1))
+    saver.wait(30)
+    saved, trouble = saver.results()
+    assert (saved.step, trouble.in_a_row) == (1, 0)
+    assert "injected" in trouble.reason
+    assert saver.last_step == 1

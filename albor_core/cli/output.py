@@ -8,11 +8,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from albor_core.run.errors import AlborError, ConfigError
+from albor_core.run.errors import AlborError, ConfigError, Problem
 from albor_core.run.state import finite
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,13 +25,30 @@ json_option: Callable[[F], F] = click.option(
 
 def emit(document: Mapping[str, Any]) -> None:
     """One document on one line of stdout, strict: NaN and Inf become null."""
-    sys.stdout.write(json.dumps(finite(document), allow_nan=False, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
+    put(json.dumps(finite(document), allow_nan=False, separators=(",", ":")) + "\n")
 
 
 def say(text: str = "") -> None:
     """A line of data for people, on stdout."""
-    click.echo(text)
+    put(text + "\n")
+
+
+class StdoutError(AlborError):
+    """Whatever stdout is cannot be written."""
+
+
+def put(text: str) -> None:
+    """Data on stdout, now. Raises StdoutError where it cannot be written, BrokenPipeError where
+    nobody reads it any more.
+    """
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StdoutError(
+            f"cannot write to stdout: {error.strerror}", hint="free some space, run it again"
+        ) from error
 
 
 def talk(text: str) -> None:
@@ -85,31 +103,51 @@ def wants_json() -> bool:
     return "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
 
 
-def report(error: AlborError) -> int:
-    """Print what went wrong where the reader looks for it; returns the exit code."""
-    problems = list(error.problems) if isinstance(error, ConfigError) else []
-    if wants_json():
-        emit(
-            {
-                "schema": "albor.error/1",
-                "error": {
-                    "code": error.code,
-                    "message": error.message,
-                    "hint": error.hint,
-                    "problems": [
-                        {"file": p.file, "field": p.field, "message": p.message, "hint": p.hint}
-                        for p in problems
-                    ],
-                },
-            }
-        )
-        return error.exit_code
+def report(error: AlborError, *, hint: str = "") -> int:
+    """Print what went wrong where the reader looks for it; returns the exit code.
+
+    `hint` is the next command where the error names none.
+    """
+    problems = error.problems if isinstance(error, ConfigError) else ()
+    hint = error.hint or hint
+    try:
+        if wants_json() and not isinstance(error, StdoutError):
+            emit(_error_document(error, hint, problems))
+            return error.exit_code
+    except StdoutError:
+        pass  # nowhere to put the document: say it in words
+    if isinstance(error, StdoutError) or wants_json():
+        leave_stdout()
     click.echo(f"albor: {clean(error.message)}", err=True)
-    for problem in problems if len(problems) > 1 else ():  # a single one is the message
-        click.echo(f"  - {clean(problem)}", err=True)
-    if error.hint:
-        click.echo(f"  next: {clean(error.hint)}", err=True)
+    for problem in problems:
+        if problem.message not in error.message:  # a single one may be the message
+            click.echo(f"  - {clean(problem)}", err=True)
+    if hint:
+        click.echo(f"  next: {clean(hint)}", err=True)
     return error.exit_code
+
+
+def _error_document(error: AlborError, hint: str, problems: Sequence[Problem]) -> dict[str, Any]:
+    return {
+        "schema": "albor.error/1",
+        "error": {
+            "code": error.code,
+            "message": error.message,
+            "hint": hint,
+            "problems": [
+                {"file": p.file, "field": p.field, "message": p.message, "hint": p.hint}
+                for p in problems
+            ],
+        },
+    }
+
+
+def open_streams() -> None:
+    """A stream that the caller closed becomes /dev/null, so that no command need ask."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for the life of the process
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
 
 
 def close_stdout() -> int:
@@ -119,7 +157,7 @@ def close_stdout() -> int:
     except BrokenPipeError:
         return broken_pipe()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave_stdout()
         click.echo(f"albor: cannot write to stdout: {error.strerror}", err=True)
         return 1
     return 0
@@ -127,5 +165,10 @@ def close_stdout() -> int:
 
 def broken_pipe() -> int:
     """The exit code of a program whose reader left (128 + SIGPIPE); stdout is pointed away."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    leave_stdout()
     return 141
+
+
+def leave_stdout() -> None:
+    """Point stdout away, or the interpreter fails once more when it flushes what is left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from albor_core.cli.output import emit, json_option, say
+from albor_core.cli.output import emit, json_option, put, say
 from albor_core.run.errors import NotFoundError
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -32,4 +31,4 @@ def schema(name: str | None, as_json: bool) -> None:
     stem = name.removesuffix("/1")
     if stem not in names():
         raise NotFoundError(f"no schema {name!r}", hint="albor schema")
-    sys.stdout.write((FOLDER / f"{stem}.json").read_text(encoding="utf-8"))
+    put((FOLDER / f"{stem}.json").read_text(encoding="utf-8"))

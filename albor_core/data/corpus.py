@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from albor_core.run.errors import DataError, NotFoundError
 
-IMPORT_HINT = "make one with: albor data import DIR --output corpus.parquet"
+IMPORT_HINT = "make one with: albor data import DIR --out FILE.parquet"
 _ROWS_PER_READ = 256
 _MAX_ROW_GROUP_BYTES = 4 << 30  # a row group is decoded as a whole; a bomb declares petabytes
 

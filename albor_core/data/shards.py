@@ -147,7 +147,7 @@ def _end_of_text(encoder: Tokenizer, path: Path) -> int:
     if number is None:
         raise DataError(
             f"{tokenizer_file(path)}: no token {END_OF_TEXT} to join documents with",
-            hint="train one that has it: albor tokenizer apply --corpus FILE --output DIR",
+            hint="train one that has it: albor tokenizer apply CORPUS --vocab-size N --out FILE",
         )
     return number
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from albor_core.data.corpus import read_footer
 from albor_core.run.errors import DataError
 
-REPACK_HINT = "pack it again: albor data pretokenize CORPUS --tokenizer FILE --output DIR"
+REPACK_HINT = "pack it again: albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR"
 _MAX_ROW_GROUP_TOKENS = 1 << 28  # 1 GiB of uint32: a 42 kB file can declare petabytes
 _LARGEST_ID = (1 << 32) - 1
 

@@ -28,7 +28,7 @@ MAX_DOCUMENT_BYTES = 8 << 20  # encoding costs ~100 bytes of memory per byte of 
 
 _TEXTS_PER_BATCH = 256
 _MAX_TOKENIZER_BYTES = 256 << 20
-_TRAIN_HINT = "train one with: albor tokenizer apply --corpus corpus.parquet --output DIR"
+_TRAIN_HINT = "train one with: albor tokenizer apply CORPUS --vocab-size N --out FILE"
 
 # Each once broke a tokenizer somewhere: combining marks, joiners, surrogate-range neighbours,
 # right-to-left, lone CR, runs of blanks, an unassigned code point, text that looks like a special.
@@ -129,7 +129,7 @@ def train_tokenizer(
     if texts.documents == 0:
         raise DataError(
             f"{corpus}: no document with valid text to train on",
-            hint="import it again: albor data import DIR --output corpus.parquet",
+            hint="import it again: albor data import DIR --out FILE.parquet",
         )
     data = tokenizer.to_str(pretty=True).encode("utf-8")
     target = tokenizer_file(out)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from albor_core.andon.explain import andon_problems, andon_sentences
-from albor_core.guard.launch import start_guard, write_launch
+from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
 from albor_core.guard.redact import redact_json
 from albor_core.run.config import Config, LoadedConfig
 from albor_core.run.errors import InUseError, UsageError
@@ -123,14 +124,29 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
     changes = ["--allow-config-change"] if allow_config_change else []
     write_launch(
         run,
-        argv=[sys.executable, "-m", "albor_core.train", str(run.path), *changes],
-        cwd=str(Path.cwd()),
-        env={},
+        # -P: a random.py in the user's folder is none of ours
+        argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *changes],
+        cwd=_home_of_paths(run),
+        env={} if _is_installed() else {"PYTHONPATH": str(CODE_ROOT)},
         options=resolved["guard"],
         max_steps=run.metadata().get("max_steps"),
         kind="train",
     )
     start_guard(run)
+
+
+def _home_of_paths(run: RunDir) -> str:
+    """Where the config's relative paths begin: where it was first applied, while that exists."""
+    first = (read_json(run.launch) or {}).get("cwd")
+    return first if isinstance(first, str) and Path(first).is_dir() else str(Path.cwd())
+
+
+def _is_installed() -> bool:
+    try:
+        version("albor")
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def exit_code(run: RunDir) -> int | None:

@@ -116,6 +116,8 @@ class Terminal:
         self.raw = bytearray()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            os.environ.pop("COLUMNS", None)  # pytest's own, which would win over the real size
+            os.environ.pop("LINES", None)
             os.environ.update({"TERM": "xterm-256color", "COLORTERM": "truecolor", **environ})
             os.execv(sys.executable, [sys.executable, "-m", "albor_tui.main", *argv])
         self.resize(rows, columns)

@@ -1,0 +1,111 @@
+"""The live source: real run directories, a real guard lock, real stores."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sim_run import make
+
+from albor_core.feed.view import RunView
+from albor_core.run.rundir import RunDir
+from albor_core.store.annotations import read_annotations
+from albor_tui.source import LiveSource, deliver
+
+SIM = Path(__file__).with_name("sim_run.py")
+
+OBEDIENT_GUARD = """
+import sys, time
+from pathlib import Path
+from albor_core.run.control import answer, take_commands
+from albor_core.run.liveness import take_lock
+from albor_core.run.rundir import RunDir
+run = RunDir(Path(sys.argv[1]))
+lock = take_lock(run.guard_lock)
+print("ready", flush=True)
+while True:
+    for command in take_commands(run, time.time()):
+        answer(run, command.id, "accepted")
+        time.sleep(0.3)
+        answer(run, command.id, "done", f"{command.cmd} by the guard")
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    return make(tmp_path / "out", "mine")
+
+
+@pytest.fixture
+def guard(run) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", OBEDIENT_GUARD, str(run.path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def view_of(run: RunDir) -> RunView:
+    return RunView(id=run.id, name="mine", path=str(run.path))
+
+
+def test_a_command_is_sent_accepted_and_done(run, guard):
+    reports = list(deliver(view_of(run), "checkpoint"))
+    assert [report.status for report in reports] == ["sent", "accepted", "done"]
+    assert reports[-1].detail == "checkpoint by the guard"
+
+
+def test_without_a_guard_nothing_is_sent(run):
+    reports = list(deliver(view_of(run), "stop"))
+    assert [report.status for report in reports] == ["no guard"]
+    assert not list((run.guard / "inbox").iterdir())
+
+
+def test_a_run_whose_folder_is_gone_takes_no_commands(tmp_path):
+    gone = RunView(id="gone", path=str(tmp_path / "gone"))
+    assert [report.status for report in deliver(gone, "stop")] == ["refused"]
+
+
+def test_an_acknowledgement_is_written_beside_the_run(run):
+    LiveSource().acknowledge(view_of(run), "grad_norm@1.25")
+    said = read_annotations(run)
+    assert [(one.kind, one.value) for one in said] == [("ack", "grad_norm@1.25")]
+
+
+def test_overview_follower_and_comparison_agree_on_two_finished_runs(tmp_path):
+    for seed in (1, 2):
+        subprocess.run(
+            [sys.executable, str(SIM), str(tmp_path / "out"), "--steps", "200", "--rate", "0",
+             "--name", f"run-{seed}", "--seed", str(seed)],
+            check=True, timeout=60, capture_output=True,
+        )  # fmt: skip
+    for folder in (tmp_path / "out").iterdir():
+        subprocess.run(
+            [sys.executable, "-m", "albor_core.store.index", str(folder), "--once"],
+            check=True, timeout=60,
+        )  # fmt: skip
+    source = LiveSource()
+    overview = source.overview()
+    deadline = time.monotonic() + 20
+    while len((shown := overview.poll()).rows) < 2:
+        assert time.monotonic() < deadline
+    overview.close()
+    assert {row.status for row in shown.rows} == {"completed"}
+    follower = source.follow(shown.rows[0])
+    view = follower.poll()
+    assert view is not None and view.step == 200
+    curves = follower.curves(("train/loss", "val/loss", "no/such"), 100)
+    follower.close()
+    assert set(curves) == {"train/loss", "val/loss"}
+    assert curves["train/loss"].steps[-1] <= 200
+    document = source.compare([row.id for row in shown.rows])
+    assert document["schema"] == "albor.runs.diff/1"
+    assert {run["id"] for run in document["runs"]} == {row.id for row in shown.rows}

@@ -116,10 +116,11 @@ class Terminal:
         self.raw = bytearray()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.environ.pop("COLUMNS", None)  # pytest's own, which would win over the real size
-            os.environ.pop("LINES", None)
-            os.environ.update({"TERM": "xterm-256color", "COLORTERM": "truecolor", **environ})
-            os.execv(sys.executable, [sys.executable, "-m", "albor_tui.main", *argv])
+            # execve, since readline puts COLUMNS and LINES into the C environment behind Python's
+            # back, and they would win over the real size.
+            look = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+            command = [sys.executable, "-m", "albor_tui.main", *argv]
+            os.execve(sys.executable, command, {**os.environ, **look, **environ})
         self.resize(rows, columns)
         self.is_open = True
 

@@ -18,6 +18,7 @@ from albor_core.run.config import Config
 from albor_core.run.flatten import flatten
 from albor_core.run.journal import Journal
 from albor_core.run.state import StateWriter
+from albor_core.train.console import Console, ToldJournal
 from albor_core.train.life import Life
 from albor_core.train.meter import LOSS_BETA, STEP_BETA, Ema, Histories
 from albor_core.train.watch import Machine
@@ -31,7 +32,10 @@ class Reporter:
     """Journal and live state of one life. Belongs to the main thread."""
 
     def __init__(self, life: Life, config: Config, state: StateWriter, *, num_steps: int) -> None:
-        self.journal = Journal(life.run.journal, attempt=life.attempt)
+        self.console = Console(num_steps)
+        self.journal: Journal = ToldJournal(
+            life.run.journal, attempt=life.attempt, console=self.console
+        )
         self.state = state
         self.config, self.num_steps = config, num_steps
         self.loss_ema, self.step_s = Ema(LOSS_BETA), Ema(STEP_BETA)
@@ -141,6 +145,7 @@ class Reporter:
         extra = machine.metrics() if machine is not None else {}
         bricks = {f"brick/{name}_ms": round(ms, 4) for name, ms in bricks_ms.items()}
         self.journal.metrics(step, {**values, **bricks, **extra})
+        self.console.interval(step, values)
         loss, lr, norm = values["train/loss"], values["optim/lr"], values["optim/grad_norm"]
         self.histories.add(step, loss, lr, norm)
         columns = self.histories.columns()
@@ -165,6 +170,9 @@ class Reporter:
 
     def validation(self, step: int, values: Mapping[str, float]) -> None:
         self.journal.metrics(step, values)
+        self.console.say(
+            step, f"validation  loss {values['val/loss']:.4f}  ppl {values['val/ppl']:.2f}"
+        )
         self.state.fields |= {"val_loss": values["val/loss"], "val_ppl": values["val/ppl"]}
 
     def alert(self, alert: Alert) -> None:
@@ -173,6 +181,7 @@ class Reporter:
         self.journal.append(
             "e", step=alert.step, name="andon.alert", severity=alert.severity, data=data
         )
+        self.console.say(alert.step, f"[{alert.severity}] {alert.rule}: {alert.message}")
         self._severity = max(self._severity, alert.severity, key=_COLOURS.index)
         self.state.fields["andon"] = {"severity": self._severity, "last_alert": data}
 

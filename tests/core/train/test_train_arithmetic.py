@@ -7,6 +7,7 @@ import torch
 
 from albor_core.run.errors import UsageError
 from albor_core.run.state import HISTORY
+from albor_core.train.console import Console, ToldJournal
 from albor_core.train.faults import InjectedError, faults_from
 from albor_core.train.meter import Ema, Histories, mfu, peak_flops
 from albor_core.train.optim import LossScale, Optimizer, Schedule, clip_gradients
@@ -189,3 +190,17 @@ def test_production_refuses_faults():
     environ = {"ALBOR_FAULTS": "loss:nan@1", "ALBOR_ENV": "production"}
     with pytest.raises(UsageError, match="production"):
         faults_from(environ, attempt=1)
+
+
+def test_the_log_has_a_line_per_event_and_at_most_one_step_a_second(tmp_path, capsys):
+    console = Console(num_steps=500)
+    values = {"train/loss": 2.5, "optim/lr": 1e-3, "optim/grad_norm": 0.5}
+    for step in range(1, 101):
+        console.interval(step, values)
+    journal = ToldJournal(tmp_path / "journal.jsonl", attempt=1, console=console)
+    journal.event("checkpoint.saved", step=100, path="step-00000100", versions={"torch": "2"})
+    journal.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "step   1  loss 2.5000  lr 1.00e-03  grad 0.50" in lines[0]
+    assert lines[1].endswith("step 100  checkpoint.saved  path=step-00000100")

@@ -1,0 +1,13 @@
+"""The guard cannot read pydantic models, so its defaults stand twice; here they are held equal."""
+
+from dataclasses import asdict
+
+from albor_core.guard.options import Options
+from albor_core.run.sections import GuardConfig
+
+
+def test_the_guard_and_the_config_agree_on_every_default():
+    assert asdict(Options()) == {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in GuardConfig().model_dump().items()
+    }

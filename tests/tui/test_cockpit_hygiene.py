@@ -135,7 +135,20 @@ def everything_hostile(text: str):
     )
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+QUICK = (
+    2,
+    4,
+    8,
+)  # one each of markup, terminal sequences and query; the rest runs with the slow ones
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(text, id=str(i), marks=[] if i in QUICK else [pytest.mark.slow])
+        for i, text in enumerate(HOSTILE)
+    ],
+)
 async def test_hostile_text_is_shown_and_never_obeyed(text):
     view = everything_hostile(text)
     source = fake_feed.FakeSource((view,), view.gpu)

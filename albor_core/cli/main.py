@@ -29,6 +29,7 @@ COMMANDS = {
 
 _ENVIRONMENT = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+    | {errno.ENAMETOOLONG}
 )
 
 _OPTIONAL = dict.fromkeys(  # module -> the extra that brings it

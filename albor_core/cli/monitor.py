@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import click
 
 from albor_core.cli.follow import progress_line
 from albor_core.cli.output import clean, emit, json_option, say, talk
 from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import RunDir, find_run, read_json, registered_runs, runs_in
+from albor_core.run.rundir import RunDir, find_run, folder_of, read_json, registered_runs, runs_in
 from albor_core.run.state import read_state
 
 
@@ -44,8 +43,8 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
 def _chosen(target: str | None) -> list[RunDir]:
     if target is None:
         return [run for run in registered_runs() if run.liveness().is_alive]
-    folder = Path(target)
-    if folder.is_dir() and not (folder / "run.json").is_file():
+    folder = folder_of(target)
+    if folder is not None and not (folder / "run.json").is_file():
         active = [run for run in runs_in(folder) if run.liveness().is_alive]
         if active:
             return active

@@ -159,9 +159,11 @@ def _document(reference: str, db: str | None) -> dict[str, Any]:
     from albor_core.store.reader import Reader
 
     run_id, local = _locate(reference)
-    path = db or (local if local is not None and local.is_file() else global_store())
     from pathlib import Path
 
+    path = db or (local if local is not None and local.is_file() else global_store())
+    if db is None and not Path(path).is_file():
+        raise NotFoundError(f"no run {reference!r}: nothing is recorded yet", hint="albor runs ls")
     with Reader(Path(path)) as reader:
         detail = reader.detail(run_id)
         row = detail.row

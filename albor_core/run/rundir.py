@@ -271,16 +271,25 @@ def _created(document: Mapping[str, Any] | None) -> float:
     return float(created) if isinstance(created, int | float) else 0.0
 
 
+def folder_of(reference: str) -> Path | None:
+    """The folder that `reference` names, if it names one that we can look into."""
+    try:
+        path = Path(reference).expanduser()
+        return path if path.is_dir() else None
+    except (OSError, RuntimeError):  # a name too long for the kernel; ~ of somebody unknown
+        return None
+
+
 def find_run(reference: str) -> RunDir:
     """The run that `reference` means: a run directory, an output_dir (its newest run), an id or a
     unique prefix.
 
     Raises NotFoundError that says what was looked for and what there is.
     """
-    path = Path(reference).expanduser()
-    if (path / "run.json").is_file():
+    path = folder_of(reference)
+    if path is not None and (path / "run.json").is_file():
         return RunDir(path.resolve())  # the folder's own name is the id: not `..`, not a link's
-    if path.is_dir() and (inside := runs_in(path)):
+    if path is not None and (inside := runs_in(path)):
         return inside[0]
     known = {run.id: run for run in registered_runs() if run.run_json.is_file()}
     if reference in known:

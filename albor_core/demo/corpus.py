@@ -16,6 +16,7 @@ from albor_core.data.publish import sha256_file
 from albor_core.data.shards import ShardReport, pretokenize
 from albor_core.data.sources import import_sources
 from albor_core.data.tokenizer import train_tokenizer
+from albor_core.run.errors import DataError
 from albor_core.run.rundir import read_json, write_json
 
 EXCLUDED = ("test", "tests", "idlelib", "lib2to3", "__pycache__", "site-packages")
@@ -81,7 +82,10 @@ def prepare(root: Path, say: Say) -> DemoData:
 
 
 def _pack(corpus: Path, tokenizer: Path, out: Path) -> ShardReport:
-    return pretokenize(corpus, tokenizer, out, seq_len=SEQ_LEN, force=True)
+    try:
+        return pretokenize(corpus, tokenizer, out, seq_len=SEQ_LEN)
+    except DataError:  # made from other inputs, or damaged: the folder is the demo's own
+        return pretokenize(corpus, tokenizer, out, seq_len=SEQ_LEN, force=True)
 
 
 def _imported(root: Path, source: Path, corpus: Path) -> dict[str, Any] | None:

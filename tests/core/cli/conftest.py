@@ -17,13 +17,13 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     user = User(folder, tmp_path_factory.mktemp("data-home"))
     shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for words in (
-        ("data", "import", "src", "-o", "corpus.parquet"),
-        ("tokenizer", "apply", "corpus.parquet", "-o", "tokenizer.json", "--vocab-size", VOCAB),
-        ("data", "pretokenize", "corpus.parquet", "--tokenizer", "tokenizer.json", "-o", "shards")
-        + ("--seq-len", SEQ_LEN, "--val-fraction", "0.2"),
+    for line in (
+        "data import src -o corpus.parquet",
+        f"tokenizer apply corpus.parquet -o tokenizer.json --vocab-size {VOCAB}",
+        "data pretokenize corpus.parquet --tokenizer tokenizer.json -o shards"
+        f" --seq-len {SEQ_LEN} --val-fraction 0.2",
     ):
-        result = user.albor(*words)
+        result = user.albor(*line.split())
         assert result.code == 0, result
     return folder
 

@@ -31,7 +31,7 @@ check: $(STAMP)  ## format, lint, types, import floors, fast tests: under a minu
 	$(BIN)/python -m pytest -n 2 -m 'not gpu and not slow'
 
 golden: $(STAMP) ## rewrite snapshots and generated documents; then read git diff
-	$(BIN)/python -m pytest -m 'not gpu' tests/tui --snapshot-update
+	$(BIN)/python -m pytest tests/tui/test_cockpit_snapshots.py --snapshot-update
 	$(BIN)/python -m albor_core.cli.reference docs/reference
 
 ui: $(STAMP)     ## the cockpit on a simulated live run

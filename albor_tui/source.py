@@ -92,6 +92,12 @@ def deliver(view: RunView, cmd: str) -> Iterator[CommandReport]:
     yield CommandReport(name, cmd, answer.status, answer.detail)
 
 
+class HasSource(Protocol):
+    """What a screen asks of the app it is on."""
+
+    source: Source
+
+
 class LiveSource:
     """The real thing: run directories and stores on this machine.
 

@@ -134,7 +134,7 @@ def _config(root: Path, data: DemoData, *, lr: float, tokens: int) -> LoadedConf
             f"training.max_steps={steps}",
             f"training.warmup_steps={max(1, steps // 20)}",
             f"training.eval_interval={max(1, steps // 10)}",
-            f"training.save_interval={max(1, steps // 5)}",
+            f"training.save_interval={2 * max(1, steps // 10)}",
             f"training.num_threads={threads}",
         ),
     )

@@ -286,12 +286,13 @@ def _bricks(state: Document, resolved: Document) -> tuple[BrickView, ...]:
 
 
 def _checkpoint(found: Document) -> CheckpointView:
+    last, best = mapping(found, "last"), mapping(found, "best")
     return CheckpointView(
-        last_step=integer(found, "last_step"),
-        last_path=text(found, "last_path") or None,
-        last_wall=number(found, "last_wall"),
-        best_step=integer(found, "best_step"),
-        best_value=number(found, "best_value"),
+        last_step=integer(last, "step"),
+        last_path=text(last, "path") or None,
+        last_wall=number(last, "wall"),
+        best_step=integer(best, "step"),
+        best_value=number(best, "value"),
         in_flight=bool(found.get("in_flight")),
         failures=integer(found, "failures") or 0,
     )

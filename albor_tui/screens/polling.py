@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from textual import on, work
 from textual.content import Content
@@ -19,11 +19,8 @@ from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui import glyphs
 from albor_tui.messages import CommandReport
-from albor_tui.source import Source
+from albor_tui.source import HasSource, Source
 from albor_tui.widgets.status_bar import StatusBar
-
-if TYPE_CHECKING:
-    from albor_tui.app import AlborApp
 
 RETRY_S = 2.0
 
@@ -39,12 +36,8 @@ class PollingScreen(Screen[None]):
         self._uncovered = threading.Event()
 
     @property
-    def albor(self) -> AlborApp:
-        return cast("AlborApp", self.app)
-
-    @property
     def source(self) -> Source:
-        return self.albor.source
+        return cast("HasSource", self.app).source
 
     def on_mount(self) -> None:
         self.set_class(glyphs.current.is_ascii, "-ascii")

@@ -22,6 +22,10 @@ from albor_tui.widgets.gpu_panel import GpuPanel
 from albor_tui.widgets.log_tail import LogTail
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
+# the order of panels in the grid: a narrow terminal shows what is alive on its first page
+_WIDE = ("loss", "machine", "bricks", "lr", "grad", "speed", "log", "guard", "alerts")
+_NARROW = ("loss", "machine", "guard", "log", "bricks", "alerts", "lr", "grad", "speed")
+
 
 class RunScreen(PollingScreen):
     """Follows one run until it is left. Acts on it only through its guard."""
@@ -66,6 +70,16 @@ class RunScreen(PollingScreen):
         self._show()
         self._draw()
         super().on_mount()
+
+    def on_resize(self) -> None:
+        self.call_later(self._arrange)  # the breakpoint classes are set after this event
+
+    def _arrange(self) -> None:
+        body = self.query_one("#body", Container)
+        wanted = _NARROW if self.has_class("-narrow") else _WIDE
+        if wanted != tuple(child.id for child in body.children):
+            for name in wanted:
+                body.move_child(self.query_one(f"#{name}"), after=len(body.children) - 1)
 
     def follow(self) -> None:
         follower = self.source.follow(self._view)

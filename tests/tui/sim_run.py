@@ -97,7 +97,12 @@ class Simulation:
             self.journal.metrics(step, {"val/loss": val, "val/ppl": math.exp(val)})
             self.state.fields |= {"val_loss": val, "val_ppl": math.exp(val)}
             self.journal.event("checkpoint.saved", step=step, path=f"step-{step:08d}", seconds=0.8)
-            self.state.fields["checkpoint"] = {"last": step, "best": step, "failures": 0}
+            self.state.fields["checkpoint"] = {
+                "last": {"step": step, "path": f"step-{step:08d}", "wall": time.time()},
+                "best": {"step": step, "value": 2.4},
+                "in_flight": False,
+                "failures": 0,
+            }
         if step == self.steps // 4:
             self._alert(step, values["optim/grad_norm"])
         self._publish(step, values, elapsed)

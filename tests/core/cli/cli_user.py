@@ -93,6 +93,19 @@ class User:
                 code = int(end.code or 0)
         return Result(code, out.getvalue(), err.getvalue())
 
+    def cockpit(self, *words: object) -> Result:
+        """`albor-tui`, for what it prints."""
+        done = subprocess.run(
+            [*COCKPIT, *map(str, words)],
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
     def start(self, *words: object, **environ: str) -> subprocess.Popen[str]:
         """Start a command and leave it running."""
         return subprocess.Popen(

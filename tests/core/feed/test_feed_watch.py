@@ -97,7 +97,12 @@ def write_state(run, losses, phase="training", **fields):
         "brick_budgets_ms": {"data": 1.0, "forward": None},
         "gpu": [{"name": "H100", "util_percent": 97.0}],
         "host": {"cpu_percent": 12.0, "rss_bytes": 5},
-        "checkpoint": {"last_step": 2, "best_value": 1.5, "in_flight": True, "failures": 1},
+        "checkpoint": {
+            "last": {"step": 2, "path": "step-00000002", "wall": 1.0},
+            "best": {"step": 2, "value": 1.5},
+            "in_flight": True,
+            "failures": 1,
+        },
         **fields,
     }
     writer.phase(phase)

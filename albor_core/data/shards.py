@@ -94,16 +94,19 @@ def pretokenize(
 ) -> ShardReport:
     """Encode every document, pack rows of `seq_len` ids, write shards and manifests.
 
-    Documents are joined by <|endoftext|>; a sentinel spelled out inside a document is plain text.
+    Documents fall into train or val by name alone, except that a huge one always trains: see
+    `largest_held_out`. They are joined by <|endoftext|>; a sentinel spelled out inside a document
+    is plain text.
     A complete output of the same inputs is reused; one of different inputs is refused unless
     `force`. Raises ConfigError for impossible arguments, DataError for a corpus that cannot fill
     both splits or changes meanwhile, InUseError while another process packs into `out_dir`.
     """
     _check_arguments(seq_len, val_fraction, shard_sequences)
     source, encoder = open_corpus(corpus), load_tokenizer(tokenizer)
+    corpus_sha256, largest = _survey(source, seed, val_fraction)
     recipe = _Recipe(
         sha256_file(tokenizer_file(tokenizer)),
-        _survey(source, seed, val_fraction),
+        corpus_sha256,
         vocabulary_size(encoder),
         _end_of_text(encoder, tokenizer),
         seq_len,
@@ -117,7 +120,7 @@ def pretokenize(
         _refuse_foreign(out_dir, ours=force or mark.found)
         mark.write(f"{os.getpid()}\n")
         _clear(out_dir)
-        report = _pack(source, encoder, out_dir, recipe, progress)
+        report = _pack(source, encoder, out_dir, recipe, largest, progress)
         mark.write(f"{DATASET_SCHEMA}\n")  # a pid would make two equal outputs differ
         return report
 
@@ -126,6 +129,16 @@ def is_validation(key: str, *, seed: int, val_fraction: float) -> bool:
     """Whether the document named `key` belongs to val: a pure function, blind to all others."""
     digest = hashlib.sha256(f"{seed}\0{key}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < val_fraction * 2**64
+
+
+def largest_held_out(documents: int, total_bytes: int, val_fraction: float) -> float:
+    """Bytes beyond which a document always trains, whatever its name.
+
+    One that outweighs the whole share of val (and ten average documents: small corpora have big
+    shares) would make validation a measure of itself. In Python's standard library 756 kB of prose
+    for the help system are more than half of all code held out.
+    """
+    return max(val_fraction * total_bytes, 10 * total_bytes / max(documents, 1))
 
 
 def _check_arguments(seq_len: int, val_fraction: float, shard_sequences: int) -> None:
@@ -152,14 +165,23 @@ def _end_of_text(encoder: Tokenizer, path: Path) -> int:
     return number
 
 
-def _survey(source: Corpus, seed: int, val_fraction: float) -> str:
-    """The corpus hash; raises DataError when a split would get no document."""
+def _survey(source: Corpus, seed: int, val_fraction: float) -> tuple[str, float]:
+    """The corpus hash and `largest_held_out`; raises DataError when a split gets no document."""
     digest = CorpusHash()
     documents = Counter[bool]()
+    held_out: list[int] = []
+    total = 0
     for key, text in source.documents():
         digest.add(key, text)
         if decode_document(text) is not None:
-            documents[is_validation(key, seed=seed, val_fraction=val_fraction)] += 1
+            total += len(text)
+            if is_validation(key, seed=seed, val_fraction=val_fraction):
+                held_out.append(len(text))
+            else:
+                documents[False] += 1
+    largest = largest_held_out(documents[False] + len(held_out), total, val_fraction)
+    documents[True] = sum(size <= largest for size in held_out)
+    documents[False] += len(held_out) - documents[True]
     for split, count in zip(SPLITS, (documents[False], documents[True]), strict=True):
         if count == 0:
             raise DataError(
@@ -167,7 +189,7 @@ def _survey(source: Corpus, seed: int, val_fraction: float) -> str:
                 f"(val_fraction {val_fraction}, seed {seed})",
                 hint="import more files, or try another --val-fraction or --seed",
             )
-    return digest.hexdigest()
+    return digest.hexdigest(), largest
 
 
 class _Mark:
@@ -265,6 +287,7 @@ def _pack(
     encoder: Tokenizer,
     out_dir: Path,
     recipe: _Recipe,
+    largest: float,
     progress: Progress | None,
 ) -> ShardReport:
     packers = {
@@ -280,11 +303,13 @@ def _pack(
     encoder.no_truncation()
     encoder.no_padding()
     for batch in _batches(source, digest):
-        texts = [(key, text) for key, text in batch if text is not None]
+        texts = [(key, size, text) for key, size, text in batch if text is not None]
         skipped["unusable"] += len(batch) - len(texts)
-        encoded = encoder.encode_batch_fast([t for _, t in texts], add_special_tokens=False)
-        for (key, _), encoding in zip(texts, encoded, strict=True):
-            held_out = is_validation(key, seed=recipe.seed, val_fraction=recipe.val_fraction)
+        encoded = encoder.encode_batch_fast([t for _, _, t in texts], add_special_tokens=False)
+        for (key, size, _), encoding in zip(texts, encoded, strict=True):
+            held_out = size <= largest and is_validation(
+                key, seed=recipe.seed, val_fraction=recipe.val_fraction
+            )
             packers[SPLITS[held_out]].add(encoding.ids, recipe.end_of_text)
         done += len(batch)
         if progress is not None:
@@ -297,12 +322,13 @@ def _pack(
     return _seal(source, out_dir, recipe, packers, +skipped)
 
 
-def _batches(source: Corpus, digest: CorpusHash) -> Iterator[list[tuple[str, str | None]]]:
-    batch: list[tuple[str, str | None]] = []
+def _batches(source: Corpus, digest: CorpusHash) -> Iterator[list[tuple[str, int, str | None]]]:
+    """Documents as (key, bytes, text); the text of an unusable one is None."""
+    batch: list[tuple[str, int, str | None]] = []
     size = 0
     for key, data in source.documents():
         digest.add(key, data)
-        batch.append((key, decode_document(data)))
+        batch.append((key, len(data), decode_document(data)))
         size += len(data)
         if size >= _BATCH_BYTES or len(batch) >= _BATCH_DOCUMENTS:
             yield batch

@@ -182,6 +182,21 @@ def test_adding_files_moves_no_other_file_between_the_splits(grow_tree, tmp_path
     assert {True, False} == set(few.values())
 
 
+def test_a_document_that_would_be_most_of_validation_trains_instead(tmp_path, tokenizer):
+    tree = tmp_path / "p"
+    tree.mkdir()
+    for number in range(60):
+        (tree / f"m{number:02}.py").write_text("value = 1\n" * 40)
+    names = [f"p/m{number:02}.py" for number in range(60)]
+    held_out = [n for n in names if is_validation(n, seed=0, val_fraction=0.2)]
+    (tree / held_out[0].removeprefix("p/")).write_text("prose = 2\n" * 40 * 60)
+    corpus = tmp_path / "c.parquet"
+    import_sources([tree], corpus)
+    report = pretokenize(corpus, tokenizer, tmp_path / "out", seq_len=16, val_fraction=0.2)
+    assert report.val.documents == len(held_out) - 1
+    assert report.train.documents == 60 - len(held_out) + 1
+
+
 def test_the_split_is_as_large_as_asked_for():
     held_out = sum(is_validation(f"p/{n}", seed=1, val_fraction=0.05) for n in range(20_000))
     # binomial: mean 1000, standard deviation 31; six of them is one chance in 5e8

@@ -30,12 +30,15 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
         talk("no run is active; start one with: albor train apply CONFIG, or albor demo")
         return
     while runs:
+        ended = [run for run in runs if not run.liveness().is_alive]
         for run in runs:
             _look(run, as_json)
         if once:
             return
-        ended = [run for run in runs if not run.liveness().is_alive]
-        runs = [run for run in (runs if target else _chosen(None)) if run not in ended]
+        # asked before the look, so that the last look at each run shows its end
+        runs = [run for run in runs if run not in ended]
+        if target is None:
+            runs += [run for run in _chosen(None) if run not in (*runs, *ended)]
         if runs:
             time.sleep(interval)
 

@@ -138,7 +138,7 @@ def _between_lives(evidence: Evidence) -> tuple[str, str]:
         case "done":
             return "completed", "the guard is finishing"
         case "failed":
-            return "failed", f"the guard is finishing{why}"
+            return _final_word(guard), f"the guard is finishing{why}"
         case "stopped" | "stopping":
             return "stopped", "the guard is finishing"
         case "collecting":
@@ -152,15 +152,24 @@ def _between_lives(evidence: Evidence) -> tuple[str, str]:
     return "restarting", word or f"attempt {max(attempt, 1)} is starting"
 
 
+_FINAL = {"done": "completed", "failed": "failed", "stopped": "stopped"}
+_STOPPED_BY_ANDON = 4
+
+
+def _final_word(guard: Document) -> str:
+    """The guard's verdict; what Andon stopped was stopped, though it will not be started again."""
+    word = _FINAL[str(guard["state"])]
+    return "stopped" if guard.get("exit_code") == _STOPPED_BY_ANDON else word
+
+
 def _dead(evidence: Evidence) -> tuple[str, str]:
     """Neither lock is held: whose last words of the newest life count?"""
     newest = evidence.attempt
     guard = evidence.guard if _attempt(evidence.guard) >= newest else None
     last_words = evidence.exit if _attempt(evidence.exit) >= newest else None
     state = evidence.state if _attempt(evidence.state) >= newest else None
-    final = {"done": "completed", "failed": "failed", "stopped": "stopped"}
-    if guard is not None and guard.get("state") in final:
-        return final[str(guard["state"])], _last_reason(last_words, guard)
+    if guard is not None and guard.get("state") in _FINAL:
+        return _final_word(guard), _last_reason(last_words, guard)
     if last_words is not None:
         word = _word_of(str(last_words.get("reason") or ""), last_words.get("code"))
         gone = "" if evidence.guard is None or word != "failed" else "; its guard is gone"

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from cli_user import (
@@ -27,7 +28,7 @@ from albor_core.run.rundir import read_json, write_json
 from albor_core.train.checkpoint import MODEL, list_checkpoints
 
 pytestmark = pytest.mark.slow
-LONG = ("--set", "training.max_steps=2000")
+LONG = ("--set", "training.max_steps=1300")
 
 
 def final_weights(run):
@@ -35,7 +36,13 @@ def final_weights(run):
 
 
 def attempts(user, run):
-    return user.quick("runs", "show", run.path, "--json").document["attempts"]
+    """The attempts of a run that is over, once its index process has read them all."""
+
+    def told():
+        found = user.quick("runs", "show", run.path, "--json").document["attempts"]
+        return found if found and found[-1]["exit_class"] is not None else None
+
+    return wait_until(told, 20)
 
 
 def test_kill_9_at_five_random_moments_ends_in_the_weights_of_the_undisturbed_run(user, old_hand):
@@ -168,7 +175,8 @@ def test_stop_on_interrupt_stops_the_run_with_a_checkpoint(user):
 
 
 def test_a_frozen_trainer_is_reported_as_a_hang_and_restarted(user):
-    patience = ("--set", "guard.stale_s=3", "--set", "guard.grace_s=1")
+    limits = ("stale_s=3", "eval_limit_s=3", "checkpoint_limit_s=3", "grace_s=1")
+    patience = [word for limit in limits for word in ("--set", f"guard.{limit}")]
     run = user.apply("frozen", *patience, ALBOR_FAULTS="step:sleep=0.05@1-40")
     wait_until(lambda: step_now(run) >= 7)
     os.kill(trainer_pid(run), signal.SIGSTOP)
@@ -183,7 +191,7 @@ def test_a_crash_before_step_1_is_diagnosed_and_a_refused_config_is_not_retried(
         "segv", *LONG, ALBOR_FAULTS="step:segv@0#1,step:sleep=0.1@1-40#2,step:exit=9@0#4"
     )
     wait_until(lambda: step_now(run) >= 1, timeout_s=60)
-    environment = open(f"/proc/{trainer_pid(run)}/environ", "rb").read().split(b"\0")
+    environment = Path(f"/proc/{trainer_pid(run)}/environ").read_bytes().split(b"\0")
     assert b"CUDA_LAUNCH_BLOCKING=1" in environment
     (report,) = crash_reports(run)
     assert report["exit"]["signal"] == "SIGSEGV"
@@ -257,10 +265,12 @@ def test_a_slow_data_brick_pauses_the_run_visibly_until_a_person_lets_it_go_on(u
     wait_until(lambda: (read_json(run.state) or {}).get("phase") == "paused")
     seen = user.albor("monitor", run.path, "--once", "--json").document
     assert (seen["status"]["word"], seen["state"]["phase"]) == ("paused", "paused")
-    wait_until(lambda: user.quick("alerts", "ls", "slow", "--json").document["alerts"])
-    alerts = user.quick("alerts", "ls", "slow", "--json").document["alerts"]
-    brick = [alert for alert in alerts if alert["kind"] == "brick"]
-    assert brick and brick[0]["action"] == "pause" and "data" in brick[0]["message"]
+
+    def pauses():
+        alerts = user.quick("alerts", "ls", "slow", "--json").document["alerts"]
+        return [alert for alert in alerts if alert["action"] == "pause"]
+
+    assert "data" in wait_until(pauses, 20)[0]["message"]
     cockpit = user.cockpit("--once", user.folder / "runs")
     assert cockpit.code == 0 and "paused" in cockpit.out and "slow" in cockpit.out
     for _ in range(4):  # once for each slow step at most
@@ -295,7 +305,7 @@ def test_a_disk_that_takes_no_checkpoints_costs_no_step(user):
     )
     run = user.run("full")
     failed = [record for record in records(run) if record.get("name") == "checkpoint.failed"]
-    assert steps_logged(run)[:12] == list(range(1, 13))
+    assert sorted({*steps_logged(run)}) == list(range(13))
     assert failed
     assert done.returncode != 0, "the last checkpoint is missing: that is no success"
     assert "Traceback" not in done.stderr
@@ -344,6 +354,6 @@ def test_a_run_directory_deleted_under_a_live_run_ends_it_and_nothing_lingers(us
 
 def alive(pid):
     try:
-        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False

@@ -73,6 +73,16 @@ class Ledger:
             except OSError as error:
                 self._complain(f"{self._run.attempts}: {error.strerror}")
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether somebody removed the file, and surely the run directory with it. No network
+        trouble looks like this: an open file that is merely out of reach keeps its name.
+        """
+        try:
+            return os.fstat(self._fd).st_nlink == 0
+        except OSError:
+            return False
+
     def now(self, document: dict[str, Any]) -> None:
         """Replace guard.json; adds schema, identity and sequence."""
         self._seq += 1

@@ -125,6 +125,9 @@ class Guard:
             self._hear(number)
         for command in mailbox.take(self.run):
             self._obey(command)
+        if self.stop is None and self.ledger.is_deleted:
+            say(f"{self.run.path} was deleted: nobody could see or stop this run any more")
+            self._request_stop(signal.SIGTERM, is_now=False)
         if self.sidecar is not None:
             self.sidecar.tend()
         self.ledger.retry()

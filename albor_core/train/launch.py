@@ -24,6 +24,10 @@ from albor_core.run.rundir import RunDir, create_run, is_run_id, new_run_id, rea
 from albor_core.telemetry.gpu import Gpus
 from albor_core.train.meter import peak_flops
 
+# glibc gives every tensor above 32 MiB back to the kernel and faults it in again at each step:
+# 0.56 s against 0.49 s a step of the demo's model (one core, 2.5 GHz Xeon, torch 2.13)
+_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(2 << 30)}
+
 
 def plan_run(loaded: LoadedConfig) -> Plan:
     """Collect the facts of this machine and plan; nothing is written."""
@@ -127,7 +131,7 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
         # -P: a random.py in the user's folder is none of ours
         argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *changes],
         cwd=_home_of_paths(run),
-        env={} if _is_installed() else {"PYTHONPATH": str(CODE_ROOT)},
+        env=_ALLOCATOR | ({} if _is_installed() else {"PYTHONPATH": str(CODE_ROOT)}),
         options=resolved["guard"],
         max_steps=run.metadata().get("max_steps"),
         kind="train",

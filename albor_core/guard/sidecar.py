@@ -76,6 +76,12 @@ class Sidecar:
         finally:
             os.close(log)
 
+    def is_over(self) -> bool:
+        """Whether our child has ended; it is reaped then. For a parent that lives on after `leave`
+        would be due.
+        """
+        return self._process is None or self._process.poll() is not None
+
     def leave(self) -> None:
         """Let it drain by itself; it ends once both locks are free and all bytes are indexed."""
         if self._process is not None:

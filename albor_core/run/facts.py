@@ -17,10 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from albor_core.run.config import Config
 from albor_core.run.errors import AlborError, Problem
+
+if TYPE_CHECKING:  # loads pydantic, which the tracker of a foreign loop has no use for
+    from albor_core.run.config import Config
 
 MANIFEST_SCHEMA = "albor.shards/1"
 MAX_PATCH_BYTES = 256 << 10

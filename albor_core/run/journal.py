@@ -28,6 +28,10 @@ RING_BYTES = 64 << 20  # lines kept in memory while the disk refuses them
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _CRC = b',"crc":'
 _MAX_BODY_BYTES = MAX_LINE_BYTES - len(_CRC) - 12  # ten digits, brace, newline
+_MAX_SHAPES = 256
+# one for all: `json.dumps` with separators makes a new one for each line, half of a line's cost
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_PLAIN = frozenset((float, int))  # exactly: bool, numpy and other subclasses take the general way
 
 
 class Journal:
@@ -45,7 +49,8 @@ class Journal:
         self.dropped = 0
         self._ring: deque[bytes] = deque()
         self._ring_bytes = 0
-        self._torn = False  # half a line stands behind `offset` and could not be cut yet
+        self._torn = False  # half a line stands at the end and could not be cut yet
+        self._shapes: dict[tuple[str, ...], str] = {}
         self._fd = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
@@ -57,11 +62,46 @@ class Journal:
         """Lines that the disk has not taken yet."""
         return len(self._ring)
 
+    def fileno(self) -> int:
+        """The descriptor, for an `fdatasync` in another thread; valid until `close`."""
+        return self._fd
+
     def metrics(self, step: int, values: Mapping[str, float | int | None]) -> None:
         """One interval. More than a line holds is split into lines of the same step."""
+        numbers: tuple[Any, ...] = tuple(values.values())
+        if _PLAIN.issuperset(map(type, numbers)) and self.numbers(step, tuple(values), numbers):
+            return
         encoded = {key: _number(value) for key, value in values.items()}
         for part in _split(encoded):
             self.append("m", step=step, v=part)
+
+    def numbers(self, step: int, keys: tuple[str, ...], numbers: tuple[float | int, ...]) -> bool:
+        """One interval of plain floats and ints by a template for these keys: the line that
+        `append` writes, at a third of its cost. False, and nothing written, where it needs the
+        general way of `metrics`: numbers that are not finite, more than a line holds.
+        """
+        try:
+            total = sum(numbers)
+            if total - total != 0.0:  # NaN or Inf among them; or a sum beyond floats: also slow
+                return False
+        except OverflowError:  # an integer beyond every float
+            return False
+        template = self._shapes.get(keys) or self._template(keys)
+        head = (self.seq + 1, step, time.monotonic(), time.time())
+        body = (template % (head + numbers)).encode()
+        if len(body) > _MAX_BODY_BYTES or not keys:
+            return False
+        self.seq += 1
+        self._write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
+        return True
+
+    def _template(self, keys: tuple[str, ...]) -> str:
+        pairs = ",".join(_ENCODER.encode(str(key)).replace("%", "%%") + ":%r" for key in keys)
+        head = f'{{"t":"m","seq":%d,"attempt":{self.attempt},"step":%d,"mono":%.6f,"wall":%.6f'
+        if len(self._shapes) >= _MAX_SHAPES:  # keys that never repeat
+            self._shapes.clear()
+        made = self._shapes[keys] = f'{head},"v":{{{pairs}}}'
+        return made
 
     def event(
         self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
@@ -119,13 +159,11 @@ class Journal:
     def _put(self, line: bytes) -> bool:
         try:
             if self._torn:
-                os.ftruncate(self._fd, self.offset)  # we hold run.lock: nobody else appends
-                self._torn = False
+                self._cut()
             written = os.write(self._fd, line)
             if written < len(line):
                 self._torn = True
-                os.ftruncate(self._fd, self.offset)
-                self._torn = False
+                self._cut()
                 raise OSError(errno.ENOSPC, "short write")
         except OSError as error:
             self.error = f"{self.path}: {error.strerror or error}"
@@ -133,6 +171,12 @@ class Journal:
         self.offset += written
         self.error = None
         return True
+
+    def _cut(self) -> None:
+        # we hold run.lock, so nobody else appends. Where to cut is read from the file: an interrupt
+        # right after a write would have left `offset` one whole line behind
+        self.offset = _cut_torn_tail(self._fd)
+        self._torn = False
 
     def barrier(self) -> int:
         """Make all lines so far survive power loss; returns the offset they end at.
@@ -196,7 +240,7 @@ def parse_line(raw: bytes) -> dict[str, Any] | None:
 
 def _encode(record: Mapping[str, Any]) -> bytes:
     """A JSON object without its closing brace."""
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
+    return _ENCODER.encode(record).encode()[:-1]
 
 
 def _cut(value: Any, limit: int) -> Any:

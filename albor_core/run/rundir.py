@@ -231,18 +231,18 @@ def _undone_on_failure(path: Path) -> Iterator[None]:
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         yield
-    except FileExistsError as error:  # somebody was faster with the same id: it is theirs
-        raise InUseError(
-            f"{path}: this run directory exists", hint="choose another name"
-        ) from error
     except OSError as error:
+        if isinstance(error, FileExistsError) and error.filename == str(path):
+            raise InUseError(  # somebody was faster with the same id: it is theirs
+                f"{path}: this run directory exists", hint="choose another name"
+            ) from error
         shutil.rmtree(path, ignore_errors=True)
         for folder in made[1:]:
             with suppress(OSError):  # not empty: somebody else uses it by now
                 folder.rmdir()
         raise AlborError(
-            f"{path}: cannot make a run directory: {error.strerror}",
-            hint="free space, or set training.output_dir to a folder you can write",
+            f"{error.filename or path}: cannot make a run directory: {error.strerror}",
+            hint="free space, or set training.output_dir and ALBOR_HOME to folders you can write",
         ) from error
 
 

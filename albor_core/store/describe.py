@@ -62,7 +62,7 @@ def describe(
             "git_dirty": None if dirty is None else int(bool(dirty)),
             "argv": dump([text(word) for word in meta.get("argv") or []]),
             "facts": dump({k: _bounded(v) for k, v in meta.items() if k not in _COLUMNS}),
-            "max_steps": _max_steps(db, writer.run_id, run),
+            "max_steps": _max_steps(db, writer.run_id, run, meta),
         }
     )
 
@@ -75,10 +75,12 @@ def _bounded(value: Any) -> Any:
     return value
 
 
-def _max_steps(db: sqlite3.Connection, run_id: int, run: RunDir) -> int | None:
-    launched = whole_number((read_json(run.launch) or {}).get("max_steps"))
-    if launched is not None:
-        return launched
+def _max_steps(
+    db: sqlite3.Connection, run_id: int, run: RunDir, meta: Mapping[str, Any]
+) -> int | None:
+    for document in (read_json(run.launch) or {}, meta):
+        if (planned := whole_number(document.get("max_steps"))) is not None:
+            return planned
     row = db.execute(
         "SELECT value FROM params WHERE run_id = ? AND key = 'training.max_steps'", (run_id,)
     ).fetchone()

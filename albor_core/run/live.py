@@ -1,0 +1,124 @@
+"""training_state.json of a loop that is not ours: made from the metrics that it logs."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Any
+
+from albor_core.run.state import HISTORY, PHASES, StateWriter
+
+_FIELDS = {
+    "train/loss": "loss",
+    "val/loss": "val_loss",
+    "val/ppl": "val_ppl",
+    "optim/lr": "learning_rate",
+    "optim/grad_norm": "gradient_norm",
+    "perf/tokens_per_s": "tokens_per_second",
+    "perf/samples_per_s": "samples_per_second",
+    "perf/mfu": "mfu",
+    "perf/step_ms": "step_ms",
+    "train/tokens": "tokens",
+    "train/epoch": "epoch",
+}
+_HISTORIES = {
+    "loss_history": "loss",
+    "lr_history": "learning_rate",
+    "grad_norm_history": "gradient_norm",
+}
+
+
+class LiveState:
+    """The newest value of each metric, and the state file made from them.
+
+    `take` is cheap, for the loop; `refresh` then `publish` are for whoever has the time.
+    """
+
+    def __init__(self, state: StateWriter, *, max_steps: int | None) -> None:
+        self._state, self._max_steps = state, max_steps
+        self._latest: dict[str, float | int] = {}
+        self._taken: dict[tuple[str, ...], tuple[float | int, ...]] = {}
+        self._has_news = False
+        self._began = time.monotonic()
+        self._first_step: int | None = None
+        self._shown_step: int | None = None
+        self._every = 1
+        names = (*_FIELDS.values(), "loss_text", "loss_ema", "eta_seconds", "progress_percent")
+        state.fields.update(dict.fromkeys(names))
+        state.fields.update({name: [] for name in (*_HISTORIES, "history_steps")})
+        state.fields.update(global_step=0, max_steps=max_steps, elapsed_seconds=0.0)
+        state.fields["executable_path"] = sys.executable
+
+    def take(self, names: tuple[str, ...], numbers: tuple[float | int, ...]) -> None:
+        """What the loop has just logged."""
+        if names in self._taken:
+            del self._taken[names]  # the newest comes last
+        self._taken[names] = numbers
+        self._has_news = True
+
+    def refresh(self, step: int) -> bool:
+        """Bring the fields up to date; False where nothing was taken since the last time."""
+        if not self._has_news:
+            return False
+        self._has_news = False
+        for names, numbers in self._taken.items():
+            self._latest.update(zip(names, numbers, strict=True))
+        self._taken.clear()
+        fields = self._state.fields
+        for key, name in _FIELDS.items():
+            if key in self._latest:
+                fields[name] = self._latest[key]
+        loss = self._latest.get("train/loss")
+        fields["loss_text"] = None if loss is None or math.isfinite(loss) else str(loss)
+        fields["global_step"] = step
+        self._remember(step)
+        self._estimate(step)
+        return True
+
+    def publish(self) -> None:
+        """Write the file; the first time that there are values, the loop is known to train."""
+        if self._state.current_phase == "initializing" and self._latest:
+            self._state.phase("training")
+        else:
+            self._state.publish()
+
+    def beat(self, phase: str, step: int) -> None:
+        """A sign of life from the loop, written at once where the phase is another, else soon."""
+        self._has_news = True
+        if phase in PHASES and phase != self._state.current_phase:
+            self.refresh(step)
+            self._state.phase(phase)
+
+    def end(self, status: str, step: int) -> None:
+        """The last word: `status` is a phase."""
+        self.refresh(step)
+        self._state.fields["eta_seconds"] = None
+        self._state.phase(status)
+
+    def _remember(self, step: int) -> None:
+        """A point of the histories; when they are full every second one goes."""
+        fields = self._state.fields
+        if self._shown_step is not None and 0 <= step - self._shown_step < self._every:
+            return
+        self._shown_step = step
+        fields["history_steps"] = [*fields["history_steps"], step]
+        for history, name in _HISTORIES.items():
+            fields[history] = [*fields[history], fields[name]]
+        if len(fields["history_steps"]) > HISTORY:
+            self._every = max(1, (step - fields["history_steps"][0]) // (HISTORY // 2))
+            for history in ("history_steps", *_HISTORIES):
+                fields[history] = fields[history][::2]
+
+    def _estimate(self, step: int) -> None:
+        fields: dict[str, Any] = self._state.fields
+        elapsed = time.monotonic() - self._began
+        fields["elapsed_seconds"] = round(elapsed, 1)
+        if self._first_step is None:
+            self._first_step = step
+            self._began_steps = time.monotonic()
+        if self._max_steps:
+            fields["progress_percent"] = round(100 * step / self._max_steps, 2)
+            done, took = step - self._first_step, time.monotonic() - self._began_steps
+            if done > 0 and step <= self._max_steps:
+                fields["eta_seconds"] = round((self._max_steps - step) * took / done, 1)

@@ -1,0 +1,177 @@
+"""What anybody's training loop may hand over as a metric, made into what a journal holds.
+
+One rule each, and none raises: float, int and bool are numbers; NaN and Inf are data; an integer
+beyond 64 bits becomes the nearest float, or Inf; numpy and torch scalars, and arrays of one
+element, give their item; a mapping is flattened with `/`; None is "unknown" and left out; anything
+else is no number, left out and counted. Keys become text of 1 to 256 printable characters. What was
+odd is counted by kind, with the first example.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_KEY_CHARS = 256
+MAX_DEPTH = 8
+_WALL = "_wall"  # the store's own series
+_MAX_EXAMPLE = 120
+
+# The names people use for what a run table shows, and the house's own.
+HOUSE_NAMES: Mapping[str, str] = {
+    "loss": "train/loss",
+    "train_loss": "train/loss",
+    "val_loss": "val/loss",
+    "eval_loss": "val/loss",
+    "eval/loss": "val/loss",
+    "val_ppl": "val/ppl",
+    "perplexity": "val/ppl",
+    "lr": "optim/lr",
+    "learning_rate": "optim/lr",
+    "grad_norm": "optim/grad_norm",
+    "gradient_norm": "optim/grad_norm",
+    "tokens": "train/tokens",
+    "tokens_per_second": "perf/tokens_per_s",
+    "samples_per_second": "perf/samples_per_s",
+    "mfu": "perf/mfu",
+    "step_ms": "perf/step_ms",
+}
+
+
+@dataclass
+class Odd:
+    """What was odd so far: kind -> how often, and the first example of each kind."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def note(self, kind: str, *example: object) -> None:
+        """Count one. The example is shown to people: bounded, printable, made once a kind."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if kind not in self.examples:
+            text = " = ".join(_described(part)[:_MAX_EXAMPLE] for part in example)
+            self.examples[kind] = printable(text)[:_MAX_EXAMPLE]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+def tidy(values: Any, odd: Odd) -> dict[str, float | int]:
+    """The numbers in `values` by their keys, flat. Raises nothing, whatever it is given."""
+    found: dict[str, float | int] = {}
+    if isinstance(values, Mapping):
+        _collect(values, "", 0, found, odd)
+    else:
+        odd.note("not_a_mapping", values)
+    return found
+
+
+def _collect(
+    values: Mapping[Any, Any], prefix: str, depth: int, found: dict[str, float | int], odd: Odd
+) -> None:
+    for key, value in list(values.items()):
+        name = f"{prefix}/{_described(key)}" if prefix else _described(key)
+        if isinstance(value, Mapping):
+            if depth + 1 < MAX_DEPTH:
+                _collect(value, name, depth + 1, found, odd)
+            else:
+                odd.note("nested_too_deep", name)
+            continue
+        if value is None:
+            continue
+        number = as_number(value)
+        if number is None:
+            odd.note("not_a_number", name, value)
+            continue
+        if isinstance(value, int) and isinstance(number, float):
+            odd.note("huge_integer", name)
+        safe = safe_key(name)
+        if safe != name:
+            odd.note("key_changed", name)
+        found[HOUSE_NAMES.get(safe, safe)] = number
+
+
+def as_number(value: Any) -> float | int | None:
+    """The number that `value` is, or None. An integer beyond 64 bits comes back as a float."""
+    if not isinstance(value, bool | int | float):
+        value = _item(value)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int):
+        value = int(value)
+        return value if -(2**63) <= value < 2**63 else _as_float(value)
+    return float(value) if isinstance(value, float) else None
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _item(value: Any) -> Any:
+    """The one element of an array or tensor, or a number of another kind (Decimal, Fraction)."""
+    if isinstance(value, str | bytes | bytearray | complex):
+        return None
+    try:
+        if callable(getattr(value, "item", None)):
+            return value.item()  # raises where there is more than one element
+        return float(value) if hasattr(type(value), "__float__") else None
+    except Exception:  # somebody else's object: whatever it raises, it gave no number
+        return None
+
+
+def safe_key(key: str) -> str:
+    """`key` as a store holds it: printable, not empty, at most 256 characters and still its own."""
+    name = printable(key) or "(empty)"
+    if name == _WALL:
+        return "_wall_"
+    if len(name) > MAX_KEY_CHARS:
+        mark = zlib.crc32(key.encode("utf-8", "backslashreplace"))
+        return f"{name[: MAX_KEY_CHARS - 9]}~{mark:08x}"
+    return name
+
+
+def printable(text: str) -> str:
+    """Control characters, line separators and lone surrogates as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def as_json(value: Any, *, depth: int = 0) -> Any:
+    """Any object as JSON data: a config, or the data of an event. NaN and Inf become their names,
+    what has no form in JSON its text of at most 1,000 characters.
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+        return {
+            printable(_described(key)): as_json(item, depth=depth + 1)
+            for key, item in list(value.items())
+        }
+    if isinstance(value, list | tuple | set | frozenset) and depth < MAX_DEPTH:
+        return [as_json(item, depth=depth + 1) for item in value]
+    number = as_number(value)
+    if number is None:
+        return _described(value)[:1000]
+    if isinstance(number, float) and not math.isfinite(number):
+        return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
+    return number
+
+
+def _described(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return str(value)
+    except Exception:  # somebody else's __str__; digits of an integer beyond Python's limit
+        return f"<{type(value).__name__}>"

@@ -1,0 +1,487 @@
+"""The tracker for anybody's training loop: three lines, no torch, nothing lost to `kill -9`.
+
+    from albor_core import track
+
+    with track.start(experiment="tiny", config={"lr": 3e-4}) as run:
+        for step in range(1, 1001):
+            run.log({"loss": loss, "lr": lr}, step=step)
+
+A value is acknowledged when `log` returned: its line is in the page cache then, and only a power
+cut can take it (from the last 30 s). One index process per run, started here by argv, brings the
+journal into the stores; `albor-tui`, `albor runs` and `albor monitor` show the run while it lives.
+
+`start` inside a program under `albor guard run` joins the guard's run: same directory, and the lock
+that came with this process. A later attempt that begins again at step S takes back what the
+attempts before it said from S on.
+
+Nothing that a loop logs raises. `run/values.py` says what becomes of odd values and keys; of steps:
+
+- none given: the one after the last;
+- the same step again: new keys join it, known keys are replaced;
+- a step lower than the last: its values replace those of that step, the others stay;
+- no whole number of 0 to 2^48: as if none was given.
+
+What was odd is counted, journalled as the event `track.odd`, and told by `albor doctor`.
+
+A Run may be used from several threads. In a forked child it does nothing but warn once. Common
+names of headline values (loss, val_loss, lr, ...) are recorded under the house's own (train/loss,
+val/loss, optim/lr, ...). Never look at this run's locks from the process that tracks it: closing a
+lock file drops the lock (see run/liveness.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import secrets
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from albor_core.guard.joined import Life, joined_life
+from albor_core.guard.redact import redact_json
+from albor_core.guard.sidecar import Sidecar
+from albor_core.run.errors import InUseError, UsageError
+from albor_core.run.facts import git_facts, versions
+from albor_core.run.fingerprint import fingerprint
+from albor_core.run.flatten import flatten
+from albor_core.run.journal import Journal
+from albor_core.run.last_call import unwatch, watch
+from albor_core.run.live import LiveState
+from albor_core.run.liveness import take_lock
+from albor_core.run.rundir import albor_home, create_run, new_run_id, write_json
+from albor_core.run.state import StateWriter
+from albor_core.run.values import HOUSE_NAMES, Odd, as_json, printable, safe_key, tidy
+
+STATUSES = {"completed": 0, "stopped": 1, "failed": 1}  # and the exit code that exit.json carries
+_SEVERITIES = ("info", "green", "yellow", "red")
+_MAX_STEP = 1 << 48
+_TICK_S = 0.25  # the live state is written at most this often
+_SYNC_S = 30.0  # what a power cut may take
+_ODD_GAP_S = 60.0
+_MAX_SHAPES = 256
+_OWN_EVENTS = ("run.", "andon.", "guard.", "track.", "store.", "checkpoint.")
+_PLAIN = frozenset((float, int))  # exactly: a bool, numpy or torch scalar takes the general way
+_open: dict[Path, Run] = {}
+_draining: list[Sidecar] = []  # index processes of closed runs: ours to reap while we live
+
+
+def start(
+    experiment: str = "default",
+    name: str | None = None,
+    config: object = None,
+    dir: str | os.PathLike[str] | None = None,
+    *,
+    max_steps: int | None = None,
+) -> Run:
+    """A new run below `dir` (by default ALBOR_HOME/runs), or the guard's own if we are under one.
+
+    `name` is for people and need not be unique. `config` is a mapping, dataclass, Namespace or an
+    object with `to_dict()`; secrets in it are not recorded. `max_steps` lets viewers say how far it
+    is. Raises UsageError for a config of another kind, InUseError where this run is tracked
+    already, AlborError where no run directory can be made.
+    """
+    settings = _recordable(config)
+    if Path(os.environ.get("ALBOR_RUN_DIR", "")) in _open:
+        raise InUseError("this program's run is tracked here already", hint="close it first")
+    life = joined_life(os.environ)
+    if life is None:
+        life = _fresh(experiment, name, settings, dir, max_steps)
+    _draining[:] = [sidecar for sidecar in _draining if not sidecar.is_over()]
+    run = Run(life, max_steps=max_steps)
+    _open[life.dir.path] = run
+    watch(_last_call)
+    run.params(settings)
+    return run
+
+
+def _last_call(number: signal.Signals | None, error: BaseException | None) -> None:
+    """Close what the program left open when it ends."""
+    for run in list(_open.values()):
+        if number is not None:
+            run.end(by=number)
+        else:
+            run.end(error=error)
+
+
+def _fresh(
+    experiment: str,
+    name: str | None,
+    settings: Mapping[str, Any],
+    parent: str | os.PathLike[str] | None,
+    max_steps: int | None,
+) -> Life:
+    safe = json.dumps({"argv": list(sys.argv), "git": git_facts(Path.cwd())})
+    code = json.loads(redact_json(safe, dict(os.environ))[0])
+    seed = settings.get("seed")
+    title = printable(name or experiment)
+    for last in (False, False, True):  # a random id may be taken: three times in a row is no chance
+        try:
+            run = create_run(
+                Path(parent).expanduser() if parent is not None else albor_home() / "runs",
+                new_run_id(title),
+                experiment=printable(experiment),
+                name=title,
+                kind="track",
+                argv=code["argv"],
+                seed=seed if isinstance(seed, int) else None,
+                resolved=settings,
+                facts={"git": code["git"], "versions": versions(), "max_steps": max_steps},
+            )
+            break
+        except InUseError:
+            if last:
+                raise
+    return Life(run, 1, secrets.token_hex(8), (take_lock(run.run_lock),), is_guarded=False)
+
+
+class Run:
+    """A run that is being tracked. Made by `start`; also a context manager.
+
+    Leaving the `with` block by an exception records `failed` with the error, by KeyboardInterrupt
+    `stopped`. Without a `with` block the end of the program closes the run, and SIGTERM and SIGHUP
+    do, unless the program handles them itself; they then end it as they always did.
+    """
+
+    def __init__(self, life: Life, *, max_steps: int | None = None) -> None:
+        self.dir, self.id, self.path = life.dir, life.dir.id, life.dir.path
+        self.step = 0
+        self.odd = Odd()
+        self._life, self._pid = life, os.getpid()
+        self._lock = threading.RLock()  # reentrant: a signal handler may close while `log` runs
+        self._journal = Journal(life.dir.journal, attempt=life.attempt)
+        self._live = LiveState(
+            StateWriter(life.dir.state, run_id=self.id, attempt=life.attempt, nonce=life.nonce),
+            max_steps=max_steps,
+        )
+        self._names: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        self._rewinds = life.attempt > 1
+        self._has_logged = self._is_closed = self._has_warned = False
+        self._odd_said, self._odd_due = 0, 0.0
+        self._ended = threading.Event()
+        self._sidecar = None if life.is_guarded else Sidecar(life.dir)
+        self._journal.event(
+            "run.start",
+            attempt=life.attempt,
+            pid=os.getpid(),
+            versions={"python": platform.python_version()},
+        )
+        if self._sidecar is not None:
+            # under a guard the first news starts its watch over silence: that is for the first log
+            self._live.publish()
+            self._sidecar.tend()
+        threading.Thread(target=self._tend, name="albor-track", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end(error=error)
+
+    # -- what a loop says ----------------------------------------------------------------------
+
+    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Record values of a step. On return they survive the death of this process."""
+        if os.getpid() != self._pid or self._is_closed:
+            self._refuse("log")
+            return
+        with self._lock:
+            if step is None:
+                step = self.step + 1
+            elif type(step) is not int or step <= self.step or step >= _MAX_STEP:
+                step = self._placed(step, values)
+            names, numbers = self._named(values)
+            if self._rewinds:
+                self._rewinds = False
+                self._journal.rewind(step - 1)
+            if not names:
+                return
+            if not self._journal.numbers(step, names, numbers):
+                self._journal.metrics(step, dict(zip(names, numbers, strict=True)))
+            self.step, self._has_logged = step, True
+            self._live.take(names, numbers)
+
+    def _named(self, values: Any) -> tuple[tuple[str, ...], tuple[float | int, ...]]:
+        """`values` as final names and numbers; a dict of plain numbers whose keys were seen before
+        costs a look-up.
+        """
+        if type(values) is dict and _PLAIN.issuperset(map(type, values.values())):
+            keys = tuple(values)
+            names = self._names.get(keys)
+            if names is not None:
+                return names, tuple(values.values())
+            self._learn(keys)
+        found = tidy(values, self.odd)
+        return tuple(found), tuple(found.values())
+
+    def _learn(self, keys: tuple[Any, ...]) -> None:
+        if not all(isinstance(key, str) and safe_key(key) == key for key in keys):
+            return  # counted as odd each time
+        names = tuple(HOUSE_NAMES.get(key, key) for key in keys)
+        if len(set(names)) == len(names):
+            if len(self._names) >= _MAX_SHAPES:  # keys that never repeat
+                self._names.clear()
+            self._names[keys] = names
+
+    def _placed(self, step: Any, values: Any) -> int:
+        """The step that an unusual `step` means."""
+        try:
+            whole = int(step)
+            if whole != step or not 0 <= whole < _MAX_STEP:
+                raise ValueError
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            self.odd.note("bad_step", step)
+            return self.step + 1
+        if whole < self.step and self._has_logged:
+            self.odd.note("step_backwards", f"{whole} after {self.step}")
+        return whole
+
+    def event(
+        self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
+    ) -> None:
+        """Something that happened. Severity: info, green, yellow or red. A name that begins with
+        one of the house's own words (run., andon., ...) is recorded as `user.NAME`.
+        """
+        if os.getpid() != self._pid or self._is_closed:
+            self._refuse("event")
+            return
+        word = printable(str(name)).strip()[:100] or "event"
+        word = f"user.{word}" if word.startswith(_OWN_EVENTS) else word
+        colour = severity if severity in _SEVERITIES else "info"
+        with self._lock:
+            self._journal.append(
+                "e", step=self._at(step), name=word, severity=colour, data=as_json(data)
+            )
+
+    def sample(self, text: str, *, prompt: str = "", step: int | None = None) -> None:
+        """A text that the model made. Long ones are cut to a journal line of 4 KiB."""
+        if os.getpid() != self._pid or self._is_closed:
+            self._refuse("sample")
+            return
+        with self._lock:
+            self._journal.append("s", step=self._at(step), prompt=str(prompt), text=str(text))
+
+    def artifact(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        kind: str = "file",
+        step: int | None = None,
+    ) -> str | None:
+        """Record a file or folder by its path, size and BLAKE3, which is returned as `blake3:HEX`.
+
+        It is read once, here and now, and stays where it is. One that cannot be read is recorded as
+        an event and gives None.
+        """
+        if os.getpid() != self._pid or self._is_closed:
+            self._refuse("artifact")
+            return None
+        where = Path(path).expanduser().absolute()
+        try:
+            size, digest = fingerprint(where)
+        except OSError as error:
+            self.odd.note("artifact_unreadable", str(where))
+            self.event(
+                "artifact.failed", step=step, severity="yellow", path=str(where), error=str(error)
+            )
+            return None
+        with self._lock:
+            self._journal.append(
+                "a",
+                step=self._at(step),
+                name=printable(name or where.name),
+                path=os.fsencode(where).decode(errors="backslashreplace"),
+                bytes=size,
+                hash=digest,
+                kind=printable(str(kind)),
+            )
+        return digest
+
+    def params(self, config: object) -> None:
+        """More of the configuration: what `start` takes as `config`. A key said again is replaced.
+
+        Raises UsageError.
+        """
+        settings = _recordable(config)
+        if os.getpid() != self._pid or self._is_closed:
+            self._refuse("params")
+            return
+        with self._lock:
+            for key, value in flatten(settings).items():
+                self._journal.append("p", key=key, value=value)
+
+    def beat(self, phase: str = "training") -> None:
+        """A sign of life in a stretch without values, such as an evaluation (phase `evaluating`).
+
+        Matters under a guard, which restarts a program that has logged once and is then silent for
+        its `stale_s` (300 s).
+        """
+        if os.getpid() == self._pid and not self._is_closed:
+            with self._lock:
+                self._live.beat(phase, self.step)
+
+    def _at(self, step: Any) -> int | None:
+        if type(step) is int and 0 <= step < _MAX_STEP:
+            return step
+        return self.step if self._has_logged else None
+
+    def _refuse(self, what: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            why = "in a forked process" if os.getpid() != self._pid else "after it was closed"
+            warnings.warn(f"albor: {what} of run {self.id} {why}: ignored", stacklevel=3)
+
+    # -- the thread beside the loop ------------------------------------------------------------
+
+    def _tend(self) -> None:
+        """Write the live state, keep the index process alive, make lines survive a power cut.
+
+        Never moves `seq` by itself: only what the loop said since the last time is published, so a
+        loop that hangs is seen to hang.
+        """
+        synced, offset, tick = time.monotonic(), 0, 0.0
+        while not self._ended.wait(tick):
+            tick = _TICK_S
+            with self._lock:
+                if self._is_closed:
+                    return
+                has_news = self._live.refresh(self.step)
+                self._say_odd(gap_s=_ODD_GAP_S)
+            if has_news:
+                self._live.publish()
+            if self._sidecar is not None:
+                self._sidecar.tend()
+            if time.monotonic() - synced >= _SYNC_S and self._journal.offset != offset:
+                offset, synced = self._journal.offset, time.monotonic()
+                with contextlib.suppress(OSError):  # closed meanwhile, or a disk in trouble
+                    os.fdatasync(self._journal.fileno())
+
+    def _say_odd(self, *, gap_s: float) -> None:
+        now = time.monotonic()
+        if self.odd.total != self._odd_said and now >= self._odd_due:
+            self._odd_said, self._odd_due = self.odd.total, now + gap_s
+            self._journal.event(
+                "track.odd",
+                severity="yellow",
+                counts=dict(self.odd.counts),
+                examples=dict(self.odd.examples),
+            )
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self, status: str = "completed", message: str = "") -> None:
+        """Say how it ended (completed, stopped or failed) and let go of the run. Again: nothing.
+
+        The index process reads what is left and ends by itself. Raises UsageError for another word.
+        """
+        if status not in STATUSES:
+            raise UsageError(f"status {status!r}: one of {', '.join(STATUSES)}")
+        self._close(status, status, message, STATUSES[status], None)
+
+    def end(self, *, error: BaseException | None = None, by: signal.Signals | None = None) -> None:
+        """Close as what ended the block or the program says."""
+        if by is not None:
+            self._close("stopped", "stopped", f"ended by {by.name}", 128 + by, None)
+        elif error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            self.close()
+        elif isinstance(error, KeyboardInterrupt):
+            self._close("stopped", "stopped", "interrupted", 130, None)
+        else:
+            message = str(error)[:2000]
+            about = {"type": type(error).__name__, "message": message, "where": _where(error)}
+            self._close("failed", "exception", message, 1, about)
+
+    def _close(
+        self, status: str, reason: str, message: str, code: int, error: Mapping[str, str] | None
+    ) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child: the run is its parent's
+        with self._lock:
+            if self._is_closed:
+                return
+            self._say_odd(gap_s=0.0)
+            self._journal.event(
+                "run.end",
+                step=self._at(None),
+                severity="red" if status == "failed" else "info",
+                status=status,
+                reason=reason,
+                code=code,
+                message=printable(message)[:1000],
+            )
+            self._is_closed = True
+            self._live.end(status, self.step)
+            self._last_words(reason, printable(message)[:2000], code, error)
+            with contextlib.suppress(OSError):  # the disk is in trouble: the lines were written
+                self._journal.barrier()
+            self._journal.close()
+        self._ended.set()
+        _open.pop(self.path, None)
+        for lock in self._life.locks:
+            os.close(lock)
+        if self._sidecar is not None:
+            self._sidecar.tend()  # once more, in case it died: what is left wants a reader
+            _draining.append(self._sidecar)
+        if not _open:
+            unwatch(_last_call)
+
+    def _last_words(
+        self, reason: str, message: str, code: int, error: Mapping[str, str] | None
+    ) -> None:
+        document = {
+            "schema": "albor.exit/1",
+            "run_id": self.id,
+            "attempt": self._life.attempt,
+            "nonce": self._life.nonce,
+            "code": code,
+            "reason": reason,
+            "step": self.step,
+            "message": message,
+            "error": None if error is None else dict(error),
+            "wall": time.time(),
+        }
+        with contextlib.suppress(OSError):  # a full disk: the journal's run.end says the same
+            write_json(self.dir.exit, document, durable=True)
+
+
+def _where(error: BaseException) -> str:
+    """file:line of the innermost frame."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+
+def _recordable(config: object) -> dict[str, Any]:
+    """A config as JSON data without secrets. Raises UsageError for what is none."""
+    if config is None:
+        return {}
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        config = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
+    elif callable(getattr(config, "to_dict", None)):
+        config = config.to_dict()  # type: ignore[attr-defined]
+    elif not isinstance(config, Mapping) and hasattr(config, "__dict__"):
+        config = vars(config)
+    if not isinstance(config, Mapping):
+        raise UsageError(
+            f"config: a {type(config).__name__} is no configuration",
+            hint="give a mapping, a dataclass or an argparse.Namespace",
+        )
+    safe, _ = redact_json(json.dumps(as_json(config), allow_nan=False), dict(os.environ))
+    found: dict[str, Any] = json.loads(safe)
+    return found

@@ -24,6 +24,7 @@ ALBOR = [sys.executable, "-P", "-m", "albor_core.cli"]
 COCKPIT = [sys.executable, "-P", "-m", "albor_tui.main"]
 SEQ_LEN, VOCAB = 32, 512
 QUICK_GUARD = "guard: {poll_s: 0.05, backoff_s: [0.05], grace_s: 20}"
+LOSSY = "monitoring.alerts=[{condition: 'loss > 10', action: stop, message: 'Loss exploded'}]"
 SLOW_STEPS = "step:sleep=0.05@1-100000"  # long enough to be met, changes no number
 
 

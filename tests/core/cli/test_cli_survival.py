@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cli_user import (
     ALBOR,
+    LOSSY,
     SLOW_STEPS,
     crash_reports,
     records,
@@ -212,9 +213,6 @@ def test_a_crash_before_step_1_is_diagnosed_and_a_refused_config_is_not_retried(
     ]
 
 
-STOP_AT_TEN = "monitoring.alerts=[{condition: 'loss > 10', action: stop, message: 'Loss exploded'}]"
-
-
 def test_a_loss_that_explodes_ends_the_run_with_4_and_no_restart(user):
     result = user.albor(
         "train",
@@ -224,7 +222,7 @@ def test_a_loss_that_explodes_ends_the_run_with_4_and_no_restart(user):
         "boom",
         "--json",
         "--set",
-        STOP_AT_TEN,
+        LOSSY,
         ALBOR_FAULTS="loss:x10@12",
     )
     assert result.code == 4
@@ -244,7 +242,7 @@ def test_a_loss_that_explodes_ends_the_run_with_4_and_no_restart(user):
 def test_a_healthy_run_that_starts_at_10_4_is_not_stopped_and_the_plan_says_when_the_rule_arms(
     user,
 ):
-    words = ("tiny.yaml", "--set", STOP_AT_TEN, "--set", "model.architecture.vocab_size=32768")
+    words = ("tiny.yaml", "--set", LOSSY, "--set", "model.architecture.vocab_size=32768")
     words += ("--set", "optimizer.lr=0.03", "--set", "training.warmup_steps=15")
     plan = user.quick("train", "plan", *words)
     assert plan.code == 0

@@ -38,7 +38,8 @@ def desk(old_hand, data):
 def validate(document):
     schema = json.loads((FOLDER / f"{document['schema'].removesuffix('/1')}.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.Draft202012Validator(schema).validate(document)
+    errors = list(jsonschema.Draft202012Validator(schema).iter_errors(document))
+    assert errors == [], [(list(e.absolute_path), e.message[:200]) for e in errors]
 
 
 COMMANDS = {  # what to type after each command that knows --json, and the code it ends with

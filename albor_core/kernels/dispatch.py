@@ -24,12 +24,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from albor_core.kernels.parity import deviations
+from albor_core.kernels.parity import Outputs, deviations
 from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, Launch
 
 log = logging.getLogger(__name__)
 
-OPS = ("rms_norm",)  # one module of this package each
+OPS = ("rms_norm", "add_rms_norm", "rope", "swiglu", "cross_entropy")
+"""One module of this package each."""
 FORCED = os.environ.get("ALBOR_KERNELS", "")
 if FORCED not in ("", "reference", "triton"):
     raise ValueError(f"ALBOR_KERNELS is {FORCED!r}; it may be unset, 'reference' or 'triton'")
@@ -40,8 +41,8 @@ class Op:
     """What dispatch, parity and ahead-of-time compilation need to know of one op."""
 
     name: str
-    reference: Callable[..., Tensor]
-    triton: Callable[..., Tensor]
+    reference: Callable[..., Outputs]
+    triton: Callable[..., Outputs]
     cases: Callable[[torch.device, torch.dtype], Iterator[tuple[Tensor, ...]]]
     """Inputs for the parity check; the first is also the one that is timed."""
     launches: Callable[[str], tuple[Launch, ...]]
@@ -183,17 +184,18 @@ def _race(op: Op, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
 
 
 def _milliseconds(
-    fn: Callable[..., Tensor], inputs: tuple[Tensor, ...], repeats: int = 10
+    fn: Callable[..., Outputs], inputs: tuple[Tensor, ...], repeats: int = 10
 ) -> float:
-    """Device time of one forward and backward."""
-    leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in inputs]
+    """Device time of one forward and backward, on copies: some ops write over their inputs."""
+    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.inference_mode(False), torch.enable_grad():
         start.record()
         for _ in range(repeats):
             out = fn(*leaves)
-            torch.autograd.grad(out, wanted, out.detach())
+            outs = out if isinstance(out, tuple) else (out,)
+            torch.autograd.grad(outs, wanted, [o.detach() for o in outs], allow_unused=True)
         end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) / repeats

@@ -27,7 +27,7 @@ class Deviation:
     """How far one result is from fp64 truth, as fractions of it; the worst of the pooled inputs."""
 
     result: str
-    """"output", or "gradient N" for the N-th input."""
+    """"output", "output N" for a later one, or "gradient N" for the N-th input."""
     kernel_rms: float
     reference_rms: float
     kernel_max: float
@@ -53,17 +53,34 @@ class Deviation:
         )
 
 
-def _run(fn: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """The output and the gradient of every floating input, for one fixed upstream gradient."""
+Outputs = Tensor | tuple[Tensor, ...]
+
+
+def _run(fn: Callable[..., Outputs], inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """Every output and the gradient of every floating input, for one fixed upstream gradient.
+
+    An input without a gradient (a table that the op treats as constant) has no entry.
+    """
     leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
     with torch.inference_mode(False), torch.enable_grad():
-        out = fn(*leaves)
-        wave = torch.cos(torch.arange(out.numel(), dtype=torch.float64)).to(torch.float16)
-        upstream = wave.to(out.device, out.dtype).view(
-            out.shape
-        )  # fp16 values: exact in fp32 and fp64
-        wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        return [out.detach(), *torch.autograd.grad(out, wanted, upstream)]
+        made = fn(*leaves)
+        outs = made if isinstance(made, tuple) else (made,)
+        wanted = {i: leaf for i, leaf in enumerate(leaves) if leaf.requires_grad}
+        found = {_named("output", i): out.detach().clone() for i, out in enumerate(outs)}
+        upstreams = [_upstream(out) for out in outs]
+        grads = torch.autograd.grad(outs, list(wanted.values()), upstreams, allow_unused=True)
+    named = zip((f"gradient {i}" for i in wanted), grads, strict=True)
+    return found | {name: grad for name, grad in named if grad is not None}
+
+
+def _named(what: str, index: int) -> str:
+    return f"{what} {index}" if index else what
+
+
+def _upstream(out: Tensor) -> Tensor:
+    """A wave that no sum over an axis cancels; its fp16 values are exact in fp32 and fp64."""
+    wave = torch.cos(torch.arange(out.numel(), dtype=torch.float64)).to(torch.float16)
+    return wave.to(out.device, out.dtype).view(out.shape)
 
 
 def _cosine(a: Tensor, b: Tensor) -> float:
@@ -74,21 +91,22 @@ def _cosine(a: Tensor, b: Tensor) -> float:
 
 
 def deviations(
-    kernel: Callable[..., Tensor], reference: Callable[..., Tensor], *inputs: Tensor
+    kernel: Callable[..., Outputs], reference: Callable[..., Outputs], *inputs: Tensor
 ) -> tuple[Deviation, ...]:
-    """Output first, then each floating input's gradient. Runs everything len(SCALES) times."""
+    """Outputs first, then each floating input's gradient. Runs everything len(SCALES) times.
+
+    ValueError if the kernel gives a gradient where the reference gives none, or the reverse.
+    """
     worst: list[Deviation] = []
     for scale in SCALES:
         scaled = tuple(t * scale if t.is_floating_point() else t for t in inputs)
         exact = tuple(t.double() if t.is_floating_point() else t for t in scaled)
         got, plain, truth = _run(kernel, scaled), _run(reference, scaled), _run(reference, exact)
-        here = [_deviation(*four) for four in zip(_names(inputs), got, plain, truth, strict=True)]
+        if got.keys() != plain.keys():
+            raise ValueError(f"it gives {', '.join(got)}; the reference {', '.join(plain)}")
+        here = [_deviation(name, got[name], plain[name], truth[name]) for name in plain]
         worst = [_worse(a, b) for a, b in zip(worst, here, strict=True)] if worst else here
     return tuple(worst)
-
-
-def _names(inputs: tuple[Tensor, ...]) -> list[str]:
-    return ["output", *(f"gradient {i}" for i, t in enumerate(inputs) if t.is_floating_point())]
 
 
 def _deviation(name: str, got: Tensor, plain: Tensor, truth: Tensor) -> Deviation:
@@ -121,8 +139,8 @@ def _nan_last(value: float) -> float:
 
 
 def assert_as_accurate(
-    kernel: Callable[..., Tensor],
-    reference: Callable[..., Tensor],
+    kernel: Callable[..., Outputs],
+    reference: Callable[..., Outputs],
     *inputs: Tensor,
     slack: float = 2.0,
 ) -> None:

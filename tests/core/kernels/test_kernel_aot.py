@@ -7,6 +7,7 @@ import re
 import pytest
 from oracle import python
 
+from albor_core.kernels import dispatch
 from albor_core.kernels.toolchain import HAS_TRITON
 
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
@@ -18,9 +19,12 @@ def test_every_kernel_compiles_for_every_architecture_and_dtype(tmp_path):
     child = python("-m", "albor_core.kernels.aot", TRITON_CACHE_DIR=str(tmp_path))
     assert child.returncode == 0, child.stdout + child.stderr[-2000:]
     lines = child.stdout.splitlines()
-    pattern = r"rms_norm\.(forward|backward) (fp32|bf16|fp16) sm_(80|89|90): [1-9]\d* bytes"
-    assert all(re.fullmatch(pattern, line) for line in lines)
-    assert len(set(lines)) == 2 * 3 * 3
+    pattern = r"(\w+\.\w+) (fp32|bf16|fp16) sm_(80|89|90): [1-9]\d* bytes"
+    found = [re.fullmatch(pattern, line) for line in lines]
+    assert all(found)
+    kernels = {match[1] for match in found}
+    assert {name.split(".")[0] for name in kernels} == set(dispatch.OPS)
+    assert len({match[0].split(":")[0] for match in found}) == len(kernels) * 3 * 3
 
 
 @needs_triton

@@ -1,0 +1,59 @@
+"""Inputs for the fused ops at aligned, ragged and minimal shapes, for the interpreter and a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from albor_core.kernels import add_rms_norm, cross_entropy, rope, swiglu
+
+SHAPES: dict[str, list[tuple[int, ...]]] = {
+    "add_rms_norm": [(2, 16, 512), (5, 3, 123), (1, 1, 1), (70, 64)],
+    "swiglu": [(2, 16, 512), (5, 3, 246), (1, 1, 2), (3, 9000)],  # last: more than one block
+    "rope": [(2, 4, 2, 16, 64), (3, 5, 2, 7, 24), (1, 1, 1, 1, 2), (1, 8, 8, 3, 128)],  # B H K T E
+    "cross_entropy": [(7, 512), (5, 123), (1, 1), (2, 3, 640)],
+}
+WIDE = {  # for a GPU only: interpreted they take too long
+    "add_rms_norm": [(20000, 1024), (3, 65536)],
+    "swiglu": [(20000, 2048)],
+    "rope": [(4, 16, 4, 1024, 64)],
+    "cross_entropy": [(600, 32768), (40, 50257), (9, 131072)],
+}
+
+
+def inputs(
+    op: str, shape: tuple[int, ...], dtype: torch.dtype, device: str = "cpu"
+) -> list[Tensor]:
+    source = torch.Generator().manual_seed(1)
+
+    def draw(*size: int) -> Tensor:
+        return torch.randn(size, generator=source).to(device, dtype)
+
+    if op == "add_rms_norm":
+        w = 1 + 0.1 * torch.randn(shape[-1], generator=source)
+        return [draw(*shape), draw(*shape), w.to(device)]
+    if op == "swiglu":
+        return [draw(*shape)]
+    if op == "rope":
+        B, H, K, T, E = shape
+        turned = (draw(B, T, heads, E).transpose(1, 2) for heads in (H, K))
+        return [*turned, *(table.to(device) for table in rope.tables(T, E))]
+    labels = torch.randint(0, shape[-1], shape[:-1], generator=source)
+    labels.view(-1)[1::3] = cross_entropy.IGNORED
+    return [draw(*shape), labels.to(device)]
+
+
+def pair(op: str) -> tuple[Callable[..., object], Callable[..., object]]:
+    """(kernel, reference); cross-entropy with its z-loss, which has all of its terms."""
+    if op == "cross_entropy":
+        return (
+            lambda x, y: cross_entropy.cross_entropy_triton(x, y, 1e-2),
+            lambda x, y: cross_entropy.cross_entropy_reference(x, y, 1e-2),
+        )
+    room = {"add_rms_norm": add_rms_norm, "swiglu": swiglu, "rope": rope}[op]
+    return getattr(room, f"{op}_triton"), getattr(room, f"{op}_reference")
+
+
+RESULTS = {"add_rms_norm": 5, "swiglu": 2, "rope": 4, "cross_entropy": 2}  # outputs and gradients

@@ -1,0 +1,148 @@
+"""Run by test_fused_ops.py under TRITON_INTERPRET=1: one JSON line per case or promise."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import torch
+from fused_cases import SHAPES, inputs, pair
+from oracle import deviations
+from torch import Tensor
+
+from albor_core.kernels import cross_entropy as ce
+from albor_core.kernels import rms_norm, swiglu
+
+
+def say(**line: object) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+
+
+def accuracy(op: str, variant: str) -> None:
+    kernel, reference = pair(op)
+    for name in ("float32", "float16"):
+        for shape in SHAPES[op]:
+            found = deviations(kernel, reference, *inputs(op, shape, getattr(torch, name)))
+            broken = [str(d) for d in found if not d.is_accurate()]
+            say(op=variant, dtype=name, shape=shape, results=len(found), broken=broken)
+
+
+def logits() -> Tensor:
+    return torch.randn(4, 50, generator=torch.Generator().manual_seed(0))
+
+
+LABELS = torch.tensor([3, 0, ce.IGNORED, 49])
+
+
+def step(
+    fn: Callable[..., Tensor], labels: Tensor, *args: object, times: float = 1.0
+) -> list[Tensor]:
+    """[loss, gradient] of `times` the loss, with the logits a copy that may be written over."""
+    leaf = logits().requires_grad_()
+    loss = fn(leaf * 1.0, labels, *args)
+    (loss * times).backward()
+    return [loss.detach(), leaf.grad]
+
+
+def same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.allclose(x, y, rtol=1e-5, atol=1e-7) for x, y in zip(a, b, strict=True))
+
+
+def upstream_is_corrected_for() -> bool:
+    want = step(ce.cross_entropy_reference, LABELS, times=3.0)
+    tries = (None, torch.tensor(3.0), torch.tensor(2.0))
+    return all(same(step(ce.cross_entropy_triton, LABELS, 0.0, t, times=3.0), want) for t in tries)
+
+
+def all_ignored_is_zero() -> bool:
+    nothing = torch.full_like(LABELS, ce.IGNORED)
+    return all(not torch.count_nonzero(t) for t in step(ce.cross_entropy_triton, nothing))
+
+
+def ignored_rows_may_hold_anything() -> bool:
+    x = logits()
+    x[2] = float("nan")
+    leaf = x.clone().requires_grad_()
+    loss = ce.cross_entropy_triton(leaf * 1.0, LABELS)
+    loss.backward()
+    return bool(loss.isfinite()) and not torch.count_nonzero(leaf.grad[2])
+
+
+def impossible_tokens_are_allowed() -> bool:
+    x = logits()
+    x[:, 7:40] = -float("inf")
+    x[:, 0] = -float("inf")  # the first a lane sees
+    labels = torch.tensor([3, 5, 6, 49])
+    got, want = x.clone().requires_grad_(), x.clone().requires_grad_()
+    pairs = [(ce.cross_entropy_triton, got), (ce.cross_entropy_reference, want)]
+    losses = [fn(leaf * 1.0, labels) for fn, leaf in pairs]
+    for loss in losses:
+        loss.backward()
+    return same([losses[0], got.grad], [losses[1], want.grad])
+
+
+def wild_label_is_nan() -> bool:
+    wild = torch.tensor([3, 50, 2**40, -1])
+    loss, grad = step(ce.cross_entropy_triton, wild)
+    return bool(loss.isnan()) and grad.isnan().all(-1).tolist() == [False, True, True, True]
+
+
+def nothing_is_written_without_a_gradient() -> bool:
+    x, leaf = logits(), logits().requires_grad_()
+    ce.cross_entropy_triton(x, LABELS)
+    with torch.no_grad():
+        ce.cross_entropy_triton(leaf, LABELS)
+    return torch.equal(x, logits()) and torch.equal(leaf, logits())
+
+
+def raises(fn: Callable[[], object]) -> bool:
+    try:
+        fn()
+    except RuntimeError as error:
+        return "modified by an inplace operation" in str(error)
+    return False
+
+
+def second_backward_raises() -> bool:
+    loss = ce.cross_entropy_triton(logits().requires_grad_() * 1.0, LABELS)
+    loss.backward(retain_graph=True)
+    y = swiglu.swiglu_triton(logits().requires_grad_() * 1.0).sum()
+    y.backward(retain_graph=True)
+    return raises(loss.backward) and raises(y.backward)
+
+
+def another_reader_of_the_logits_raises() -> bool:
+    x = logits().requires_grad_() * 1.0
+    norm = x.square().sum()
+    return raises((norm + ce.cross_entropy_triton(x, LABELS)).backward)
+
+
+PROMISES = {
+    fn.__name__: fn
+    for fn in (
+        upstream_is_corrected_for,
+        all_ignored_is_zero,
+        ignored_rows_may_hold_anything,
+        impossible_tokens_are_allowed,
+        wild_label_is_nan,
+        nothing_is_written_without_a_gradient,
+        second_backward_raises,
+        another_reader_of_the_logits_raises,
+    )
+}
+
+
+def main() -> None:
+    rms_norm.PROGRAMS = 8  # every program of the backward loops; 396 interpreted ones take seconds
+    for op in SHAPES:
+        accuracy(op, op)
+    for where in ("on chip", "looped"):
+        for name, promise in PROMISES.items():
+            say(promise=name, where=where, holds=promise())
+        ce.ON_CHIP, ce.LOOPED_BLOCK = 0, 128
+    accuracy("cross_entropy", "cross_entropy, looped")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,17 +6,19 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 
-from albor_core.cli.output import emit, json_option, say
+from albor_core.cli.output import clean, emit, json_option, say
 from albor_core.run.rundir import albor_home, registered_runs
 
 _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
+_RECENT_RUNS = 200
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def checks() -> Iterator[Check]:
     yield _gpu()
     yield _terminal()
     yield _runs()
+    yield from _odd_values()
 
 
 def _packages() -> Check:
@@ -156,3 +159,34 @@ def _runs() -> Check:
         )
     detail = ", ".join(f"{len(ids)} {word}" for word, ids in sorted(words.items()))
     return Check("runs", True, detail or "none yet")
+
+
+def _odd_values() -> Iterator[Check]:
+    """What the tracker could not take as it was given, in the newest runs."""
+    from albor_core.run.errors import AlborError
+    from albor_core.store.paths import global_store
+    from albor_core.store.reader import Reader
+
+    if not global_store().is_file():
+        return
+    told: dict[str, str] = {}
+    try:
+        with Reader(global_store()) as reader:
+            for row in reader.runs(limit=_RECENT_RUNS):
+                if events := reader.events(row.id, names=("track.odd",), limit=1):
+                    told[row.id] = _odd_words(events[0].data)
+    except AlborError:
+        return  # said by the check of the store itself
+    if told:
+        run_id, words = next(iter(told.items()))
+        more = f", and in {len(told) - 1} more run(s)" if len(told) > 1 else ""
+        hint = "albor_core/track.py says what becomes of each"
+        yield Check("logged", None, f"odd values in {run_id}: {words}{more}", hint)
+
+
+def _odd_words(data: Mapping[str, Any]) -> str:
+    counts, examples = data.get("counts"), data.get("examples")
+    if not isinstance(counts, dict):
+        return "of an unknown kind"
+    shown = examples if isinstance(examples, dict) else {}
+    return clean(", ".join(f"{n} {kind} ({shown.get(kind, '')})" for kind, n in counts.items()))

@@ -16,7 +16,7 @@ COMMANDS = {
     "train": ("train:train", "Plan, start and resume training runs."),
     "guard": ("guard:guard", "Supervise any program; stop, pause, resume, checkpoint a run."),
     "monitor": ("monitor:monitor", "Live lines of one run or of all active ones."),
-    "runs": ("runs:runs", "List, show and compare runs, finished or live."),
+    "runs": ("runs:runs", "List, show, compare, export, annotate, remove runs."),
     "alerts": ("alerts:alerts", "What Andon raised, and who has seen it."),
     "gpu": ("gpu:gpu", "The GPUs of this machine."),
     "data": ("data:data", "Source trees in, token shards out."),

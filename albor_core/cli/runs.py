@@ -24,10 +24,17 @@ if TYPE_CHECKING:
         "ls": (f"{__name__}:ls", "All runs, newest first."),
         "show": (f"{__name__}:show", "Everything about one run."),
         "diff": (f"{__name__}:diff", "What differs between runs, and which is better."),
+        "tail": ("albor_core.cli.records:tail", "The newest records of a run."),
+        "export": ("albor_core.cli.records:export", "Every point as JSON lines, CSV or Parquet."),
+        "tag": ("albor_core.cli.annotate:tag", "Give a run tags."),
+        "note": ("albor_core.cli.annotate:note", "Write something down beside a run."),
+        "pin": ("albor_core.cli.annotate:pin", "Pin a run."),
+        "rm": ("albor_core.cli.removal:rm", "Remove runs for good."),
+        "gc": ("albor_core.cli.removal:gc", "Remove what killed processes left behind."),
     },
 )
 def runs() -> None:
-    """List, show and compare runs, finished or live."""
+    """List, show, compare, export, annotate and remove runs, finished or live."""
 
 
 _db_option = click.option("--db", type=click.Path(), help="Another store file than the global one.")

@@ -284,21 +284,30 @@ class Reader:
         return None if row is None else unpack_preview(row[0])
 
     def points(
-        self, run_id: str, key: str, lo: int | None = None, hi: int | None = None
+        self,
+        run_id: str,
+        key: str,
+        lo: int | None = None,
+        hi: int | None = None,
+        *,
+        limit: int | None = None,
     ) -> tuple[tuple[int, float, float | None], ...]:
-        """Raw (step, value, wall) in order of steps; for long series prefer `series`."""
+        """Raw (step, value, wall) in order of steps, the first `limit` of them; to draw a long
+        series prefer `series`.
+        """
         rows = self._all(
             "SELECT m.step, m.value, w.value FROM metrics m JOIN keys k USING (run_id, key_id)"
             " LEFT JOIN keys kw ON kw.run_id = m.run_id AND kw.name = ?"
             " LEFT JOIN metrics w ON w.run_id = m.run_id AND w.key_id = kw.key_id"
             "  AND w.step = m.step"
-            " WHERE m.run_id = ? AND k.name = ? AND m.step BETWEEN ? AND ? ORDER BY m.step",
+            " WHERE m.run_id = ? AND k.name = ? AND m.step BETWEEN ? AND ? ORDER BY m.step LIMIT ?",
             (
                 WALL_KEY,
                 self._id(run_id),
                 key,
                 -(2**62) if lo is None else lo,
                 2**62 if hi is None else hi,
+                -1 if limit is None else max(limit, 0),
             ),
         )
         return tuple((step, math.nan if v is None else v, wall) for step, v, wall in rows)

@@ -1,0 +1,88 @@
+"""`albor runs tag`, `note`, `pin`: what people say about a run; kept with it, for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.cli.output import clean, emit, json_option, say
+from albor_core.run.rundir import find_run
+
+if TYPE_CHECKING:
+    from albor_core.run.rundir import RunDir
+    from albor_core.store.annotations import Annotation
+
+
+@click.command()
+@click.argument("run_ref", metavar="RUN")
+@click.argument("tags", nargs=-1, required=True, metavar="TAG...")
+@click.option("--remove", is_flag=True, help="Take the tags away.")
+@json_option
+def tag(run_ref: str, tags: tuple[str, ...], remove: bool, as_json: bool) -> None:
+    """Give RUN one or more tags."""
+    found = find_run(run_ref)
+    for word in tags:
+        _say(found, "untag" if remove else "tag", word)
+    _bring_in(found)
+    now = _tags(found)
+    if as_json:
+        emit({"schema": "albor.runs.tag/1", "run": found.id, "tags": now})
+    else:
+        say(f"{found.id}: {clean(' '.join(now)) or 'no tags'}")
+
+
+@click.command()
+@click.argument("run_ref", metavar="RUN")
+@click.argument("text")
+@json_option
+def note(run_ref: str, text: str, as_json: bool) -> None:
+    """Write TEXT down beside RUN."""
+    found = find_run(run_ref)
+    said = _say(found, "note", text)
+    _bring_in(found)
+    if as_json:
+        body = {"wall": said.wall, "by": said.by, "text": text}
+        emit({"schema": "albor.runs.note/1", "run": found.id, "note": body})
+    else:
+        say(f"{found.id}: noted")
+
+
+@click.command()
+@click.argument("run_ref", metavar="RUN")
+@click.option("--off", is_flag=True, help="Let go of it.")
+@json_option
+def pin(run_ref: str, off: bool, as_json: bool) -> None:
+    """Pin RUN: the one that others are compared to."""
+    found = find_run(run_ref)
+    _say(found, "unpin" if off else "pin", None)
+    _bring_in(found)
+    if as_json:
+        emit({"schema": "albor.runs.pin/1", "run": found.id, "pinned": not off})
+    else:
+        say(f"{found.id}: {'not pinned' if off else 'pinned'}")
+
+
+def _say(run: RunDir, kind: str, value: str | None) -> Annotation:
+    from albor_core.store.annotations import annotate
+
+    return annotate(run, kind, value)
+
+
+def _bring_in(run: RunDir) -> None:
+    from albor_core.store.settle import settle
+
+    settle(run)  # of a live run its index process does it, within a second
+
+
+def _tags(run: RunDir) -> list[str]:
+    """All tags as the run's own file says, whoever indexes it."""
+    from albor_core.store.annotations import read_annotations
+
+    now: set[str] = set()
+    for said in read_annotations(run):
+        if said.kind == "tag":
+            now.add(str(said.value))
+        elif said.kind == "untag":
+            now.discard(str(said.value))
+    return sorted(now)

@@ -166,7 +166,9 @@ def _to_file(runs: list[RunDir], keys: tuple[str, ...], form: str, out: Path) ->
     temporary = out.with_name(f".{out.name}.tmp")
     try:
         if form == "parquet":
-            rows = FORMATS[form](_pages(runs, keys), temporary)
+            from albor_core.data.points import write_parquet
+
+            rows = write_parquet(_pages(runs, keys), temporary)
         else:
             with temporary.open("w", encoding="utf-8", newline="") as file:
                 rows = FORMATS[form](_pages(runs, keys), file)

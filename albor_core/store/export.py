@@ -1,4 +1,5 @@
-"""The points of runs in a file that other programs read: JSON lines, CSV or Parquet, of any size.
+"""The points of runs in a file that other programs read, of any size: JSON lines and CSV here,
+Parquet in data/points.py.
 
 One row per point, ordered by run (as given), key and step; the columns are COLUMNS:
 
@@ -19,7 +20,6 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TextIO
 
 from albor_core.run.errors import NotFoundError
@@ -82,30 +82,7 @@ def write_csv(all_pages: Iterator[Page], file: TextIO) -> int:
     return rows
 
 
-def write_parquet(all_pages: Iterator[Page], path: Path) -> int:
-    """A row group per page; returns the number of rows. Needs pyarrow."""
-    import pyarrow as pa  # noqa: PLC0415  a quarter of a second, for this format alone
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    text = pa.dictionary(pa.int32(), pa.string())
-    schema = pa.schema(
-        list(zip(COLUMNS, (text, text, text, pa.int64(), pa.float64(), pa.float64()), strict=True))
-    )
-    rows = 0
-    with pq.ParquetWriter(path, schema) as writer:
-        for page in all_pages:
-            columns = [pa.array(column, kind) for column, kind in _columns(page, schema)]
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-            rows += len(page)
-    return rows
-
-
-def _columns(page: Page, schema: Any) -> Iterator[tuple[Sequence[Any], Any]]:
-    return zip(zip(*page, strict=True), schema.types, strict=True)
-
-
-FORMATS: Mapping[str, Callable[..., int]] = {
+FORMATS: Mapping[str, Callable[[Iterator[Page], TextIO], int]] = {
     "jsonl": write_jsonl,
     "csv": write_csv,
-    "parquet": write_parquet,
 }

@@ -1,0 +1,34 @@
+"""Points of runs as Parquet; other formats, and what the columns mean: store/export.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        ("run", _TEXT),
+        ("experiment", _TEXT),
+        ("key", _TEXT),
+        ("step", pa.int64()),
+        ("wall", pa.float64()),
+        ("value", pa.float64()),
+    ]
+)
+
+
+def write_parquet(pages: Iterable[Sequence[Sequence[Any]]], path: Path) -> int:
+    """A row group per page of rows; returns the number of rows. Raises OSError."""
+    rows = 0
+    with pq.ParquetWriter(path, SCHEMA) as writer:
+        for page in pages:
+            columns = zip(zip(*page, strict=True), SCHEMA.types, strict=True)
+            arrays = [pa.array(column, kind) for column, kind in columns]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
+            rows += len(page)
+    return rows

@@ -20,7 +20,9 @@ SCHEMA = "albor.shards/1"
 MANIFEST_NAME = "manifest.json"
 _MAX_BYTES = 64 << 20
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
-_HINT = "pack it again: albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR --force"
+_HINT = (
+    "pack it again: albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR --force"
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,174 @@
+"""Examples and adapters: other people's loops, seen live in the cockpit and kept in the stores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from albor_core.feed.watch import RunsFeed
+from albor_core.run.journal import read_journal
+from albor_core.run.rundir import RunDir, registered_runs
+from albor_core.store.reader import Reader
+from albor_core.store.settle import settle
+
+ROOT = Path(__file__).resolve().parents[3]
+MAX_LINES = 30
+# the end of each example waits for the file GO, so that a run can be met while it lives
+HELD = """
+import os, runpy, sys, time
+from albor_core import track
+real = track.Run._close
+def close(self, *words):
+    while not os.path.exists(os.environ["GO"]):
+        time.sleep(0.02)
+    real(self, *words)
+track.Run._close = close
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+EXAMPLES = {  # steps, keys that must be there, a parameter
+    "plain_loop.py": (200, {"train/loss", "optim/lr", "error/weights"}, ("lr", 0.05)),
+    "hf_trainer.py": (20, {"train/loss", "val/loss", "optim/lr", "optim/grad_norm"}, None),
+    "accelerate_loop.py": (50, {"train/loss"}, ("lr", 0.1)),
+}
+
+
+def wait_until(claim, timeout_s=90.0):
+    deadline = time.monotonic() + timeout_s
+    while not (found := claim()):
+        assert time.monotonic() < deadline, claim
+        time.sleep(0.05)
+    return found
+
+
+def test_every_example_is_short_and_tried():
+    found = {path.name: len(path.read_text().splitlines()) for path in ROOT.glob("examples/*.py")}
+    assert found.keys() == EXAMPLES.keys()
+    assert max(found.values()) < MAX_LINES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_live_in_the_cockpit_and_complete_in_the_store(name, tmp_path):
+    steps, keys, param = EXAMPLES[name]
+    process = subprocess.Popen(
+        [sys.executable, "-c", HELD, str(ROOT / "examples" / name)],
+        cwd=ROOT,
+        env={**os.environ, "GO": str(tmp_path / "go"), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        feed = RunsFeed()
+
+        def shown():
+            assert process.poll() is None, process.stderr.read()
+            rows = [row for row in feed.poll().rows if row.step == steps]
+            return rows and rows[0]
+
+        live = wait_until(shown)
+        assert (live.status, live.is_live, live.experiment) == ("running", True, "examples")
+        assert live.loss is not None
+        assert live.progress == 1.0
+        (tmp_path / "go").touch()
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, err
+    (run,) = registered_runs()
+    settle(run)
+    with Reader(run.store) as reader:
+        row = reader.run(run.id)
+        assert (row.ended_status, row.last_step, row.kind) == ("completed", steps, "track")
+        assert keys <= set(reader.keys(run.id))
+        loss = reader.summary(run.id)["train/loss"]
+        assert (loss.count, loss.first_step, loss.nonfinite) == (steps, 1, 0)
+        if param is not None:
+            assert reader.params(run.id)[param[0]] == param[1]
+
+
+@pytest.fixture
+def unindexed(monkeypatch):
+    from albor_core import track
+
+    monkeypatch.setattr(track.Sidecar, "tend", lambda self: None)
+
+
+def events(run):
+    lines = (line.record for line in read_journal(RunDir(Path(run.path)).journal))
+    return [record["name"] for record in lines if record["t"] == "e"]
+
+
+@pytest.mark.slow
+def test_the_trainers_summary_is_no_last_step(unindexed, tmp_path):
+    """`train_loss` is the mean of the whole training: it must not replace the last loss."""
+    pytest.importorskip("transformers")
+    from types import SimpleNamespace as Thing
+
+    from albor_core.integrations.hf import AlborCallback
+
+    state = Thing(is_world_process_zero=True, max_steps=2, global_step=2)
+    arguments = Thing(to_dict=lambda: {"lr": 1}, output_dir=str(tmp_path))
+    callback = AlborCallback()
+    callback.on_train_begin(arguments, state, None)
+    first = callback.run
+    callback.on_log(arguments, state, None, {"loss": 0.5})
+    callback.on_log(arguments, state, None, {"train_loss": 9.0, "train_runtime": 1.0})
+    callback.on_save(arguments, state, None)
+    callback.on_train_end(arguments, state, None)
+    callback.on_train_begin(arguments, state, None)  # a second training is a run of its own
+    assert callback.run.id != first.id
+    callback.close()
+    settle(RunDir(Path(first.path)))
+    with Reader(RunDir(Path(first.path)).store) as reader:
+        assert [p[:2] for p in reader.points(first.id, "train/loss")] == [(2, 0.5)]
+    assert events(first) == [
+        *("run.start", "hf.summary", "hf.checkpoint", "hf.train_end", "run.end"),
+    ]
+    other = AlborCallback()
+    other.on_train_begin(arguments, Thing(is_world_process_zero=False), None)
+    other.on_log(arguments, state, None, {"loss": 1.0})
+    assert other.run is None
+
+
+@pytest.mark.slow
+def test_a_lightning_trainer_logs_to_a_run(unindexed, tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+    import torch
+
+    from albor_core.integrations.lightning import AlborLogger
+
+    class Tiny(lightning.LightningModule):
+        def __init__(self, lr=0.1):
+            super().__init__()
+            self.save_hyperparameters()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, _):
+            loss = self.layer(batch).square().mean()
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
+
+    logger = AlborLogger("exp", "tiny", tmp_path)
+    trainer = lightning.Trainer(
+        logger=logger, max_steps=6, log_every_n_steps=1, accelerator="cpu",
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(Tiny(), torch.utils.data.DataLoader(torch.randn(24, 4), batch_size=4))
+    run = logger.experiment
+    assert logger.version == run.id
+    logger.close()
+    settle(RunDir(Path(run.path)))
+    with Reader(RunDir(Path(run.path)).store) as reader:
+        assert reader.summary(run.id)["train/loss"].count == 6
+        assert reader.params(run.id)["lr"] == 0.1

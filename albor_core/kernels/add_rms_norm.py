@@ -5,6 +5,8 @@ Shapes  x, residual, s, y (..., D) in fp32/bf16/fp16; w (D,) in their dtype or f
 Memory  keeps s, which the residual stream needs anyway, and one fp32 per row (rstd). The backward
         is rms_norm's; x and residual share one gradient.
 Limits  D <= 65536 (a row is one block); copies inputs that are not contiguous; first derivatives.
+Speed   H200, bf16, fp32 w, 16384 x 1024: forward 35 us, with backward 72 us (Inductor 35, 86; plain
+        PyTorch 302, 963; a copy of the same bytes 32, 64): benchmarks/kernels.py, torch 2.11.
 Source  rms_norm.py beside this; the gradient that arrives at s is added in the same pass.
 """
 

@@ -4,8 +4,8 @@ Shapes  x, y, dy (..., D) in fp32/bf16/fp16; w (D,) in x's dtype or fp32; statis
 Memory  keeps x and one fp32 per row (rstd); the normalised rows are recomputed. The backward takes
         at most PROGRAMS * D fp32 for dw while it runs.
 Limits  D <= 65536 (a row is one block); copies x if it is not contiguous; first derivatives only.
-Speed   H200, bf16, fp32 w, 16384 x 1024: forward 23 us, with backward 60 us (Inductor 23, 62; plain
-        PyTorch 280, 916); 8192 x 4096: 41, 111 us (Inductor 71, 273). torch 2.11, graph replays.
+Speed   H200, bf16, fp32 w, 16384 x 1024: forward 19 us, with backward 49 us (Inductor 21, 59; plain
+        PyTorch 277, 912; a copy of the same bytes 16, 40): benchmarks/kernels.py, torch 2.11.
 Source  Zhang & Sennrich 2019, arXiv:1910.07467. With n = x * rstd and g = w * dy:
         dx = rstd * (g - n * mean(g * n)), dw = sum over rows of dy * n.
 """
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op, register, use_triton
-from albor_core.kernels.toolchain import Launch, jit, next_power_of_2, tl
+from albor_core.kernels.toolchain import Launch, jit, next_power_of_2, steps, tl
 
 PROGRAMS = 396  # of the backward, at most; each sums its own dw row: no atomics, same bits always
 FORWARD_TILE, BACKWARD_TILE = 2048, 2048  # numbers; see tile_of
@@ -56,35 +56,27 @@ def _forward(
 @jit
 def _backward(
     x_ptr, w_ptr, dy_ptr, dsum_ptr, rstd_ptr, dx_ptr, dw_ptr, rows, D, tiles,
-    HAS_DSUM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_DSUM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dx += dsum where x was a sum with a gradient of its own (add_rms_norm)."""
-    tile, col = tl.program_id(0), tl.arange(0, BLOCK)
+    col = tl.arange(0, BLOCK)
     w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
     dw = tl.zeros((BLOCK,), tl.float32)
-    row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    at = row[:, None] * D + col[None, :]
-    inside = (row < rows)[:, None] & (col < D)[None, :]
-    x = tl.load(x_ptr + at, inside, 0.0)
-    dy = tl.load(dy_ptr + at, inside, 0.0)
-    dsum = tl.load(dsum_ptr + at, inside & HAS_DSUM, 0.0)
-    while tile < tiles:  # a range over tensors is more than Triton 3.6's interpreter can do
-        tile += tl.num_programs(0)
-        row_next = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-        at_next = row_next[:, None] * D + col[None, :]
-        inside_next = (row_next < rows)[:, None] & (col < D)[None, :]
-        x_next = tl.load(x_ptr + at_next, inside_next, 0.0)  # on its way while this tile is reduced
-        dy_next = tl.load(dy_ptr + at_next, inside_next, 0.0)
-        dsum_next = tl.load(dsum_ptr + at_next, inside_next & HAS_DSUM, 0.0)
+    for tile in steps(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+        row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        at = row[:, None] * D + col[None, :]
+        inside = (row < rows)[:, None] & (col < D)[None, :]
+        x = tl.load(x_ptr + at, inside, 0.0)
+        dy = tl.load(dy_ptr + at, inside, 0.0).to(tl.float32)
         rstd = tl.load(rstd_ptr + row, row < rows, 0.0)[:, None]
         normed = x.to(tl.float32) * rstd
-        g = dy.to(tl.float32) * w[None, :]
-        dx = rstd * (g - normed * (tl.sum(g * normed, 1) / D)[:, None]) + dsum.to(tl.float32)
+        g = dy * w[None, :]
+        dx = rstd * (g - normed * (tl.sum(g * normed, 1) / D)[:, None])
+        if HAS_DSUM:
+            dx += tl.load(dsum_ptr + at, inside, 0.0).to(tl.float32)
         tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), inside)
         rounded = normed.to(x.dtype).to(tl.float32)  # what the forward multiplied w with
-        dw += tl.sum(dy.to(tl.float32) * rounded, 0)
-        row, at, inside = row_next, at_next, inside_next
-        x, dy, dsum = x_next, dy_next, dsum_next
+        dw += tl.sum(dy * rounded, 0)
     tl.store(dw_ptr + tl.program_id(0).to(tl.int64) * D + col, dw, col < D)
 
 
@@ -111,6 +103,14 @@ def tile_of(width: int, elements: int) -> tuple[int, int, int]:
     return rows, block, max(4, min(16, block // 512))
 
 
+def _stages(tile_bytes: int) -> int:
+    """Tiles on their way: three where x, dy and dsum of two fit 48 KiB of shared memory, else one.
+
+    With dsum, 16384 x 1024, bf16, H200: 37 us; 45 us with the next tile loaded into registers.
+    """
+    return 3 if 6 * tile_bytes <= 48 * 1024 else 1
+
+
 def norm_backward(
     x: Tensor, w: Tensor, rstd: Tensor, dy: Tensor, dsum: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -124,7 +124,8 @@ def norm_backward(
     parts = torch.empty(programs, D, dtype=torch.float32, device=x.device)
     _backward[(programs,)](
         x, w, dy, dy if dsum is None else dsum.contiguous(), rstd, dx, parts, rows, D, tiles,
-        HAS_DSUM=dsum is not None, ROWS=tile_rows, BLOCK=block, num_warps=warps,
+        HAS_DSUM=dsum is not None, ROWS=tile_rows, BLOCK=block,
+        STAGES=_stages(tile_rows * block * x.element_size()), num_warps=warps,
     )  # fmt: skip
     _sum_rows[(-(-D // SUM_BLOCK),)](
         parts, dw, programs, D, ROWS=next_power_of_2(programs), BLOCK=SUM_BLOCK, num_warps=4
@@ -204,7 +205,8 @@ def backward_launch(dtype: str, has_dsum: bool) -> Launch:
     """norm_backward's kernel."""
     data = ("x_ptr", "w_ptr", "dy_ptr", "dsum_ptr", "rstd_ptr", "dx_ptr", "dw_ptr")
     names = (*data, "rows", "D", "tiles")
-    return launch_of(_backward, names, dtype, BACKWARD_TILE, HAS_DSUM=has_dsum)
+    stages = _stages(BACKWARD_TILE * (4 if dtype == "fp32" else 2))
+    return launch_of(_backward, names, dtype, BACKWARD_TILE, HAS_DSUM=has_dsum, STAGES=stages)
 
 
 register(Op("rms_norm", rms_norm_reference, rms_norm_triton, _cases, _launches))

@@ -6,6 +6,9 @@ Memory  keeps gate_up and nothing else. The backward WRITES BOTH GRADIENTS OVER 
         reads the buffer after the forward has to copy it. Autograd knows: a second backward, or
         that of another operation which saved the buffer, raises instead of using wrong numbers.
 Limits  copies gate_up if its rows do not lie together; first derivatives only.
+Speed   H200, bf16, 16384 x 4096: forward 97 us, with backward 256 us, which is a copy of the same
+        bytes (Inductor on this layout 95, 351: its backward concatenates the halves; plain PyTorch
+        353, 956): benchmarks/kernels.py, torch 2.11.
 Source  Shazeer 2020, arXiv:2002.05202; gradient derived in docs/kernels.md.
 """
 
@@ -31,6 +34,12 @@ def swiglu_reference(gate_up: Tensor) -> Tensor:
 
 
 @jit
+def _divided(a, b, EXACT: tl.constexpr):
+    """a / b; the quick division errs by two units of an fp32 result, more than torch's."""
+    return tl.div_rn(a, b) if EXACT else a / b
+
+
+@jit
 def _forward(
     gate_up_ptr, y_ptr, width, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -40,7 +49,7 @@ def _forward(
     gate_at = gate_up_ptr + row * 2 * width + col
     gate = tl.load(gate_at, inside, 0.0).to(tl.float32)
     up = tl.load(gate_at + width, inside, 0.0).to(tl.float32)
-    y = gate / (1.0 + tl.exp(-gate)) * up
+    y = _divided(gate, 1.0 + tl.exp(-gate), y_ptr.dtype.element_ty == tl.float32) * up
     tl.store(y_ptr + row * width + col, y.to(y_ptr.dtype.element_ty), inside)
 
 
@@ -57,7 +66,9 @@ def _backward(
     up = tl.load(gate_at + width, inside, 0.0).to(tl.float32)
     dy = tl.load(dy_ptr + row * width + col, inside, 0.0).to(tl.float32)
     below = 1.0 + tl.exp(-gate)
-    sigmoid, silu = 1.0 / below, gate / below  # one rounding less than gate * sigmoid
+    EXACT: tl.constexpr = dy_ptr.dtype.element_ty == tl.float32
+    sigmoid = _divided(1.0, below, EXACT)
+    silu = _divided(gate, below, EXACT)  # one rounding less than gate * sigmoid
     dgate = dy * up * (sigmoid * (1.0 + gate * (1.0 - sigmoid)))
     tl.store(gate_at, dgate.to(gate_up_ptr.dtype.element_ty), inside)
     tl.store(gate_at + width, (dy * silu).to(gate_up_ptr.dtype.element_ty), inside)

@@ -30,6 +30,15 @@ def jit(fn: Callable[..., Any]) -> Any:
     return triton.jit(fn) if HAS_TRITON else fn
 
 
+def _interpreted_steps(start: Any, stop: Any, step: Any = 1, num_stages: int = 1) -> range:
+    bounds = (n.handle.data.item() if hasattr(n, "handle") else n for n in (start, stop, step))
+    return range(*(int(n) for n in bounds))
+
+
+steps: Any = _interpreted_steps if IS_INTERPRETED else getattr(language, "range", None)
+"""tl.range, whose num_stages prefetches; Triton 3.6 cannot interpret it with bounds at run time."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """One way a kernel is launched: what ahead-of-time compilation needs to know.

@@ -31,6 +31,7 @@ lock file drops the lock (see run/liveness.py).
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import json
@@ -102,6 +103,13 @@ def start(
     watch(_last_call)
     run.params(settings)
     return run
+
+
+@atexit.register
+def _let_drain() -> None:
+    """The index processes outlive us: init reaps them."""
+    for sidecar in _draining:
+        sidecar.leave()
 
 
 def _last_call(number: signal.Signals | None, error: BaseException | None) -> None:

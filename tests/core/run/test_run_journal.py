@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -264,3 +265,33 @@ def test_kill_9_loses_no_line_that_was_acknowledged(tmp_path):
     steps = [record["step"] for record in records(path)]
     assert steps == list(range(len(steps)))
     assert len(steps) > acknowledged
+
+
+def test_the_fast_way_and_the_general_way_write_the_same_record(tmp_path):
+    values = {'100 %s "quoted" %%': 0.1, "n": 3, "small": 5e-324, "big": 1.7976931348623157e308}
+    journal = Journal(tmp_path / "journal.jsonl", attempt=4)
+    assert journal.numbers(7, tuple(values), tuple(values.values()))
+    journal.append("m", step=7, v=values)
+    journal.close()
+    fast, general = records(journal.path)
+    assert (fast.pop("seq"), general.pop("seq")) == (1, 2)
+    for record in (fast, general):
+        record.pop("crc")
+        assert record.pop("mono") > 0
+        assert abs(record.pop("wall") - time.time()) < 60
+    assert fast == general
+    assert list(fast) == list(general)
+
+
+def test_a_cut_after_an_interrupted_write_takes_no_whole_line(tmp_path, monkeypatch):
+    """An interrupt between a write and its bookkeeping leaves `offset` a line behind."""
+    journal = Journal(tmp_path / "journal.jsonl", attempt=1)
+    journal.metrics(1, {"x": 1.0})
+    journal.offset = 0
+    real = os.write
+    monkeypatch.setattr(module.os, "write", lambda fd, line: real(fd, line[: len(line) // 2]))
+    journal.metrics(2, {"x": 2.0})
+    monkeypatch.setattr(module.os, "write", real)
+    journal.metrics(3, {"x": 3.0})
+    journal.close()
+    assert [record["v"]["x"] for record in records(journal.path)] == [1.0, 2.0, 3.0]

@@ -146,7 +146,6 @@ def test_steps_have_one_rule_each():
     "values",
     [None, 3.0, [], "text", {}, {1: 2.0}, {None: 1}, {"a": object()}, {"a\x00": 1.0}, {"": 1}],
     ids=lambda value: type(value).__name__,  # an object's address differs in each process
-    ids=repr,
 )
 def test_nothing_that_is_logged_raises(values):
     with track.start() as run:

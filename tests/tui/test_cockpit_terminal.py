@@ -116,11 +116,12 @@ class Terminal:
         self.raw = bytearray()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            # execve, since readline puts COLUMNS and LINES into the C environment behind Python's
-            # back, and they would win over the real size.
+            # readline puts COLUMNS and LINES into the environment behind Python's back, a test
+            # worker inherits them, and they would win over the real size.
             look = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+            clean = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
             command = [sys.executable, "-m", "albor_tui.main", *argv]
-            os.execve(sys.executable, command, {**os.environ, **look, **environ})
+            os.execve(sys.executable, command, {**clean, **look, **environ})
         self.resize(rows, columns)
         self.is_open = True
 

@@ -131,7 +131,7 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
         # -P: a random.py in the user's folder is none of ours
         argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *changes],
         cwd=_home_of_paths(run),
-        env=_ALLOCATOR | ({} if _is_installed() else {"PYTHONPATH": str(CODE_ROOT)}),
+        env=_ALLOCATOR | ({} if _is_installed() else {"PYTHONPATH": _python_path()}),
         options=resolved["guard"],
         max_steps=run.metadata().get("max_steps"),
         kind="train",
@@ -143,6 +143,12 @@ def _home_of_paths(run: RunDir) -> str:
     """Where the config's relative paths begin: where it was first applied, while that exists."""
     first = (read_json(run.launch) or {}).get("cwd")
     return first if isinstance(first, str) and Path(first).is_dir() else str(Path.cwd())
+
+
+def _python_path() -> str:
+    """Where an uninstalled checkout is found, before what the user's own PYTHONPATH holds."""
+    inherited = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(CODE_ROOT), *([inherited] if inherited else [])])
 
 
 def _is_installed() -> bool:

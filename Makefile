@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed-$(shell sha256sum pyproject.toml | cut -c1-12)
 
-.PHONY: help demo test check golden ui bench gpu install
+.PHONY: help demo test sweep check golden ui bench gpu install
 help:            ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  -/'
 
@@ -20,8 +20,11 @@ install: $(STAMP)
 demo: $(STAMP)   ## two small models on real source code, compared, in minutes
 	$(BIN)/albor demo
 
-test: $(STAMP)   ## everything, on a CPU
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu'
+test: $(STAMP)   ## every behaviour, on a CPU: under 15 minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not sweep'
+
+sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hostile names on every screen, the commands of the docs
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'sweep and not gpu'
 
 check: $(STAMP)  ## format, lint, types, import floors, fast tests: under a minute
 	$(BIN)/ruff format --check --quiet .
@@ -31,7 +34,7 @@ check: $(STAMP)  ## format, lint, types, import floors, fast tests: under a minu
 	$(BIN)/python -m pytest -n 2 -m 'not gpu and not slow'
 
 golden: $(STAMP) ## rewrite snapshots and generated documents; then read git diff
-	$(BIN)/python -m pytest tests/tui/test_cockpit_snapshots.py --snapshot-update
+	$(BIN)/python -m pytest --snapshot-update tests/tui/test_*snapshots.py tests/tui/test_cockpit_screens.py tests/tui/test_pictures.py
 	$(BIN)/python -m albor_core.cli.reference docs/reference
 
 ui: $(STAMP)     ## the cockpit on a simulated live run

@@ -43,13 +43,15 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import orjson
+
 from albor_core.guard.joined import Life, joined_life
-from albor_core.guard.redact import redact_json
+from albor_core.guard.redact import redact_json, redact_text
 from albor_core.guard.sidecar import Sidecar
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.facts import git_facts, versions
@@ -59,7 +61,7 @@ from albor_core.run.journal import Journal
 from albor_core.run.last_call import unwatch, watch
 from albor_core.run.live import LiveState
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import albor_home, create_run, new_run_id, write_json
+from albor_core.run.rundir import albor_home, create_run, is_run_id, new_run_id, write_json
 from albor_core.run.state import StateWriter
 from albor_core.run.values import HOUSE_NAMES, Odd, as_json, printable, safe_key, tidy
 
@@ -83,26 +85,38 @@ def start(
     dir: str | os.PathLike[str] | None = None,
     *,
     max_steps: int | None = None,
+    parent: str | None = None,
 ) -> Run:
     """A new run below `dir` (by default ALBOR_HOME/runs), or the guard's own if we are under one.
 
     `name` is for people and need not be unique. `config` is a mapping, dataclass, Namespace or an
     object with `to_dict()`; secrets in it are not recorded. `max_steps` lets viewers say how far it
-    is. Raises UsageError for a config of another kind, InUseError where this run is tracked
-    already, AlborError where no run directory can be made.
+    is. `parent` is the id of the run whose weights this one begins from. Raises UsageError for a
+    config of another kind or a parent that is no id, InUseError where this run is tracked already,
+    AlborError where no run directory can be made.
     """
     settings = _recordable(config)
+    if parent is not None and not is_run_id(parent):
+        raise UsageError(f"parent {parent!r} is no run id", hint="albor runs ls shows the ids")
     if Path(os.environ.get("ALBOR_RUN_DIR", "")) in _open:
         raise InUseError("this program's run is tracked here already", hint="close it first")
     life = joined_life(os.environ)
     if life is None:
-        life = _fresh(experiment, name, settings, dir, max_steps)
+        life = _fresh(experiment, name, settings, dir, {"max_steps": max_steps, "parent": parent})
     _draining[:] = [sidecar for sidecar in _draining if not sidecar.is_over()]
     run = Run(life, max_steps=max_steps)
     _open[life.dir.path] = run
     watch(_last_call)
     run.params(settings)
     return run
+
+
+def _forked() -> None:
+    for run in _open.values():
+        run.disown()
+
+
+os.register_at_fork(after_in_child=_forked)  # a getpid in each `log` would cost 5 % of it
 
 
 @atexit.register
@@ -125,8 +139,8 @@ def _fresh(
     experiment: str,
     name: str | None,
     settings: Mapping[str, Any],
-    parent: str | os.PathLike[str] | None,
-    max_steps: int | None,
+    folder: str | os.PathLike[str] | None,
+    facts: Mapping[str, Any],
 ) -> Life:
     safe = json.dumps({"argv": list(sys.argv), "git": git_facts(Path.cwd())})
     code = json.loads(redact_json(safe, dict(os.environ))[0])
@@ -135,7 +149,7 @@ def _fresh(
     for last in (False, False, True):  # a random id may be taken: three times in a row is no chance
         try:
             run = create_run(
-                Path(parent).expanduser() if parent is not None else albor_home() / "runs",
+                Path(folder).expanduser() if folder is not None else albor_home() / "runs",
                 new_run_id(title),
                 experiment=printable(experiment),
                 name=title,
@@ -143,7 +157,7 @@ def _fresh(
                 argv=code["argv"],
                 seed=seed if isinstance(seed, int) else None,
                 resolved=settings,
-                facts={"git": code["git"], "versions": versions(), "max_steps": max_steps},
+                facts={"git": code["git"], "versions": versions(), **facts},
             )
             break
         except InUseError:
@@ -164,16 +178,18 @@ class Run:
         self.dir, self.id, self.path = life.dir, life.dir.id, life.dir.path
         self.step = 0
         self.odd = Odd()
-        self._life, self._pid = life, os.getpid()
+        self._life = life
         self._lock = threading.RLock()  # reentrant: a signal handler may close while `log` runs
-        self._journal = Journal(life.dir.journal, attempt=life.attempt)
+        self._journal = Journal(life.dir.journal, attempt=life.attempt, dumps=orjson.dumps)
         self._live = LiveState(
             StateWriter(life.dir.state, run_id=self.id, attempt=life.attempt, nonce=life.nonce),
             max_steps=max_steps,
         )
-        self._names: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        self._names: dict[tuple[Any, ...], tuple[str, ...]] = {}  # () where the keys are the names
+        self._said: Set[str] = frozenset()  # what the last step has a value of
         self._rewinds = life.attempt > 1
-        self._has_logged = self._is_closed = self._has_warned = False
+        self._has_logged = self._has_warned = False
+        self._is_closed = self._is_forked = self._is_shut = False
         self._odd_said, self._odd_due = 0, 0.0
         self._ended = threading.Event()
         self._sidecar = None if life.is_guarded else Sidecar(life.dir)
@@ -204,7 +220,7 @@ class Run:
 
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Record values of a step. On return they survive the death of this process."""
-        if os.getpid() != self._pid or self._is_closed:
+        if self._is_shut:
             self._refuse("log")
             return
         with self._lock:
@@ -212,29 +228,34 @@ class Run:
                 step = self.step + 1
             elif type(step) is not int or step <= self.step or step >= _MAX_STEP:
                 step = self._placed(step, values)
-            names, numbers = self._named(values)
+            named = self._named(values)
             if self._rewinds:
                 self._rewinds = False
                 self._journal.rewind(step - 1)
-            if not names:
+            if not named:
                 return
-            if not self._journal.numbers(step, names, numbers):
-                self._journal.metrics(step, dict(zip(names, numbers, strict=True)))
+            if step != self.step or not self._has_logged:
+                self._said = named.keys()
+            else:
+                if not self._said.isdisjoint(named):
+                    self.odd.note("step_repeated", step)
+                self._said = self._said | named.keys()
+            if not self._journal.numbers(step, named):
+                self._journal.metrics(step, named)
             self.step, self._has_logged = step, True
-            self._live.take(names, numbers)
+            self._live.take(named)
 
-    def _named(self, values: Any) -> tuple[tuple[str, ...], tuple[float | int, ...]]:
-        """`values` as final names and numbers; a dict of plain numbers whose keys were seen before
-        costs a look-up.
+    def _named(self, values: Any) -> dict[str, float | int]:
+        """`values` with final names; a dict of plain numbers whose keys were seen before costs a
+        look-up.
         """
         if type(values) is dict and _PLAIN.issuperset(map(type, values.values())):
             keys = tuple(values)
             names = self._names.get(keys)
             if names is not None:
-                return names, tuple(values.values())
+                return dict(zip(names, values.values(), strict=True)) if names else values
             self._learn(keys)
-        found = tidy(values, self.odd)
-        return tuple(found), tuple(found.values())
+        return tidy(values, self.odd)
 
     def _learn(self, keys: tuple[Any, ...]) -> None:
         if not all(isinstance(key, str) and safe_key(key) == key for key in keys):
@@ -243,7 +264,7 @@ class Run:
         if len(set(names)) == len(names):
             if len(self._names) >= _MAX_SHAPES:  # keys that never repeat
                 self._names.clear()
-            self._names[keys] = names
+            self._names[keys] = () if names == keys else names
 
     def _placed(self, step: Any, values: Any) -> int:
         """The step that an unusual `step` means."""
@@ -262,13 +283,14 @@ class Run:
         self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
     ) -> None:
         """Something that happened. Severity: info, green, yellow or red. A name that begins with
-        one of the house's own words (run., andon., ...) is recorded as `user.NAME`.
+        one of the house's own words (run., andon., ...), or is one (sample), becomes `user.NAME`.
         """
-        if os.getpid() != self._pid or self._is_closed:
+        if self._is_shut:
             self._refuse("event")
             return
         word = printable(str(name)).strip()[:100] or "event"
-        word = f"user.{word}" if word.startswith(_OWN_EVENTS) else word
+        is_ours = word == "sample" or word.startswith(_OWN_EVENTS)
+        word = f"user.{word}" if is_ours else word
         colour = severity if severity in _SEVERITIES else "info"
         with self._lock:
             self._journal.append(
@@ -277,7 +299,7 @@ class Run:
 
     def sample(self, text: str, *, prompt: str = "", step: int | None = None) -> None:
         """A text that the model made. Long ones are cut to a journal line of 4 KiB."""
-        if os.getpid() != self._pid or self._is_closed:
+        if self._is_shut:
             self._refuse("sample")
             return
         with self._lock:
@@ -296,7 +318,7 @@ class Run:
         It is read once, here and now, and stays where it is. One that cannot be read is recorded as
         an event and gives None.
         """
-        if os.getpid() != self._pid or self._is_closed:
+        if self._is_shut:
             self._refuse("artifact")
             return None
         where = Path(path).expanduser().absolute()
@@ -326,7 +348,7 @@ class Run:
         Raises UsageError.
         """
         settings = _recordable(config)
-        if os.getpid() != self._pid or self._is_closed:
+        if self._is_shut:
             self._refuse("params")
             return
         with self._lock:
@@ -339,9 +361,13 @@ class Run:
         Matters under a guard, which restarts a program that has logged once and is then silent for
         its `stale_s` (300 s).
         """
-        if os.getpid() == self._pid and not self._is_closed:
+        if not self._is_shut:
             with self._lock:
                 self._live.beat(phase, self.step)
+
+    def disown(self) -> None:
+        """In a forked child: the run is its parent's, and this process leaves it alone."""
+        self._is_forked = self._is_shut = True
 
     def _at(self, step: Any) -> int | None:
         if type(step) is int and 0 <= step < _MAX_STEP:
@@ -351,7 +377,7 @@ class Run:
     def _refuse(self, what: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            why = "in a forked process" if os.getpid() != self._pid else "after it was closed"
+            why = "after it was closed" if self._is_closed else "in a forked process"
             warnings.warn(f"albor: {what} of run {self.id} {why}: ignored", stacklevel=3)
 
     # -- the thread beside the loop ------------------------------------------------------------
@@ -410,14 +436,14 @@ class Run:
         elif isinstance(error, KeyboardInterrupt):
             self._close("stopped", "stopped", "interrupted", 130, None)
         else:
-            message = str(error)[:2000]
+            message = redact_text(str(error)[:8000], dict(os.environ))[:2000]
             about = {"type": type(error).__name__, "message": message, "where": _where(error)}
             self._close("failed", "exception", message, 1, about)
 
     def _close(
         self, status: str, reason: str, message: str, code: int, error: Mapping[str, str] | None
     ) -> None:
-        if os.getpid() != self._pid:
+        if self._is_forked:
             return  # a forked child: the run is its parent's
         with self._lock:
             if self._is_closed:
@@ -432,7 +458,7 @@ class Run:
                 code=code,
                 message=printable(message)[:1000],
             )
-            self._is_closed = True
+            self._is_closed = self._is_shut = True
             self._live.end(status, self.step)
             self._last_words(reason, printable(message)[:2000], code, error)
             with contextlib.suppress(OSError):  # the disk is in trouble: the lines were written

@@ -3,29 +3,62 @@ screen's own business."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import gc
+import importlib
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from textual import constants
+from textual.actions import ActionParseResult
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding
+from textual.command import Provider
+from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.events import Resize
+from textual.filter import LineFilter, Monochrome, NoColor
+from textual.geometry import Size
 from textual.screen import Screen
 
 from albor_core.feed.view import RunView
 from albor_tui import themes
-from albor_tui.screens.help import HelpScreen
-from albor_tui.screens.run import RunScreen
-from albor_tui.screens.runs import RunsScreen
+from albor_tui.desk import Desk, LiveDesk
+from albor_tui.launchpad import Launchpad, LiveLaunchpad
+from albor_tui.link import LinkDriver
+from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.source import Source
+from albor_tui.stylesheet import KeptStylesheet
+from albor_tui.widgets.bulkhead import Bulkhead
+
+if TYPE_CHECKING:
+    from albor_tui.screens.run import RunScreen
+    from albor_tui.screens.runs import RunsScreen
+
+_DARK_S = 0.25  # the first frame comes then, with or without what it is to show
+_SETTLED_S = 1.5
+_TEXTUALS = ("screen.copy_text", "quit")  # no commands of ours
+
+
+def _runs_in_palette() -> type[Provider]:
+    from albor_tui.palette import RunsProvider
+
+    return RunsProvider
 
 
 class AlborApp(App[None]):
-    """Shows what `source` knows. Given a run, it starts on that run's screen."""
+    """Shows what `source` knows. Given a run, it starts on that run's screen, on `tab` of it.
+
+    What it does to runs goes through `desk` and `launchpad`.
+    """
 
     TITLE = "albor"
     CSS_PATH = "albor.tcss"
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (116, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall"), (42, "-high")]
+    COMMANDS = App.COMMANDS | {_runs_in_palette}
     BINDINGS = [
         Binding("t", "theme", "Theme", show=False, tooltip="Next theme"),
         Binding("question_mark", "help", "Help", key_display="?", tooltip="This list"),
@@ -33,21 +66,100 @@ class AlborApp(App[None]):
         Binding("ctrl+c", "leave", "Quit", show=False, priority=True, system=True),
     ]
 
-    def __init__(self, source: Source, *, run: RunView | None = None, theme: str = "dark") -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        run: RunView | None = None,
+        tab: str = "",
+        theme: str = "dark",
+        desk: Desk | None = None,
+        launchpad: Launchpad | None = None,
+    ) -> None:
         super().__init__()
+        self.stylesheet: KeptStylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.source = source
-        self._first_run = run
+        self.desk: Desk = desk or LiveDesk()
+        self.launchpad: Launchpad = launchpad or LiveLaunchpad()
+        self._first_run, self._first_tab = run, tab
         for look in themes.ALL:
             self.register_theme(look)
         self.theme = themes.NAMES[theme].name
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        return dict(themes.DARK.variables)
+    def get_driver_class(self) -> type[Driver]:
+        """A link that never waits for the terminal; in a browser what textual-serve asks for."""
+        return super().get_driver_class() if constants.DRIVER else LinkDriver
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """NO_COLOR on the terminal's own colours leaves them out. Textual chose greys before it
+        knew the theme, and the grey of a default colour is black on black."""
+        filters = super().get_line_filters()
+        if not (self.no_color and self.native_ansi_color):
+            return filters
+        return [NoColor() if isinstance(one, Monochrome) else one for one in filters]
+
+    def get_css_variables(self) -> dict[str, str]:
+        self.theme_variables = themes.variables(self.current_theme)
+        return self.theme_variables
 
     def on_mount(self) -> None:
-        self.push_screen(RunsScreen())
-        if self._first_run is not None:
-            self.push_screen(RunScreen(self._first_run))
+        run = self._first_run
+        screen = _home() if run is None else open_run(run, self._first_tab)
+        screen.stay_dark(_DARK_S)
+        self.push_screen(screen)
+        self._mind_size(self.size)
+        self.set_timer(_SETTLED_S, self._settle)
+
+    def on_resize(self, event: Resize) -> None:
+        if len(self.screen_stack) > 1:  # else nothing of ours is there yet
+            self._mind_size(event.size)
+
+    def _mind_size(self, size: Size) -> None:
+        """Cover everything while the terminal is too small for it, and uncover it again."""
+        is_covered = any(isinstance(screen, TooSmallScreen) for screen in self.screen_stack)
+        if is_too_small(size) and not is_covered:
+            self.push_screen(TooSmallScreen())
+        elif not is_too_small(size) and isinstance(self.screen, TooSmallScreen):
+            super().pop_screen()
+
+    def _settle(self) -> None:
+        """The first picture is there: load what the next keys need, and collect garbage again."""
+        threading.Thread(target=self._load_the_rest, name="load", daemon=True).start()
+
+    def _load_the_rest(self) -> None:
+        for name in ("runs", "run", "help", "diff", "prompt", "andon", "launch"):
+            importlib.import_module(f"albor_tui.screens.{name}")
+        for look in themes.ALL:
+            self.stylesheet.prepare(themes.variables(look))
+        if not gc.isenabled():  # see main.py
+            gc.freeze()  # what is loaded stays: a collection would only walk over it
+            gc.enable()
+
+    def pop_screen(self) -> AwaitComplete:
+        """Back; from the run that the cockpit began on to the list of runs."""
+        if len(self.screen_stack) == 2 and self._first_run is not None:
+            self._first_run = None
+            return self.switch_screen(_home())
+        return super().pop_screen()
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """What a key means. One that fails is told by the widget it belongs to (see Bulkhead)."""
+        try:
+            return await super().run_action(action, default_namespace, namespaces)
+        except Exception as error:
+            walls = (
+                node for node in (default_namespace, self.screen) if isinstance(node, Bulkhead)
+            )
+            owner = next(walls, None)
+            if owner is None:
+                raise
+            owner.failed(action, error)
+            return True
 
     def action_theme(self) -> None:
         names = [look.name for look in themes.ALL]
@@ -58,21 +170,25 @@ class AlborApp(App[None]):
         self.exit()
 
     def action_help(self) -> None:
+        from albor_tui.screens.help import HelpScreen
+
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(self.screen))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: every action of the screen on top, and the themes."""
-        for _, binding, enabled, _ in screen.active_bindings.values():
-            if enabled and binding.description and not binding.system:
-                run = self._runner(screen, binding.action)
-                yield SystemCommand(binding.description, f"key {binding.key}", run)
+        for node, binding, enabled, _ in screen.active_bindings.values():
+            is_ours = not binding.system and binding.action not in _TEXTUALS
+            if enabled and binding.description and is_ours:
+                run = self._runner(node, binding.action)
+                keys = self.get_key_display(binding)
+                yield SystemCommand(binding.tooltip or binding.description, f"key {keys}", run)
         for name, look in themes.NAMES.items():
             yield SystemCommand(f"Theme: {name}", look.name, self._theme_setter(look.name))
 
-    def _runner(self, screen: Screen[Any], action: str) -> Any:
+    def _runner(self, owner: DOMNode, action: str) -> Any:
         async def run() -> None:
-            await screen.run_action(action)
+            await self.run_action(action, owner)
 
         return run
 
@@ -81,3 +197,16 @@ class AlborApp(App[None]):
             self.theme = name
 
         return choose
+
+
+def open_run(view: RunView, tab: str = "") -> RunScreen:
+    """The screen of a run, on one of its tabs."""
+    from albor_tui.screens.run import RunScreen
+
+    return RunScreen(view, tab)
+
+
+def _home() -> RunsScreen:
+    from albor_tui.screens.runs import RunsScreen
+
+    return RunsScreen()

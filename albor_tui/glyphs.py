@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Glyphs:
     queued: str
     alert: str
     selected: str
+    pin: str
     cursor: str
     crumb: str
     dot: str
@@ -43,6 +44,14 @@ class Glyphs:
     axis: str
     axis_tick: str
     grid: str
+    axis_line: str
+    axis_corner: str
+    hair: str
+    mark_checkpoint: str
+    mark_rewind: str
+    mark_phase: str
+    shades: str
+    columns: str
     broken: str
     legend: str
     budget: str
@@ -66,6 +75,7 @@ UNICODE = Glyphs(
     queued="○",
     alert="▲",
     selected="◆",
+    pin="★",
     cursor="▌",
     crumb="▸",
     dot="·",
@@ -82,6 +92,14 @@ UNICODE = Glyphs(
     axis="│",
     axis_tick="┤",
     grid="┈",
+    axis_line="─",
+    axis_corner="└",
+    hair="╎",
+    mark_checkpoint="◆",
+    mark_rewind="«",
+    mark_phase="┴",
+    shades=" ░▒▓█",
+    columns=" ▁▂▃▄▅▆▇█",
     broken="✗",
     legend="━",
     budget="┃",
@@ -105,6 +123,7 @@ ASCII = Glyphs(
     queued="o",
     alert="!",
     selected="*",
+    pin="P",
     cursor=">",
     crumb=">",
     dot="-",
@@ -121,6 +140,14 @@ ASCII = Glyphs(
     axis="|",
     axis_tick="+",
     grid="",
+    axis_line="-",
+    axis_corner="+",
+    hair=":",
+    mark_checkpoint="o",
+    mark_rewind="<",
+    mark_phase="|",
+    shades=" .:+#",
+    columns=" ._-=+*%#",
     broken="X",
     legend="=",
     budget="|",
@@ -141,13 +168,15 @@ def use(look: Glyphs) -> None:
 
 def fitting(environ: Mapping[str, str] = os.environ) -> Glyphs:
     """The look this terminal can show: ASCII for a locale without UTF-8 and for the Linux console,
-    whose fonts lack braille."""
+    whose fonts lack braille. Without colour the empty part of a bar is another line."""
     if environ.get("TERM", "") in ("linux", "vt100", "vt102", "vt220"):
         return ASCII
     named = [environ.get(key, "") for key in ("LC_ALL", "LC_CTYPE", "LANG")]
     locale = next((value for value in named if value), "")
     has_utf8 = not locale or "utf8" in locale.lower().replace("-", "")
-    return UNICODE if has_utf8 else ASCII
+    if not has_utf8:
+        return ASCII
+    return replace(UNICODE, bar_empty=UNICODE.rule) if environ.get("NO_COLOR") else UNICODE
 
 
 def spark(values: tuple[float, ...] | list[float], width: int) -> str:

@@ -7,6 +7,7 @@ program: without a terminal, for scripts and agents.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -18,7 +19,18 @@ from typing import Any, TextIO
 from albor_core.run.errors import AlborError, NotFoundError
 
 REFRESH_S = 1.0
-THEMES = ("dark", "light", "contrast", "ansi")
+THEMES = ("auto", "dark", "light", "contrast", "colour-blind", "ansi")
+TABS = (
+    "overview",
+    "charts",
+    "bricks",
+    "system",
+    "logs",
+    "config",
+    "checkpoints",
+    "samples",
+    "events",
+)
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
@@ -34,6 +46,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         if is_document:
             return _documents(options.target, once=options.once)
+        if options.web:
+            return _web(options)
         if (problem := _no_screen(os.environ.get("TERM", ""))) is not None:
             print(problem, file=sys.stderr)  # noqa: T201  a terminal program talks to its terminal
             return 2
@@ -58,14 +72,46 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="stream documents, one per line")
     parser.add_argument("--once", action="store_true", help="print one document and leave")
-    parser.add_argument("--theme", choices=THEMES, default="dark", help="colours (key t)")
+    parser.add_argument("--tab", choices=TABS, default="", help="open the run on this tab")
+    parser.add_argument(
+        "--theme", choices=THEMES, default="auto", help="colours (key t); auto fits the terminal"
+    )
     parser.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
+    parser.add_argument("--reduced-motion", action="store_true", help="nothing moves by itself")
+    parser.add_argument("--read-only", action="store_true", help="look only: every deed is refused")
+    web = parser.add_argument_group("in a browser")
+    web.add_argument("--web", action="store_true", help="serve the cockpit, on this machine only")
+    web.add_argument("--host", default="127.0.0.1", help="beyond loopback: with --token-file only")
+    web.add_argument("--port", type=int, default=8000)
+    web.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="a secret to ask for, mode 600"
+    )
+    web.add_argument("--allow-control", action="store_true", help="let the browser act on runs")
     return parser.parse_args(argv)
+
+
+def _web(options: argparse.Namespace) -> int:
+    from albor_tui.web import serve
+
+    _resolve(options.target)  # a wrong name is said here and not in a browser
+    arguments = ["--theme", "dark" if options.theme == "auto" else options.theme]
+    arguments += ["--tab", options.tab] if options.tab else []
+    arguments += ["--ascii"] if options.ascii else []
+    arguments += ["--", options.target] if options.target else []
+    return serve(
+        host=options.host,
+        port=options.port,
+        token_file=options.token_file,
+        allow_control=options.allow_control,
+        arguments=arguments,
+    )
 
 
 def _no_screen(term: str) -> str | None:
     """Why there can be no cockpit here, with what works instead; None if there can."""
     reason = ""
+    if "TEXTUAL_DRIVER" in os.environ:  # textual-serve: a browser draws, over pipes
+        return None
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         reason = "standard input, output and error must be a terminal"  # Textual draws on stderr
     elif term in ("", "dumb", "unknown"):
@@ -77,7 +123,7 @@ def _no_screen(term: str) -> str | None:
 
 def _say(error: AlborError, *, as_json: bool) -> None:
     if as_json:
-        body = {"code": error.code, "message": error.message, "hint": error.hint}
+        body = {"code": error.code, "message": error.message, "hint": error.hint, "problems": []}
         _print({"schema": "albor.error/1", "error": body}, sys.stdout)
         return
     hint = f"\n{error.hint}" if error.hint else ""
@@ -95,12 +141,12 @@ def _documents(target: str | None, *, once: bool) -> int:
     try:
         while True:
             if isinstance(feed, RunsFeed):
-                document = runs_document(feed.poll())
+                document = runs_document(feed.complete() if once else feed.poll())
             else:
                 document = snapshot(feed.run, feed=feed)
             _print(document, sys.stdout)
             if once:
-                return 0
+                return 1 if document.get("problem") else 0
             time.sleep(REFRESH_S)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes stdout once more
@@ -131,16 +177,29 @@ def _resolve(target: str | None) -> tuple[Any, Path | None]:
 
 
 def _cockpit(options: argparse.Namespace) -> int:
+    gc.disable()  # 40,000 objects of modules and styles, all to stay; the app enables it again
     run, place = _resolve(options.target)
     from albor_core.feed.view import RunView
-    from albor_tui import glyphs
+    from albor_tui import glyphs, themes
     from albor_tui.app import AlborApp
+    from albor_tui.desk import Desk, LiveDesk
     from albor_tui.hangup import EXIT_CODE, watch_terminal
-    from albor_tui.source import LiveSource
+    from albor_tui.launchpad import Launchpad, LiveLaunchpad
+    from albor_tui.source import LiveSource, Source
 
     glyphs.use(glyphs.ASCII if options.ascii else glyphs.fitting())
     first = None if run is None else RunView(id=run.id, path=str(run.path))
-    app = AlborApp(LiveSource(place), run=first, theme=options.theme)
+    source: Source = LiveSource(place)
+    desk: Desk = LiveDesk(place)
+    launchpad: Launchpad = LiveLaunchpad()
+    if options.read_only:
+        from albor_tui.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
+
+        source, desk, launchpad = ReadOnlySource(place), ReadOnlyDesk(place), ReadOnlyLaunchpad()
+    theme = themes.fitting() if options.theme == "auto" else options.theme
+    app = AlborApp(source, run=first, tab=options.tab, theme=theme, desk=desk, launchpad=launchpad)
+    if options.reduced_motion or os.environ.get("ALBOR_REDUCED_MOTION"):
+        app.animation_level = "none"
     watch_terminal(lambda: app.call_from_thread(app.exit, return_code=EXIT_CODE))
     app.run()
     return app.return_code or 0

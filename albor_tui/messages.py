@@ -6,11 +6,16 @@ Frequent ones replace their predecessor while it waits: a slow terminal skips st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
 from albor_core.feed.view import Curve, RunsView, RunView
+
+if TYPE_CHECKING:
+    from albor_core.run.reference import FieldDoc
+    from albor_core.store.rows import AlertRow
+    from albor_tui.launchpad import Checked, ConfigFile
 
 
 @dataclass
@@ -50,6 +55,67 @@ class LogArrived(Message):
 
     run_id: str
     lines: tuple[str, ...]
+
+
+@dataclass
+class FilterAnswered(Message):
+    """The runs that a filter keeps, None where it cannot be understood."""
+
+    words: str
+    ids: frozenset[str] | None
+    problem: str = ""
+
+
+@dataclass
+class AlertsChanged(Message):
+    """Every alert of every run, newest first."""
+
+    alerts: tuple[AlertRow, ...]
+    problem: str = ""
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, AlertsChanged)
+
+
+@dataclass
+class Rehearsed(Message):
+    """What rules would have said about a run: an albor.alerts.test document, or why not."""
+
+    run_id: str
+    document: dict[str, Any] | None
+    problem: str = ""
+
+
+@dataclass
+class ConfigsFound(Message):
+    """Configs that could be launched."""
+
+    configs: tuple[ConfigFile, ...]
+
+
+@dataclass
+class ConfigChecked(Message):
+    """The fields of a config with their values and problems. `turn` counts the edits."""
+
+    turn: int
+    fields: tuple[FieldDoc, ...]
+    checked: Checked
+
+
+@dataclass
+class PlanMade(Message):
+    """An albor.train.plan document, or why there is none."""
+
+    turn: int
+    document: dict[str, Any] | None
+    problem: str = ""
+
+
+@dataclass
+class RunFound(Message):
+    """A run that somebody asked to open."""
+
+    view: RunView
 
 
 @dataclass

@@ -1,21 +1,28 @@
 """Lines to braille, by plotext, in one thread.
 
 plotext keeps one figure per process and is not thread-safe, so one thread owns it; it is imported
-there too, which keeps its 0.25 s out of the first paint. Each line is drawn on its own canvas and
+there too, which keeps its 0.06 s out of the first paint. Each line is drawn on its own canvas and
 the canvases are laid over each other here, so that colour stays a matter of the stylesheet.
 """
 
 from __future__ import annotations
 
 import math
+import time
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from albor_tui.ticks import Range
 
 _BLANK = frozenset(" \u2800")
+_TOGETHER_S = 0.05  # the first of many charts waits no longer
+_asked: deque[tuple[Job, Future[Canvas]]] = deque()
+_drawn: list[tuple[float, Callable[[], None]]] = []  # when, and who gives it back; one thread's
+FAINT = ("raw", "-faint")  # how the tones end that lie under another line
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,26 @@ Canvas = tuple[tuple[Run, ...], ...]
 
 
 def submit(job: Job) -> Future[Canvas]:
-    """Draw in the plotting thread."""
-    return _thread().submit(paint, job)
+    """Draw in the plotting thread. What is asked for together is given back together: each chart by
+    itself would be a frame of its own."""
+    promise: Future[Canvas] = Future()
+    _asked.append((job, promise))
+    _thread().submit(_draw_next)
+    return promise
+
+
+def _draw_next() -> None:
+    job, promise = _asked.popleft()
+    if promise.set_running_or_notify_cancel():
+        try:
+            give: Callable[[], None] = partial(promise.set_result, paint(job))
+        except Exception as error:  # whoever asked is told
+            give = partial(promise.set_exception, error)
+        _drawn.append((time.monotonic(), give))
+    if _drawn and (not _asked or time.monotonic() - _drawn[0][0] > _TOGETHER_S):
+        for _, give in _drawn:
+            give()
+        _drawn.clear()
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +98,8 @@ def paint(job: Job) -> Canvas:
     for line in job.lines:
         xs, ys, joined = _points(line, job.x)
         if xs:
-            _lay(cells, _draw(job, xs, ys, joined), line.tone)
+            marker = "braille" if not job.ascii else "." if line.tone.endswith(FAINT) else "*"
+            _lay(cells, _draw(job, marker, xs, ys, joined), line.tone)
     return tuple(_runs(row) for row in cells)
 
 
@@ -99,8 +125,9 @@ def _points(line: Line, limits: Range) -> tuple[list[float], list[float], list[b
     return xs, ys, joined
 
 
-def _draw(job: Job, xs: list[float], ys: list[float], joined: list[bool]) -> list[str]:
-    figure = _figure()
+def _draw(job: Job, marker: str, xs: list[float], ys: list[float], joined: list[bool]) -> list[str]:
+    plotext = _plotext()
+    figure = plotext.figure
     figure.clear()
     figure.plot_size(job.width, job.height)
     figure.axes(False)
@@ -108,7 +135,9 @@ def _draw(job: Job, xs: list[float], ys: list[float], joined: list[bool]) -> lis
     figure.ruler("x", "lower").lim(job.x.low, job.x.high).frequency(0)
     figure.ruler("y", "left").lim(job.y.low, job.y.high).frequency(0)
     clipped = [min(max(y, job.y.low), job.y.high) for y in ys]
-    signal = figure.signal(xs, clipped, marker="*" if job.ascii else "braille")
+    # one marker for each point and more: fewer are copied until there are enough, half of the time
+    same = [plotext.marker(marker)] * (len(xs) + 2)
+    signal = figure.signal(xs, clipped, marker=same)
     signal.lines(True)
     for i, connected in enumerate(joined):
         if not connected:
@@ -118,11 +147,12 @@ def _draw(job: Job, xs: list[float], ys: list[float], joined: list[bool]) -> lis
 
 
 @lru_cache(maxsize=1)
-def _figure() -> Any:
-    import plotext  # 0.25 s: only when the first chart is drawn, and only in its thread
+def _plotext() -> Any:
+    from albor_tui.light_plotext import load  # only with the first chart, and in its thread
 
+    plotext = load()
     plotext.terminal.limit(False, False)
-    return plotext.figure
+    return plotext
 
 
 def _lay(cells: list[list[tuple[str, str]]], drawn: list[str], tone: str) -> None:

@@ -6,6 +6,7 @@ Unknown (None) is the missing mark; NaN and Inf are words, since they are data.
 from __future__ import annotations
 
 import math
+import time
 
 from albor_tui import glyphs
 
@@ -133,6 +134,16 @@ def age(seconds: float | None) -> str:
         if s >= 2 * scale or (scale < 86400 and s >= scale):
             return f"{s // scale}{unit}"
     return f"{s}s"
+
+
+def clock(wall: float | None) -> str:
+    """A moment in UTC seconds as local date and time: 2026-03-01 14:05:09."""
+    if (odd := _odd(wall)) is not None:
+        return odd
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall))
+    except (OverflowError, ValueError, OSError):  # a number that is no time
+        return glyphs.current.missing
 
 
 def _three(value: float) -> str:

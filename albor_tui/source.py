@@ -1,25 +1,25 @@
 """Where the screens' values come from, so that they can come from elsewhere in a test.
 
-Everything here blocks on files or SQLite and is called from worker threads only.
+Everything here blocks on files or SQLite and is called from worker threads only. What reads is
+imported with the first question: none of it is needed to draw a screen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from albor_core.feed.detail import RunFeed
 from albor_core.feed.view import Curve, RunsView, RunView
-from albor_core.feed.watch import RunsFeed
-from albor_core.run.control import send, wait_answer
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.rundir import RunDir
-from albor_core.store.annotations import annotate
-from albor_core.store.diff import diff_runs
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
 from albor_tui.messages import CommandReport
+
+if TYPE_CHECKING:
+    from albor_core.feed.archive import Told
+    from albor_core.feed.checkpoints import ShelfView
+    from albor_core.feed.config_sheet import ConfigView
+    from albor_core.feed.log_file import LogName, LogWindow
 
 ANSWER_S = 3.0
 DONE_S = 120.0
@@ -36,6 +36,40 @@ class Follower(Protocol):
 
     def log(self) -> Sequence[str]:
         """Log lines since the last call."""
+
+    def close(self) -> None:
+        """Let go of files."""
+
+
+class Archive(Protocol):
+    """One run's records, looked up when a tab asks. Belongs to the thread that made it."""
+
+    @property
+    def problem(self) -> str:
+        """Why its store cannot be read; "" if all is well or there is none yet."""
+
+    def keys(self) -> tuple[str, ...]:
+        """Metric keys that can be drawn, the important ones first."""
+
+    def curves(
+        self, keys: Sequence[str], *, lo: int | None = None, hi: int | None = None, points: int
+    ) -> dict[str, Curve]:
+        """Curves by key over the step window [lo, hi]; keys without points are left out."""
+
+    def log(self, name: LogName | None, top: int | None, count: int, needle: str = "") -> LogWindow:
+        """`count` lines from line `top` (None: the last) of a log (None: the newest)."""
+
+    def config(self) -> ConfigView:
+        """The config file and what each field became."""
+
+    def checkpoints(self) -> ShelfView:
+        """What lies in the folder of checkpoints."""
+
+    def events(self) -> Told:
+        """The newest events, oldest first."""
+
+    def samples(self) -> Told:
+        """The newest samples, oldest first."""
 
     def close(self) -> None:
         """Let go of files."""
@@ -58,6 +92,8 @@ class Source(Protocol):
 
     def follow(self, view: RunView) -> Follower: ...
 
+    def archive(self, view: RunView) -> Archive: ...
+
     def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]: ...
 
     def acknowledge(self, view: RunView, alert_id: str) -> None: ...
@@ -67,6 +103,8 @@ class Source(Protocol):
 
 def deliver(view: RunView, cmd: str) -> Iterator[CommandReport]:
     """Send a command to the guard of a run and tell each stage of its way."""
+    from albor_core.run.control import send, wait_answer
+
     name = view.name or view.id
     folder = view.folder
     if folder is None or not folder.is_dir():
@@ -74,7 +112,7 @@ def deliver(view: RunView, cmd: str) -> Iterator[CommandReport]:
         return
     run = RunDir(folder)
     if run.liveness().guard is None:
-        yield CommandReport(name, cmd, "no guard", "nobody is there to obey; albor train resume")
+        yield CommandReport(name, cmd, "no guard", "it has no guard; albor train resume starts one")
         return
     try:
         command_id = send(run, cmd, sender="albor-tui")
@@ -109,20 +147,34 @@ class LiveSource:
 
     def overview(self) -> Overview:
         """Raises NotFoundError where `target` is nothing that holds runs."""
+        from albor_core.feed.watch import RunsFeed
+
         return RunsFeed(self.target)
 
     def follow(self, view: RunView) -> Follower:
+        return _RunFollower(*self._place(view))
+
+    def archive(self, view: RunView) -> Archive:
+        from albor_core.feed.archive import RunArchive
+
+        run, store = self._place(view)
+        return RunArchive(run, store=None if run.path.is_dir() else store)
+
+    def _place(self, view: RunView) -> tuple[RunDir, Path | None]:
+        """Where a run is, and the store to ask if it is not there. Raises NotFoundError."""
         folder = view.folder
         if folder is None:
             raise NotFoundError(f"{view.id}: its folder is not known", hint="albor runs show")
         is_store = self.target is not None and self.target.is_file()
-        return _RunFollower(RunDir(folder), self.target if is_store else None)
+        return RunDir(folder), self.target if is_store else None
 
     def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]:
         return deliver(view, cmd)
 
     def acknowledge(self, view: RunView, alert_id: str) -> None:
         """Append an acknowledgement to the run's annotations. Raises AlborError."""
+        from albor_core.store.annotations import annotate
+
         folder = view.folder
         if folder is None or not folder.is_dir():
             raise NotFoundError(f"{view.id}: the run's folder is gone")
@@ -130,6 +182,10 @@ class LiveSource:
 
     def compare(self, run_ids: Sequence[str]) -> dict[str, Any]:
         """The albor.runs.diff document. Raises AlborError."""
+        from albor_core.store.diff import diff_runs
+        from albor_core.store.paths import global_store
+        from albor_core.store.reader import Reader
+
         is_store = self.target is not None and self.target.is_file()
         with Reader(self.target if is_store and self.target else global_store()) as reader:
             return diff_runs(reader, run_ids).to_json()
@@ -139,15 +195,23 @@ class _RunFollower:
     """A RunFeed that tells only news: rereading costs it little, redrawing would cost the link."""
 
     def __init__(self, run: RunDir, store: Path | None) -> None:
+        from albor_core.feed.detail import RunFeed
+
         self._feed = RunFeed(run, store=None if run.path.is_dir() else store)
         self._last: RunView | None = None
 
     def poll(self) -> RunView | None:
-        view = self._feed.poll()
-        if view is None or view == self._last:
+        view = self._feed.poll() or self._nothing()
+        if view == self._last:
             return None
         self._last = view
         return view
+
+    def _nothing(self) -> RunView:
+        run, why = self._feed.run, "no run.json in its folder, and no store knows it"
+        if not run.path.is_dir():
+            why = "its folder is gone, and no store knows it"
+        return RunView(id=run.id, path=str(run.path), status="lost", detail=why)
 
     def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Curve]:
         found = self._feed.curves(keys, max_points=max_points)

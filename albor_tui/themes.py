@@ -1,10 +1,13 @@
-"""Four looks. Albor is Spanish for the first light of day: night ground, dawn colours as signals.
+"""Five looks. Albor is Spanish for the first light of day: night ground, dawn colours as signals.
 
 Colour carries meaning only: green lives, yellow waits or warns, red is broken, blue is finished.
 The chart lines have variables of their own so that a theme can keep them apart for every eye.
 """
 
 from __future__ import annotations
+
+import os
+from collections.abc import Mapping
 
 from textual.theme import BUILTIN_THEMES, Theme
 
@@ -24,7 +27,7 @@ DARK = Theme(
     variables={
         "ink": "#e6e8ef",
         "ink-muted": "#8d93a5",
-        "ink-faint": "#4b5163",
+        "ink-faint": "#666d82",
         "frame": "#343a4b",
         "frame-focus": "#f0a36b",
         "cursor-ground": "#262c3d",
@@ -45,11 +48,11 @@ DARK = Theme(
 
 LIGHT = Theme(
     name="albor-light",
-    primary="#b4541a",
+    primary="#a54a12",
     secondary="#1f6a94",
-    accent="#b4541a",
-    success="#2f7d3a",
-    warning="#8a6300",
+    accent="#a54a12",
+    success="#2a7035",
+    warning="#7a5800",
     error="#c02b2b",
     foreground="#23262e",
     background="#faf8f4",
@@ -58,23 +61,23 @@ LIGHT = Theme(
     dark=False,
     variables={
         "ink": "#16181d",
-        "ink-muted": "#676b75",
-        "ink-faint": "#a9a69c",
+        "ink-muted": "#5d616b",
+        "ink-faint": "#8a877d",
         "frame": "#cdc8bb",
-        "frame-focus": "#b4541a",
-        "cursor-ground": "#ece4d4",
+        "frame-focus": "#a54a12",
+        "cursor-ground": "#f1ebe0",
         "track": "#dfd9cc",
-        "line-raw": "#a8b4c4",
-        "line-spark": "#b9c0c9",
-        "line-main": "#c4581a",
+        "line-raw": "#8797ad",
+        "line-spark": "#9fabba",
+        "line-main": "#b54f14",
         "line-val": "#1f7a9c",
         "line-second": "#7450b8",
-        "line-third": "#2f7d3a",
-        "line-fourth": "#8a6300",
+        "line-third": "#2a7035",
+        "line-fourth": "#7a5800",
         "line-grid": "#ebe6da",
         "footer-background": "#faf8f4",
-        "footer-key-foreground": "#b4541a",
-        "footer-description-foreground": "#676b75",
+        "footer-key-foreground": "#a54a12",
+        "footer-description-foreground": "#5d616b",
     },
 )
 
@@ -85,7 +88,7 @@ CONTRAST = Theme(
     accent="#ffb000",
     success="#5aff7a",
     warning="#ffe14d",
-    error="#ff6b6b",
+    error="#ff8080",
     foreground="#ffffff",
     background="#000000",
     surface="#000000",
@@ -110,6 +113,33 @@ CONTRAST = Theme(
         "footer-background": "#000000",
         "footer-key-foreground": "#ffb000",
         "footer-description-foreground": "#ffffff",
+    },
+)
+
+# The eight colours of Okabe and Ito (2008), which stay apart with any one kind of cone missing: no
+# green beside a red, and symbol and word always say the same as the colour.
+COLOUR_BLIND = Theme(
+    name="albor-colour-blind",
+    primary="#e69f00",
+    secondary="#56b4e9",
+    accent="#e69f00",
+    success="#56b4e9",
+    warning="#f0e442",
+    error="#ff8a4c",
+    foreground="#dcdee4",
+    background="#12141c",
+    surface="#171a24",
+    panel="#1f2330",
+    dark=True,
+    variables={
+        **DARK.variables,
+        "frame-focus": "#e69f00",
+        "line-main": "#e69f00",
+        "line-val": "#56b4e9",
+        "line-second": "#cc79a7",
+        "line-third": "#009e73",
+        "line-fourth": "#f0e442",
+        "footer-key-foreground": "#e69f00",
     },
 )
 
@@ -151,5 +181,25 @@ ANSI = Theme(
     },
 )
 
-ALL = (DARK, LIGHT, CONTRAST, ANSI)
-NAMES = {"dark": DARK, "light": LIGHT, "contrast": CONTRAST, "ansi": ANSI}
+ALL = (DARK, LIGHT, CONTRAST, COLOUR_BLIND, ANSI)
+NAMES = {
+    "dark": DARK,
+    "light": LIGHT,
+    "contrast": CONTRAST,
+    "colour-blind": COLOUR_BLIND,
+    "ansi": ANSI,
+}
+
+
+def variables(theme: Theme) -> dict[str, str]:
+    """What the stylesheet may name in this look; where it names no colour of its own, DARK's."""
+    return {**DARK.variables, **theme.to_color_system().generate(), **theme.variables}
+
+
+def fitting(environ: Mapping[str, str] = os.environ) -> str:
+    """The look for this terminal: its own sixteen colours where it has no more, and where the user
+    wants none (NO_COLOR: Textual then drops hue, and the terminal's own contrast is the best)."""
+    term = environ.get("TERM", "")
+    has_many = "256color" in term or "direct" in term or term.startswith(("xterm-kitty", "foot"))
+    has_many |= environ.get("COLORTERM", "") in ("truecolor", "24bit")
+    return "dark" if has_many and not environ.get("NO_COLOR") else "ansi"

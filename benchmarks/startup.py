@@ -29,6 +29,7 @@ COMMANDS = {
     "albor runs ls --json": [str(BIN / "albor"), "runs", "ls", "--json"],
     "albor train plan": [str(BIN / "albor"), "train", "plan", "configs/demo.yaml"],
 }
+_NOT_INHERITED = ("COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE")
 FRAME = b"albor demo"  # what the empty home screen says to type: not a blank screen, not a clear
 
 
@@ -67,8 +68,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as home:
-        # an inherited size would win over the pseudo-terminal's own
-        inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+        # an inherited size would win over the pseudo-terminal's own; users have their bytecode
+        inherited = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
         env = {**inherited, "ALBOR_HOME": home, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         times: dict[str, list[float]] = {name: [] for name in (*COMMANDS, "albor-tui first frame")}
         for number in range(rounds + 1):

@@ -2,8 +2,8 @@
 
 FAKE_TRAINER holds JSON: a list of lives, one per attempt, the last one repeated. A life is
     {"steps": 5, "step_s": 0.01, "checkpoint_every": 0, "at": 3, "do": "segv"}
-with `do` one of segv kill abrt bus stop exit raise deadlock phase, `code` for exit, `words` false
-to exit without exit.json, `ignore_term`, `grandchild`, `phase` {name, limit_s, sleep_s},
+with `do` one of segv kill abrt bus stop exit raise memory deadlock phase, `code` for exit, `words`
+false to exit without exit.json, `ignore_term`, `grandchild`, `phase` {name, limit_s, sleep_s},
 `state` "none", `say` text for the log.
 """
 
@@ -118,6 +118,9 @@ class Trainer:
             sys.exit(self.leave(code, "x", self.life.get("words", True)))
         elif do == "raise":
             raise_here()
+        elif do == "memory":
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+            bytearray(1 << 40)
         elif do == "deadlock":
             while True:
                 time.sleep(0.05)

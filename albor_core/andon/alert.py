@@ -7,7 +7,7 @@ halted (`pause`, `stop`) and a person or the guard has to act.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,19 +86,3 @@ def jsonable(value: float) -> float | str:
     if math.isfinite(value):
         return value
     return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-
-
-def alert_from_json(data: Mapping[str, Any]) -> Alert:
-    """The alert that `to_json` wrote. Raises KeyError or ValueError on anything else."""
-    return Alert(
-        id=str(data["id"]),
-        rule=str(data["rule"]),
-        kind=str(data["kind"]),
-        severity=str(data["severity"]),
-        action=str(data["action"]),
-        metric=str(data["metric"]),
-        value=float(data["value"]),
-        threshold=float(data["threshold"]),
-        message=str(data["message"]),
-        step=int(data["step"]),
-    )

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from albor_core.andon.alert import Alert, make_alert
 
-BRICKS = ("data", "forward", "backward", "optimizer", "other")
 FACTOR = 2.0  # one log interval may be off by this much before the line stops
 
 

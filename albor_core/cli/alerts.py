@@ -1,4 +1,4 @@
-"""`albor alerts`: what Andon raised, in every run, and who has seen it."""
+"""`albor alerts`: what Andon raised, in every run, who has seen it, and what rules would say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import emit, json_option, number, say, table
+from albor_core.cli.output import emit, json_option, number, say, table, talk
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import find_run
 
@@ -17,6 +17,8 @@ from albor_core.run.rundir import find_run
     entries={
         "ls": (f"{__name__}:ls", "Alerts of all runs, or of one, newest first."),
         "ack": (f"{__name__}:ack", "Say that an alert has been seen."),
+        "rules": (f"{__name__}:rules", "The rules a run is watched by."),
+        "test": (f"{__name__}:test", "What rules would have said about a run: a dry run."),
     },
 )
 def alerts() -> None:
@@ -29,13 +31,13 @@ def alerts() -> None:
 @json_option
 def ls(run: str | None, open_only: bool, as_json: bool) -> None:
     """Alerts of all runs, or of RUN, newest first."""
-    from albor_core.store.paths import global_store
-    from albor_core.store.reader import Reader
+    from albor_core.cli.lookup import open_store
 
     run_id = find_run(run).id if run is not None else None
     rows = []
-    if global_store().is_file():
-        with Reader(global_store()) as reader:
+    reader = open_store(None)
+    if reader is not None:
+        with reader:
             rows = list(reversed(reader.alerts(run_id, open_only=open_only)))
     if as_json:
         emit({"schema": "albor.alerts.ls/1", "alerts": [asdict(row) for row in rows]})
@@ -85,3 +87,63 @@ def ack(run: str, alert: str, as_json: bool) -> None:
         emit({"schema": "albor.alerts.ack/1", "run": found.id, "acknowledged": list(chosen)})
     else:
         say(f"{found.id}: acknowledged {len(chosen)}")
+
+
+@alerts.command()
+@click.argument("run")
+@json_option
+def rules(run: str, as_json: bool) -> None:
+    """The rules that RUN is watched by, each in one sentence."""
+    from albor_core.feed.rehearsal import rule_json, rules_of
+
+    found = find_run(run)
+    listed = [rule_json(rule) for rule in rules_of(found)]
+    if as_json:
+        emit({"schema": "albor.alerts.rules/1", "run": found.id, "rules": listed})
+    elif not listed:
+        talk(f"{found.id}: no rules; monitoring.alerts in its config would hold them")
+    else:
+        say(table(("rule", "meaning"), [(rule["id"], rule["sentence"]) for rule in listed]))
+
+
+@alerts.command()
+@click.argument("run")
+@click.argument("conditions", nargs=-1, metavar="[CONDITION]...")
+@click.option(
+    "--action",
+    type=click.Choice(("warn", "pause", "stop")),
+    default="warn",
+    show_default=True,
+    help="What the conditions would do.",
+)
+@json_option
+def test(run: str, conditions: tuple[str, ...], action: str, as_json: bool) -> None:
+    """Play rules against the history of RUN; nothing is raised.
+
+    Without a CONDITION (for example "loss > 3") its own rules are played.
+    """
+    from albor_core.feed.rehearsal import rehearse, rules_for, rules_of
+
+    found = find_run(run)
+    wanted = rules_for(found, conditions, action=action) if conditions else rules_of(found)
+    played = rehearse(found, wanted)
+    if as_json:
+        listed = [one.to_json() for one in played]
+        emit({"schema": "albor.alerts.test/1", "run": found.id, "rules": listed})
+        return
+    if not played:
+        talk(f"{found.id}: no rules; try: albor alerts test {found.id} 'loss > 3'")
+        return
+    cells = [
+        (
+            str(one.rule.condition),
+            one.rule.action,
+            f"{one.points:,}{'' if one.is_exact else ' (preview)'}",
+            str(len(one.alerts)),
+            ", ".join(str(alert.step) for alert in one.alerts[:5])
+            + (", ..." if len(one.alerts) > 5 else ""),
+        )
+        for one in played
+    ]
+    heads = ("condition", "action", "points", "alerts", "at steps")
+    say(table(heads, cells, right="points alerts"))

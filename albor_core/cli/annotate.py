@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from albor_core.cli.output import clean, emit, json_option, say
+from albor_core.cli.output import clean, emit, json_option, say, talk
+from albor_core.run.errors import StoreError
 from albor_core.run.rundir import find_run
 
 if TYPE_CHECKING:
@@ -70,9 +71,14 @@ def _say(run: RunDir, kind: str, value: str | None) -> Annotation:
 
 
 def _bring_in(run: RunDir) -> None:
+    """Into the stores. What was said is on disk already, so that they can wait."""
     from albor_core.store.settle import settle
 
-    settle(run)  # of a live run its index process does it, within a second
+    try:
+        settle(run)  # of a live run its index process does it, within a second
+    except (StoreError, OSError) as error:
+        talk(f"albor: {clean(error)}; what you said is in {clean(run.annotations)}, and")
+        talk(f"  albor db rebuild {clean(run.path)} brings it into the stores")
 
 
 def _tags(run: RunDir) -> list[str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
+from albor_core.cli.count import COUNT
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import emit, json_option, say, talk
+from albor_core.cli.output import clean, emit, json_option, say, talk
 from albor_core.run.errors import DataError
 
 
@@ -30,17 +31,37 @@ def data() -> None:
 )
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="FILE.parquet")
 @click.option("--exclude", multiple=True, help="A folder name to leave out; repeatable.")
+@click.option(
+    "--suffix",
+    "suffixes",
+    multiple=True,
+    default=(".py",),
+    show_default=True,
+    help="What names of files end in; repeatable.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that holds something else.")
 @json_option
-def import_(folders: tuple[Path, ...], out: Path, exclude: tuple[str, ...], as_json: bool) -> None:
-    """Import the .py files below each DIR into one Parquet file (text, source, file)."""
+def import_(
+    folders: tuple[Path, ...],
+    out: Path,
+    exclude: tuple[str, ...],
+    suffixes: tuple[str, ...],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Import the files below each DIR into one Parquet file (text, source, file): those whose names
+    end in --suffix.
+    """
     from albor_core.data.sources import import_sources
 
-    report = import_sources(folders, out, exclude=exclude)
+    report = import_sources(folders, out, exclude=exclude, suffixes=suffixes, force=force)
     if as_json:
         emit({"schema": "albor.data.import/1", **_plain(report)})
     else:
         skipped = ", ".join(f"{count} {why}" for why, count in sorted(report.skipped.items()))
         say(f"{out}: {report.files:,} files, {report.bytes:,} bytes; skipped {skipped or 'none'}")
+        if report.reused:
+            say("up to date: it holds these very documents; nothing was written")
 
 
 @data.command()
@@ -49,9 +70,9 @@ def import_(folders: tuple[Path, ...], out: Path, exclude: tuple[str, ...], as_j
 @click.option(
     "-o", "--out", required=True, type=click.Path(path_type=Path), help="Folder of shards."
 )
-@click.option("--seq-len", required=True, type=int)
+@click.option("--seq-len", required=True, type=COUNT)
 @click.option("--val-fraction", default=0.05, show_default=True)
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, type=COUNT, show_default=True)
 @click.option("--force", is_flag=True, help="Replace shards made from other inputs.")
 @json_option
 def pretokenize(
@@ -102,20 +123,31 @@ def pretokenize(
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 def verify(folder: Path, as_json: bool) -> None:
-    """Check every shard in FOLDER (a split such as shards/train) against its manifest."""
+    """Check every shard in FOLDER (a split such as shards/train) against its manifest.
+
+    Exits with 7 where something is wrong; --json lists it as `problems`, with `ok` false.
+    """
     from albor_core.data.shards import verify_shards
 
     problems = verify_shards(folder, hashes=True)
-    if as_json and not problems:
-        emit({"schema": "albor.data.verify/1", "folder": str(folder), "ok": True, "problems": []})
+    if as_json:
+        emit(
+            {
+                "schema": "albor.data.verify/1",
+                "folder": str(folder),
+                "ok": not problems,
+                "problems": [asdict(problem) for problem in problems],
+            }
+        )
+        if problems:
+            click.get_current_context().exit(DataError.exit_code)
         return
     for problem in problems:
-        talk(f"  - {problem}")
+        talk(f"  - {clean(problem.file)}: {clean(problem.message)}")
     if problems:
-        raise DataError(
-            f"{folder}: {len(problems)} problem(s)", hint="albor data pretokenize ... --force"
-        )
-    say(f"{folder}: ok")
+        remedies = dict.fromkeys(problem.hint for problem in problems if problem.hint)
+        raise DataError(f"{folder}: {len(problems)} problem(s)", hint="; or ".join(remedies))
+    say(f"{clean(folder)}: ok")
 
 
 def _plain(report: object) -> dict[str, object]:

@@ -1,50 +1,130 @@
-"""`albor db`: where the stores are; rebuild them from the journals."""
+"""`albor db`: where the stores are; check them, rebuild them from the journals."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import emit, json_option, say
-from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import RunDir, find_run, registered_runs, runs_in
+from albor_core.cli.output import clean, emit, json_option, say, talk
+from albor_core.run.errors import NotFoundError, StoreError
+from albor_core.run.rundir import (
+    RunDir,
+    check_home,
+    find_run,
+    is_run_id,
+    private_folder,
+    register,
+    registered_runs,
+    runs_in,
+)
 
 
 @click.group(
     cls=LazyGroup,
     entries={
         "rebuild": (f"{__name__}:rebuild", "Make the stores again from the journals."),
+        "check": (f"{__name__}:check", "Whether the stores say what the runs wrote."),
         "path": (f"{__name__}:path", "Where the stores are."),
     },
 )
 def db() -> None:
-    """Where the stores are; rebuild them from the journals."""
+    """Where the stores are; check them, rebuild them from the journals."""
 
 
 @db.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @json_option
-def rebuild(folder: Path | None, as_json: bool) -> None:
-    """Rebuild the stores of the runs in DIR, a run directory or an output_dir; without DIR, all."""
+def rebuild(folder: Path | None, as_json: bool) -> int:
+    """Rebuild the stores of the runs in DIR, a run directory or an output_dir; without DIR, all.
+    Runs in DIR that come from elsewhere are among this home's from then on.
+
+    Rows of a run whose folder is gone come from the old store or its newest backup. Exits 1 where
+    something could not be brought over.
+    """
     from albor_core.store.paths import global_store
     from albor_core.store.rebuild import rebuild as make_again
 
-    runs = list(registered_runs()) if folder is None else _runs_of(folder)
+    home = check_home()
+    runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
+    private_folder(home)
     report = make_again(global_store(), runs)
+    if folder is not None:
+        report.problems += _registered(run for run in runs if run.id in report.rebuilt)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         emit({"schema": "albor.db.rebuild/1", **plain})
     else:
-        say(f"rebuilt {len(runs)} run(s) into {global_store()}")
+        say(f"rebuilt {len(report.rebuilt)} run(s) into {global_store()}")
+        for source in dict.fromkeys(report.carried_from.values()):
+            count = list(report.carried_from.values()).count(source)
+            say(f"kept {count} run(s) as they were in {source}")
+        for problem in report.problems:
+            talk(f"  - {clean(problem)}")
+    return 1 if report.problems else 0
+
+
+def _registered(runs: Iterable[RunDir]) -> Iterator[str]:
+    """Have the home know them; a sentence for each whose id it knows as another run's."""
+    for run in runs:
+        if not register(run):
+            yield f"{run.path}: this home knows another run {run.id}; only its own store was made"
+
+
+@db.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@click.option("--thorough", is_flag=True, help="Compare every index with its table as well.")
+@json_option
+def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
+    """Look for damage, and for lines of the runs' files that their stores lack: of the runs in DIR,
+    a run directory or an output_dir; without DIR, of all. Changes nothing.
+
+    Exits 1 where something is wrong; `albor db rebuild` mends what can be mended.
+    """
+    from albor_core.store.check import check as look
+    from albor_core.store.paths import global_store
+
+    check_home()
+    runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
+    report = look(global_store(), runs, thorough=thorough)
+    if as_json:
+        plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
+        emit({"schema": "albor.db.check/1", "ok": not report.problems, **plain})
+        return 1 if report.problems else 0
+    for run, lines in report.damaged_lines.items():
+        talk(f"  {clean(run)}: {lines} damaged line(s) in its files were skipped")
+    for problem in report.problems:
+        talk(f"  - {clean(problem)}")
+    if report.problems:
+        again = "albor db rebuild" if folder is None else f"albor db rebuild {folder}"
+        is_mendable = len(report.problems) > len(report.lost)
+        raise StoreError(
+            f"{len(report.problems)} problem(s) in {report.stores} store(s)",
+            hint=again if is_mendable else f"albor runs rm {' '.join(report.lost)}",
+        )
+    gone = f"; {len(report.gone)} run(s) have no folder any more" if report.gone else ""
+    say(f"{report.stores} store(s) of {report.runs} run(s): ok{gone}")
+    return 0
 
 
 def _runs_of(folder: Path) -> list[RunDir]:
+    """The run in `folder`, or those below it, damaged ones too. Raises NotFoundError."""
+    from albor_core.store.rebuild import unreadable
+
+    if why := unreadable(RunDir(folder)):
+        raise NotFoundError(
+            f"{folder}: a damaged run directory: {why}",
+            hint="put its run.json back from a backup; albor runs ls says what is known of it",
+        )
     if (folder / "run.json").is_file():
-        return [RunDir(folder.absolute())]
-    if not folder.is_dir() or not (found := runs_in(folder.absolute())):
+        return [RunDir(folder)]
+    inside = runs_in(folder) if folder.is_dir() else []
+    others = [RunDir(path) for path in folder.glob("*/") if is_run_id(path.name)]
+    found = [*inside, *(run for run in others if run not in inside and unreadable(run))]
+    if not found:
         raise NotFoundError(
             f"{folder}: neither a run directory nor a folder of them", hint="albor runs ls"
         )
@@ -56,9 +136,9 @@ def _runs_of(folder: Path) -> list[RunDir]:
 @json_option
 def path(run: str | None, as_json: bool) -> None:
     """The global store, or the local store of RUN."""
-    from albor_core.store.paths import global_store
+    from albor_core.store.paths import global_store, local_store
 
-    where = global_store() if run is None else find_run(run).store
+    where = global_store() if run is None else local_store(find_run(run))
     if as_json:
         emit({"schema": "albor.db.path/1", "path": str(where), "exists": where.is_file()})
     else:

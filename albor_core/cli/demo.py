@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from albor_core.cli.count import COUNT
 from albor_core.cli.follow import progress_line
 from albor_core.cli.output import emit, json_option, number, say, talk
+from albor_core.run.program import module_argv, module_env
 from albor_core.run.rundir import read_json
 from albor_core.run.state import read_state
 
@@ -29,10 +31,12 @@ _LINE_EVERY_S = 15.0
     show_default=True,
     help="Where corpus, shards and runs go.",
 )
-@click.option("--tokens", type=int, help="Token budget of each run.  [default: 1,000,000]")
+@click.option(
+    "--tokens", type=COUNT, default=1_000_000, show_default="1,000,000", help="Budget of each run."
+)
 @click.option("--no-tui", is_flag=True, help="Lines instead of the cockpit, even on a terminal.")
 @json_option
-def demo(out: Path, tokens: int | None, no_tui: bool, as_json: bool) -> None:
+def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
     """Train two ~2M-parameter models on the Python standard library and compare them.
 
     On a terminal the cockpit opens on the first run; leave it with q and the demo goes on. Run it
@@ -40,14 +44,16 @@ def demo(out: Path, tokens: int | None, no_tui: bool, as_json: bool) -> None:
     """
     from albor_core.cli.diff_text import render_diff
     from albor_core.demo.corpus import prepare
-    from albor_core.demo.recipe import TOKENS, report, start_runs, wait
+    from albor_core.demo.recipe import check_tokens, report, start_runs, wait
 
     began = time.monotonic()
     root = out.absolute()
+    check_tokens(tokens)
     data = prepare(root, talk)
-    runs = start_runs(root, data, tokens=tokens or TOKENS, say=talk)
+    runs = start_runs(root, data, tokens=tokens, say=talk)
     if sys.stdout.isatty() and not as_json and not no_tui and not all(r.reused for r in runs):
-        subprocess.run([sys.executable, "-m", "albor_tui.main", str(runs[0].run.path)], check=False)
+        cockpit = module_argv("albor_tui.main", str(runs[0].run.path))
+        subprocess.run(cockpit, env=module_env(), check=False)
     wait(runs, _Progress())
     document = report(data, runs, time.monotonic() - began)
     if as_json:

@@ -1,103 +1,233 @@
-"""A run diff as text for people: overlay first, then what differs, how far, and the verdict."""
+"""A run diff as text for people: overlay first, then what differs, how far, and the verdict.
+
+Runs are letters, A the one that the others are compared with: ten of them fit on a screen.
+"""
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from albor_core.cli.output import clean, duration, number, table
+from albor_core.cli.output import (
+    cell_width,
+    clean,
+    duration,
+    figure,
+    number,
+    screen_width,
+    table,
+)
 
 _BARS = "".join(chr(0x2581 + level) for level in range(8))  # one eighth block to a full one
 _WIDTH = 48
-_SHOWN = ("train/", "val/", "perf/tokens_per_s", "perf/mfu")
+_HEAD = 0.1  # of the steps: what falls from 10 to 3 there would flatten all that follows
+_MAX_CELL = 24
+_METRICS = ("train/", "val/", "perf/tokens_per_s", "perf/mfu")
+Document = Mapping[str, Any]
 
 
-def render_diff(made: Mapping[str, Any]) -> str:
+def render_diff(made: Document) -> str:
     """The albor.runs.diff/1 document as a page."""
-    names = [str(run["id"]) for run in made["runs"]]
-    return "\n".join(
-        [
-            *_overlay(made, names),
-            *_changes("config", made["config"], names),
-            *_changes("code", made["code"], names),
-            *_changes("environment", made["environment"], names),
-            *_metrics(made, names),
-            *map(_reach, made["reach"]),
-            "",
-            *_verdicts(made),
-        ]
+    limit = screen_width()
+    letters = [chr(ord("A") + index) for index in range(len(made["runs"]))]
+    parts = (
+        _overlay(made, letters, limit or 100),
+        _changes(made, letters, limit),
+        _metrics(made, letters, limit),
+        _reach(made, letters, limit),
+        _verdicts(made, letters, limit),
     )
+    return "\n\n".join(text for part in parts if (text := "\n".join(part)))
 
 
-def _overlay(made: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    """The compared curve of each run on one scale of steps and values."""
+def _overlay(made: Document, letters: Sequence[str], width: int) -> Iterator[str]:
+    """Each run: its letter, its name, and the compared curve on one scale for all."""
+    names = [clean(run["id"]) for run in made["runs"]]
+    room = max(map(cell_width, names))
     curves = made["curves"].get(made["metric"]) or []
-    values = [v for curve in curves for v in curve["mean"] if v is not None]
-    steps = [step for curve in curves for step in curve["steps"]]
-    if not values:
+    scale = _scale(curves)
+    if scale is None:
+        yield from (f"{letter}  {name}" for letter, name in zip(letters, names, strict=True))
         return
-    low, high, last = min(values), max(values), max(steps)
-    yield f"{made['metric']}  {number(high)} at the top, {number(low)} below, to step {last:,}"
-    width = max(map(len, names))
-    for name, curve in zip(names, curves, strict=True):
-        yield f"  {clean(name):<{width}}  {_sparkline(curve, low, high, last)}"
-    yield ""
+    low, high, last = scale
+    bars = max(16, min(_WIDTH, width - room - 16))
+    metric = made["metric"]
+    lowest, highest = figure(low, metric), figure(high, metric)
+    yield f"{clean(metric)} to step {last:,}, bars from {lowest} to {highest} and above"
+    for letter, name, curve in zip(letters, names, curves, strict=True):
+        gap = " " * (room - cell_width(name))
+        ends = next((v for v in reversed(curve["mean"]) if v is not None), None)
+        line = _sparkline(curve, bars, scale)
+        yield f"{letter}  {name}{gap}  {line:<{bars}}  {figure(ends, metric)}"
 
 
-def _sparkline(curve: Mapping[str, Any], low: float, high: float, last: int) -> str:
-    cells = [" "] * _WIDTH
+def _scale(curves: Sequence[Document]) -> tuple[float, float, int] | None:
+    """Lowest and highest value after the head of the curves, and their last step."""
+    points = [
+        (step, value)
+        for curve in curves
+        for step, value in zip(curve["steps"], curve["mean"], strict=True)
+        if value is not None
+    ]
+    if not points:
+        return None
+    last = max(step for step, _ in points)
+    shown = [value for step, value in points if step >= _HEAD * last]
+    return min(value for _, value in points), max(shown), last
+
+
+def _sparkline(curve: Document, width: int, scale: tuple[float, float, int]) -> str:
+    low, high, last = scale
+    cells = [" "] * width
     for step, value in zip(curve["steps"], curve["mean"], strict=True):
         if value is not None:
-            level = 0 if high == low else round(7 * (value - low) / (high - low))
-            cells[min(_WIDTH - 1, step * _WIDTH // max(last, 1))] = _BARS[level]
-    for index in range(1, _WIDTH):  # a sparse curve holds its value until the next point
+            level = 0 if high <= low else round(7 * (value - low) / (high - low))
+            cells[min(width - 1, step * width // max(last, 1))] = _BARS[min(level, 7)]
+    ends = max(curve["steps"], default=0) * width // max(last, 1)
+    for index in range(1, min(width, ends + 1)):  # a sparse curve holds its value to the next point
         if cells[index] == " ":
             cells[index] = cells[index - 1]
-    return "".join(cells).rstrip()
+    return "".join(cells)
 
 
-def _changes(
-    title: str, changes: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> Iterator[str]:
-    if not changes:
-        yield f"{title}: the same"
-        yield ""
-        return
-    rows = [(c["key"], *("-" if v is None else str(v) for v in c["values"])) for c in changes]
-    yield table((title, *names), rows)
-    yield ""
+def _changes(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
+    same = []
+    for title in ("config", "code", "data", "environment"):
+        rows = [(c["key"], *map(_value, c["values"])) for c in made[title]]
+        if rows:
+            yield from (_columns((title, *letters), rows, limit), "")
+        elif title not in made["unrecorded"]:
+            same.append(title)
+    if same:
+        yield f"the same: {', '.join(same)}"
+    if made["unrecorded"]:
+        yield f"not recorded by any: {', '.join(made['unrecorded'])}"
 
 
-def _metrics(made: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    rows = [
-        (key, *("-" if s is None else f"{number(s['last'])} / {number(s['best'])}" for s in stats))
-        for key, stats in made["metrics"].items()
-        if key.startswith(_SHOWN)
-    ]
-    yield table(("last / best", *names), rows)
-    yield ""
+def _value(value: Any) -> str:
+    """A value of a config or a fact; of a hash enough to tell it from others."""
+    if value is None:
+        return "-"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if len(text) in (40, 64) and not set(text) - set("0123456789abcdef"):
+        return text[:12]
+    return text if len(text) <= _MAX_CELL else f"\u2026{text[1 - _MAX_CELL :]}"  # paths differ late
 
 
-def _reach(reach: Mapping[str, Any]) -> str:
-    goal = f"{reach['run']} gets to {number(reach['target'], '.4f')}, where {reach['other']} ends"
-    if reach["step"] is None:
-        return f"{clean(goal)}: never"
-    return (
-        f"{clean(goal)}: after {number(reach['tokens'], ',.0f')} tokens,"
-        f" {reach['step']:,} steps, {duration(reach['seconds'])}"
-    )
+def _metrics(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
+    rows = []
+    for key, stats in made["metrics"].items():
+        if key.startswith(_METRICS):
+            rows.append((key, *(figure(s and s["last"], key) for s in stats)))
+            if key.startswith(("val/", "perf/")):
+                rows.append(("  best", *(figure(s and s["best"], key) for s in stats)))
+    if rows:
+        yield _columns(("metric, last", *letters), rows, limit, right=letters)
 
 
-def _verdicts(made: Mapping[str, Any]) -> Iterator[str]:
-    for verdict in made["verdicts"]:
-        outcome = verdict["outcome"].replace("_", " ")
-        word = {"better": "better than", "worse": "worse than"}.get(outcome, f"{outcome} from")
-        yield f"verdict: {clean(verdict['run'])} is {word} {clean(verdict['against'])}"
-        if verdict["interval"] is not None:
-            low, high = verdict["interval"]
-            yield (
-                f"  difference {number(verdict['difference'], '+.4f')},"
-                f" {verdict['confidence']:.0%} interval {low:+.4f} to {high:+.4f},"
-                f" by {verdict['method']}"
+def _reach(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
+    """What each needs to end where A ends, and A to end where they do."""
+    of = {run["id"]: letter for run, letter in zip(made["runs"], letters, strict=True)}
+    rows = []
+    for reach in made["reach"]:
+        who, goal = of[reach["run"]], of[reach["other"]]
+        if letters[0] not in (who, goal):
+            continue
+        never = reach["step"] is None
+        target = figure(reach["target"], made["metric"])
+        rows.append(
+            (
+                f"{who} to the end of {goal}, {target}",
+                "never" if never else f"{reach['step']:,}",
+                "" if never else figure(reach["tokens"]),
+                "" if never else duration(reach["seconds"]),
             )
-        yield f"  {clean(verdict['detail'])}"
+        )
+    if rows:
+        heads = ("to reach", "steps", "tokens", "time")
+        yield table(heads, rows, right=heads[1:], limit=limit)
+
+
+def _columns(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    limit: int | None,
+    right: Sequence[str] = (),
+) -> str:
+    """A table of a column a run, in as many pieces as the screen needs."""
+    columns = zip(heads, *rows, strict=True)
+    label, *widths = [max(cell_width(clean(cell)) for cell in column) for column in columns]
+    per_piece = len(widths)
+    if limit is not None:
+        per_piece = max(1, (limit - min(label, limit // 2)) // (max(widths) + 2))
+    pieces = []
+    for start in range(1, len(heads), per_piece):
+        chosen = range(start, min(start + per_piece, len(heads)))
+        pieces.append(
+            table(
+                (heads[0], *(heads[i] for i in chosen)),
+                [(row[0], *(row[i] for i in chosen)) for row in rows],
+                right=right,
+                limit=limit,
+            )
+        )
+    return "\n\n".join(pieces)
+
+
+_OUTCOMES = {
+    "better": "is better than",
+    "worse": "is worse than",
+    "indistinguishable": "is indistinguishable from",
+    "not_comparable": "is not comparable with",
+}
+
+
+def _verdicts(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
+    verdicts = made["verdicts"]
+    if len(verdicts) == 1:
+        yield from _one_verdict(verdicts[0], limit or 100)
+        return
+    rows = [
+        (
+            letter,
+            verdict["outcome"].replace("_", " "),
+            *(_interval(verdict) or ("-", "-")),
+            verdict["detail"],
+        )
+        for letter, verdict in zip(letters[1:], verdicts, strict=True)
+    ]
+    level = f"{verdicts[0]['confidence']:.0%} interval"
+    heads = ("verdict", f"against {letters[0]}", "by", level, "from")
+    yield table(heads, rows, right="by", limit=limit)
+    yield from (f"  {method}" for method in sorted({v["method"] for v in verdicts} - {"none"}))
+
+
+def _one_verdict(verdict: Document, width: int) -> Iterator[str]:
+    outcome = _OUTCOMES.get(verdict["outcome"], verdict["outcome"])
+    yield f"verdict: B {clean(outcome)} A"
+    why = [clean(verdict["detail"])]
+    if (found := _interval(verdict)) is not None:
+        why.insert(0, f"difference {found[0]}, {verdict['confidence']:.0%} interval {found[1]}")
+    if verdict["method"] != "none":
+        why.append(clean(verdict["method"]))
+    for line in why:
+        yield from textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="  ")
+
+
+def _interval(verdict: Document) -> tuple[str, str] | None:
+    """Its middle, and from where to where; None without one."""
+    if verdict["interval"] is None or None in verdict["interval"]:
+        return None
+    low, high = verdict["interval"]
+    places = _places(high - low)
+    middle = number(verdict["difference"], f"+,.{places}f")
+    return middle, f"{low:+,.{places}f} to {high:+,.{places}f}"
+
+
+def _places(width: float) -> int:
+    """Decimals that show three digits of an interval of this width."""
+    if not 0 < width < math.inf:
+        return 4
+    return min(12, max(0, 2 - math.floor(math.log10(width))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -9,16 +10,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from typing import Any
 
 import click
 
 from albor_core.cli.output import clean, emit, json_option, say
-from albor_core.run.rundir import albor_home, registered_runs
+from albor_core.run.errors import UsageError
+from albor_core.run.ownership import distrust
+from albor_core.run.rundir import check_home, registered_runs
 
 _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
 _RECENT_RUNS = 200
+_REBUILD = "albor db rebuild"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ def checks() -> Iterator[Check]:
     yield _gpu()
     yield _terminal()
     yield _runs()
+    yield from _strangers()
     yield from _odd_values()
 
 
@@ -86,7 +92,11 @@ def _sqlite() -> Check:
 
 
 def _home() -> Iterator[Check]:
-    home = albor_home()
+    try:
+        home = check_home()
+    except UsageError as error:
+        yield Check("home", False, error.message, error.hint)
+        return
     nearest = next(path for path in (home, *home.parents) if path.exists())
     yield Check(
         "home", os.access(nearest, os.W_OK), str(home), "set ALBOR_HOME to a folder you can write"
@@ -94,6 +104,15 @@ def _home() -> Iterator[Check]:
     mode = home.stat().st_mode & 0o077 if home.exists() else 0
     if mode:
         yield Check("privacy", False, f"{home} is open to others", f"chmod 700 {home}")
+    from albor_core.store.paths import file_system, is_remote
+
+    if is_remote(kind := file_system(nearest)):
+        yield Check(
+            "network",
+            None,
+            f"{home} is on {kind}: the store of all runs has no WAL there and is slow",
+            "set ALBOR_HOME to a folder on this host's disk, then albor db rebuild",
+        )
     free = shutil.disk_usage(nearest).free
     yield Check(
         "disk",
@@ -110,12 +129,14 @@ def _stores() -> Check:
 
     path = global_store()
     if not path.is_file():
+        if any(True for _ in registered_runs()):
+            return Check("store", False, f"{path}: missing, though there are runs", _REBUILD)
         return Check("store", None, f"{path}: not there yet", "albor demo")
     try:
         with Reader(path) as reader:
             count = len(reader.runs())
     except AlborError as error:
-        return Check("store", False, error.message, error.hint or "albor db rebuild")
+        return Check("store", False, error.message, error.hint or _REBUILD)
     return Check("store", True, f"{path}: {count:,} runs, {path.stat().st_size / 2**20:,.1f} MiB")
 
 
@@ -161,8 +182,21 @@ def _runs() -> Check:
     return Check("runs", True, detail or "none yet")
 
 
+def _strangers() -> Iterator[Check]:
+    """Runs that a guard refuses, since others may have written what it would start."""
+    found = {}
+    for run in islice(registered_runs(), _RECENT_RUNS):
+        with contextlib.suppress(OSError):  # its folder is gone
+            if why := distrust(run):
+                found[run.id] = why
+    if found:
+        run_id, why = next(iter(found.items()))
+        more = f", and {len(found) - 1} more run(s)" if len(found) > 1 else ""
+        yield Check("trust", None, f"{clean(why)}{more}", f"albor guard refuses {run_id}")
+
+
 def _odd_values() -> Iterator[Check]:
-    """What the tracker could not take as it was given, in the newest runs."""
+    """What the newest runs said that could not be taken as it was given."""
     from albor_core.run.errors import AlborError
     from albor_core.store.paths import global_store
     from albor_core.store.reader import Reader
@@ -170,18 +204,27 @@ def _odd_values() -> Iterator[Check]:
     if not global_store().is_file():
         return
     told: dict[str, str] = {}
+    skipped: dict[str, int] = {}
     try:
         with Reader(global_store()) as reader:
             for row in reader.runs(limit=_RECENT_RUNS):
                 if events := reader.events(row.id, names=("track.odd",), limit=1):
                     told[row.id] = _odd_words(events[0].data)
+                if lost := sum(at.damaged + at.ignored for at in reader.positions(row.id)):
+                    skipped[row.id] = lost
     except AlborError:
         return  # said by the check of the store itself
     if told:
         run_id, words = next(iter(told.items()))
         more = f", and in {len(told) - 1} more run(s)" if len(told) > 1 else ""
-        hint = "albor_core/track.py says what becomes of each"
+        hint = "docs/how-to/track-your-own-loop.md says what becomes of each"
         yield Check("logged", None, f"odd values in {run_id}: {words}{more}", hint)
+
+    if skipped:
+        run_id, count = next(iter(skipped.items()))
+        more = f", and in {len(skipped) - 1} more run(s)" if len(skipped) > 1 else ""
+        said = f"{count} damaged or unknown lines in the files of {run_id}{more}"
+        yield Check("lines", None, said, f"albor runs show {run_id}; all other lines are there")
 
 
 def _odd_words(data: Mapping[str, Any]) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from albor_core.cli.output import clean, duration, emit, number, talk
+from albor_core.cli.last_word import say_last_word
+from albor_core.cli.output import clean, duration, emit, talk
+from albor_core.feed.files import integer, number
+from albor_core.feed.status import run_status
 from albor_core.run.control import send
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.state import read_state
+from albor_core.run.state import ENDS, GUARD_ENDS, read_state
 from albor_core.store.settle import settle
 from albor_core.train.launch import exit_code
 
@@ -23,26 +26,36 @@ _LINE_EVERY_S = 10.0  # without a tty: enough to see life in a CI log, few enoug
 
 
 def follow(
-    run: RunDir, *, as_json: bool, detach: bool, stop_on_interrupt: bool, echo: bool = False
+    run: RunDir,
+    begin: Callable[[], object],
+    *,
+    as_json: bool,
+    detach: bool,
+    stop_on_interrupt: bool,
+    echo: bool = False,
 ) -> int:
-    """Wait for `run` and return its exit code; leaving early returns 0, says how to come back.
+    """`begin` the run, wait for it and return its exit code; leaving early returns 0, says how to
+    come back.
 
     `echo` passes the program's own output through instead of printing lines of progress.
     """
-    if detach:
-        if as_json:
-            emit(document(run, "detached", None))
-        talk(_how_to(run))
-        return 0
-    talk(f"run {run.id} in {run.path}")
-    with _interrupts() as interrupted:
+    with _interrupts() as interrupted:  # from before it starts: it may not be left in silence
+        begin()
+        if detach:
+            if as_json:
+                emit(document(run, "detached", None))
+            talk(_how_to(run))
+            return 0
+        talk(f"run {run.id} in {run.path}")
         code = _watch(run, interrupted, stop_on_interrupt, _Echo(run) if echo else None)
     if code is not None:
         settle(run)  # what is printed next must be in the stores already
     if as_json:
         emit(document(run, "left" if code is None else "ended", code))
-    elif code is None:
+    if code is None:
         talk(_how_to(run))
+    else:
+        say_last_word(run, code)
     return code or 0
 
 
@@ -57,19 +70,26 @@ def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
     }
 
 
+_FIGURES = {
+    "progress_percent": "{:.0f}%",
+    "loss": "loss {:.4f}",
+    "val_loss": "val {:.4f}",
+    "tokens_per_second": "{:,.0f} tok/s",
+}
+
+
 def progress_line(state: dict[str, Any] | None, guard: dict[str, Any] | None) -> str:
-    """One line of a run's life; unknown figures are dashes."""
+    """One line of a run's life; what is not known yet, or is no number, is left out."""
     state, guard = state or {}, guard or {}
-    percent = state.get("progress_percent")
-    return (
-        f"{clean(state.get('phase') or guard.get('state') or 'starting'):<13}"
-        f" step {state.get('global_step') or 0}/{state.get('max_steps') or '?'}"
-        f" {number(percent, '.0f')}%"
-        f"  loss {number(state.get('loss'), '.4f')}"
-        f"  val {number(state.get('val_loss'), '.4f')}"
-        f"  {number(state.get('tokens_per_second'), ',.0f')} tok/s"
-        f"  eta {duration(state.get('eta_seconds'))}"
-    )
+    step, most = integer(state, "global_step"), integer(state, "max_steps")
+    parts = [f"{clean(state.get('phase') or guard.get('state') or 'starting'):<12}"]
+    if step or most is not None:
+        parts.append(f"step {step or 0}{f'/{most}' if most else ''}")
+    figures = ((form, number(state, key)) for key, form in _FIGURES.items())
+    parts += [form.format(value) for form, value in figures if value is not None]
+    if (eta := number(state, "eta_seconds")) is not None:
+        parts.append(f"eta {duration(eta)}")
+    return "  ".join(parts).rstrip()
 
 
 class _Echo:
@@ -77,6 +97,7 @@ class _Echo:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
+        self._pauses = _Pauses(run)
         self._path: Path | None = None
         self._offset = 0
 
@@ -92,6 +113,25 @@ class _Echo:
         self._offset += len(fresh)
         sys.stdout.buffer.write(fresh)
         sys.stdout.buffer.flush()
+        if news := self._pauses.news():
+            talk(news)
+
+
+class _Pauses:
+    """Tells of each wait before a new attempt, once."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._told = 0
+
+    def news(self) -> str:
+        """What to say now, if anything."""
+        guard = read_json(self._run.guard / "guard.json") or {}
+        attempt = guard.get("attempt")
+        if guard.get("state") != "backoff" or not isinstance(attempt, int) or attempt <= self._told:
+            return ""
+        self._told = attempt
+        return f"albor: {run_status(self._run).detail}"
 
 
 class _Progress:
@@ -101,18 +141,33 @@ class _Progress:
         self._run = run
         self._on_tty = sys.stderr.isatty()
         self._last = -1e9
+        self._pauses = _Pauses(run)
 
     def __call__(self, is_last: bool) -> None:
         now = time.monotonic()
+        if news := self._pauses.news():
+            talk(("\r\x1b[2K" if self._on_tty else "") + news)
         if not (is_last or self._on_tty or now - self._last >= _LINE_EVERY_S):
             return
         self._last = now
-        line = progress_line(read_state(self._run.state), read_json(self._run.guard / "guard.json"))
+        guard = read_json(self._run.guard / "guard.json") or {}
+        state = read_state(self._run.state) or {}
+        if not is_last:  # the last words of a guard or a trainer that these come after
+            guard = {} if str(guard.get("state")) in GUARD_ENDS else guard
+            state = {} if not guard or state.get("phase") in ENDS else state
+        if _attempt(state) < _attempt(guard):  # of a life that is over
+            state = {}
+        line = progress_line(state, guard)
         if self._on_tty:
             sys.stderr.write("\r\x1b[2K" + line + ("\n" if is_last else ""))
             sys.stderr.flush()
         else:
             talk(line)
+
+
+def _attempt(document: dict[str, Any]) -> int:
+    found = document.get("attempt")
+    return found if isinstance(found, int) else 0
 
 
 def _watch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -92,7 +93,7 @@ def run(
         argv=code["argv"],
         facts={"git": code["git"], "versions": versions()},
     )
-    write_launch(
+    launch = write_launch(
         made,
         argv=[program, *command[1:]],
         cwd=str(Path.cwd()),
@@ -101,9 +102,9 @@ def run(
         max_steps=None,
         kind="guard",
     )
-    start_guard(made)
     return follow(
         made,
+        partial(start_guard, made, launch),
         as_json=as_json,
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,
@@ -146,14 +147,18 @@ def status(run_ref: str, as_json: bool) -> int:
 def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool) -> int:
     """Send one command, wait for the guard's word, print it.
 
-    Raises when there is nobody to hear it.
+    Stopping what has ended is done already. Raises when there is nobody to hear anything else.
     """
+    from albor_core.cli.last_word import ended_at, way_on
     from albor_core.run.control import send, wait_answer
 
-    if found.liveness().guard is None:
+    alive = found.liveness()
+    if cmd == "stop" and not alive.is_alive:
+        _tell(found, cmd, "done", f"nothing of it runs any more ({ended_at(found)})", as_json)
+        return 0
+    if alive.guard is None:
         raise NotFoundError(
-            f"{found.id}: no guard is running, so nobody can {cmd} it",
-            hint=f"albor train resume {found.id}",
+            f"{found.id}: no guard is running, so nobody can {cmd} it", hint=way_on(found)
         )
     answer = wait_answer(found, send(found, cmd, sender="cli"), timeout_s)
     if answer is None:
@@ -161,21 +166,28 @@ def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool) -> int:
             f"{found.id}: the guard did not answer {cmd} within {timeout_s:.0f} s",
             hint=f"albor guard status {found.id}",
         )
+    detail = answer.detail
+    if cmd == "stop" and answer.status == "done" and not as_json:
+        detail = f"{ended_at(found)}; to go on: {way_on(found)}"
+    _tell(found, cmd, answer.status, detail, as_json)
+    if answer.status == "refused" and not as_json:
+        raise AlborError(f"{found.id}: the guard refused {cmd}: {answer.detail}")
+    return 1 if answer.status == "refused" else 0
+
+
+def _tell(found: RunDir, cmd: str, status: str, detail: str, as_json: bool) -> None:
     if as_json:
         emit(
             {
                 "schema": "albor.guard.command/1",
                 "run": {"id": found.id, "path": str(found.path)},
                 "command": cmd,
-                "status": answer.status,
-                "detail": answer.detail,
+                "status": status,
+                "detail": detail,
             }
         )
     else:
-        say(f"{found.id}: {cmd} {answer.status}{': ' + answer.detail if answer.detail else ''}")
-    if answer.status == "refused" and not as_json:
-        raise AlborError(f"{found.id}: the guard refused {cmd}: {answer.detail}")
-    return 1 if answer.status == "refused" else 0
+        say(f"{found.id}: {cmd} {status}{': ' + detail if detail else ''}")
 
 
 def _verb(cmd: str, *, timeout_s: float = 30.0) -> click.Command:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import click
 
+from albor_core.cli.count import Count
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import emit, json_option, say, table
+from albor_core.cli.output import emit, json_option, say, table, talk
+from albor_core.run.errors import UsageError
+
+if TYPE_CHECKING:
+    from albor_core.kernels.bench import Result, Timed
 
 
 @click.group(
     cls=LazyGroup,
-    entries={"check": (f"{__name__}:check", "Parity and speed of each candidate; the choice.")},
+    entries={
+        "check": (f"{__name__}:check", "Parity and speed of each candidate; the choice."),
+        "bench": (f"{__name__}:bench", "Time each candidate at the sizes of a model."),
+    },
 )
 def kernels() -> None:
     """Which kernel runs each operation here, and why."""
@@ -37,3 +46,103 @@ def check(as_json: bool) -> None:
     for choice in made:
         for why in choice.rejected:
             say(f"rejected: {choice.op} {choice.dtype}: {why}")
+
+
+DTYPES = ("fp32", "bf16", "fp16")
+
+
+@kernels.command()
+@click.option("--op", "ops", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option(
+    "--dtype", type=click.Choice(DTYPES), help="Of activations: bf16 on a GPU, else fp32."
+)
+@click.option("--rows", type=Count(1), help="Tokens of a micro-batch.")
+@click.option("--hidden", type=Count(2), help="Width of the residual stream.")
+@click.option("--intermediate", type=Count(1), help="Width of the feed-forward layer.")
+@click.option("--vocab", type=Count(2), help="Size of the vocabulary.")
+@click.option("--heads", type=Count(1), help="Query heads.")
+@click.option("--kv-heads", type=Count(1), help="Key/value heads.")
+@click.option("--rounds", type=Count(1, 1000), default=7, show_default=True)
+@click.option(
+    "--compile/--no-compile",
+    "compiled",
+    default=None,
+    help="Whether torch.compile is a candidate; it is on a GPU.",
+)
+@json_option
+def bench(
+    ops: tuple[str, ...],
+    dtype: str | None,
+    rounds: int,
+    compiled: bool | None,
+    as_json: bool,
+    **given: int | None,
+) -> None:
+    """Time each op's candidates on this device, by default at the sizes of the 350M model on a GPU
+    and at small ones on a CPU.
+    """
+    import torch
+
+    from albor_core.kernels import bench as room
+    from albor_core.kernels.dispatch import OPS
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    is_gpu = device.type == "cuda"
+    if unknown := [name for name in ops if name not in OPS]:
+        raise UsageError(f"no op {unknown[0]!r}", hint=f"there are {', '.join(OPS)}")
+    usual = room.LIKE_350M if is_gpu else room.FOR_A_CPU
+    sizes = replace(usual, **{k: v for k, v in given.items() if v is not None})
+    if problem := sizes.problem():
+        raise UsageError(problem, hint="give --hidden and --heads that divide")
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    kind = kinds[dtype or ("bf16" if is_gpu else "fp32")]
+    races = is_gpu if compiled is None else compiled
+    results = []
+    for name in ops or OPS:
+        talk(f"timing {name}")
+        results.append(room.bench(name, sizes, device, kind, rounds=rounds, compiled=races))
+    if as_json:
+        document = {
+            "schema": "albor.kernels.bench/1",
+            "device": torch.cuda.get_device_name(device) if is_gpu else "cpu",
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "sizes": asdict(sizes),
+            "rounds": rounds,
+            "results": [asdict(result) for result in results],
+        }
+        emit(document)
+        return
+    _show(results)
+
+
+def _show(results: list[Result]) -> None:
+    rows = []
+    for result in results:
+        base = next(c for c in result.candidates if c.backend == "reference")
+        for one in result.candidates:
+            mark = "taken" if one.backend == result.chosen else one.why[:90]
+            shape = "x".join(map(str, result.shape))
+            times = (_us(one.forward_us), _us(one.step_us), _ratio(base, one))
+            rows.append((result.op, result.dtype, shape, one.backend, *times, mark))
+    head = (
+        "op",
+        "dtype",
+        "shape",
+        "backend",
+        "forward us",
+        "with backward us",
+        "times as fast",
+        "",
+    )
+    say(table(head, rows))
+
+
+def _us(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _ratio(base: Timed, one: Timed) -> str:
+    """How many times as fast as the reference, by the longest way both were timed."""
+    was, now = (base.step_us, one.step_us) if base.step_us else (base.forward_us, one.forward_us)
+    return f"{was / now:.2f}" if was and now else "-"

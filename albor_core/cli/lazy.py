@@ -10,6 +10,8 @@ from importlib import import_module
 
 import click
 
+from albor_core.cli.interrupt import while_loading
+
 Entry = tuple[str, str]
 """("package.module:attribute", one line of help)"""
 
@@ -28,7 +30,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self.entries:
             return None
         module, attribute = self.entries[cmd_name][0].split(":")
-        command = getattr(import_module(module), attribute)
+        with while_loading():
+            command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
 

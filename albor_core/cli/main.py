@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from albor_core.cli import interrupt  # first: it is what Ctrl-C finds while the rest is imported
+
+# isort: split
+import atexit
 import errno
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import broken_pipe, close_stdout, open_streams, report, wants_json
-from albor_core.run.errors import AlborError, UsageError
+from albor_core.run.errors import AlborError, UsageError, remedy
 
 COMMANDS = {
     "demo": ("demo:demo", "Train two small models on real source code, guarded, and compare them."),
@@ -17,12 +25,13 @@ COMMANDS = {
     "guard": ("guard:guard", "Supervise any program; stop, pause, resume, checkpoint a run."),
     "monitor": ("monitor:monitor", "Live lines of one run or of all active ones."),
     "runs": ("runs:runs", "List, show, compare, export, annotate, remove runs."),
+    "report": ("report:report", "Runs as one self-contained HTML page with charts and diff."),
     "alerts": ("alerts:alerts", "What Andon raised, and who has seen it."),
     "gpu": ("gpu:gpu", "The GPUs of this machine."),
     "data": ("data:data", "Source trees in, token shards out."),
     "tokenizer": ("tokenizer:tokenizer", "Train and check a byte-level BPE tokenizer."),
     "kernels": ("kernels:kernels", "Which kernel runs each operation here, and why."),
-    "db": ("db:db", "Where the stores are; rebuild them from the journals."),
+    "db": ("db:db", "Where the stores are; check and rebuild them."),
     "doctor": ("doctor:doctor", "What this machine has, and what would stop a run."),
     "schema": ("schema:schema", "The JSON Schema of a document."),
 }
@@ -37,8 +46,28 @@ _OPTIONAL = dict.fromkeys(  # module -> the extra that brings it
 )
 
 
+class _Program(LazyGroup):
+    """Ends as programs do whose reader left; click would say 1, as if something had failed."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _gone_readers():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _gone_readers():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _gone_readers() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise click.exceptions.Exit(broken_pipe()) from None
+
+
 @click.group(
-    cls=LazyGroup,
+    cls=_Program,
     entries={name: (f"albor_core.cli.{where}", text) for name, (where, text) in COMMANDS.items()},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -52,29 +81,52 @@ def run() -> None:
     """Entry point of the program: maps every failure of the user's world to one message and exit
     code.
     """
-    open_streams()
+    atexit.register(interrupt.loading)  # nothing to undo any more, much to be torn down
+    try:
+        open_streams()
+        try:
+            code = _exit_code()
+        except BrokenPipeError:  # nobody reads the message about it either
+            code = broken_pipe()
+        code = close_stdout() or code
+    except KeyboardInterrupt:  # while the end of it was being told
+        code = interrupt.INTERRUPTED
+    sys.exit(code)
+
+
+def _exit_code() -> int:
     try:
         code = cli.main(prog_name="albor", standalone_mode=False)
-        code = code if isinstance(code, int) else 0
-    except click.exceptions.Abort:
-        code = 130
-    except KeyboardInterrupt:
-        code = 130
+        return code if isinstance(code, int) else 0
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return interrupt.INTERRUPTED
     except click.ClickException as error:
-        code = _usage(error)
+        return _usage(error)
     except AlborError as error:
-        code = report(error, hint=f"{_command_path()} --help")
+        return report(error, hint=f"{_command_path()} --help")
     except ModuleNotFoundError as error:
         if error.name not in _OPTIONAL:
             raise
-        code = report(_missing(error.name))
-    except BrokenPipeError:
-        sys.exit(broken_pipe())
+        return report(_missing(error.name))
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not _has_working_directory():
+            return report(_NOWHERE)
         if error.errno not in _ENVIRONMENT:
             raise
-        code = _refused_by_the_machine(error)
-    sys.exit(close_stdout() or code)
+        return _refused_by_the_machine(error)
+
+
+_NOWHERE = AlborError(
+    "the working directory of this shell has been deleted", hint="cd to a folder that exists"
+)
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  the question is whether the kernel has an answer
+    except OSError:
+        return False
+    return True
 
 
 def _missing(module: str) -> AlborError:
@@ -110,5 +162,8 @@ def _command_path() -> str:
 def _refused_by_the_machine(error: OSError) -> int:
     """A full disk or a folder we may not write is the user's world, wherever it showed."""
     where = error.filename or "an output"
-    hint = "free some space or choose another place, then run it again"
+    hint = remedy(error) or "choose another place, then run it again"
     return report(AlborError(f"{where}: {error.strerror}", hint=hint))
+
+
+interrupt.loaded()

@@ -2,50 +2,82 @@
 
 from __future__ import annotations
 
+import math
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from albor_core.cli.follow import progress_line
 from albor_core.cli.output import clean, emit, json_option, say, talk
-from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import RunDir, find_run, folder_of, read_json, registered_runs, runs_in
+from albor_core.feed.status import run_status
+from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.rundir import (
+    RunDir,
+    check_home,
+    find_run,
+    folder_of,
+    read_json,
+    registered_runs,
+    runs_in,
+)
 from albor_core.run.state import read_state
+
+if TYPE_CHECKING:
+    from albor_core.feed.detail import RunFeed
 
 
 @click.command()
 @click.argument("target", required=False, metavar="[RUN|DIR]")
-@click.option("--interval", default=2.0, show_default=True, help="Seconds between looks.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.05, 3600),
+    default=2.0,
+    show_default=True,
+    help="Seconds between looks.",
+)
 @click.option("--once", is_flag=True, help="One look, then leave.")
 @json_option
 def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> None:
     """Follow a run until it ends; without an argument, every active run.
 
-    With --json each look prints one albor.monitor/1 document per run.
+    With --json each look prints one albor.monitor/1 document per run, on a line of its own; the
+    last one of a run shows its end. Exits with 0 once all have ended, however they did, and 3 where
+    there is no such run, or its folder goes away.
     """
+    if math.isnan(interval):
+        raise UsageError("--interval nan is no time to wait", hint="albor monitor --interval 2")
     runs = _chosen(target)
-    if not runs:
-        if as_json:
-            return
+    if not runs and not as_json:
         talk("no run is active; start one with: albor train apply CONFIG, or albor demo")
-        return
+    feeds: dict[RunDir, RunFeed] = {}
     while runs:
+        # asked before the look, so that the last look at each run shows its end
         ended = [run for run in runs if not run.liveness().is_alive]
         for run in runs:
-            _look(run, as_json)
+            try:
+                _look(run, feeds if as_json else None)
+            except NotFoundError:  # removed by somebody while we watch
+                if target is not None:
+                    raise
+                ended.append(run)
+        for run in runs if once else ended:
+            if run in feeds:
+                feeds.pop(run).close()
         if once:
             return
-        # asked before the look, so that the last look at each run shows its end
         runs = [run for run in runs if run not in ended]
         if target is None:
-            runs += [run for run in _chosen(None) if run not in (*runs, *ended)]
+            runs += [run for run in _chosen(None) if run not in runs]
         if runs:
             time.sleep(interval)
 
 
 def _chosen(target: str | None) -> list[RunDir]:
     if target is None:
-        return [run for run in registered_runs() if run.liveness().is_alive]
+        check_home()
+        alive = (run for run in registered_runs() if run.liveness().is_alive)
+        return [run for run in alive if run.run_json.is_file()]
     folder = folder_of(target)
     if folder is not None and not (folder / "run.json").is_file():
         active = [run for run in runs_in(folder) if run.liveness().is_alive]
@@ -56,11 +88,32 @@ def _chosen(target: str | None) -> list[RunDir]:
     return [find_run(target)]
 
 
-def _look(run: RunDir, as_json: bool) -> None:
-    if as_json:
-        from albor_core.feed.snapshot import snapshot
+def _look(run: RunDir, feeds: dict[RunDir, RunFeed] | None) -> None:
+    """A document, with `feeds`, or a line. Raises NotFoundError where the run is no more."""
+    if not run.run_json.is_file():
+        raise NotFoundError(f"{run.path}: no run directory", hint="albor runs ls")
+    if feeds is not None:
+        _emit_look(run, feeds)
+    else:
+        _say_look(run)
 
-        emit(snapshot(run))
-        return
-    line = progress_line(read_state(run.state), read_json(run.guard / "guard.json"))
+
+def _say_look(run: RunDir) -> None:
+    status = run_status(run)
+    state = read_state(run.state) or {}
+    if not status.is_alive:  # its phase is the last word of a process that is gone
+        state["phase"] = status.word
+    if not status.is_alive or status.word == "paused":
+        state["eta_seconds"] = None
+    line = progress_line(state, read_json(run.guard / "guard.json"))
     say(f"{clean(run.id):<24} {line}")
+
+
+def _emit_look(run: RunDir, feeds: dict[RunDir, RunFeed]) -> None:
+    """A document; the same feed for all looks at a run, whose clock then tells silence."""
+    from albor_core.feed.detail import RunFeed
+    from albor_core.feed.snapshot import snapshot
+
+    if run not in feeds:
+        feeds[run] = RunFeed(run)
+    emit(snapshot(run, feed=feeds[run]))

@@ -4,9 +4,13 @@ shape.
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +29,15 @@ json_option: Callable[[F], F] = click.option(
 
 def emit(document: Mapping[str, Any]) -> None:
     """One document on one line of stdout, strict: NaN and Inf become null."""
-    put(json.dumps(finite(document), allow_nan=False, separators=(",", ":")) + "\n")
+    try:
+        text = _strict(document)
+    except ValueError:  # a NaN somewhere; the copy without costs `runs ls` more than the text
+        text = _strict(finite(document))
+    put(text + "\n")
+
+
+def _strict(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, allow_nan=False, separators=(",", ":"))
 
 
 def say(text: str = "") -> None:
@@ -64,29 +76,129 @@ def clean(text: object) -> str:
     return neutral(str(text))
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> str:
-    """Columns padded to their widest cell; `right` names the headers whose cells are numbers."""
-    numbers = set(right.split())
-    cells = [list(headers), *([clean(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+def screen_width() -> int | None:
+    """Columns to fit into: of the terminal, or as COLUMNS says. None: what is piped is not cut."""
+    if "COLUMNS" not in os.environ and not sys.stdout.isatty():
+        return None
+    return max(40, shutil.get_terminal_size().columns)
+
+
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: str | Sequence[str] = "",
+    indent: int = 0,
+    limit: int | None = None,
+) -> str:
+    """Columns padded to their widest cell; `right` names the headers whose cells are numbers.
+
+    `limit` is the widest line: columns of words, the last one first, lose the ends of long cells.
+    """
+    numbers = set(right.split() if isinstance(right, str) else right)
+    cells = [[clean(head) for head in headers], *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(cell_width(row[column]) for row in cells) for column in range(len(headers))]
+    if limit is not None:
+        room = limit - indent - 2 * (len(widths) - 1)
+        _shrink(widths, room, [i for i, head in enumerate(headers) if head not in numbers])
     lines = []
     for row in cells:
         padded = [
-            cell.rjust(width) if head in numbers else cell.ljust(width)
+            _pad(cell, width, to_right=head in numbers)
             for head, cell, width in zip(headers, row, widths, strict=True)
         ]
-        lines.append("  ".join(padded).rstrip())
+        lines.append(" " * indent + "  ".join(padded).rstrip())
     return "\n".join(lines)
 
 
-def number(value: float | int | None, spec: str = ",.4g") -> str:
-    """A figure for people; unknown is a dash, never 0."""
+def _shrink(widths: list[int], room: int, columns: Sequence[int]) -> None:
+    """Take what is missing from `columns`, the last one first; each keeps 16 cells if it had."""
+    for column in reversed(columns):
+        over = sum(widths) - room
+        widths[column] -= min(max(0, over), max(0, widths[column] - 16))
+
+
+def _pad(cell: str, width: int, *, to_right: bool) -> str:
+    cell = cut(cell, width)
+    gap = " " * (width - cell_width(cell))
+    return gap + cell if to_right else cell + gap
+
+
+def cut(text: str, width: int | None) -> str:
+    """`text` in at most `width` cells; where it lost its end there is an ellipsis."""
+    if width is None or cell_width(text) <= width:
+        return text
+    while text and cell_width(text) > width - 1:
+        text = text[:-1]
+    return text + "\u2026"
+
+
+def cell_width(text: str) -> int:
+    """Cells that `text` takes on a terminal: two for a wide character, none for a mark."""
+    if text.isascii():
+        return len(text)
+    import unicodedata  # only names beyond ASCII need the tables
+
+    return sum(
+        0
+        if unicodedata.category(character) in ("Mn", "Me")
+        else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+def number(value: float | int | None, spec: str | None = None) -> str:
+    """A figure for people, in the format `spec` or as `figure`; unknown is a dash, never 0."""
+    if spec is None:
+        return figure(value)
     return "-" if value is None else format(value, spec)
+
+
+def figure(value: float | int | None, key: str = "") -> str:
+    """A value of metric `key` for people. Whole numbers are whole, others have five significant
+    digits, a loss four decimals, bytes their unit; no exponent from 0.0001 to 10^15.
+    """
+    if value is None:
+        return "-"
+    if not math.isfinite(value):
+        return str(float(value))
+    size = abs(value)
+    if key.endswith("_bytes"):
+        return byte_size(value)
+    if "loss" in key and (size == 0 or 1e-3 <= size < 1e6):
+        return f"{value:,.4f}"
+    if value == int(value) and size < 1e15:
+        return f"{int(value):,}"
+    if not 1e-4 <= size < 1e15:
+        return f"{value:.5g}"
+    if size >= 1e3:
+        return f"{value:,.{max(0, 4 - int(math.log10(size)))}f}"
+    return f"{value:.5g}"
+
+
+def byte_size(value: float | int | None) -> str:
+    """123 B, 24.1 MiB; unknown is a dash."""
+    if value is None:
+        return "-"
+    size, unit = float(value), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+
+
+def when(wall: float | None, form: str = "%Y-%m-%d %H:%M") -> str:
+    """A moment in UTC, to the minute; unknown, or no moment at all, is a dash."""
+    try:
+        return time.strftime(form, time.gmtime(wall)) if wall is not None else "-"
+    except (OverflowError, ValueError, OSError):  # a clock that was never set, a forged record
+        return "-"
 
 
 def duration(seconds: float | None) -> str:
     """1d 02h, 3h 04m, 5m 06s, 7s; unknown is a dash."""
-    if seconds is None or seconds != seconds or seconds < 0:
+    if seconds is None or not 0 <= seconds < math.inf:
         return "-"
     whole = int(seconds)
     days, hours, minutes, rest = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60
@@ -148,6 +260,9 @@ def open_streams() -> None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for the life of the process
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):  # what an encoding has no sign for is escaped
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def close_stdout() -> int:

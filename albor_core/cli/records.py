@@ -1,21 +1,15 @@
-"""`albor runs tail` and `export`: what a run recorded, as it was said and as data."""
+"""`albor runs tail`: what a run recorded, as it was said."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
-from albor_core.cli.output import clean, emit, json_option, say, talk
-from albor_core.run.errors import AlborError, UsageError
+from albor_core.cli.output import clean, emit, json_option, say, when
 from albor_core.run.rundir import RunDir, find_run
-
-if TYPE_CHECKING:
-    from albor_core.store.export import Page
 
 _POLL_S = 0.3
 
@@ -69,7 +63,7 @@ def _print(run: RunDir, records: list[dict[str, Any]], as_json: bool) -> None:
 def _line(record: Mapping[str, Any]) -> str:
     """A record as a person reads it."""
     wall, step = record.get("wall"), record.get("step")
-    stamp = time.strftime("%H:%M:%S", time.gmtime(wall)) if isinstance(wall, int | float) else "-"
+    stamp = when(wall if isinstance(wall, int | float) else None, "%H:%M:%S")
     head = f"{stamp}  step {step}" if step is not None else stamp
     match record.get("t"):
         case "m":
@@ -92,89 +86,3 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-@click.command()
-@click.argument("references", nargs=-1, required=True, metavar="RUN...")
-@click.option(
-    "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="A file; else stdout."
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["jsonl", "csv", "parquet"]),
-    help="By default what the file's name says, else jsonl.",
-)
-@click.option("--key", "keys", multiple=True, help="Only this metric; may be given again.")
-@click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@json_option
-def export(
-    references: tuple[str, ...],
-    out: Path | None,
-    form: str | None,
-    keys: tuple[str, ...],
-    force: bool,
-    as_json: bool,
-) -> None:
-    """Every point of one or more runs as rows: run, experiment, key, step, wall, value."""
-    from albor_core.store.export import COLUMNS
-
-    form = form or (out.suffix.lstrip(".") if out is not None else "jsonl")
-    if form not in ("jsonl", "csv", "parquet"):
-        raise UsageError(f"{out}: which format?", hint="--format jsonl, csv or parquet")
-    if out is None and (as_json or form == "parquet"):
-        what = "--json" if as_json else "parquet"
-        raise UsageError(f"{what} needs a file to write to", hint="--out FILE")
-    if out is not None and out.exists() and not force:
-        raise UsageError(f"{out}: exists", hint="another --out, or --force")
-    runs = [find_run(reference) for reference in references]
-    rows = _to_stdout(runs, keys, form) if out is None else _to_file(runs, keys, form, out)
-    if as_json:
-        emit(
-            {
-                "schema": "albor.runs.export/1",
-                "path": str(out),
-                "format": form,
-                "runs": [run.id for run in runs],
-                "columns": list(COLUMNS),
-                "rows": rows,
-            }
-        )
-    elif out is not None:
-        talk(f"{rows:,} rows in {out}")
-
-
-def _pages(runs: list[RunDir], keys: tuple[str, ...]) -> Iterator[Page]:
-    from albor_core.store.export import pages
-    from albor_core.store.settle import settle
-
-    for run in runs:
-        settle(run)
-        yield from pages(run, keys=keys or None)
-
-
-def _to_stdout(runs: list[RunDir], keys: tuple[str, ...], form: str) -> int:
-    from albor_core.store.export import FORMATS
-
-    return FORMATS[form](_pages(runs, keys), sys.stdout)
-
-
-def _to_file(runs: list[RunDir], keys: tuple[str, ...], form: str, out: Path) -> int:
-    """Whole or not at all: under a temporary name first."""
-    from albor_core.store.export import FORMATS
-
-    temporary = out.with_name(f".{out.name}.tmp")
-    try:
-        if form == "parquet":
-            from albor_core.data.points import write_parquet
-
-            rows = write_parquet(_pages(runs, keys), temporary)
-        else:
-            with temporary.open("w", encoding="utf-8", newline="") as file:
-                rows = FORMATS[form](_pages(runs, keys), file)
-        temporary.replace(out)
-    except OSError as error:
-        raise AlborError(f"{out}: {error.strerror}", hint="another --out") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return rows

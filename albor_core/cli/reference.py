@@ -16,9 +16,14 @@ from albor_core.cli.main import cli
 
 def pages() -> dict[str, str]:
     """File name -> content of every generated page."""
+    from albor_core.cli.vocabulary import events_page
     from albor_core.run.reference import render_reference
 
-    return {"cli.md": commands_page(), "config.md": render_reference()}
+    return {
+        "cli.md": commands_page(),
+        "config.md": render_reference(),
+        "events.md": events_page(),
+    }
 
 
 def commands_page() -> str:

@@ -11,7 +11,7 @@ import click
 from albor_core.cli.output import clean, emit, json_option, say, table, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.numbers import bytes_text
-from albor_core.run.rundir import RunDir, find_run, is_run_id, registered_runs
+from albor_core.run.rundir import RunDir, find_run, registered_runs
 
 if TYPE_CHECKING:
     from albor_core.store.remove import Removed
@@ -45,11 +45,13 @@ def _chosen(reference: str) -> RunDir | str:
     """A run that is not alive, or the id of one whose folder is gone."""
     from albor_core.feed.status import run_status
     from albor_core.feed.view import LIVE_WORDS
+    from albor_core.store.paths import global_store
+    from albor_core.store.remove import is_remembered
 
     try:
         run = find_run(reference)
     except NotFoundError:
-        if is_run_id(reference):
+        if is_remembered(reference, global_store()):
             return reference
         raise
     status = run_status(run)

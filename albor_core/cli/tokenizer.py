@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from albor_core.cli.count import COUNT
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import emit, json_option, say
 from albor_core.run.errors import ConfigError
@@ -27,7 +28,7 @@ def tokenizer() -> None:
 @tokenizer.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path))
-@click.option("--vocab-size", required=True, type=int)
+@click.option("--vocab-size", required=True, type=COUNT)
 @json_option
 def plan(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
     """Check CORPUS, --vocab-size and --out. Changes nothing; exits 1 with every problem."""
@@ -58,18 +59,20 @@ def plan(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
 @tokenizer.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="tokenizer.json")
-@click.option("--vocab-size", required=True, type=int)
+@click.option("--vocab-size", required=True, type=COUNT)
+@click.option("--force", is_flag=True, help="Replace another tokenizer.")
 @json_option
-def apply(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
+def apply(corpus: Path, out: Path, vocab_size: int, force: bool, as_json: bool) -> None:
     """Train a tokenizer of --vocab-size tokens, specials first, on CORPUS."""
     from albor_core.data.tokenizer import train_tokenizer
 
-    report = train_tokenizer(corpus, out, vocab_size=vocab_size)
+    report = train_tokenizer(corpus, out, vocab_size=vocab_size, force=force)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         emit({"schema": "albor.tokenizer.apply/1", **plain})
     else:
-        say(f"{out}: {report.vocab_size:,} tokens")
+        news = "; up to date, nothing was written" if report.reused else ""
+        say(f"{report.out}: {report.vocab_size:,} tokens{news}")
 
 
 @tokenizer.command()

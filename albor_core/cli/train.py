@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import F, emit, json_option, say, talk
 from albor_core.run.errors import ConfigError, NotFoundError
 from albor_core.run.rundir import RunDir, find_run, read_json, runs_in
+from albor_core.run.share import MAX_RANKS
 
 if TYPE_CHECKING:
     from albor_core.run.config import LoadedConfig
@@ -60,7 +63,18 @@ def _load(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedC
     from albor_core.run.config import load_config
 
     extra = () if seed is None else (f"training.seed={seed}",)
-    return load_config(config, (*overrides, *extra))
+    try:
+        return load_config(config, (*overrides, *extra))
+    except ConfigError as error:
+        error.hint = error.hint or _again("validate", config, overrides, seed)
+        raise
+
+
+def _again(verb: str, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
+    """The command line with the same config and overrides, for another verb."""
+    chosen = [word for one in overrides for word in ("--set", one)]
+    chosen += [] if seed is None else ["--seed", str(seed)]
+    return shlex.join(["albor", "train", verb, str(config), *chosen])
 
 
 @train.command()
@@ -142,12 +156,17 @@ def apply(
     if made.problems:
         raise ConfigError(
             f"{config}: {len(made.problems)} problem(s), nothing was started",
-            hint=f"albor train plan {config}",
+            hint=_again("plan", config, overrides, seed),
             problems=made.problems,
         )
     run = _unfinished(loaded, resume_from) or new_run(loaded, made, name=name)
-    start(run)
-    return follow(run, as_json=as_json, detach=detach, stop_on_interrupt=stop_on_interrupt)
+    return follow(
+        run,
+        partial(start, run),
+        as_json=as_json,
+        detach=detach,
+        stop_on_interrupt=stop_on_interrupt,
+    )
 
 
 @train.command()
@@ -155,18 +174,47 @@ def apply(
 @click.option(
     "--allow-config-change", is_flag=True, help="Go on although config.yaml of the run was edited."
 )
+@click.option(
+    "--world-size",
+    type=click.IntRange(1, MAX_RANKS),
+    metavar="N",
+    help="Go on with N ranks (GPUs); the steps stay the same.",
+)
 @json_option
 @_follow_options
 def resume(
-    run: str, allow_config_change: bool, as_json: bool, detach: bool, stop_on_interrupt: bool
+    run: str,
+    allow_config_change: bool,
+    world_size: int | None,
+    as_json: bool,
+    detach: bool,
+    stop_on_interrupt: bool,
 ) -> int:
-    """Go on with RUN (id, run directory or output_dir) from its newest good checkpoint."""
-    from albor_core.cli.follow import follow
-    from albor_core.train.launch import start
+    """Go on with RUN (id, run directory or output_dir) from its newest good checkpoint.
+
+    A completed run has nothing to go on with: raise training.max_steps in its config.yaml and add
+    --allow-config-change.
+    """
+    from albor_core.cli.follow import document, follow
+    from albor_core.cli.last_word import ended_at, is_complete
+    from albor_core.run.edits import edited
+    from albor_core.train.launch import resize, start
 
     found = find_run(run)
-    start(found, allow_config_change=allow_config_change)
-    return follow(found, as_json=as_json, detach=detach, stop_on_interrupt=stop_on_interrupt)
+    if is_complete(found) and not allow_config_change and edited(found) is None:
+        if as_json:
+            emit(document(found, "ended", 0))
+        talk(f"{found.id} is {ended_at(found)}: nothing to go on with")
+        return 0
+    if world_size is not None:
+        resize(found, world_size)
+    return follow(
+        found,
+        partial(start, found, allow_config_change=allow_config_change),
+        as_json=as_json,
+        detach=detach,
+        stop_on_interrupt=stop_on_interrupt,
+    )
 
 
 def _unfinished(loaded: LoadedConfig, wish: str) -> RunDir | None:

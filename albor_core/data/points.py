@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,14 +17,15 @@ SCHEMA = pa.schema(
         ("step", pa.int64()),
         ("wall", pa.float64()),
         ("value", pa.float64()),
-    ]
+    ],
+    metadata={"albor.schema": "albor.runs.export.row/1"},
 )
 
 
-def write_parquet(pages: Iterable[Sequence[Sequence[Any]]], path: Path) -> int:
-    """A row group per page of rows; returns the number of rows. Raises OSError."""
+def write_parquet(pages: Iterable[Sequence[Sequence[Any]]], file: BinaryIO) -> int:
+    """A row group per page of rows, as it comes; returns the number of rows. Raises OSError."""
     rows = 0
-    with pq.ParquetWriter(path, SCHEMA) as writer:
+    with pq.ParquetWriter(file, SCHEMA) as writer:
         for page in pages:
             columns = zip(zip(*page, strict=True), SCHEMA.types, strict=True)
             arrays = [pa.array(column, kind) for column, kind in columns]

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.errors import AlborError, InUseError
+from albor_core.run.errors import AlborError, InUseError, UsageError, remedy
 
 _CHUNK_BYTES = 1 << 20
 
@@ -25,13 +25,27 @@ def temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
+def check_target(path: Path, example: str) -> None:
+    """Raise UsageError where `path` is no place for a file; `example` is a name for one."""
+    if path.is_dir() or not path.name:
+        raise UsageError(f"{path}: is a folder; name a file in it", hint=f"--out {path / example}")
+    if not path.parent.exists():
+        raise UsageError(
+            f"{path.parent}: no such folder, so {path.name} cannot be put there",
+            hint=f"mkdir -p {path.parent}",
+        )
+
+
 @contextmanager
 def publishing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; renamed to it at the end, removed if the block raises.
 
     Missing parent directories are made, and removed again with it. Raises InUseError when another
-    process is writing the same target, AlborError naming the file when the system refuses.
+    process is writing the same target, UsageError where it is a folder, AlborError naming the file
+    when the system refuses.
     """
+    if path.is_dir() or not path.name:
+        raise UsageError(f"{path}: is a folder, not a file to write", hint="name a file in it")
     temp = temporary(path)
     made = [parent for parent in path.parents if not parent.exists()]
     try:
@@ -54,7 +68,7 @@ def publishing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise AlborError(
             f"{path}: cannot be written: {error.strerror or error}",
-            hint="free some space or choose another place, then run the same command again",
+            hint=f"{remedy(error) or 'run it again'}; or choose another place",
         ) from error
 
 

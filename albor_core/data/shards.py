@@ -8,13 +8,11 @@ last, so a killed run is visibly unfinished, and running it again gives the very
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +28,9 @@ from albor_core.data.manifest import (
     shard_fields,
     write_manifest,
 )
-from albor_core.data.packing import SHARD_PATTERN, Packer
-from albor_core.data.publish import fsync_directory, publish_json, sha256_file, temporary
+from albor_core.data.output_folder import SPLITS, clear, only_packer, refuse_foreign
+from albor_core.data.packing import Packer
+from albor_core.data.publish import publish_json, sha256_file
 from albor_core.data.shard_check import read_manifest, verify_shards
 from albor_core.data.tokenizer import (
     END_OF_TEXT,
@@ -40,13 +39,11 @@ from albor_core.data.tokenizer import (
     tokenizer_file,
     vocabulary_size,
 )
-from albor_core.run.errors import AlborError, ConfigError, DataError, InUseError
+from albor_core.run.errors import AlborError, ConfigError, DataError
 
 __all__ = ["Manifest", "Shard", "ShardReport", "pretokenize", "read_manifest", "verify_shards"]
 
 DATASET_SCHEMA = "albor.dataset/1"
-SPLITS = ("train", "val")
-_LOCK_NAME = ".pretokenize.lock"
 _BATCH_BYTES = 2 << 20  # text per call into the tokenizer: enough to keep every core busy
 _BATCH_DOCUMENTS = 512
 
@@ -98,8 +95,9 @@ def pretokenize(
     `largest_held_out`. They are joined by <|endoftext|>; a sentinel spelled out inside a document
     is plain text.
     A complete output of the same inputs is reused; one of different inputs is refused unless
-    `force`. Raises ConfigError for impossible arguments, DataError for a corpus that cannot fill
-    both splits or changes meanwhile, InUseError while another process packs into `out_dir`.
+    `force`. A folder that was made for it goes again when it cannot be filled. Raises ConfigError
+    for impossible arguments, DataError for a corpus that cannot fill both splits or changes
+    meanwhile, InUseError while another process packs into `out_dir`, AlborError on a full disk.
     """
     _check_arguments(seq_len, val_fraction, shard_sequences)
     source, encoder = open_corpus(corpus), load_tokenizer(tokenizer)
@@ -114,12 +112,12 @@ def pretokenize(
         seed,
         shard_sequences,
     )
-    with _only_packer(out_dir) as mark:
+    with only_packer(out_dir) as mark:
         if (done := _finished(out_dir, recipe, force)) is not None:
             return done
-        _refuse_foreign(out_dir, ours=force or mark.found)
+        refuse_foreign(out_dir, ours=force or mark.found)
         mark.write(f"{os.getpid()}\n")
-        _clear(out_dir)
+        clear(out_dir)
         report = _pack(source, encoder, out_dir, recipe, largest, progress)
         mark.write(f"{DATASET_SCHEMA}\n")  # a pid would make two equal outputs differ
         return report
@@ -192,43 +190,6 @@ def _survey(source: Corpus, seed: int, val_fraction: float) -> tuple[str, float]
     return digest.hexdigest(), largest
 
 
-class _Mark:
-    """The lock file of an output directory; not empty once a packer has begun to write there."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self.text = os.pread(descriptor, 40, 0).decode("ascii", "replace").strip()
-        self.found = bool(self.text)
-
-    def write(self, text: str) -> None:
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text.encode("ascii"), 0)
-
-
-@contextmanager
-def _only_packer(out_dir: Path) -> Iterator[_Mark]:
-    """Hold `out_dir` against other packers. Raises InUseError naming the holder."""
-    lock = out_dir / _LOCK_NAME
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise AlborError(
-            f"{lock}: cannot be written: {error.strerror}", hint="choose another output directory"
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield _Mark(descriptor)
-    except BlockingIOError:
-        holder = _Mark(descriptor).text
-        raise InUseError(
-            f"{out_dir}: another process (pid {holder or 'unknown'}) is packing into it",
-            hint="wait for it, or choose another output directory",
-        ) from None
-    finally:
-        os.close(descriptor)
-
-
 def _finished(out_dir: Path, recipe: _Recipe, force: bool) -> ShardReport | None:
     """The output that is already there, when it is complete and made from the same inputs."""
     file = out_dir / MANIFEST_NAME
@@ -255,31 +216,6 @@ def _finished(out_dir: Path, recipe: _Recipe, force: bool) -> ShardReport | None
     except AlborError:  # damaged since; the same inputs give it back, byte for byte
         return None
     return ShardReport(out_dir, train, val, skipped, reused=True)
-
-
-def _refuse_foreign(out_dir: Path, *, ours: bool) -> None:
-    """Raise DataError when a split holds shards that nothing here wrote."""
-    for directory in (out_dir / split for split in SPLITS):
-        shards = set(directory.glob(SHARD_PATTERN)) if ours else set()
-        if foreign := sorted(set(directory.glob("*.parquet")) - shards):
-            raise DataError(
-                f"{foreign[0]}: was not written by albor data pretokenize",
-                hint="choose another output directory, or move that file away",
-            )
-
-
-def _clear(out_dir: Path) -> None:
-    """Remove what an earlier packer left, manifests first: they must never name missing shards."""
-    splits = [out_dir / split for split in SPLITS]
-    for directory in (out_dir, *splits):
-        (directory / MANIFEST_NAME).unlink(missing_ok=True)
-    for directory in splits:
-        directory.mkdir(exist_ok=True)
-        for pattern in (SHARD_PATTERN, temporary(Path(SHARD_PATTERN)).name):
-            for leftover in directory.glob(pattern):
-                leftover.unlink()
-        fsync_directory(directory)
-    fsync_directory(out_dir)
 
 
 def _pack(

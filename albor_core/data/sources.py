@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.corpus import CorpusHash
-from albor_core.data.publish import publishing
-from albor_core.run.errors import ConfigError, DataError, NotFoundError
+from albor_core.data.corpus import CorpusHash, open_corpus
+from albor_core.data.publish import check_target, publishing
+from albor_core.run.errors import AlborError, ConfigError, DataError, NotFoundError, UsageError
 
 MAX_FILE_BYTES = (
     1 << 20
@@ -48,6 +48,12 @@ class ImportReport:
     corpus_hash: str
     """See `corpus.CorpusHash`; depends on names and text only, not on the file's encoding."""
     out: Path
+    reused: bool = False
+    """`out` held these very documents already and was left alone."""
+
+
+class _SameDocuments(Exception):
+    """What was imported is in the output already; ends the writing of another copy."""
 
 
 def import_sources(
@@ -57,32 +63,65 @@ def import_sources(
     exclude: Sequence[str] = (),
     suffixes: Sequence[str] = (".py",),
     max_bytes: int = MAX_FILE_BYTES,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Write every text file below `dirs` whose name ends in one of `suffixes` to `out`.
 
     `exclude` holds directory names, matched at any depth. Symbolic links are counted, not
     followed. Memory is bounded by one row group. Raises NotFoundError for a missing directory,
-    ConfigError for overlapping ones, DataError for a tree that yields nothing; after any error
-    `out` is as it was before.
+    ConfigError for overlapping ones, DataError for a tree that yields nothing, UsageError for an
+    `out` that is no place for a file, or holds anything but these documents (unless `force`); after
+    any error `out` is as it was before.
     """
     trees = _name_trees(dirs)
+    check_target(out, "corpus.parquet")
+    earlier = None if force else _documents_in(out)
     skipped: Counter[str] = Counter()
     digest = CorpusHash()
-    with publishing(out) as temp, _Rows(temp) as rows:
-        for name, root in trees:
-            before = rows.files
-            tree = _Tree(root, frozenset(exclude), tuple(suffixes), max_bytes)
-            for relative, text in tree.texts():
-                digest.add(f"{name}/{relative}", text)
-                rows.add(text, name, relative)
-                if progress is not None:
-                    progress(rows.files, rows.bytes)
-            skipped.update(tree.skipped)
-            if rows.files == before:
-                raise _nothing_found(root, tree.skipped, suffixes)
+    reused = False
+    try:
+        with publishing(out) as temp, _Rows(temp) as rows:
+            for name, root in trees:
+                before = rows.files
+                tree = _Tree(root, frozenset(exclude), tuple(suffixes), max_bytes)
+                for relative, text in tree.texts():
+                    digest.add(f"{name}/{relative}", text)
+                    rows.add(text, name, relative)
+                    if progress is not None:
+                        progress(rows.files, rows.bytes)
+                skipped.update(tree.skipped)
+                if rows.files == before:
+                    raise _nothing_found(root, tree.skipped, suffixes)
+            if earlier == digest.hexdigest():
+                raise _SameDocuments
+            if earlier is not None:
+                raise _holds_something_else(out, "other documents")
+    except _SameDocuments:
+        reused = True
     return ImportReport(
-        rows.files, rows.bytes, dict(sorted(skipped.items())), digest.hexdigest(), out
+        rows.files, rows.bytes, dict(sorted(skipped.items())), digest.hexdigest(), out, reused
+    )
+
+
+def _documents_in(out: Path) -> str | None:
+    """The corpus hash of what is at `out`; None where nothing is. Raises UsageError for a file that
+    is no corpus.
+    """
+    if not out.exists():
+        return None
+    digest = CorpusHash()
+    try:
+        for key, text in open_corpus(out).documents():
+            digest.add(key, text)
+    except AlborError as error:
+        raise _holds_something_else(out, "something else than a corpus") from error
+    return digest.hexdigest()
+
+
+def _holds_something_else(out: Path, what: str) -> UsageError:
+    return UsageError(
+        f"{out}: exists and holds {what}", hint="choose another --out, or --force to replace it"
     )
 
 
@@ -236,7 +275,9 @@ def _name_trees(dirs: Sequence[Path]) -> list[tuple[str, Path]]:
         if not root.exists():
             raise NotFoundError(f"{given}: no such directory", hint="check the path and try again")
         if not root.is_dir():
-            raise ConfigError(f"{given}: not a directory", hint="give the directory that holds it")
+            raise ConfigError(
+                f"{given}: is a file; give its folder", hint=f"albor data import {given.parent}"
+            )
         for other in roots:
             if root == other or root in other.parents or other in root.parents:
                 raise ConfigError(
@@ -253,8 +294,8 @@ def _name_trees(dirs: Sequence[Path]) -> list[tuple[str, Path]]:
 
 def _nothing_found(root: Path, skipped: Counter[str], suffixes: Sequence[str]) -> DataError:
     reasons = ", ".join(f"{count} {name}" for name, count in sorted(skipped.items()))
+    wanted = " or ".join(suffixes)
     return DataError(
-        f"{root}: no usable file ending in {' '.join(suffixes)} "
-        f"(skipped: {reasons or 'nothing, none matched'})",
-        hint="give a directory with such files, or another suffix: albor data import DIR --help",
+        f"{root}: no usable file ending in {wanted}" + (f" (skipped {reasons})" if reasons else ""),
+        hint=f"give a folder with {wanted} files, or: albor data import DIR -o FILE --suffix .txt",
     )

@@ -18,12 +18,20 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from albor_core.data.corpus import Corpus, open_corpus
 from albor_core.data.publish import publishing
-from albor_core.run.errors import AlborError, ConfigError, DataError, NotFoundError, Problem
+from albor_core.run.errors import (
+    AlborError,
+    ConfigError,
+    DataError,
+    NotFoundError,
+    Problem,
+    UsageError,
+)
 
 END_OF_TEXT = "<|endoftext|>"
 PAD = "<|pad|>"
 FIM_SENTINELS = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 BYTE_SYMBOLS = 256
+MOST_TOKENS = 1 << 20  # several times any in use; room for what is asked is made at once
 MAX_DOCUMENT_BYTES = 8 << 20  # encoding costs ~100 bytes of memory per byte of text
 
 _TEXTS_PER_BATCH = 256
@@ -57,6 +65,8 @@ class TokenizerReport:
     documents: int
     sha256: str
     """Of the bytes of tokenizer.json."""
+    reused: bool = False
+    """`out` held these very bytes already and was left alone."""
 
 
 @dataclass(frozen=True)
@@ -103,17 +113,27 @@ def plan_tokenizer(corpus: Path, out: Path, *, vocab_size: int, fim: bool = True
 
 
 def train_tokenizer(
-    corpus: Path, out: Path, *, vocab_size: int, fim: bool = True, min_frequency: int = 2
+    corpus: Path,
+    out: Path,
+    *,
+    vocab_size: int,
+    fim: bool = True,
+    min_frequency: int = 2,
+    force: bool = False,
 ) -> TokenizerReport:
     """Train byte-level BPE on the corpus and write `tokenizer_file(out)` atomically.
 
     The same corpus and arguments give the same bytes. A merge must occur `min_frequency` times.
     Documents above MAX_DOCUMENT_BYTES and invalid UTF-8 are left out. Raises ConfigError for a
-    vocabulary too small to hold every byte, DataError when no text is left.
+    vocabulary too small to hold every byte, UsageError where another file would be replaced (unless
+    `force`), DataError when no text is left.
     """
     if problems := _vocab_problems(vocab_size, fim):
         raise ConfigError(problems[0].message, hint=problems[0].hint, problems=tuple(problems))
+    target = tokenizer_file(out)
     texts = _Texts(open_corpus(corpus))
+    if not force and target.is_file() and _cannot_come_of(target, vocab_size):
+        raise _is_another(target)  # before the minutes that training may take
     specials = special_tokens(fim)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -132,9 +152,12 @@ def train_tokenizer(
             hint="import it again: albor data import DIR --out FILE.parquet",
         )
     data = tokenizer.to_str(pretty=True).encode("utf-8")
-    target = tokenizer_file(out)
-    with publishing(target) as temp:
-        temp.write_bytes(data)
+    reused = target.is_file() and target.read_bytes() == data
+    if not reused:
+        if target.is_file() and not force:
+            raise _is_another(target)
+        with publishing(target) as temp:
+            temp.write_bytes(data)
     return TokenizerReport(
         target,
         tokenizer.get_vocab_size(),
@@ -142,6 +165,23 @@ def train_tokenizer(
         {name: number for number, name in enumerate(specials)},
         texts.documents,
         hashlib.sha256(data).hexdigest(),
+        reused,
+    )
+
+
+def _cannot_come_of(target: Path, vocab_size: int) -> bool:
+    """Whether no corpus at all would make what is at `target` with a vocabulary of this size."""
+    try:
+        return vocabulary_size(load_tokenizer(target)) > vocab_size
+    except AlborError:
+        return True
+
+
+def _is_another(target: Path) -> UsageError:
+    return UsageError(
+        f"{target}: exists and is another tokenizer than this corpus and vocabulary give",
+        hint="choose another --out, or --force to replace it (shards packed with it need packing"
+        " again)",
     )
 
 
@@ -151,11 +191,17 @@ def load_tokenizer(path: Path) -> Tokenizer:
     Only JSON is read, never code. Raises NotFoundError or DataError naming the file.
     """
     file = tokenizer_file(path)
+    if path.is_file() and file != path:
+        raise DataError(
+            f"{path}: not a tokenizer: neither a .json file nor a folder with a tokenizer.json",
+            hint=_TRAIN_HINT,
+        )
     try:
         with file.open("rb") as stream:
             data = stream.read(_MAX_TOKENIZER_BYTES + 1)
     except FileNotFoundError as error:
-        raise NotFoundError(f"{file}: no such tokenizer", hint=_TRAIN_HINT) from error
+        missing = "no tokenizer.json in this folder" if path.is_dir() else "no such tokenizer"
+        raise NotFoundError(f"{path}: {missing}", hint=_TRAIN_HINT) from error
     except OSError as error:
         raise DataError(f"{file}: cannot be read: {error.strerror}", hint=_TRAIN_HINT) from error
     if len(data) > _MAX_TOKENIZER_BYTES:
@@ -247,6 +293,9 @@ def _sample(corpus: Path, limit_bytes: int = 2 << 20) -> Iterator[str]:
 
 def _vocab_problems(vocab_size: int, fim: bool) -> list[Problem]:
     floor = BYTE_SYMBOLS + len(special_tokens(fim))
+    if vocab_size > MOST_TOKENS:
+        message = f"vocab_size {vocab_size} is too large"
+        return [Problem("vocab_size", message, f"use {MOST_TOKENS} or less")]
     if vocab_size >= floor:
         return []
     return [

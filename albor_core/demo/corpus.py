@@ -16,7 +16,7 @@ from albor_core.data.publish import sha256_file
 from albor_core.data.shards import ShardReport, pretokenize
 from albor_core.data.sources import import_sources
 from albor_core.data.tokenizer import train_tokenizer
-from albor_core.run.errors import DataError
+from albor_core.run.errors import DataError, UsageError
 from albor_core.run.rundir import read_json, write_json
 
 EXCLUDED = ("test", "tests", "idlelib", "lib2to3", "__pycache__", "site-packages")
@@ -48,11 +48,14 @@ def prepare(root: Path, say: Say) -> DemoData:
     """Import, tokenize and pack below `root`, doing again only what has changed inputs."""
     source = Path(sysconfig.get_paths()["stdlib"])
     corpus, tokenizer = root / "corpus.parquet", root / "tokenizer.json"
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{root}: {error.strerror}", hint="another --out") from error
     stamp = _imported(root, source, corpus)
     if stamp is None:
         say(f"importing the Python standard library from {source}")
-        found = import_sources([source], corpus, exclude=EXCLUDED)
+        found = import_sources([source], corpus, exclude=EXCLUDED, force=True)
         stamp = {
             "source": str(source),
             "files": found.files,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.demo.corpus import SEQ_LEN, DemoData, Say, short_hash
-from albor_core.run.config import LoadedConfig, load_packaged
-from albor_core.run.errors import AlborError, ConfigError
+from albor_core.run.config import Config, LoadedConfig, load_packaged
+from albor_core.run.errors import AlborError, ConfigError, UsageError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.diff import diff_runs
 from albor_core.store.paths import global_store, local_store
@@ -25,7 +25,7 @@ from albor_core.store.settle import settle
 from albor_core.train.launch import exit_code, new_run, plan_run, start
 
 LEARNING_RATES = (3e-3, 3e-4)
-TOKENS = 1_000_000
+LEAST_STEPS, MOST_TOKENS = 4, 10**12
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,16 @@ class DemoRun:
     run: RunDir
     lr: float
     reused: bool
+
+
+def check_tokens(tokens: int) -> None:
+    """Raises UsageError for a budget that is no run: too short for its warm-up, or absurd."""
+    least = LEAST_STEPS * _tokens_per_step(load_packaged("demo").config)
+    if not least <= tokens <= MOST_TOKENS:
+        raise UsageError(
+            f"--tokens {tokens}: not from {least:,} ({LEAST_STEPS} steps) to {MOST_TOKENS:,}",
+            hint="albor demo --tokens 1M",
+        )
 
 
 def start_runs(root: Path, data: DemoData, *, tokens: int, say: Say) -> list[DemoRun]:
@@ -117,10 +127,13 @@ def _completed(run: RunDir) -> bool:
     return (read_json(run.exit) or {}).get("reason") == "completed"
 
 
+def _tokens_per_step(config: Config) -> int:
+    return config.data.batch_size * SEQ_LEN * config.training.gradient_accumulation
+
+
 def _config(root: Path, data: DemoData, *, lr: float, tokens: int) -> LoadedConfig:
     base = load_packaged("demo")
-    per_step = base.config.data.batch_size * SEQ_LEN * base.config.training.gradient_accumulation
-    steps = max(1, round(tokens / per_step))
+    steps = round(tokens / _tokens_per_step(base.config))
     threads = max(1, (os.cpu_count() or 1) // len(LEARNING_RATES))
     return load_packaged(
         "demo",

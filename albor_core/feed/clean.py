@@ -22,7 +22,9 @@ _INVISIBLE = (
     "\ud800-\udfff"  # half of a pair: cannot be encoded
 )
 _SUSPECT = re.compile(f"[{_INVISIBLE}]")
-_BEYOND_LATIN = re.compile("[\u0300-\U0010ffff]")  # cheap test: no combining mark lies below
+# A cheap test: no combining mark lies below. Said as what it is not, since to compile a range `re`
+# walks over each of its characters.
+_BEYOND_LATIN = re.compile("[^\\x00-\u02ff]")
 
 
 def clean(text: str, *, limit: int | None = None, keep: str = "") -> str:
@@ -55,11 +57,6 @@ def visible(character: str) -> str:
     if code < 0xA0:
         return f"<{code:02X}>"
     return f"<U+{code:04X}>"
-
-
-def is_clean(text: str) -> bool:
-    """Whether a terminal would only print this text."""
-    return clean(text) == text
 
 
 def _without_floods(text: str) -> str:

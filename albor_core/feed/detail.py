@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from albor_core.feed.alerts import alert_of_event, alert_view
 from albor_core.feed.files import RunFiles, history, integer, number, sequence, text
@@ -23,6 +23,7 @@ from albor_core.feed.view import AlertView, AttemptView, Curve, EventView, RunVi
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.store.paths import global_store, local_store
+from albor_core.store.reader import Reader
 from albor_core.store.rows import AttemptRow, EventRow, Series
 
 EVENTS = 300  # newest ones kept for the screen
@@ -32,6 +33,7 @@ _STATE_KEYS = {  # journal key: history of the live state
     "optim/grad_norm": "grad_norm_history",
 }
 Document = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class RunFeed:
@@ -54,20 +56,22 @@ class RunFeed:
         self.store = StoreWatch(
             own if own.exists() or run.path.is_dir() else global_store(), clock=clock
         )
+        self._everybodys = StoreWatch(global_store(), clock=clock)
         self._ledger = RecordTail(run.attempts, parse_json)
         self._journal = RecordTail(run.journal, parse_line)
 
     def close(self) -> None:
         """Let go of the store."""
         self.store.close()
+        self._everybodys.close()
 
     def poll(self) -> RunView | None:
         """The run now, with alerts, attempts and events; None if nothing is left of it."""
         row = self.store.rows().get(self.run.id)
         view = self.files.view(None if row is None or row.status == "lost" else row.status)
-        if view is None:
-            view = row
-        elif row is not None:
+        if view is None and row is not None:
+            view = replace(row, detail=row.detail or self._what_is_missing())
+        elif view is not None and row is not None:
             view = merge(view, row)
         if view is None:
             return None
@@ -82,9 +86,15 @@ class RunFeed:
             severity=_worst(waiting, view) if waiting else "green",
         )
 
+    def _what_is_missing(self) -> str:
+        """Why the store alone has to tell of the run."""
+        if self.run.path.is_dir():
+            return "its run.json is missing or damaged: this is what the store remembers"
+        return "its folder is gone: this is what the store remembers"
+
     def keys(self) -> tuple[str, ...]:
         """Metric keys that can be drawn, the important ones first."""
-        found = self.store.ask(lambda reader: reader.keys(self.run.id)) or ()
+        found = self._ask(lambda reader: reader.keys(self.run.id)) or ()
         state = self.files.state.get() or {}
         live = [key for key, name in _STATE_KEYS.items() if sequence(state, name)]
         order = {key: index for index, key in enumerate(_FIRST)}
@@ -106,12 +116,19 @@ class RunFeed:
 
     def _curve(self, key: str, max_points: int, lo: int | None, hi: int | None) -> Curve:
         run_id = self.run.id
-        series = self.store.ask(
+        series = self._ask(
             lambda reader: reader.series(run_id, key, lo=lo, hi=hi, max_points=max_points)
         )
         curve = Curve(key) if series is None else curve_of(series)
         live = state_curve(key, self.files.state.get() or {}, self._interval())
         return join_curves(curve, live, lo=lo, hi=hi)
+
+    def _ask(self, question: Callable[[Reader], T]) -> T | None:
+        """The run's own store has every point; where there is none, the global one has the shape
+        of each curve."""
+        if self.store.path.exists():
+            return self.store.ask(question)
+        return self._everybodys.ask(question)
 
     def _interval(self) -> int:
         training = (self.files.resolved.get() or {}).get("training")
@@ -159,6 +176,7 @@ def curve_of(series: Series) -> Curve:
         maximum=tuple(series.maximum),
         mean=tuple(series.mean),
         is_raw=series.is_raw,
+        nonfinite=tuple(series.nonfinite),
     )
 
 
@@ -194,6 +212,7 @@ def join_curves(curve: Curve, live: Curve, *, lo: int | None, hi: int | None) ->
         mean=curve.mean + values,
         is_raw=True,
         source="state" if curve.is_empty else "store",
+        nonfinite=curve.nonfinite + tuple(0 if math.isfinite(v) else 1 for v in values),
     )
 
 

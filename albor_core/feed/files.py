@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from albor_core.feed.clean import clean
 from albor_core.feed.status import NO_NEWS_S, Evidence, judge
 from albor_core.feed.view import (
     LIVE_WORDS,
@@ -23,7 +24,7 @@ from albor_core.feed.view import (
     RunView,
 )
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.state import Freshness, read_state
+from albor_core.run.state import SCHEMA, Freshness, read_state
 from albor_core.telemetry.sample import gpu_from_json, host_from_json
 
 Document = Mapping[str, Any]
@@ -69,6 +70,7 @@ class RunFiles:
         self.state = CachedJson(run.state, read_state)
         self.guard = CachedJson(run.guard / "guard.json")
         self.exit = CachedJson(run.exit)
+        self.about: Document = _NOTHING  # run.json as the last view was built from it
         self._freshness = Freshness()
         self._built: tuple[tuple[object, ...], RunView] | None = None
 
@@ -92,16 +94,18 @@ class RunFiles:
 
     def view(self, ended: str | None = None) -> RunView | None:
         """The run as its files tell it; None if this is no run directory (any more)."""
-        if self.metadata.get() is None:
+        about = self.metadata.get()
+        if about is None:
             return None
+        self.about = about
         evidence = self.evidence(ended)
         status = judge(evidence)
-        documents = (self.metadata.get(), self.resolved.get(), evidence.state, evidence.guard)
+        documents = (about, self.resolved.get(), evidence.state, evidence.guard)
         mark = (*map(id, documents), id(evidence.exit), status)
         if self._built is not None and self._built[0] == mark:  # only time went by
             return _aged(self._built[1], evidence, status)
-        meta, resolved = self.metadata.get() or _NOTHING, self.resolved.get() or _NOTHING
-        view = build_view(self.run, meta, resolved, evidence, status)
+        resolved = self.resolved.get() or _NOTHING
+        view = build_view(self.run, about, resolved, evidence, status)
         self._built = (mark, view)
         return view
 
@@ -126,7 +130,7 @@ def build_view(
         seed=integer(meta, "seed"),
         git_commit=_commit(meta),
         status=status.word,
-        detail=status.detail,
+        detail="; ".join(part for part in (status.detail, _foreign(state)) if part),
         last_wall=number(state, "wall"),
         phase=text(state, "phase") or None if alive and current else None,
         attempt=evidence.attempt or None,
@@ -146,7 +150,7 @@ def build_view(
         samples_per_s=number(state, "samples_per_second"),
         mfu=number(state, "mfu"),
         step_ms=number(state, "step_ms"),
-        eta_s=number(state, "eta_seconds") if alive else None,
+        eta_s=number(state, "eta_seconds") if alive and status.word != "paused" else None,
         elapsed_s=number(state, "elapsed_seconds"),
         loss_history=history(state, "loss_history"),
         lr_history=history(state, "lr_history"),
@@ -173,6 +177,14 @@ def build_view(
         ended_wall=None if alive else number(evidence.exit or _NOTHING, "wall"),
     )
     return _aged(view, evidence, status)
+
+
+def _foreign(state: Document) -> str:
+    """What to know about a state file that another version of Albor wrote."""
+    schema = text(state, "schema")
+    if schema in ("", SCHEMA):
+        return ""
+    return f"its state file is {clean(schema, limit=40)}, of another version: upgrade albor"
 
 
 def number(document: Document, key: str) -> float | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from albor_core.feed.detail import RunFeed
-from albor_core.feed.files import RunFiles
 from albor_core.feed.tail import last_lines
 from albor_core.feed.view import RunsView, RunView, plain
 from albor_core.run.errors import NotFoundError
@@ -19,7 +18,7 @@ from albor_core.run.state import finite
 SCHEMA = "albor.monitor/1"
 RUNS_SCHEMA = "albor.monitor.runs/1"
 LOG_LINES = 50
-ActiveRow = RunView
+
 _DETAIL = ("alerts", "attempts", "events", "guard")  # have their own place in the document
 
 
@@ -41,7 +40,7 @@ def snapshot(run: RunDir, *, feed: RunFeed | None = None) -> dict[str, Any]:
 
 def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
     """The document of a view that `feed` gave."""
-    meta = dict(feed.files.metadata.get() or {})
+    meta = dict(feed.files.about)
     git = meta.get("git")
     if isinstance(git, dict):  # its patch is up to 256 KiB of raw source: not for a feed
         meta["git"] = {key: git.get(key) for key in ("commit", "dirty")}
@@ -82,11 +81,3 @@ def runs_document(view: RunsView) -> dict[str, Any]:
             for row in view.rows
         ],
     }
-
-
-def summary_row(run: RunDir) -> ActiveRow:
-    """One row for a table, from the run's files alone. Raises NotFoundError if there is none."""
-    view = RunFiles(run).view()
-    if view is None:
-        raise NotFoundError(f"{run.path}: no run directory", hint="albor runs ls")
-    return view

@@ -7,16 +7,16 @@ believed for its own attempt only, since a kill -9 leaves the words of earlier l
 
 from __future__ import annotations
 
-import socket
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.feed.view import RunStatus
+from albor_core.feed.word import RunStatus
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.state import Freshness, read_state
+from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, Freshness, read_state
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
 FRESH_START_S = 60.0  # a run directory this young may still be waiting for its guard
@@ -109,10 +109,14 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
     state = evidence.current_state
     has_guard = evidence.locks.guard is not None
     missing = evidence.guard is not None and not has_guard
+    if has_guard and _is_held(evidence.guard, evidence.attempt):
+        return "paused", "held by its guard"  # a program stopped by a signal cannot say so itself
     if state is None:
         attempt = f"attempt {evidence.attempt}" if evidence.attempt else "the program"
         same_life = evidence.state is not None and _attempt(evidence.state) >= evidence.attempt
         detail = "the process that gave news has ended" if same_life else f"{attempt}: no news yet"
+        if evidence.state is None and evidence.age_s is not None:
+            detail = "its state file is missing or damaged"
         return ("unguarded", f"its guard is gone; {detail}") if missing else ("running", detail)
     phase = str(state.get("phase") or "")
     limit = _number(state.get("phase_limit_s")) or NO_NEWS_S
@@ -123,6 +127,11 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
     if missing:
         return "unguarded", "its guard is gone: nobody will restart it"
     return "running", "" if phase in ("training", "") else phase
+
+
+def _is_held(guard: Document | None, attempt: int) -> bool:
+    """Whether the guard has stopped this life's processes until somebody resumes them."""
+    return guard is not None and guard.get("state") == "paused" and _attempt(guard) >= attempt
 
 
 def _between_lives(evidence: Evidence) -> tuple[str, str]:
@@ -152,14 +161,10 @@ def _between_lives(evidence: Evidence) -> tuple[str, str]:
     return "restarting", word or f"attempt {max(attempt, 1)} is starting"
 
 
-_FINAL = {"done": "completed", "failed": "failed", "stopped": "stopped"}
-_STOPPED_BY_ANDON = 4
-
-
 def _final_word(guard: Document) -> str:
     """The guard's verdict; what Andon stopped was stopped, though it will not be started again."""
-    word = _FINAL[str(guard["state"])]
-    return "stopped" if guard.get("exit_code") == _STOPPED_BY_ANDON else word
+    word = GUARD_ENDS[str(guard["state"])]
+    return "stopped" if guard.get("exit_code") == STOPPED_BY_ANDON else word
 
 
 def _dead(evidence: Evidence) -> tuple[str, str]:
@@ -168,13 +173,13 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
     guard = evidence.guard if _attempt(evidence.guard) >= newest else None
     last_words = evidence.exit if _attempt(evidence.exit) >= newest else None
     state = evidence.state if _attempt(evidence.state) >= newest else None
-    if guard is not None and guard.get("state") in _FINAL:
+    if guard is not None and str(guard.get("state")) in GUARD_ENDS:
         return _final_word(guard), _last_reason(last_words, guard)
     if last_words is not None:
         word = _word_of(str(last_words.get("reason") or ""), last_words.get("code"))
         gone = "" if evidence.guard is None or word != "failed" else "; its guard is gone"
         return word, _last_reason(last_words, None) + gone
-    if state is not None and state.get("phase") in ("completed", "stopped", "failed"):
+    if state is not None and state.get("phase") in ENDS:
         return str(state["phase"]), ""
     if evidence.ended:
         return _word_of(evidence.ended, None), ""
@@ -190,12 +195,12 @@ def _works_elsewhere(evidence: Evidence) -> bool:
     Another host name alone proves nothing (containers rename themselves), another kernel does.
     """
     state = evidence.state
-    if state is None or evidence.host in ("", socket.gethostname()):
+    if state is None or evidence.host in ("", os.uname().nodename):
         return False
     if state.get("boot_id") in (None, boot_id()) or _attempt(state) < evidence.attempt:
         return False
     wall = _number(state.get("wall"))
-    is_over = state.get("phase") in ("completed", "stopped", "failed")
+    is_over = state.get("phase") in ENDS
     if wall is None or is_over or _attempt(evidence.exit) >= _attempt(state):
         return False
     return time.time() - wall < (_number(state.get("phase_limit_s")) or NO_NEWS_S)
@@ -217,6 +222,8 @@ def _last_reason(last_words: Document | None, guard: Document | None) -> str:
     message = str(words.get("message") or "")
     if not message and guard is not None and guard.get("state") != "done":
         message = str(guard.get("reason") or guard.get("class_last") or "")
+    if message and reason in ("stopped", "failed"):
+        return message[:500]  # the word says that much
     return ": ".join(part for part in (reason, message) if part)[:500]
 
 
@@ -232,7 +239,7 @@ def _number(value: Any) -> float | None:
 
 def _writer_lives(state: Document) -> bool:
     """Whether the process that wrote the state still exists; True where that cannot be asked."""
-    if isinstance(state.get("host"), str) and state["host"] != socket.gethostname():
+    if isinstance(state.get("host"), str) and state["host"] != os.uname().nodename:
         return True
     if state.get("boot_id") != boot_id():
         return False

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, NotFoundError
+from albor_core.run.state import ENDS
 from albor_core.store.reader import Reader
 from albor_core.store.rows import RunRow
 
@@ -135,16 +136,18 @@ class StoreWatch:
         inode = self._inode
         self.close()
         self._inode = inode
-        self.problem = error.message
+        self.problem = f"{error.message} ({error.hint})" if error.hint else error.message
         self._retry_at = self._clock() + RETRY_S
 
 
 def view_of_row(row: RunRow, severity: str = "green") -> RunView:
     """A run as a store remembers it: nothing of it is live.
 
-    One that has no recorded end is "lost" until somebody who looked at its locks knows better.
+    One that has no recorded end is "lost" until somebody who looked at its locks knows better. What
+    is no number where a number belongs (SQLite stores anything anywhere) is unknown.
     """
-    word = row.ended_status if row.ended_status in ("completed", "stopped", "failed") else "lost"
+    row = _sound(row)
+    word = row.ended_status if row.ended_status in ENDS else "lost"
     step, max_steps = row.last_step, row.max_steps
     return RunView(
         id=row.id,
@@ -181,6 +184,20 @@ def view_of_row(row: RunRow, severity: str = "green") -> RunView:
     )
 
 
+_COUNTS = ("attempts", "alerts_open")
+_NUMBERS = (
+    *("created", "ended_wall", "last_step", "max_steps", "tokens", "loss", "val_loss", "val_ppl"),
+    *("best_val_loss", "tokens_per_s", "mfu", "first_wall", "last_wall", "seed"),
+)
+_NUMERIC = (float, int, type(None))
+
+
+def _sound(row: RunRow) -> RunRow:
+    wrong: dict[str, Any] = {n: None for n in _NUMBERS if type(getattr(row, n)) not in _NUMERIC}
+    wrong |= {name: 0 for name in _COUNTS if type(getattr(row, name)) is not int}
+    return replace(row, **wrong) if wrong else row
+
+
 def _is_same(old: RunRow | None, new: RunRow) -> bool:
     """Equality in which NaN equals NaN: a run that ended in NaN is no news at every query."""
     return old == new or (old is not None and _known(old) == _known(new))
@@ -203,8 +220,13 @@ def merge(view: RunView, row: RunView) -> RunView:
     calm = is_indexed and row.alerts_open == 0
     severity = row.severity if view.severity in _CALM else view.severity
     unseen = 0 if is_indexed or view.severity in _CALM else 1
+    detail = view.detail
+    if view.status == "lost" and view.attempt is None and row.attempts_total is not None:
+        detail = "its state file is missing or damaged"
     return replace(
         view,
+        age_s=row.age_s if view.age_s is None else view.age_s,
+        detail=detail,
         name=row.name or view.name,
         alerts_open=row.alerts_open + unseen,
         severity="green" if calm else severity,

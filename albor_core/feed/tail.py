@@ -98,18 +98,18 @@ class LogTail:
         *whole, rest = (self._rest + raw).split(b"\n")
         if self._skipping and whole:
             whole, self._skipping = whole[1:], False
-        lines = [_line(part) for part in whole]
+        lines = [clean_line(part) for part in whole]
         if self._skipping:
             rest = b""
         elif len(rest) > LINE_BYTES:  # an endless line: show its start now, drop the rest of it
-            lines.append(_line(rest))
+            lines.append(clean_line(rest))
             rest, self._skipping = b"", True
         self._rest = rest
         return lines
 
     def _take_rest(self) -> list[str]:
         rest, self._rest = self._rest, b""
-        return [_line(rest)] if rest else []
+        return [clean_line(rest)] if rest else []
 
 
 def last_lines(path: Path, count: int) -> list[str]:
@@ -122,8 +122,10 @@ def _is_log(name: str) -> bool:
     return name.startswith("a") and name.endswith(".log")
 
 
-def _line(raw: bytes) -> str:
-    """One line as clean text. A progress bar's carriage returns show its last state."""
+def clean_line(raw: bytes) -> str:
+    """One line of a log as clean text, marked where it is cut. A progress bar's carriage returns
+    show its last state.
+    """
     text = raw[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
     text = clean(text.rsplit("\r", 1)[-1].expandtabs(8))
     return text + _CUT if len(raw) > LINE_BYTES else text

@@ -13,37 +13,26 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from albor_core.feed.word import LIVE_WORDS, WORDS, RunStatus
 from albor_core.telemetry.sample import GpuSample, HostSample
 
-WORDS = (
-    "running",  # the trainer lock is held and the main loop gives news
-    "paused",
-    "restarting",  # the guard lives and will start the trainer again
-    "unguarded",  # the trainer lives, its guard does not
-    "stalled",  # the trainer lock is held, the main loop gives no news
-    "queued",  # created, not started yet
-    "completed",
-    "stopped",  # by a person or by an Andon rule
-    "failed",
-    "lost",  # neither lock is held and nobody left last words
-)
-LIVE_WORDS = frozenset(("running", "paused", "restarting", "unguarded", "stalled"))
+__all__ = [
+    "LIVE_WORDS",
+    "SEVERITIES",
+    "WORDS",
+    "AlertView",
+    "AttemptView",
+    "BrickView",
+    "CheckpointView",
+    "Curve",
+    "EventView",
+    "RunStatus",
+    "RunView",
+    "RunsView",
+    "plain",
+]
+
 SEVERITIES = ("green", "info", "yellow", "red")  # in order
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """A word of WORDS, one sentence why, and who holds the locks (0: held, not visible here)."""
-
-    word: str
-    detail: str = ""
-    trainer_pid: int | None = None
-    guard_pid: int | None = None
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether a process works on the run, by its locks."""
-        return self.trainer_pid is not None or self.guard_pid is not None
 
 
 @dataclass(frozen=True)
@@ -128,7 +117,7 @@ class Curve:
     """A series for a chart: per bucket its step, minimum, maximum and mean.
 
     `is_raw` means that every bucket is one point. Non-finite values are kept as they are; a bucket
-    of nothing else has NaN in all three.
+    of nothing else has NaN in all three. `nonfinite` counts them per bucket; () where unknown.
     """
 
     key: str
@@ -138,6 +127,7 @@ class Curve:
     mean: tuple[float, ...] = ()
     is_raw: bool = True
     source: str = "store"  # "state" while the index lags: only the last 120 intervals are known
+    nonfinite: tuple[int, ...] = ()
 
     @property
     def is_empty(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from albor_core.feed.alerts import alert_view
@@ -32,6 +32,22 @@ READ_S = 0.15  # per poll, first reads of runs that no store describes: the newe
 GPU_S = 1.0
 HISTORIES = 40  # per poll, sparklines fetched for visible rows
 SPARK_POINTS = 60
+
+
+@dataclass(frozen=True)
+class _History:
+    """A sparkline from the store, and what was known when it was asked for."""
+
+    step: int | None
+    row: RunView | None
+    news: int  # how often the store had changed
+    values: tuple[float, ...]
+
+    def is_of(self, view: RunView, row: RunView | None, news: int) -> bool:
+        """Whether asking again would be in vain: the index may have lagged behind the run, and one
+        that had nothing yet may have something now."""
+        is_same = self.step == view.step and self.row is row
+        return is_same and (bool(self.values) or self.news == news)
 
 
 class RunsFeed:
@@ -61,7 +77,8 @@ class RunsFeed:
         self._places: dict[str, RunDir] = {}
         self._hot: set[str] = set()
         self._sweep: Iterator[str] = iter(())
-        self._histories: dict[str, tuple[int | None, tuple[float, ...]]] = {}
+        self._histories: dict[str, _History] = {}
+        self._news = 0  # how often the store gave another list
         self._is_in_order = False
         self._shown: list[RunView] = []
         self._place: dict[str, int] = {}
@@ -176,6 +193,7 @@ class RunsFeed:
         is_new = any((i in self._told) != (i in self._place) for i in self._touched)
         if self._is_in_order and rows is self._rows and not is_new:
             return False
+        self._news += rows is not self._rows
         self._rows, self._is_in_order = rows, True
         ids = rows.keys() | self._told.keys() if self._shows_all_of_store() else self._runs.keys()
         views = [view for i in ids if (view := self._told.get(i) or rows.get(i)) is not None]
@@ -192,23 +210,29 @@ class RunsFeed:
             index = self._place[run_id]
             view = self._told.get(run_id) or rows.get(run_id) or self._shown[index]
             if not view.loss_history and (run_id in visible or run_id in self._histories):
-                known = self._histories.get(run_id)
-                if left and run_id in visible and (known is None or known[0] != view.step):
+                known, row = self._histories.get(run_id), rows.get(run_id)
+                is_due = known is None or not known.is_of(view, row, self._news)
+                if left and run_id in visible and is_due:
                     left -= 1
-                    known = (view.step, self._spark(run_id))
-                    self._histories[run_id] = known
-                view = view if known is None else replace(view, loss_history=known[1])
+                    values = self._spark(run_id)
+                    if values is None and row is None:
+                        values = ()  # the store does not know the run yet
+                    if values is not None:
+                        known = _History(view.step, row, self._news, values)
+                        self._histories[run_id] = known
+                view = view if known is None else replace(view, loss_history=known.values)
             if not _looks_same(view, self._shown[index]):
                 changed = True
             self._shown[index] = view
         self._touched.clear()
         return changed
 
-    def _spark(self, run_id: str) -> tuple[float, ...]:
+    def _spark(self, run_id: str) -> tuple[float, ...] | None:
+        """The whole loss curve in SPARK_POINTS values; None while the store cannot say."""
         series = self.store.ask(
             lambda reader: reader.series(run_id, "train/loss", max_points=SPARK_POINTS)
         )
-        return () if series is None else tuple(series.mean)
+        return None if series is None else tuple(series.mean)
 
     def _is_complete(self) -> bool:
         unread = any(run_id not in self._told for run_id in self._hot)

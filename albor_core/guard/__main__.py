@@ -9,9 +9,10 @@ from pathlib import Path
 from albor_core.guard.launch import read_launch
 from albor_core.guard.ledger import say
 from albor_core.guard.loop import Guard
-from albor_core.run.errors import AlborError
+from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir
+from albor_core.run.ownership import distrust
+from albor_core.run.rundir import RunDir, clear_halves
 
 
 def main(arguments: list[str]) -> int:
@@ -22,16 +23,32 @@ def main(arguments: list[str]) -> int:
     os.umask(0o077)
     run = RunDir(Path(arguments[0]).absolute())
     try:
+        refuse_strangers(run)
         run.guard.mkdir(mode=0o700, exist_ok=True)
         take_lock(
             run.guard_lock
         )  # kept by this process until it ends; nobody here reopens the file
+        for place in (run.path, run.guard, run.guard / "outbox", run.crash_reports):
+            clear_halves(place)
         for folder in ("inbox", "outbox"):
             (run.guard / folder).mkdir(mode=0o700, exist_ok=True)
         return Guard(run, read_launch(run)).run_until_final()
     except AlborError as error:
         say(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
         return error.exit_code
+
+
+def refuse_strangers(run: RunDir) -> None:
+    """Raise UsageError before anything is read, made or locked where others may have written."""
+    try:
+        problem = distrust(run)
+    except OSError as error:
+        raise NotFoundError(f"{run.path}: {error.strerror}", hint="albor runs ls") from error
+    if problem:
+        raise UsageError(
+            f"{problem}, so it may not say what is started here",
+            hint=f"copy what you trust; chmod -R go-w {run.path} if all of it is yours",
+        )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -124,6 +125,11 @@ def oom_kills() -> int | None:
             if name == key and value.isdigit():
                 return int(value)
     return None
+
+
+def rss_peak() -> int | None:
+    """Bytes that the largest program which we started and saw end ever had in memory."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None
 
 
 def cgroup_version() -> str | None:

@@ -1,7 +1,8 @@
 """What to run and how to start its guard: launch.json in, a detached guard process out.
 
 launch.json is written once by whoever starts a run and read by the guard and its stub. It is 0600:
-`env` may hold what the program needs and nobody else should see.
+`env` may hold what the program needs and nobody else should see. A command line with a secret in it
+never gets there: it goes to the guard, and from it to each life's stub, in the environment.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.guard.options import Options, parse_options
+from albor_core.guard.redact import redact_json
 from albor_core.run.errors import AlborError, ConfigError, InUseError
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json, write_json
 
 SCHEMA = "albor.launch/1"
+HIDDEN_ARGV = "_ALBOR_ARGV"  # not ALBOR_*: crash reports show the values of those
 IDENTITY = ("ALBOR_RUN_ID", "ALBOR_RUN_DIR", "ALBOR_ATTEMPT", "ALBOR_NONCE", "ALBOR_RUN_LOCK_FD")
 # Where our processes start: `-m` puts the working directory first on sys.path, so it must be a
 # trusted one (a stranger's json.py in the user's folder must not be ours), and an uninstalled
@@ -45,6 +48,7 @@ class Launch:
     final_exit_needs_exit_json: bool = True
     index: bool = True
     umask: int = 0o077
+    has_secrets: bool = False
 
     @property
     def argv_hash(self) -> str:
@@ -68,12 +72,14 @@ def write_launch(
     `guard`.
 
     `final_exit_needs_exit_json` (default: only for kind `train`): exit 0 alone does not prove that
-    the work is done. Raises ConfigError for options that cannot be, OSError.
+    the work is done. Secrets in `argv` are left out of the file; give what is returned to
+    `start_guard` then. Raises ConfigError for options that cannot be, OSError.
     """
     if not argv:
         raise ConfigError("launch.argv: there is no command to run")
     if kind not in ("train", "guard"):
         raise ConfigError(f"launch.kind: {kind!r} is neither 'train' nor 'guard'")
+    shown = _without_secrets(argv) if kind == "guard" else list(argv)
     launch = Launch(
         argv=tuple(argv),
         cwd=str(cwd),
@@ -86,10 +92,17 @@ def write_launch(
         ),
         index=index,
         umask=_current_umask() if kind == "guard" else 0o077,
+        has_secrets=shown != list(argv),
     )
     run.guard.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json(run.launch, {"schema": SCHEMA, **asdict(launch)})
+    write_json(run.launch, {"schema": SCHEMA, **asdict(launch), "argv": shown})
     return launch
+
+
+def _without_secrets(argv: Sequence[str]) -> list[str]:
+    safe, _ = redact_json(json.dumps(list(argv)), dict(os.environ))
+    words: list[str] = json.loads(safe)
+    return words
 
 
 def _current_umask() -> int:
@@ -108,6 +121,9 @@ def read_launch(run: RunDir) -> Launch:
         raise ConfigError(f"{run.launch}: argv must be a list of words, is {argv!r}")
     if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
         raise ConfigError(f"{run.launch}: env must map names to text")
+    has_secrets = bool(body.get("has_secrets"))
+    if has_secrets:
+        argv = _secret_argv(run)
     max_steps, kind = body.get("max_steps"), str(body.get("kind") or "train")
     return Launch(
         argv=tuple(argv),
@@ -119,7 +135,22 @@ def read_launch(run: RunDir) -> Launch:
         final_exit_needs_exit_json=bool(body.get("final_exit_needs_exit_json", kind == "train")),
         index=bool(body.get("index", True)),
         umask=int(body.get("umask", 0o077)),
+        has_secrets=has_secrets,
     )
+
+
+def _secret_argv(run: RunDir) -> list[str]:
+    """The command line that launch.json does not hold. ConfigError where nobody handed it over."""
+    try:
+        words = json.loads(os.environ.get(HIDDEN_ARGV, ""))
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words):
+        raise ConfigError(
+            f"{run.launch}: the command line held a secret, which is not kept",
+            hint="start the program again: albor guard run -- CMD",
+        )
+    return words
 
 
 def clean_environment() -> dict[str, str]:
@@ -132,8 +163,9 @@ def python_module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", name, *arguments]
 
 
-def start_guard(run: RunDir) -> int:
-    """Start a detached guard and return its pid once it holds guard.lock.
+def start_guard(run: RunDir, launch: Launch | None = None) -> int:
+    """Start a detached guard and return its pid once it holds guard.lock. `launch` is needed where
+    launch.json may not hold all of the command line.
 
     It has its own session and no terminal, so closing the caller's changes nothing. Raises
     InUseError if another guard holds the lock, AlborError with the end of guard.log if the new one
@@ -146,6 +178,9 @@ def start_guard(run: RunDir) -> int:
     log = os.open(
         log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
     )
+    environment = clean_environment()
+    if launch is not None and launch.has_secrets:
+        environment[HIDDEN_ARGV] = json.dumps(launch.argv)
     try:
         process = subprocess.Popen(
             python_module("albor_core.guard", str(run.path.absolute())),
@@ -154,7 +189,7 @@ def start_guard(run: RunDir) -> int:
             stderr=log,
             start_new_session=True,
             cwd=CODE_ROOT,
-            env=clean_environment(),
+            env=environment,
         )
     finally:
         os.close(log)

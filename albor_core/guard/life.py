@@ -14,7 +14,7 @@ from albor_core.guard.hang import Hang, Watch
 from albor_core.guard.launch import Launch
 from albor_core.guard.options import Options
 from albor_core.guard.policy import Ended, ExitClass, ExitStatus, Facts
-from albor_core.guard.process import Process, Tree, catches, exit_of_stranger
+from albor_core.guard.process import Process, Tree, catches, exit_of_stranger, open_process
 from albor_core.guard.report import Autopsy
 from albor_core.guard.traces import last_words, newest_checkpoint
 from albor_core.run.rundir import RunDir, read_json
@@ -87,10 +87,18 @@ class Life:
         """All its processes; `spare` are children of the guard that are not its."""
         return Tree(self.run.id, frozenset({self.nonce}), self.process, spare)
 
-    def ask_for_stacks(self) -> bool:
-        """Have the program dump its stacks, if it knows how; a frozen one is woken for it."""
+    def ask_for_stacks(self, spare: frozenset[int]) -> bool:
+        """Have the program and its other ranks dump their stacks, if they know how; a frozen one is
+        woken for it.
+        """
         if self.process is None or not catches(self.process.pid, signal.SIGUSR1):
             return False
+        for pid in self.tree(spare).pids():
+            if pid != self.process.pid and catches(pid, signal.SIGUSR1):
+                rank = open_process(pid)
+                if rank is not None:
+                    rank.send(signal.SIGUSR1)
+                    rank.close()
         return self.process.send(signal.SIGUSR1) and self.process.send(signal.SIGCONT)
 
     def end_status(self, options: Options) -> ExitStatus:
@@ -140,8 +148,9 @@ class Life:
         """What the policy needs besides the status."""
         step = _whole(self.state, "global_step")
         status = None if self.process is None else self.process.status()
+        words = last_words(self.run, self.nonce)
         return Facts(
-            words=last_words(self.run, self.nonce),
+            words=words,
             needs_words=launch.final_exit_needs_exit_json,
             reached_end=(
                 launch.max_steps is not None and step is not None and step >= launch.max_steps
@@ -150,6 +159,7 @@ class Life:
             hung=self.hang is not None,
             killed_by_guard=self.is_killed_by_us,
             oom_killed=report.was_oom_killed(autopsy),
+            out_of_memory=report.ran_out_of_memory(words, autopsy),
             xids=tuple(xid["code"] for xid in autopsy.xids or ()),
             locked_out=(
                 not self.is_confirmed

@@ -51,8 +51,9 @@ from albor_core.run.control import Command
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import boot_id
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import GUARD_ENDS
 
-FINAL = ("done", "failed", "stopped")
+_ALIVE = ("starting", "running", "paused")
 _PULSE_S = 5.0  # guard.json is fresh at least this often
 _QUICK_S = 0.02  # pass time while something is about to happen
 _STACKS_S = 5.0
@@ -98,7 +99,7 @@ class Guard:
         """Guard the run; the exit code. Raises InUseError if somebody else works on it."""
         self._begin()
         try:
-            while self.state not in FINAL:
+            while self.state not in GUARD_ENDS:
                 self._wait()
                 self._keep_house()
                 getattr(self, f"_{self.state}")()
@@ -247,7 +248,7 @@ class Guard:
     def _begin(self) -> None:
         previous = read_json(self.run.guard / "guard.json") or {}
         same_boot = previous.get("boot_id") == boot_id()
-        is_continuing = previous.get("state") not in (None, *FINAL)
+        is_continuing = previous.get("state") not in (None, *GUARD_ENDS)
         if is_continuing and isinstance(previous.get("memory"), dict):
             self.memory = remember(previous["memory"], same_boot=same_boot)
         else:
@@ -412,7 +413,7 @@ class Guard:
         self.ledger.event("guard.hang", severity="red", attempt=life.attempt, reason=str(found))
         say(f"attempt {life.attempt} hangs: {found}")
         now = time.monotonic()
-        has_asked = life.ask_for_stacks()
+        has_asked = life.ask_for_stacks(self._spared())
         self.term_at_s = now + (min(_STACKS_S, self.options.grace_s) if has_asked else 0.0)
         self._enter("hung")
 
@@ -583,7 +584,9 @@ class Guard:
     def _finish(self) -> int:
         assert self.exit_code is not None
         for command_id in self.stop.command_ids if self.stop is not None else ():
-            mailbox.answer(self.run, command_id, "done", f"{self.state}: {self.reason}")
+            said = self.reason.startswith(self.state)
+            detail = self.reason if said else f"{self.state}: {self.reason}"
+            mailbox.answer(self.run, command_id, "done", detail)
         for command in mailbox.take(self.run):
             mailbox.answer(self.run, command.id, "refused", f"the run is over: {self.state}")
         if self.sidecar is not None:
@@ -596,6 +599,3 @@ def _child_of(life: Life | None) -> dict[str, Any] | None:
     if life is None or life.process is None:
         return None
     return {"pid": life.pid, "start_ticks": life.process.ticks}
-
-
-_ALIVE = ("starting", "running", "paused")

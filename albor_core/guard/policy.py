@@ -4,8 +4,8 @@
 and what is remembered of earlier lives into a restart after a delay or an end. An exit code is one
 number here: a death by signal N and a shell's 128+N are the same thing.
 
-    0 done | early_exit          75 temporary              137 oom_host | oom_suspected
-    2 config  7 data             1, others exception       134 136 139 131 crash
+    0 done | early_exit          75 temporary              137 oom_host | killed
+    2 config  7 data             1 exception | oom_*       134 136 139 131 crash
     4 andon   5 internal         130 143 129 external      132 135 153 159 fatal_signal
     6 no_checkpoint  8 in_use    unknown: unknown_exit     hang, stopped, gpu_lost by evidence
 
@@ -91,6 +91,8 @@ class Facts:
     hung: bool = False
     killed_by_guard: bool = False
     oom_killed: bool | None = None
+    out_of_memory: bool = False
+    """It said itself that it got no memory: an uncaught MemoryError."""
     xids: tuple[int, ...] = ()
     locked_out: bool = False
     """The stub found run.lock taken: the program was never started."""
@@ -120,6 +122,7 @@ _SPOKEN = {
     8: ExitClass("in_use", Verdict.FATAL, 8),
 }
 _CRASH = _restart("crash", is_crash=True)
+_GPU_MEMORY = ExitClass("oom_gpu", Verdict.FATAL)  # the same batch would not fit again
 _FATAL_SIGNAL = ExitClass("fatal_signal", Verdict.FATAL)
 _PLAIN = {
     75: _restart("temporary"),
@@ -161,6 +164,10 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
         return _restart("unknown_exit")
     if code == 137:
         return _killed(facts)
+    if code == 1 and words is not None and words.reason == "gpu_memory":
+        return _GPU_MEMORY
+    if code == 1 and facts.out_of_memory:
+        return _restart("oom_host")
     if code in _PLAIN:
         return _PLAIN[code]
     return _restart("signal" if ExitStatus(code).signal else "exception")
@@ -169,7 +176,8 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
 def _killed(facts: Facts) -> ExitClass:
     if facts.killed_by_guard:
         return _restart("killed_by_guard")
-    return _restart("oom_host" if facts.oom_killed else "oom_suspected")
+    # Anybody may send SIGKILL: without a kernel message or a counter that rose it was not memory.
+    return _restart("oom_host" if facts.oom_killed else "killed")
 
 
 @dataclass(frozen=True)
@@ -238,7 +246,8 @@ def decide(memory: Memory, event: Ended, options: Options) -> tuple[Memory, Rest
     if event.stop_signal is not None:
         return memory, Finish("stopped", 128 + event.stop_signal, what)
     if event.fault is not None and event.fault == memory.fault:
-        return memory, Finish("failed", 1, f"{what}: the same failure twice, so a bug", True)
+        again = f"{what}: the same failure twice, so it would come again"
+        return memory, Finish("failed", 1, again, True)
     crashed_early = event.kind.is_crash and event.before_first_step
     if crashed_early and memory.is_diagnostic:
         return memory, Finish("failed", 1, f"{what}: again before the first step", True)

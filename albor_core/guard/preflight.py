@@ -15,6 +15,7 @@ from albor_core.guard import evidence
 from albor_core.guard.launch import Launch
 from albor_core.guard.process import Tree, environment_of
 from albor_core.guard.traces import checkpoint_bytes, known_nonces, newest_checkpoint
+from albor_core.run.ownership import distrust
 from albor_core.run.rundir import RunDir, read_json
 
 CHECKPOINT_ROOM = 2.2  # a new checkpoint beside the old one, and something to log on
@@ -57,11 +58,10 @@ def wants_gpu(run: RunDir, launch: Launch) -> bool:
 
 def _ownership_problem(run: RunDir) -> str:
     try:
-        owner = run.path.stat().st_uid
+        if problem := distrust(run):
+            return problem
     except OSError as error:
         return f"{run.path}: {error.strerror}"
-    if owner != os.geteuid():
-        return f"{run.path}: belongs to {user_name(owner)}"
     if not os.access(run.path, os.W_OK | os.X_OK):
         return f"{run.path}: may not be written"
     return ""

@@ -63,7 +63,7 @@ def redact_json(document: str, environment: Mapping[str, str]) -> tuple[str, int
 
     def hide(match: re.Match[str]) -> str:
         nonlocal count
-        if MARK in match[match.lastindex or 0]:
+        if MARK[:-1] in match[match.lastindex or 0]:  # no value has the bracket that ends it
             return match[0]
         count += 1
         return (match[1] if match.lastindex and match.lastindex > 1 else "") + MARK
@@ -75,7 +75,7 @@ def redact_json(document: str, environment: Mapping[str, str]) -> tuple[str, int
 
     def hide_option(match: re.Match[str]) -> str:
         nonlocal count
-        if _SENSITIVE_WORD.search(match[1]) is None or MARK in match[3]:
+        if _SENSITIVE_WORD.search(match[1]) is None or MARK[:-1] in match[3]:
             return match[0]
         count += 1
         return match[1] + match[2] + MARK
@@ -94,6 +94,12 @@ def redact_json(document: str, environment: Mapping[str, str]) -> tuple[str, int
     document = _URL.sub(hide_user, document)
     document = _BEARER.sub(hide, _OPTION.sub(hide_option, _ASSIGNED.sub(hide, document)))
     return _WORD.sub(hide_random, _KNOWN.sub(hide, document)), count
+
+
+def redact_text(text: str, environment: Mapping[str, str]) -> str:
+    """A text without secrets."""
+    safe, _ = redact_json(json.dumps(text), environment)
+    return str(json.loads(safe))
 
 
 def _secret_values(environment: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from albor_core.guard import evidence
 from albor_core.guard.launch import Launch
-from albor_core.guard.policy import Ended, Facts, Finish, Memory, Restart
+from albor_core.guard.policy import Ended, Facts, Finish, Memory, Restart, Words
 from albor_core.guard.redact import hidden_names, own_environment, redact_json, shown_environment
 from albor_core.run.liveness import boot_id
 from albor_core.run.rundir import RunDir, write_bytes
@@ -145,6 +145,7 @@ def _evidence(run: RunDir, autopsy: Autopsy, facts: Facts) -> dict[str, Any]:
             "memcg_before": autopsy.oom_before,
             "memcg_after": autopsy.oom_after,
             "dmesg": autopsy.oom_lines,
+            "rss_peak": None if autopsy.is_adopted else evidence.rss_peak(),
         },
         "xid": autopsy.xids,
         "last_words": None if words is None else {"code": words.code, "reason": words.reason},
@@ -226,6 +227,13 @@ def complete(autopsy: Autopsy, *, since_mono_s: float, look_at_gpu: bool) -> Non
     autopsy.oom_lines = None if lines is None else evidence.oom_lines(lines, autopsy.pid)
     if look_at_gpu:
         autopsy.gpu = evidence.gpu_report()
+
+
+def ran_out_of_memory(words: Words | None, autopsy: Autopsy) -> bool:
+    """Whether it ended in Python's own MemoryError (or numpy's kind of it)."""
+    said = words.error_type if words is not None and words.error_type else ""
+    kind = said or (autopsy.python[0] if autopsy.python is not None else "")
+    return kind.rpartition(".")[2] in ("MemoryError", "_ArrayMemoryError")
 
 
 def was_oom_killed(autopsy: Autopsy) -> bool | None:

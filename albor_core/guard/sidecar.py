@@ -9,7 +9,7 @@ import time
 from albor_core.guard.launch import CODE_ROOT, clean_environment, python_module
 from albor_core.guard.ledger import say
 from albor_core.run.liveness import lock_holder
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, albor_home
 
 _NICE = 10
 _FIRST_WAIT_S = 5.0
@@ -25,6 +25,7 @@ class Sidecar:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
+        self._home = albor_home()  # where the run is registered, whatever the program does later
         self._process: subprocess.Popen[bytes] | None = None
         self._next_start_s = 0.0
         self._wait_s = _FIRST_WAIT_S
@@ -68,7 +69,7 @@ class Sidecar:
                 stderr=log,
                 start_new_session=True,
                 cwd=CODE_ROOT,
-                env=clean_environment(),
+                env={**clean_environment(), "ALBOR_HOME": str(self._home)},
             )
             os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
         except OSError as error:

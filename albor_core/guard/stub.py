@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from albor_core.guard.launch import Launch, read_launch
+from albor_core.guard.launch import HIDDEN_ARGV, Launch, read_launch
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
 from albor_core.run.rundir import RunDir, write_json
@@ -50,6 +50,7 @@ def become(run: RunDir, attempt: int, nonce: str) -> int:
     if os.getsid(0) != os.getpid():
         os.setsid()
     launch = read_launch(run)
+    os.environ.pop(HIDDEN_ARGV, None)
     lock = take_lock(run.run_lock, inheritable=True)
     write_json(run.guard / "child.json", identity(launch, attempt, nonce))
     os.environ["ALBOR_RUN_LOCK_FD"] = str(lock)

@@ -60,20 +60,29 @@ def _forward(
     tl.store(y_ptr + at, (w[None, :] * normed).to(y_ptr.dtype.element_ty), inside)
 
 
+def add_norm_forward(
+    x: Tensor, residual: Tensor, w: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, sum, rstd) of contiguous inputs; launches only, autograd sees nothing."""
+    D = x.shape[-1]
+    rows = x.numel() // D
+    y, total = torch.empty_like(x), torch.empty_like(x)
+    rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
+    tile_rows, block, warps = tile_of(D, FORWARD_TILE)
+    _forward[(-(-rows // tile_rows),)](
+        x, residual, w, y, total, rstd, rows, D,
+        eps=eps, ROWS=tile_rows, BLOCK=block, num_warps=warps,
+    )  # fmt: skip
+    return y, total, rstd
+
+
 class _AddRMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, residual: Tensor, w: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        x, residual, w, D = x.contiguous(), residual.contiguous(), w.contiguous(), x.shape[-1]
-        rows = x.numel() // D
-        y, total = torch.empty_like(x), torch.empty_like(x)
-        rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
-        tile_rows, block, warps = tile_of(D, FORWARD_TILE)
-        _forward[(-(-rows // tile_rows),)](
-            x, residual, w, y, total, rstd, rows, D,
-            eps=eps, ROWS=tile_rows, BLOCK=block, num_warps=warps,
-        )  # fmt: skip
+        x, residual, w = x.contiguous(), residual.contiguous(), w.contiguous()
+        y, total, rstd = add_norm_forward(x, residual, w, eps)
         ctx.save_for_backward(total, w, rstd)
         ctx.set_materialize_grads(False)  # the last sum of a model goes nowhere: no zeros to read
         return y, total

@@ -168,28 +168,46 @@ def _on_chip_meta(V: int, itemsize: int) -> dict[str, Any]:
     }
 
 
+def score(
+    logits: Tensor,
+    labels: Tensor,
+    z_loss: float,
+    upstream: Tensor,
+    *,
+    writes: bool,
+    count: Tensor | None = None,
+) -> Tensor:
+    """The loss, and if `writes` its gradient over contiguous logits; autograd sees nothing.
+
+    `count` (int64 scalar) where these rows are part of a larger mean: then the sum over such parts
+    is the loss.
+    """
+    V, rows = logits.shape[-1], labels.numel()
+    count = (labels != IGNORED).sum() if count is None else count
+    loss = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    same = {"z_loss": z_loss, "V": V, "IGNORED": IGNORED, "WRITES": writes}
+    if V <= ON_CHIP:
+        meta = _on_chip_meta(V, logits.element_size())
+        programs = min(rows, _multiprocessors(logits.device) * max(1, ON_CHIP // meta["BLOCK"]))
+        _on_chip[(programs,)](logits, labels, loss, count, upstream, rows, **same, **meta)
+    else:
+        _looped[(rows,)](
+            logits, labels, loss, count, upstream, **same, BLOCK=LOOPED_BLOCK, num_warps=4
+        )
+    return loss.sum()
+
+
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, labels: Tensor, z_loss: float, upstream: Tensor, writes: bool
     ) -> Tensor:
-        logits, labels, V = logits.contiguous(), labels.contiguous(), logits.shape[-1]
-        rows = labels.numel()
-        count = (labels != IGNORED).sum()
-        loss = torch.empty(rows, dtype=torch.float32, device=logits.device)
-        same = {"z_loss": z_loss, "V": V, "IGNORED": IGNORED, "WRITES": writes}
-        if V <= ON_CHIP:
-            meta = _on_chip_meta(V, logits.element_size())
-            programs = min(rows, _multiprocessors(logits.device) * max(1, ON_CHIP // meta["BLOCK"]))
-            _on_chip[(programs,)](logits, labels, loss, count, upstream, rows, **same, **meta)
-        else:
-            _looped[(rows,)](
-                logits, labels, loss, count, upstream, **same, BLOCK=LOOPED_BLOCK, num_warps=4
-            )
+        logits, labels = logits.contiguous(), labels.contiguous()
+        loss = score(logits, labels, z_loss, upstream, writes=writes)
         if writes:
             torch.autograd.graph.increment_version(logits)
         ctx.save_for_backward(logits, upstream)
-        return loss.sum()
+        return loss
 
     @staticmethod
     def backward(ctx: Any, dloss: Tensor) -> tuple[Tensor, None, None, None, None]:

@@ -29,7 +29,19 @@ from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, Launch
 
 log = logging.getLogger(__name__)
 
-OPS = ("rms_norm", "add_rms_norm", "rope", "swiglu", "cross_entropy")
+OPS = (
+    "rms_norm",
+    "add_rms_norm",
+    "rope",
+    "rope_qkv",
+    "swiglu",
+    "swiglu_down",
+    "cross_entropy",
+    "embedding",
+    "adamw",
+    "muon",
+    "fp8",
+)
 """One module of this package each."""
 FORCED = os.environ.get("ALBOR_KERNELS", "")
 if FORCED not in ("", "reference", "triton"):
@@ -102,6 +114,18 @@ def choose(
     if key not in _choices:
         _choices[key] = _decide(op(name), where, dtype, compiled)
     return _choices[key]
+
+
+def obstacle(name: str, device: torch.device | str, dtype: torch.dtype) -> str:
+    """Why the Triton kernels of op `name` may not run here, or "": they pass parity.
+
+    Says nothing about speed: a step made of kernels is measured as a whole.
+    """
+    if FORCED == "reference":
+        return "ALBOR_KERNELS=reference"
+    if torch.device(device).type != "cuda" or not HAS_TRITON:
+        return "needs Triton and a CUDA device"
+    return "; ".join(choose(name, device, dtype).rejected)
 
 
 def choices() -> tuple[Choice, ...]:
@@ -195,7 +219,8 @@ def _milliseconds(
         for _ in range(repeats):
             out = fn(*leaves)
             outs = out if isinstance(out, tuple) else (out,)
-            torch.autograd.grad(outs, wanted, [o.detach() for o in outs], allow_unused=True)
+            if any(o.requires_grad for o in outs):
+                torch.autograd.grad(outs, wanted, [o.detach() for o in outs], allow_unused=True)
         end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) / repeats

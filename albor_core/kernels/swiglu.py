@@ -55,9 +55,12 @@ def _forward(
 
 @jit
 def _backward(
-    gate_up_ptr, dy_ptr, width, BLOCK: tl.constexpr,
+    gate_up_ptr, dy_ptr, width, BLOCK: tl.constexpr, RECOMPUTES: tl.constexpr,
 ):  # fmt: skip
-    """Overwrites gate_up with its gradient: every program reads what it writes, and only that."""
+    """Overwrites gate_up with its gradient: every program reads what it writes, and only that.
+
+    RECOMPUTES: y goes over dy, for a step that did not keep it.
+    """
     row = tl.program_id(0).to(tl.int64)
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = col < width
@@ -72,28 +75,44 @@ def _backward(
     dgate = dy * up * (sigmoid * (1.0 + gate * (1.0 - sigmoid)))
     tl.store(gate_at, dgate.to(gate_up_ptr.dtype.element_ty), inside)
     tl.store(gate_at + width, (dy * silu).to(gate_up_ptr.dtype.element_ty), inside)
+    if RECOMPUTES:
+        tl.store(dy_ptr + row * width + col, (silu * up).to(dy_ptr.dtype.element_ty), inside)
 
 
 def _block(width: int) -> int:
     return min(BLOCK, next_power_of_2(width))
 
 
+def swiglu_forward(gate_up: Tensor) -> Tensor:
+    """y of a contiguous gate_up; launches only, autograd sees nothing."""
+    width = gate_up.shape[-1] // 2
+    rows, block = gate_up.numel() // (2 * width), _block(width)
+    y = gate_up.new_empty(*gate_up.shape[:-1], width)
+    _forward[(rows, -(-width // block))](gate_up, y, width, BLOCK=block, num_warps=4)
+    return y
+
+
+def swiglu_backward(gate_up: Tensor, dy: Tensor, *, recomputes: bool = False) -> None:
+    """The gradient over gate_up and, if asked, y over dy; both contiguous."""
+    width = dy.shape[-1]
+    rows, block = dy.numel() // width, _block(width)
+    _backward[(rows, -(-width // block))](
+        gate_up, dy, width, BLOCK=block, RECOMPUTES=recomputes, num_warps=4
+    )
+
+
 class _SwiGLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor) -> Tensor:
-        gate_up, width = gate_up.contiguous(), gate_up.shape[-1] // 2
-        rows, block = gate_up.numel() // (2 * width), _block(width)
-        y = gate_up.new_empty(*gate_up.shape[:-1], width)
-        _forward[(rows, -(-width // block))](gate_up, y, width, BLOCK=block, num_warps=4)
+        gate_up = gate_up.contiguous()
+        y = swiglu_forward(gate_up)
         ctx.save_for_backward(gate_up)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
         (gate_up,) = ctx.saved_tensors
-        dy, width = dy.contiguous(), dy.shape[-1]
-        rows, block = dy.numel() // width, _block(width)
-        _backward[(rows, -(-width // block))](gate_up, dy, width, BLOCK=block, num_warps=4)
+        swiglu_backward(gate_up, dy.contiguous())
         torch.autograd.graph.increment_version(gate_up)
         gradient: Tensor = gate_up.detach()
         return gradient
@@ -128,10 +147,14 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
 def _launches(dtype: str) -> tuple[Launch, ...]:
     """How I = 4096 is launched with `dtype` activations."""
     out = []
-    for kernel, other in ((_forward, "y_ptr"), (_backward, "dy_ptr")):
+    for kernel, other, flags in (
+        (_forward, "y_ptr", {}),
+        (_backward, "dy_ptr", {"RECOMPUTES": True}),
+    ):
         types = {"gate_up_ptr": f"*{dtype}", other: f"*{dtype}", "width": "i32"}
-        constants = {"BLOCK": _block(4096)}
-        out.append(Launch(kernel, types | {"BLOCK": "constexpr"}, constants, num_warps=4))
+        constants = {"BLOCK": _block(4096), **flags}
+        signature = types | dict.fromkeys(constants, "constexpr")
+        out.append(Launch(kernel, signature, constants, num_warps=4))
     return tuple(out)
 
 

@@ -15,14 +15,16 @@ from typing import Any
 try:
     import triton
     from triton import language
+    from triton.tools import tensor_descriptor
 except ImportError:
-    triton = language = None
+    triton = language = tensor_descriptor = None
 
 HAS_TRITON = triton is not None
 IS_INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 
 
 tl: Any = language
+TensorDescriptor: Any = getattr(tensor_descriptor, "TensorDescriptor", None)
 
 
 def jit(fn: Callable[..., Any]) -> Any:
@@ -52,6 +54,8 @@ class Launch:
     constants: dict[str, Any]
     num_warps: int
     options: dict[str, Any] = field(default_factory=dict)
+    first: int = 80
+    """The oldest architecture that has what it needs."""
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from albor_core.run.sections import (
     Section,
     TrainingConfig,
 )
+from albor_core.run.share import Share, share_of, world_sizes
 from albor_core.run.strict_yaml import (
     MAX_BYTES,
     Document,
@@ -46,6 +47,8 @@ _ELSEWHERE = {  # what other trainers call it
     "n_embd": "model.architecture.hidden_size",
     "n_head": "model.architecture.num_attention_heads",
     "block_size": "data.seq_len",
+    "num_gpus": "training.distributed.world_size",
+    "nproc_per_node": "training.distributed.world_size",
     "accumulate": "training.gradient_accumulation",
     "gradient_accumulation_steps": "training.gradient_accumulation",
     "clip_grad_norm": "training.grad_clip",
@@ -61,7 +64,7 @@ class Config(Section):
     data: DataConfig
     """Token shards."""
     optimizer: OptimizerConfig
-    """AdamW and its learning rate."""
+    """The optimizer and its learning rate."""
     training: TrainingConfig
     """The loop."""
     monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig)
@@ -79,6 +82,41 @@ class Config(Section):
         if self.training.sample_prompts and self.data.tokenizer is None:
             message = "samples need a tokenizer, and data.tokenizer is not set"
             yield Problem("training.sample_prompts", message, "set data.tokenizer")
+        training = self.training
+        if problem := self._distribution_problem():
+            yield problem
+            return
+        share = self.share()
+        splits = share.batch_size % 2 == 0 or share.accumulation > 1
+        if training.stability.noise_scale_interval is not None and not splits:
+            message = "the gradient noise scale needs a batch that can be halved"
+            hint = "use an even data.batch_size, or gradient_accumulation"
+            yield Problem("training.stability.noise_scale_interval", message, hint)
+
+    def share(self) -> Share:
+        """What each rank does of a step."""
+        size, accumulation = self.data.batch_size, self.training.gradient_accumulation
+        found = share_of(size, accumulation, self.training.distributed.world_size)
+        assert found is not None, "refused by `problems`"
+        return found
+
+    def _distribution_problem(self) -> Problem | None:
+        size, accumulation = self.data.batch_size, self.training.gradient_accumulation
+        distributed = self.training.distributed
+        ranks = distributed.world_size
+        if share_of(size, accumulation, ranks) is None:
+            fits = world_sizes(size, accumulation, ranks)
+            message = (
+                f"{ranks} ranks cannot share a global batch of {size * accumulation} sequences "
+                f"(data.batch_size {size} x training.gradient_accumulation {accumulation}) evenly"
+            )
+            hint = f"{fits[-1]} would, or training.gradient_accumulation={ranks}"
+            return Problem("training.distributed.world_size", message, hint)
+        if ranks > 1 and distributed.strategy == "fsdp" and self.optimizer.name == "muon":
+            message = "muon orthogonalises whole matrices, and fsdp cuts them into parts"
+            hint = "use training.distributed.strategy=ddp, or optimizer.name=adamw"
+            return Problem("optimizer.name", message, hint)
+        return None
 
     def resolved(self) -> dict[str, Any]:
         """Every field with every default, as plain JSON."""
@@ -92,6 +130,8 @@ class LoadedConfig:
     raw: bytes
     config: Config
     path: Path
+    overrides: tuple[str, ...] = ()
+    """`key=value` texts."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
@@ -103,7 +143,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
         raise NotFoundError(
             f"{path}: {error.strerror}", hint="give the path of a config, see configs/"
         ) from error
-    return LoadedConfig(raw, parse_config(raw, file=str(path), overrides=overrides), path)
+    config = parse_config(raw, file=str(path), overrides=overrides)
+    return LoadedConfig(raw, config, path, tuple(overrides))
 
 
 def load_packaged(name: str, overrides: Sequence[str] = ()) -> LoadedConfig:

@@ -2,24 +2,28 @@
 
 Files survive a restart of either side, have no 108-byte path limit and work over any shell. A
 command names the guard's enum words only (no paths, no argv); it expires, and it must belong to the
-reader's own user.
+reader's own user. Where the disk takes no file any more, a stop is a signal to the guard instead.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import signal
 import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from albor_core.run.errors import TryAgainError, UsageError
+from albor_core.run.errors import TryAgainError, UsageError, remedy
+from albor_core.run.liveness import signal_holder
 from albor_core.run.rundir import RunDir, read_json, write_json
 
 COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "retry_now", "ack")
 LIFETIME_S = 60.0
+BY_SIGNAL = "signal"  # the id of a stop that no file could carry
 _KEPT_ANSWERS = 100
 _MAX_BYTES = 4096
 
@@ -45,8 +49,8 @@ class Answer:
 
 
 def send(run: RunDir, cmd: str, *, sender: str, argument: str = "") -> str:
-    """Put a command into the inbox; returns its id. Raises UsageError for an unknown word,
-    TryAgainError if it cannot be written.
+    """Put a command into the inbox; returns its id. A stop that cannot be written is signalled, and
+    its id is BY_SIGNAL. Raises UsageError for an unknown word, TryAgainError if nothing helps.
     """
     if cmd not in COMMANDS:
         raise UsageError(f"{cmd!r} is not a command", hint="one of " + ", ".join(COMMANDS))
@@ -62,8 +66,38 @@ def send(run: RunDir, cmd: str, *, sender: str, argument: str = "") -> str:
     try:
         write_json(run.guard / "inbox" / f"{command_id}.json", body)
     except OSError as error:
-        raise TryAgainError(f"{run.guard / 'inbox'}: {error.strerror}") from error
+        if cmd in ("stop", "stop_now") and _signal_guard(run, is_now=cmd == "stop_now"):
+            return BY_SIGNAL
+        advice = remedy(error) or "look at what is wrong with that folder"
+        raise TryAgainError(
+            f"{run.guard / 'inbox'}: {error.strerror}", hint=f"{advice}{_by_hand(run, cmd)}"
+        ) from error
     return command_id
+
+
+def _signal_guard(run: RunDir, *, is_now: bool) -> bool:
+    """Ask the guard of `run` to stop by SIGTERM, which it takes for the command; whether it was
+    asked. To a guard that is stopping already a second signal would mean now.
+    """
+
+    def guards_this_run(argv: list[str]) -> bool:
+        words = argv[-3:-1] == ["-m", "albor_core.guard"]
+        return words and Path(argv[-1]).resolve() == run.path.resolve()
+
+    is_stopping = (read_json(run.guard / "guard.json") or {}).get("state") == "stopping"
+    if is_stopping and not is_now:
+        return True
+    asked = signal_holder(run.guard_lock, signal.SIGTERM, guards_this_run)
+    if asked and is_now:  # another number: two of one kind may arrive as one
+        signal_holder(run.guard_lock, signal.SIGINT, guards_this_run)
+    return asked
+
+
+def _by_hand(run: RunDir, cmd: str) -> str:
+    if not cmd.startswith("stop"):
+        return f"; albor guard stop {run.id} works without"
+    guard = run.liveness().guard
+    return f"; or by hand: kill -TERM {guard} (the guard)" if guard else ""
 
 
 def wait_answer(
@@ -74,11 +108,15 @@ def wait_answer(
     until: Callable[[Answer], bool] = lambda answer: answer.status != "accepted",
 ) -> Answer | None:
     """The newest answer that satisfies `until`, the newest at all when time is up, None without
-    any.
+    any. To a stop that was signalled the answer is the guard's end.
     """
     deadline, answer = time.monotonic() + timeout_s, None
     while True:
-        found = read_json(run.guard / "outbox" / f"{command_id}.json")
+        found = (
+            _sign_of_end(run)
+            if command_id == BY_SIGNAL
+            else read_json(run.guard / "outbox" / f"{command_id}.json")
+        )
         if found is not None:
             answer = Answer(command_id, str(found.get("status")), str(found.get("detail") or ""))
             if until(answer):
@@ -86,6 +124,11 @@ def wait_answer(
         if time.monotonic() >= deadline:
             return answer
         time.sleep(0.05)
+
+
+def _sign_of_end(run: RunDir) -> dict[str, Any]:
+    status = "accepted" if run.liveness().guard is not None else "done"
+    return {"status": status, "detail": "by signal, since no command could be written"}
 
 
 def take_commands(run: RunDir, now_wall: float) -> list[Command]:

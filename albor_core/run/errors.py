@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 
 
@@ -87,3 +88,20 @@ class StoreError(AlborError):
     """A store that cannot be read or written."""
 
     exit_code, code = 1, "store"
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+
+
+def remedy(error: OSError) -> str:
+    """What helps against a refusal of the disk, as a hint; "" where nothing is known to."""
+    if error.errno in _FULL:
+        return "free some space there, then run it again"
+    if error.errno == errno.EFBIG:
+        return "raise the file size limit (ulimit -f unlimited), then run it again"
+    if error.errno == errno.EROFS:
+        return "make that file system writable (mount -o remount,rw), then run it again"
+    if error.errno in _FORBIDDEN:
+        return "make that place writable for your user (ls -ld shows whose it is), then again"
+    return ""

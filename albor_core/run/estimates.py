@@ -34,7 +34,9 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak bytes while training, at the end of the first backward pass, by what holds them."""
+    """Peak bytes of a rank while training, at the end of the first backward pass, by what holds
+    them.
+    """
 
     weights: int
     gradients: int
@@ -115,7 +117,9 @@ def memory(config: Config, facts: Facts) -> Memory:
             matrix; within 1 % of the tensors autograd saves in fp32, up to 5 % above in half.
             With activation checkpointing L * 4 D and one whole block.
     head    12 V: logits, their log-softmax and gradient.
-    A GPU adds 1 GiB for context and workspaces. An estimate: compilers save less.
+    A GPU adds 1 GiB for context and workspaces; ranks on a CPU share its memory.
+    fsdp: 4 N and 8 N over the ranks, and what is gathered at a time (two blocks, embedding, head);
+    gradients that accumulate are whole. An estimate: compilers save less.
     """
     shape = config.model.architecture.shape()
     half = config.training.mixed_precision != "fp32"
@@ -123,16 +127,27 @@ def memory(config: Config, facts: Facts) -> Memory:
     block = 8 * shape.hidden_size + size * (8 * shape.hidden_size + 4 * shape.intermediate_size)
     layers = shape.num_hidden_layers
     checkpointed = layers * 4 * shape.hidden_size + block
+    share = config.share()
     blocks = checkpointed if config.training.activation_checkpointing else layers * block
-    tokens = config.data.batch_size * config.data.seq_len
+    tokens = share.batch_size * config.data.seq_len
+    ranks = share.world_size
+    on_gpu = facts.device == "cuda"
+    capacity = facts.device_memory_bytes
+    parameters, gradients = shape.num_parameters, shape.num_parameters
+    halves, gathered = shape.num_matmul_parameters if half else 0, 0
+    if ranks > 1 and config.training.distributed.strategy == "fsdp":
+        one_block = (parameters - shape.vocab_size * shape.hidden_size) // layers
+        gathered = size * (parameters - max(0, layers - 2) * one_block)
+        parameters, halves = -(-parameters // ranks), 0
+        gradients = parameters if share.accumulation == 1 else gradients
     return Memory(
-        weights=4 * shape.num_parameters,
-        gradients=4 * shape.num_parameters,
-        optimizer=8 * shape.num_parameters,
-        half_copies=2 * shape.num_matmul_parameters if half else 0,
+        weights=4 * parameters + gathered,
+        gradients=4 * gradients,
+        optimizer=8 * parameters,
+        half_copies=2 * halves,
         activations=tokens * (blocks + 12 * shape.vocab_size),
-        overhead=CUDA_OVERHEAD_BYTES if facts.device == "cuda" else 0,
-        capacity=facts.device_memory_bytes,
+        overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
+        capacity=capacity if capacity is None or on_gpu else capacity // ranks,
     )
 
 
@@ -154,8 +169,10 @@ def duration(config: Config, facts: Facts, total_tokens: int | None) -> Duration
     if facts.device == "cuda":
         if facts.peak_flops is None:
             return None
-        rate = facts.peak_flops * ASSUMED_MFU
-        assumption = f"{ASSUMED_MFU:.0%} of {facts.device_name}'s peak"
+        ranks = config.training.distributed.world_size
+        rate = facts.peak_flops * ASSUMED_MFU * ranks
+        times = f"{ranks} x " if ranks > 1 else ""
+        assumption = f"{ASSUMED_MFU:.0%} of {times}{facts.device_name}'s peak"
         if config.training.mixed_precision == "fp32":
             rate, assumption = rate / 4, f"a quarter of {assumption}, for fp32"
     else:

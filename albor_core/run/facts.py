@@ -97,6 +97,8 @@ class Facts:
     """Of the GPU, or of the host when training on a CPU."""
     peak_flops: float | None = None
     """Half-precision peak of the GPU, if it is a known one."""
+    device_count: int | None = None
+    """GPUs that a run could use."""
     gpu_missing: bool = False
     """The config asks for a GPU and none was found."""
     cpu_count: int = 1
@@ -105,6 +107,7 @@ class Facts:
     git_commit: str | None = None
     git_dirty: bool | None = None
     torch_available: bool = True
+    accelerate_available: bool = True
 
 
 def collect_facts(
@@ -114,15 +117,18 @@ def collect_facts(
     device_memory: DeviceMemory | None = None,
     scan: Scan | None = None,
     peak_flops: Callable[[str | None], float | None] | None = None,
+    device_count: Callable[[], int] | None = None,
 ) -> Facts:
     """Look at data, tokenizer, device, disk and repository. Never raises for what it finds there.
 
     `device_memory(device)` names the GPU a run on `device` would use, with its bytes; `scan(folder,
-    column)` counts shards that have no manifest; `peak_flops(name)` is the GPU's FLOP/s.
+    column)` counts shards that have no manifest; `peak_flops(name)` is the GPU's FLOP/s;
+    `device_count()` GPUs are there.
     """
     gpu = device_memory(config.training.device) if device_memory is not None else None
     wants_gpu = config.training.device == "cuda"
     folder = _existing(config.training.output_dir)
+    usage = shutil.disk_usage(folder)
     git = git_facts(Path.cwd())
     return Facts(
         config_path=config_path,
@@ -135,13 +141,18 @@ def collect_facts(
         device_name=gpu[0] if gpu else "" if wants_gpu else platform.machine(),
         device_memory_bytes=gpu[1] if gpu else None if wants_gpu else host_memory_bytes(),
         peak_flops=peak_flops(gpu[0]) if gpu and peak_flops is not None else None,
+        device_count=device_count() if gpu and device_count is not None else None,
         gpu_missing=wants_gpu and device_memory is not None and gpu is None,
         cpu_count=len(os.sched_getaffinity(0)),
-        disk_free_bytes=shutil.disk_usage(folder).free,
-        output_writable=folder.is_dir() and os.access(folder, os.W_OK | os.X_OK),
+        disk_free_bytes=usage.free,
+        # a file system without a size (proc, sysfs) takes no files, whatever its mode says
+        output_writable=folder.is_dir()
+        and usage.total > 0
+        and os.access(folder, os.W_OK | os.X_OK),
         git_commit=git["commit"],
         git_dirty=git["dirty"],
         torch_available=importlib.util.find_spec("torch") is not None,
+        accelerate_available=importlib.util.find_spec("accelerate") is not None,
     )
 
 

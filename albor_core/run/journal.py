@@ -18,20 +18,19 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MAX_LINE_BYTES = 4096
+_MAX_CHAR_BYTES, _MAX_NUMBER_BYTES = 12, 34  # a character beyond 16 bits; a number and its marks
 RING_BYTES = 64 << 20  # lines kept in memory while the disk refuses them
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _CRC = b',"crc":'
 _MAX_BODY_BYTES = MAX_LINE_BYTES - len(_CRC) - 12  # ten digits, brace, newline
-_MAX_SHAPES = 256
 # one for all: `json.dumps` with separators makes a new one for each line, half of a line's cost
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_PLAIN = frozenset((float, int))  # exactly: bool, numpy and other subclasses take the general way
 
 
 class Journal:
@@ -43,14 +42,23 @@ class Journal:
     counts them.
     """
 
-    def __init__(self, path: Path, *, attempt: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        attempt: int,
+        dumps: Callable[[dict[str, Any]], bytes] | None = None,
+    ) -> None:
+        """`dumps` encodes JSON without spaces, NaN and Inf as null, faster than the standard
+        library, which is all that this file may import; TypeError is what it may raise.
+        """
         self.path, self.attempt = path, attempt
+        self._dumps = dumps
         self.error: str | None = None
         self.dropped = 0
         self._ring: deque[bytes] = deque()
         self._ring_bytes = 0
         self._torn = False  # half a line stands at the end and could not be cut yet
-        self._shapes: dict[tuple[str, ...], str] = {}
         self._fd = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
@@ -66,42 +74,43 @@ class Journal:
         """The descriptor, for an `fdatasync` in another thread; valid until `close`."""
         return self._fd
 
-    def metrics(self, step: int, values: Mapping[str, float | int | None]) -> None:
-        """One interval. More than a line holds is split into lines of the same step."""
-        numbers: tuple[Any, ...] = tuple(values.values())
-        if _PLAIN.issuperset(map(type, numbers)) and self.numbers(step, tuple(values), numbers):
-            return
+    def metrics(
+        self, step: int, values: Mapping[str, float | int | None], **times: float | None
+    ) -> None:
+        """One interval. More than a line holds is split into lines of the same step.
+
+        `times` (wall, mono) stand for now where history is written down later.
+        """
         encoded = {key: _number(value) for key, value in values.items()}
         for part in _split(encoded):
-            self.append("m", step=step, v=part)
+            self.append("m", step=step, v=part, **times)
 
-    def numbers(self, step: int, keys: tuple[str, ...], numbers: tuple[float | int, ...]) -> bool:
-        """One interval of plain floats and ints by a template for these keys: the line that
-        `append` writes, at a third of its cost. False, and nothing written, where it needs the
-        general way of `metrics`: numbers that are not finite, more than a line holds.
+    def numbers(self, step: int, values: dict[str, float | int]) -> bool:
+        """One interval of plain floats and ints by `dumps`: the line that `append` writes, at a
+        tenth of its cost. False, and nothing written, where it needs the general way of `metrics`:
+        numbers that are not finite or too large, names that are no text, more than a line holds.
         """
-        try:
-            total = sum(numbers)
-            if total - total != 0.0:  # NaN or Inf among them; or a sum beyond floats: also slow
-                return False
-        except OverflowError:  # an integer beyond every float
+        if self._dumps is None or not values:
             return False
-        template = self._shapes.get(keys) or self._template(keys)
-        head = (self.seq + 1, step, time.monotonic(), time.time())
-        body = (template % (head + numbers)).encode()
-        if len(body) > _MAX_BODY_BYTES or not keys:
+        try:
+            body = self._dumps(
+                {
+                    "t": "m",
+                    "seq": self.seq + 1,
+                    "attempt": self.attempt,
+                    "step": step,
+                    "mono": time.monotonic(),
+                    "wall": time.time(),
+                    "v": values,
+                }
+            )[:-1]
+        except TypeError:
+            return False
+        if len(body) > _MAX_BODY_BYTES or b"null" in body:
             return False
         self.seq += 1
         self._write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
         return True
-
-    def _template(self, keys: tuple[str, ...]) -> str:
-        pairs = ",".join(_ENCODER.encode(str(key)).replace("%", "%%") + ":%r" for key in keys)
-        head = f'{{"t":"m","seq":%d,"attempt":{self.attempt},"step":%d,"mono":%.6f,"wall":%.6f'
-        if len(self._shapes) >= _MAX_SHAPES:  # keys that never repeat
-            self._shapes.clear()
-        made = self._shapes[keys] = f'{head},"v":{{{pairs}}}'
-        return made
 
     def event(
         self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
@@ -140,8 +149,7 @@ class Journal:
         if self._ring:
             self._keep(line)
             self.retry()
-            return
-        if not self._put(line):
+        elif not self._put(line):
             self._keep(line)
 
     def _keep(self, line: bytes) -> None:
@@ -217,13 +225,19 @@ def read_journal(path: Path, offset: int = 0) -> Iterator[Line]:
             offset = end
 
 
-def parse_line(raw: bytes) -> dict[str, Any] | None:
-    """The record of one line with numbers restored; None if its bytes are not what was written."""
+def parse_line(raw: bytes, loads: Callable[[bytes], Any] = json.loads) -> dict[str, Any] | None:
+    """The record of one line with numbers restored; None if its bytes are not what was written.
+
+    `loads` may be a faster reader of JSON; what it refuses, the standard one reads.
+    """
     cut = raw.rfind(_CRC)
     try:
         if cut < 0 or int(raw[cut + len(_CRC) : -2]) != zlib.crc32(raw[:cut]):
             return None
-        record = json.loads(raw)
+        try:
+            record = loads(raw)
+        except ValueError:
+            record = json.loads(raw)
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict):
@@ -231,10 +245,11 @@ def parse_line(raw: bytes) -> dict[str, Any] | None:
     if record.get("t") == "m":
         if not isinstance(record.get("v"), dict):
             return None
-        record["v"] = {
-            key: _NAMES.get(value, value) if isinstance(value, str) else value
-            for key, value in record["v"].items()
-        }
+        if raw.count(b':"') > 1:  # a text beside the type: perhaps a number that JSON has not
+            record["v"] = {
+                key: _NAMES.get(value, value) if isinstance(value, str) else value
+                for key, value in record["v"].items()
+            }
     return record
 
 
@@ -264,6 +279,11 @@ def _number(value: float | int | None) -> float | int | str | None:
 
 def _split(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     room = MAX_LINE_BYTES - 256  # head and crc
+    has_huge = any(type(value) is int and value.bit_length() > 64 for value in values.values())
+    most = sum(len(key) * _MAX_CHAR_BYTES + _MAX_NUMBER_BYTES for key in values)
+    if most <= room and not has_huge:
+        yield dict(values)  # fits whatever it holds: no need to encode it twice
+        return
     part: dict[str, Any] = {}
     used = 0
     for key, value in values.items():

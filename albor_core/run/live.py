@@ -38,7 +38,6 @@ class LiveState:
     def __init__(self, state: StateWriter, *, max_steps: int | None) -> None:
         self._state, self._max_steps = state, max_steps
         self._latest: dict[str, float | int] = {}
-        self._taken: dict[tuple[str, ...], tuple[float | int, ...]] = {}
         self._has_news = False
         self._began = time.monotonic()
         self._first_step: int | None = None
@@ -50,11 +49,9 @@ class LiveState:
         state.fields.update(global_step=0, max_steps=max_steps, elapsed_seconds=0.0)
         state.fields["executable_path"] = sys.executable
 
-    def take(self, names: tuple[str, ...], numbers: tuple[float | int, ...]) -> None:
+    def take(self, values: dict[str, float | int]) -> None:
         """What the loop has just logged."""
-        if names in self._taken:
-            del self._taken[names]  # the newest comes last
-        self._taken[names] = numbers
+        self._latest.update(values)
         self._has_news = True
 
     def refresh(self, step: int) -> bool:
@@ -62,9 +59,6 @@ class LiveState:
         if not self._has_news:
             return False
         self._has_news = False
-        for names, numbers in self._taken.items():
-            self._latest.update(zip(names, numbers, strict=True))
-        self._taken.clear()
         fields = self._state.fields
         for key, name in _FIELDS.items():
             if key in self._latest:

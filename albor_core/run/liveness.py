@@ -11,7 +11,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -46,15 +48,10 @@ def take_lock(path: Path, *, inheritable: bool = False) -> int:
 
 def lock_holder(path: Path) -> int | None:
     """Pid that holds the record lock on `path`; 0 if it is not visible from here; None if nobody
-    does.
+    does. Asking takes no right to write: a live run on a mount that we may only read is alive.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except PermissionError:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            return None
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -69,6 +66,34 @@ def _query(fd: int) -> int | None:
     if kind == fcntl.F_UNLCK:
         return None
     return int(pid) if pid > 0 else 0
+
+
+def signal_holder(path: Path, number: int, is_meant: Callable[[list[str]], bool]) -> bool:
+    """Signal the process that holds the record lock on `path`; False if that is nobody, somebody
+    else's, or not what `is_meant` says of its argv.
+
+    The pidfd is opened between two looks at the lock: whatever a file says, and whatever becomes of
+    the pid meanwhile, no other process can be met.
+    """
+    pid = lock_holder(path)
+    if not pid:
+        return False
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        place = Path(f"/proc/{pid}")
+        argv = (place / "cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
+        is_ours = place.stat().st_uid == os.geteuid() and is_meant(argv[:-1])
+        if not is_ours or lock_holder(path) != pid:
+            return False
+        signal.pidfd_send_signal(pidfd, number)
+    except OSError:  # it ended, or is not ours to signal
+        return False
+    finally:
+        os.close(pidfd)
+    return True
 
 
 @lru_cache(maxsize=1)

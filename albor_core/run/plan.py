@@ -84,6 +84,10 @@ class Plan:
                 "architecture": asdict(shape),
             },
             "memory": {**asdict(self.memory), "total": self.memory.total},
+            "distributed": {
+                **asdict(self.config.share()),
+                "strategy": self.config.training.distributed.strategy,
+            },
             "data": self.data_facts(),
             "training": asdict(self.schedule),
             "disk": {**asdict(self.disk), "total": self.disk.total},
@@ -218,9 +222,28 @@ def _device_problems(config: Config, facts: Facts) -> Iterator[Problem]:
     if facts.gpu_missing:
         hint = "albor gpu says why; training.device=cpu trains without"
         yield Problem("training.device", "cuda, but there is no GPU here", hint)
-    if config.training.mixed_precision == "fp16" and facts.device == "cpu":
+    if config.training.mixed_precision in ("fp16", "fp8") and facts.device == "cpu":
         hint = "use training.mixed_precision=fp32 or bf16 on a CPU"
-        yield Problem("training.mixed_precision", "fp16 needs a GPU for its loss scaling", hint)
+        why = {"fp16": "fp16 needs a GPU for its loss scaling", "fp8": "fp8 needs a Hopper GPU"}
+        yield Problem("training.mixed_precision", why[config.training.mixed_precision], hint)
+    yield from _rank_problems(config, facts)
+
+
+def _rank_problems(config: Config, facts: Facts) -> Iterator[Problem]:
+    field, ranks = "training.distributed.world_size", config.training.distributed.world_size
+    if ranks == 1:
+        return
+    if facts.torch_available and not facts.accelerate_available:
+        message = f"{ranks} ranks need accelerate, which is not installed here"
+        yield Problem(field, message, "pip install 'albor[train]'")
+    if facts.device == "cuda" and facts.device_count is not None and facts.device_count < ranks:
+        message = f"{ranks} ranks, but there {_are(facts.device_count)} here (albor gpu)"
+        hint = f"use {field}={facts.device_count}: the global batch and the steps stay the same"
+        yield Problem(field, message, hint)
+
+
+def _are(gpus: int) -> str:
+    return "is 1 GPU" if gpus == 1 else f"are {gpus} GPUs"
 
 
 def _memory_problems(config: Config, facts: Facts, need: Memory) -> Iterator[Problem]:
@@ -242,6 +265,7 @@ def _memory_advice(config: Config, facts: Facts, need: Memory) -> str:
     while batch % 2 == 0:
         batch, accumulation = batch // 2, accumulation * 2
         smaller = _with(config, "data", batch_size=batch)
+        smaller = _with(smaller, "training", gradient_accumulation=accumulation)
         words = f"data.batch_size={batch} with training.gradient_accumulation={accumulation}"
         tries.append((words, smaller))
     if not training.activation_checkpointing:
@@ -250,8 +274,13 @@ def _memory_advice(config: Config, facts: Facts, need: Memory) -> str:
         single = _with(checkpointed, "data", batch_size=1)
         both = "training.activation_checkpointing=true and data.batch_size=1"
         tries.append((both, single))
+    distributed = training.distributed
+    if distributed.world_size > 1 and distributed.strategy == "ddp":
+        strategy = distributed.model_copy(update={"strategy": "fsdp"})
+        cut = _with(config, "training", distributed=strategy)
+        tries.append(("training.distributed.strategy=fsdp", cut))
     for words, changed in tries:
-        if not memory(changed, facts).missing:
+        if next(changed.problems(), None) is None and not memory(changed, facts).missing:
             return f"{words} would fit"
     fixed = bytes_text(need.total - need.activations)
     return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
@@ -266,7 +295,7 @@ def _disk_problems(config: Config, facts: Facts, space: Disk) -> Iterator[Proble
     folder = config.training.output_dir
     if not facts.output_writable:
         yield Problem("training.output_dir", f"{folder} cannot be written", "choose another folder")
-    if space.missing:
+    elif space.missing:  # of a place that takes nothing, how much is free says nothing
         message = (
             f"{space.copies} checkpoints of {bytes_text(space.checkpoint)} need "
             f"{bytes_text(space.total)}, {bytes_text(space.missing)} more than is free at {folder}"
@@ -314,8 +343,8 @@ def _notes(config: Config, facts: Facts, steps: Schedule) -> Iterator[str]:
             f"{ratio:.2g} tokens per parameter; compute-optimal is about {TOKENS_PER_PARAMETER} "
             f"({parameters * TOKENS_PER_PARAMETER:,} tokens)"
         )
-    if config.training.grad_clip is None:
-        yield "gradients are not clipped (training.grad_clip)"
+    if config.training.grad_clip is None and not config.training.stability.zclip:
+        yield "gradients are not clipped (training.grad_clip, training.stability.zclip)"
     if config.data.val is None:
         yield "no validation data: the best checkpoint is unknown"
     budget = config.monitoring.budgets.tokens

@@ -60,18 +60,22 @@ def _model(plan: Plan) -> Iterator[str]:
     yield _row("Precision:", precision if precision == "fp32" else f"{precision} mixed")
     name = f" ({plan.facts.device_name})" if plan.facts.device_name else ""
     yield _row("Device:", f"{plan.facts.device}{name}")
+    share, strategy = plan.config.share(), plan.config.training.distributed.strategy
+    if share.world_size > 1:
+        each = f"{share.batch_size} sequences x {share.accumulation} micro-batches a step"
+        yield _row("Ranks:", f"{share.world_size} by {strategy}, each {each}")
 
 
 def _memory(plan: Plan) -> Iterator[str]:
-    need, data = plan.memory, plan.config.data
-    yield "  Memory (estimate):"
+    need, data, share = plan.memory, plan.config.data, plan.config.share()
+    yield "  Memory (estimate):" if share.world_size == 1 else "  Memory of a rank (estimate):"
     remat = "recomputed, " if plan.config.training.activation_checkpointing else ""
     rows = [
         ("Weights", need.weights, "fp32"),
         ("Optimizer", need.optimizer, "AdamW fp32 m+v"),
         ("Gradients", need.gradients, "fp32"),
         ("Half copies", need.half_copies, plan.config.training.mixed_precision),
-        ("Activations", need.activations, f"{remat}batch={data.batch_size}, seq={data.seq_len}"),
+        ("Activations", need.activations, f"{remat}batch={share.batch_size}, seq={data.seq_len}"),
         ("GPU overhead", need.overhead, "context, workspaces"),
     ]
     for label, size, remark in rows:
@@ -121,7 +125,10 @@ def _split(split: SplitFacts) -> str:
 def _training(plan: Plan) -> Iterator[str]:
     steps, config = plan.schedule, plan.config
     data, training = config.data, config.training
-    per_step = f"{data.batch_size} x {training.gradient_accumulation} x {data.seq_len}"
+    mine = config.share()
+    per_step = f"{mine.batch_size} x {mine.accumulation} x {data.seq_len}"
+    if mine.world_size > 1:
+        per_step = f"{mine.world_size} ranks x {per_step}"
     yield "  Training:"
     yield f"    {'Global batch':<13}{steps.tokens_per_step:,} tokens ({per_step})"
     if steps.steps_per_epoch is not None and steps.reachable_steps is not None:

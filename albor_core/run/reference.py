@@ -9,6 +9,7 @@ import json
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -29,6 +30,49 @@ Numbers may be written `32_768`, `3e-4`, or with a suffix. **K is 1,024** (a voc
 tokens are 10,000,000,000). Words such as `no` and `on` are words, not booleans, except where a
 field is a boolean. Limits: 1 MiB, 32 levels, 100 aliases, no tags, no key twice.
 """
+
+
+@dataclass(frozen=True)
+class FieldDoc:
+    """One field for a form: its dotted key, what may stand there and what it means. `choices` is
+    empty where any value of the type may stand."""
+
+    key: str
+    section: str
+    type: str
+    default: str
+    meaning: str
+    is_required: bool
+    choices: tuple[str, ...] = ()
+
+
+def field_docs(section: type[Section] = Config, path: str = "") -> Iterator[FieldDoc]:
+    """Every field in the order of the file; a list of sections is one field."""
+    inner: list[tuple[str, type[Section]]] = []
+    for name, field in section.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            inner.append((f"{path}.{name}".lstrip("."), annotation))
+            continue
+        yield FieldDoc(
+            key=f"{path}.{name}".lstrip("."),
+            section=path,
+            type=_type(field).replace("`", ""),
+            default=_default(field).strip("`"),
+            meaning=_line(field.description),
+            is_required=field.is_required(),
+            choices=_choices(annotation),
+        )
+    for child_path, child in inner:
+        yield from field_docs(child, child_path)
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    if annotation is bool:
+        return ("true", "false")
+    if get_origin(annotation) is Annotated:
+        return _choices(get_args(annotation)[0])
+    return tuple(map(str, get_args(annotation))) if get_origin(annotation) is Literal else ()
 
 
 def render_reference() -> str:

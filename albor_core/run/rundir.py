@@ -12,9 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
-import shutil
-import socket
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -28,11 +25,25 @@ from albor_core.run.liveness import Liveness, liveness
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_JSON_BYTES = 1 << 20
+_HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")  # as write_bytes names them
 
 
 def albor_home() -> Path:
     """`ALBOR_HOME`, by default ~/.albor: the global store and one pointer file per run."""
     return Path(os.environ.get("ALBOR_HOME") or Path.home() / ".albor").expanduser().absolute()
+
+
+def check_home() -> Path:
+    """`albor_home()`, where it is a folder or could become one. Raises UsageError."""
+    home = albor_home()
+    # what is there is looked up first: another process may be making the rest
+    place = next(place for place in (home, *home.parents) if os.path.lexists(place))
+    if not os.path.isdir(place):  # noqa: PTH112  Path.is_dir raises where we may not look
+        raise UsageError(
+            f"ALBOR_HOME is {home}, but {place} is not a folder",
+            hint="export ALBOR_HOME=FOLDER, a folder of yours; unset it for ~/.albor",
+        )
+    return home
 
 
 def is_run_id(text: str) -> bool:
@@ -45,7 +56,7 @@ def new_run_id(name: str) -> str:
     differ.
     """
     slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:48] or "run"
-    return f"{slug}-{secrets.token_hex(3)}"
+    return f"{slug}-{os.urandom(3).hex()}"
 
 
 @dataclass(frozen=True)
@@ -162,24 +173,25 @@ def create_run(
     config: bytes | None = None,
     resolved: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
+    created: float | None = None,
 ) -> RunDir:
     """Make RUN_DIR below `parent` with run.json and the config, and register it under
     ALBOR_HOME/runs.
 
-    `kind` is "train", "guard" (any program) or "track" (the public API); `facts` (git, host,
-    versions, data hash) go into run.json as they are. Raises InUseError if the folder exists,
-    UsageError for a bad id.
+    `kind` is "train", "guard" (any program), "track" (the public API) or "imported", whose
+    `created` is not now; `facts` (git, host, versions, data hash) go into run.json as they are.
+    Raises InUseError if the folder exists, UsageError for a bad id.
     """
     if not is_run_id(run_id):
         raise UsageError(f"{run_id!r} cannot name a run", hint=f"use {RUN_ID.pattern}")
     run = RunDir(parent.absolute() / run_id)
-    pointer = albor_home() / "runs" / f"{run_id}.json"
+    pointer = check_home() / "runs" / f"{run_id}.json"
     taken = (read_json(pointer) or {}).get("path")
     if run.path.exists() or (taken and Path(taken).exists()):
         raise InUseError(
             f"{run_id!r} is the run in {taken or run.path}", hint="choose another name"
         )
-    created = time.time()
+    created = time.time() if created is None else created
     document = {
         "schema": "albor.run/1",
         "id": run_id,
@@ -189,7 +201,7 @@ def create_run(
         "created": created,
         "argv": argv,
         "seed": seed,
-        "host": socket.gethostname(),
+        "host": os.uname().nodename,
         **(facts or {}),
     }
     with _undone_on_failure(run.path):
@@ -199,13 +211,35 @@ def create_run(
         if resolved is not None:
             write_json(run.config_resolved, resolved)
         write_json(run.run_json, document, durable=True)
-        _make_private(albor_home())
-        _make_private(pointer.parent)
-        write_json(pointer, {"path": str(run.path), "created": created})
+        _point_to(run, pointer, created)
     return run
 
 
+def register(run: RunDir) -> bool:
+    """Have this home know a run that came from elsewhere; False where its id is another folder's.
+
+    Raises NotFoundError where `run` is no run directory, OSError.
+    """
+    pointer = check_home() / "runs" / f"{run.id}.json"
+    known = (read_json(pointer) or {}).get("path")
+    if known == str(run.path):
+        return True
+    if isinstance(known, str) and RunDir(Path(known)).run_json.exists():
+        return False
+    _point_to(run, pointer, run.metadata().get("created"))
+    return True
+
+
+def _point_to(run: RunDir, pointer: Path, created: float | None) -> None:
+    for folder in (albor_home(), pointer.parent):
+        private_folder(folder)
+    write_json(pointer, {"path": str(run.path), "created": created})
+
+
 def _make_folders(run: RunDir) -> None:
+    if run.path.is_relative_to(albor_home()):  # what `parents` makes is open to all
+        private_folder(albor_home())
+        private_folder(run.path.parent)
     run.path.parent.mkdir(parents=True, exist_ok=True)
     inside = (
         run.guard,
@@ -220,9 +254,18 @@ def _make_folders(run: RunDir) -> None:
         folder.mkdir(mode=0o700)
 
 
-def _make_private(folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)  # mkdir gives `mode` to the last folder only
+def private_folder(folder: Path) -> None:
+    """Make `folder`, the owner's alone, unless it is there. Raises UsageError where there can be
+    none, OSError.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # mkdir gives `mode` to the last folder only
+    except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+        raise UsageError(
+            f"{folder}: no folder can be made there: {error.strerror}",
+            hint="export ALBOR_HOME=FOLDER, a folder of yours; unset it for ~/.albor",
+        ) from error
 
 
 @contextmanager
@@ -236,6 +279,8 @@ def _undone_on_failure(path: Path) -> Iterator[None]:
             raise InUseError(  # somebody was faster with the same id: it is theirs
                 f"{path}: this run directory exists", hint="choose another name"
             ) from error
+        import shutil  # noqa: PLC0415  4 ms that every command would pay
+
         shutil.rmtree(path, ignore_errors=True)
         for folder in made[1:]:
             with suppress(OSError):  # not empty: somebody else uses it by now
@@ -343,7 +388,7 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
     """Temp file in the same folder, rename; `durable` adds fsync of file and folder. Raises
     OSError, leaves nothing.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
@@ -357,6 +402,18 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         fsync_dir(path.parent)
+
+
+def clear_halves(folder: Path) -> None:
+    """Remove what writers of documents in `folder` left when they were killed; a live one's stays.
+
+    As well as the disk allows: leftovers harm nobody, a start must not fail for them.
+    """
+    with suppress(OSError):
+        for name in os.listdir(folder):  # noqa: PTH208  names only, for a match
+            half = _HALF.fullmatch(name)
+            if half is not None and not Path("/proc", half[1]).exists():
+                (folder / name).unlink(missing_ok=True)
 
 
 def fsync_dir(folder: Path) -> None:

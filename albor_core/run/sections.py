@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.numbers import parse_count, parse_real
 from albor_core.run.shape import ModelShape
+from albor_core.run.share import MAX_RANKS
 
 CROSS_CHECK = "cross_check"  # error type that carries the Problems of a section
 
@@ -156,7 +157,7 @@ class DataConfig(Section):
     val: Path | None = None
     """Directory of validation shards; without it nothing is evaluated."""
     batch_size: Count
-    """Sequences per micro-batch and device."""
+    """Sequences per micro-batch."""
     seq_len: Count
     """Tokens per sequence; longer shard rows are cut into several."""
     tokenizer: Path | None = None
@@ -166,10 +167,10 @@ class DataConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """AdamW and its learning rate."""
+    """The optimizer and its learning rate."""
 
-    name: Literal["adamw"] = "adamw"
-    """Optimizer."""
+    name: Literal["adamw", "muon"] = "adamw"
+    """`adamw`, or `muon` for the matrices inside the blocks and AdamW for the rest."""
     lr: Positive
     """Peak learning rate, reached at the end of the warm-up."""
     beta1: Fraction01 = 0.9
@@ -182,6 +183,10 @@ class OptimizerConfig(Section):
     """Decoupled weight decay on matrices."""
     min_lr: NonNegative = Field(default=None, validate_default=True)
     """Learning rate at the end of the schedule; lr / 10 where nothing is given."""
+    muon_lr: Positive | None = None
+    """Peak rate of Muon's matrices, whose schedule has the shape of lr's; without it lr."""
+    muon_momentum: Fraction01 = 0.95
+    """Decay of Muon's (Nesterov) momentum."""
 
     @field_validator("min_lr", mode="before")
     @classmethod
@@ -209,6 +214,37 @@ class CheckpointConfig(Section):
     """Read a checkpoint back and compare hashes before it counts."""
 
 
+class StabilityConfig(Section):
+    """What keeps a run on its path. Steps that are not finite are skipped whatever stands here."""
+
+    zclip: bool = True
+    """Scale gradients down whose norm is far above its running mean (ZClip), besides grad_clip."""
+    zclip_threshold: Positive = 2.5
+    """Standard deviations above the mean at which ZClip begins."""
+    zclip_decay: Fraction01 = 0.97
+    """Decay of the running mean and variance of the gradient norm."""
+    zclip_warmup: Count = 25
+    """Steps that are only watched, to know mean and variance."""
+    loss_spike: Annotated[float, Field(gt=1), _REAL] | None = 3.0
+    """A loss of this many times its running mean goes back to the last checkpoint; null: none."""
+    max_rollbacks: CountOrZero = 3
+    """Times in a row a run goes back before it is stopped; 0 stops it at once."""
+    noise_scale_interval: Count | None = None
+    """Steps between measurements of the gradient noise scale, at the cost of a forward and backward
+    each; without it every step where gradient_accumulation makes it free, else none."""
+
+
+class DistributedConfig(Section):
+    """How many processes train together, one on each GPU, or all on the CPU."""
+
+    world_size: Annotated[int, Field(ge=1, le=MAX_RANKS), _INT] = 1
+    """Ranks, all on this machine. They share the global batch of data.batch_size x
+    training.gradient_accumulation sequences, which stays as it is whatever stands here."""
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    """`ddp`: every rank holds all of the model; `fsdp` (FSDP2): each holds its part of weights,
+    gradients and optimizer state, for models that are too large for one GPU."""
+
+
 class TrainingConfig(Section):
     """The loop."""
 
@@ -219,17 +255,18 @@ class TrainingConfig(Section):
     max_steps: Count | None = None
     """Optimizer steps; without it, as many as the epochs hold."""
     grad_clip: Positive | None = None
-    """Largest global gradient norm; without it gradients are not clipped."""
+    """Largest global gradient norm; without it only ZClip (`stability`) scales gradients."""
     lr_scheduler: Literal["cosine", "linear", "constant"] = "cosine"
     """Shape of the learning rate between warm-up and the last step."""
     warmup_steps: CountOrZero = 0
     """Steps over which the learning rate rises from zero to lr."""
     gradient_accumulation: Count = 1
-    """Micro-batches per optimizer step."""
-    mixed_precision: Annotated[Literal["fp32", "bf16", "fp16"], BeforeValidator(_precision)] = (
-        "fp32"
-    )
-    """Precision of matrix products; weights and optimizer stay fp32. `no` and `none` mean fp32."""
+    """Micro-batches per optimizer step, of all ranks together."""
+    mixed_precision: Annotated[
+        Literal["fp32", "bf16", "fp16", "fp8"], BeforeValidator(_precision)
+    ] = "fp32"
+    """Precision of matrix products; weights and optimizer stay fp32. `no` and `none` mean fp32.
+    `fp8` is bf16 with the MLPs' products in e4m3; it needs a Hopper GPU or a later one."""
     output_dir: Path
     """Where run directories are made."""
     save_interval: Count = 1000
@@ -258,8 +295,13 @@ class TrainingConfig(Section):
     """Stop after this many evaluations without a better validation loss."""
     sample_prompts: tuple[str, ...] = ()
     """Prompts the model completes at every evaluation; needs data.tokenizer."""
+    distributed: DistributedConfig = Field(default_factory=DistributedConfig)
+    """Several GPUs."""
     nan_limit: Count = 10
-    """Consecutive steps with a loss or gradient that is not finite before the run is stopped."""
+    """Consecutive steps with a loss or gradient that is not finite before the run goes back to its
+    last good checkpoint."""
+    stability: StabilityConfig = Field(default_factory=StabilityConfig)
+    """Gradient spikes, loss spikes, rollbacks."""
 
     @model_validator(mode="before")
     @classmethod

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +25,8 @@ SCHEMA = "albor.state/1"
 MAX_BYTES = 16 << 10
 READ_BYTES = 64 << 10
 HISTORY = 120
+ENDS = ("completed", "failed", "stopped")
+"""The last phases, and how a run can have ended as far as anybody said."""
 PHASES = (
     "initializing",
     "compiling",
@@ -33,10 +34,12 @@ PHASES = (
     "evaluating",
     "checkpointing",
     "paused",
-    "completed",
-    "failed",
-    "stopped",
+    *ENDS,
 )
+GUARD_ENDS = {"done": "completed", "failed": "failed", "stopped": "stopped"}
+"""The last states of a guard -> how its run ended."""
+STOPPED_BY_ANDON = 4
+"""The exit code with which "failed" is no failure: it was stopped, and is not started again."""
 
 
 class StateWriter:
@@ -64,7 +67,7 @@ class StateWriter:
             "nonce": nonce,
             "pid": os.getpid(),
             "start_ticks": start_ticks(os.getpid()),
-            "host": socket.gethostname(),
+            "host": os.uname().nodename,
             "boot_id": boot_id(),
         }
 

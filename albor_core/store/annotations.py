@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.run.errors import NotFoundError, StoreError, UsageError
+from albor_core.run.errors import NotFoundError, StoreError, UsageError, remedy
 from albor_core.run.rundir import RunDir
 from albor_core.store.sources import Position, parse_plain, read_batch
 
@@ -48,7 +48,7 @@ def annotate(run: RunDir, kind: str, value: str | None = None) -> Annotation:
     try:
         return append_annotation(run, kind, value or True, by=_user())
     except OSError as error:
-        raise StoreError(f"{run.annotations}: {error.strerror}") from error
+        raise StoreError(f"{run.annotations}: {error.strerror}", hint=remedy(error)) from error
 
 
 def append_annotation(run: RunDir, kind: str, value: Any, *, by: str) -> Annotation:

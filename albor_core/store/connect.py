@@ -5,7 +5,8 @@ commits (sqlite.org/wal.html, the WAL-reset bug), so nothing checkpoints by itse
 store has one writing connection (the holder of index.lock), and the global one is written,
 checkpointed and closed only under `exclusive(path)`. Readers open mode=ro, which never checkpoints.
 Nobody opens a store's file as a plain file while connected: closing that descriptor would drop
-SQLite's locks.
+SQLite's locks. A store that lies on a network file system (ALBOR_HOME may) has a rollback journal
+instead of a WAL.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,33 +22,46 @@ from urllib.parse import quote
 
 from albor_core.run.errors import NotFoundError, StoreError, TryAgainError
 from albor_core.store.migrations import upgrade
-from albor_core.store.schema import missing
+from albor_core.store.paths import file_system, is_remote
+from albor_core.store.schema import missing, strangers
 
 REBUILD_HINT = "albor db rebuild"
 _CHECKPOINT_BYTES = 4 << 20
+_MAKING_S = 2.0  # how long a reader waits for the tables of a store that was just made
 
 
 def open_writer(path: Path, *, busy_ms: int = 5000) -> sqlite3.Connection:
     """The writing connection, made and upgraded if need be; transactions are explicit.
 
-    Raises StoreError (foreign owner, newer version) and sqlite3.DatabaseError (damage, busy).
+    Raises StoreError (foreign owner, newer version) and sqlite3.DatabaseError (damage, a trigger
+    that somebody planted, busy).
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_private(path)
     db = sqlite3.connect(path, isolation_level=None, cached_statements=256)
     try:
         _configure(db, busy_ms)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
+        if is_remote(file_system(path.parent)):  # shared memory between hosts there is none
+            db.execute("PRAGMA journal_mode = DELETE")
+            db.execute("PRAGMA synchronous = FULL")
+        else:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA wal_autocheckpoint = 0")
         db.execute("PRAGMA foreign_keys = 1")
         upgrade(db, path)
         if lacks := missing(db):
-            raise sqlite3.DatabaseError(f"{path}: not an Albor store: no {lacks[0]}")
+            raise sqlite3.DatabaseError(f"not an Albor store: no {lacks[0]}")
+        if planted := strangers(db):
+            raise sqlite3.DatabaseError(_planted(planted[0]))
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _planted(name: str) -> str:
+    return f"{name!r} in it is none of Albor's"
 
 
 def _make_private(path: Path) -> None:
@@ -147,7 +159,18 @@ def open_reader(path: Path) -> tuple[sqlite3.Connection, Path | None]:
     return _open_unwritable(path)
 
 
+def remove_copy(folder: Path | None) -> None:
+    """Remove the temporary folder that `open_reader` may have made."""
+    if folder is not None:
+        import shutil  # noqa: PLC0415  see _open_unwritable
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _open_unwritable(path: Path) -> tuple[sqlite3.Connection, Path | None]:
+    import shutil  # noqa: PLC0415  10 ms with tempfile, for a case most commands never meet
+    import tempfile  # noqa: PLC0415
+
     wal = path.with_name(path.name + "-wal")
     folder: Path | None = None
     try:
@@ -169,15 +192,25 @@ def _connect_ro(path: Path, mode: str) -> sqlite3.Connection:
     try:
         _configure(db, 1000)
         db.execute("PRAGMA query_only = 1")
-        if lacks := missing(db):  # touches the file: a bad header or an unreachable WAL shows here
-            raise StoreError(
-                f"{path}: not an Albor store of a version this Albor reads: no {lacks[0]}",
-                hint=REBUILD_HINT,
-            )
+        deadline = time.monotonic() + _MAKING_S
+        while lacks := missing(db):  # touches the file: a bad header, no reachable WAL show here
+            # A store is a file with nothing in it for as long as its tables are being made.
+            # Asked again once it is no longer empty: they may have come since the first look.
+            is_made = not _is_blank(db)
+            if (is_made and (lacks := missing(db))) or time.monotonic() >= deadline:
+                raise StoreError(
+                    f"{path}: not an Albor store of a version this Albor reads: no {lacks[0]}",
+                    hint=REBUILD_HINT,
+                )
+            time.sleep(0.02)
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _is_blank(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -218,10 +251,10 @@ def problems(path: Path, *, thorough: bool = False) -> tuple[str, ...]:
         return (error.message,)
     try:
         rows = [str(row[0]) for row in db.execute(f"PRAGMA {check}(20)")]
+        rows += map(_planted, strangers(db))
     except sqlite3.DatabaseError as error:
         rows = [str(error)]
     finally:
         db.close()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-    return () if rows == ["ok"] else tuple(rows)
+        remove_copy(folder)
+    return tuple(row for row in rows if row != "ok")

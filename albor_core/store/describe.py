@@ -49,6 +49,7 @@ def describe(
     found = meta.get("git")
     git: Mapping[str, Any] = found if isinstance(found, dict) else {}
     dirty = git.get("dirty", meta.get("git_dirty"))
+    argv = meta.get("argv")
     writer.update(
         {
             "experiment_id": experiment_id(db, text(meta.get("experiment") or "")),
@@ -60,7 +61,7 @@ def describe(
             "seed": whole_number(meta.get("seed")),
             "git_commit": optional_text(git.get("commit", meta.get("git_commit"))),
             "git_dirty": None if dirty is None else int(bool(dirty)),
-            "argv": dump([text(word) for word in meta.get("argv") or []]),
+            "argv": dump([text(word) for word in argv] if isinstance(argv, list) else []),
             "facts": dump({k: _bounded(v) for k, v in meta.items() if k not in _COLUMNS}),
             "max_steps": _max_steps(db, writer.run_id, run, meta),
         }

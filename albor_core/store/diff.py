@@ -1,4 +1,5 @@
-"""What differs between runs, and whether it mattered: config, code, environment, curves, verdict.
+"""What differs between runs, and whether it mattered: config, code, data, environment, curves,
+verdict.
 
 Everything is relative to the first run. Curves come from a run's own store where it still exists,
 from the preview in the global one otherwise.
@@ -7,19 +8,30 @@ from the preview in the global one otherwise.
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import AlborError, UsageError
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import finite
+from albor_core.store import diff_facts
 from albor_core.store.paths import local_store
 from albor_core.store.reader import KeyStat, Reader, RunRow, Series
 from albor_core.store.rows import lower_is_better
-from albor_core.store.verdict import MIN_POINTS, WINDOW, Curve, Verdict, not_comparable, verdict
+from albor_core.store.verdict import (
+    MIN_POINTS,
+    WINDOW,
+    Curve,
+    Verdict,
+    not_comparable,
+    same_run,
+    verdict,
+)
 from albor_core.store.write import WALL_KEY
 
 CURVE_POINTS = 80
@@ -28,6 +40,7 @@ _MAX_WINDOW_STEPS = 4000
 _SMOOTH = 0.02  # of a curve's points: what a loss is averaged over before it counts as reached
 # settings that do not change what is learned, only where it lies and who looks at it
 _INCIDENTAL = ("training.seed", "training.output_dir", "monitoring.", "guard.", "data.num_workers")
+_PLACES = ("data.train", "data.val", "data.tokenizer")  # of data that have the same hashes
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,8 @@ class Change:
 class Reach:
     """When `run` first had the smoothed final loss of `other`; None in all three: never.
 
-    `seconds` counts from the first line of the journal, pauses and restarts included.
+    `seconds` counts from the first line of the journal, pauses and restarts included; where the
+    clock was set back that step counts as none.
     """
 
     run: str
@@ -55,13 +69,19 @@ class Reach:
 
 @dataclass(frozen=True)
 class RunDiff:
-    """The comparison. `verdicts` has one entry per run after the first, each against the first."""
+    """The comparison. `verdicts` has one entry per run after the first, each against the first.
+
+    `unrecorded` names the parts (config, code, data) that no run said anything about: they are not
+    the same, they are unknown.
+    """
 
     metric: str
     runs: tuple[RunRow, ...]
     config: tuple[Change, ...]
     code: tuple[Change, ...]
+    data: tuple[Change, ...]
     environment: tuple[Change, ...]
+    unrecorded: tuple[str, ...]
     metrics: dict[str, tuple[KeyStat | None, ...]]
     reach: tuple[Reach, ...]
     verdicts: tuple[Verdict, ...]
@@ -80,7 +100,9 @@ class RunDiff:
             "runs": [asdict(run) for run in self.runs],
             "config": [asdict(change) for change in self.config],
             "code": [asdict(change) for change in self.code],
+            "data": [asdict(change) for change in self.data],
             "environment": [asdict(change) for change in self.environment],
+            "unrecorded": [*self.unrecorded],
             "metrics": {
                 key: [None if stat is None else asdict(stat) for stat in stats]
                 for key, stats in self.metrics.items()
@@ -111,24 +133,25 @@ class RunDiff:
 def diff_runs(reader: Reader, run_ids: Sequence[str], *, metric: str = "val/loss") -> RunDiff:
     """Compare two or more runs of a store.
 
-    Raises NotFoundError for an unknown run, UsageError for fewer than two or the same one twice.
+    A run beside itself differs in nothing. Raises NotFoundError for an unknown run, UsageError for
+    fewer than two.
     """
-    if len(run_ids) < 2 or len(set(run_ids)) != len(run_ids):
-        raise UsageError("diff needs at least two different runs")
+    if len(run_ids) < 2:
+        raise UsageError("diff needs at least two runs", hint="albor runs diff A B")
     rows = tuple(reader.run(run_id) for run_id in run_ids)
     with _sources(reader, rows) as readers:
         sources = [_Source(found, row) for found, row in zip(readers, rows, strict=True)]
         config = _changes([source.params for source in sources])
-        code = _changes([{"commit": row.git_commit, "dirty": row.git_dirty} for row in rows])
-        same_recipe = not code and all(c.key.startswith(_INCIDENTAL) for c in config)
-        verdicts = tuple(_judge(sources[0], other, metric, same_recipe) for other in sources[1:])
+        verdicts = tuple(_judge(sources[0], other, metric) for other in sources[1:])
         shown = _shown(metric, sources)
         return RunDiff(
             metric=metric,
             runs=rows,
             config=config,
-            code=code,
+            code=_changes([source.code for source in sources]),
+            data=_changes([source.data for source in sources]),
             environment=_changes([source.environment() for source in sources]),
+            unrecorded=_unrecorded(sources),
             metrics=_shared_metrics(sources),
             reach=tuple(_reaches(sources, metric)),
             verdicts=verdicts,
@@ -163,6 +186,9 @@ class _Source:
     def __init__(self, reader: Reader, row: RunRow) -> None:
         self.reader, self.row = reader, row
         self.params = reader.params(row.id)
+        self.facts = reader.detail(row.id).facts
+        self.code = diff_facts.code(self.facts, row.git_commit, row.git_dirty)
+        self.data = diff_facts.data(self.facts)
         self.summary = {k: s for k, s in reader.summary(row.id).items() if s.count}
 
     def series(self, key: str, max_points: int) -> Series:
@@ -170,16 +196,9 @@ class _Source:
 
     def environment(self) -> dict[str, Any]:
         """Host, device and versions of the newest attempt."""
-        found: dict[str, Any] = {"host": self.row.host}
-        for event in self.reader.events(self.row.id, names=("run.start",), limit=1):
-            for key, value in event.data.items():
-                if key in ("attempt", "resumed_from"):
-                    continue
-                if isinstance(value, dict):
-                    found |= {f"{key}.{name}": part for name, part in value.items()}
-                else:
-                    found[key] = value
-        return found
+        starts = self.reader.events(self.row.id, names=("run.start",), limit=1)
+        started = starts[0].data if starts else {}
+        return diff_facts.environment(self.facts, self.row.host, started)
 
     def tokens_per_step(self) -> float | None:
         stat = self.summary.get("train/tokens")
@@ -195,7 +214,12 @@ class _Source:
         first = stat.first_step or 0
         spacing = max(1, (end - first) // max(stat.count, 1))
         span = min(WINDOW * (end - first), float(_MAX_WINDOW_STEPS * spacing))
-        rows = self.reader.points(self.row.id, key, end - int(span / WINDOW), end)
+        start = end - int(span / WINDOW)
+        # where the shared range starts and its last part: nothing in between decides
+        rows = (
+            *self.reader.points(self.row.id, key, start, end - int(span) - 1, limit=1),
+            *self.reader.points(self.row.id, key, end - int(span), end),
+        )
         if rows:
             return [step for step, _, _ in rows], [value for _, value, _ in rows]
         series = self.series(key, _REACH_POINTS)  # the global store: means of buckets
@@ -211,6 +235,15 @@ def _changes(maps: Sequence[dict[str, Any]]) -> tuple[Change, ...]:
     return tuple(changes)
 
 
+def _unrecorded(sources: Sequence[_Source]) -> tuple[str, ...]:
+    known = {
+        "config": any(source.params for source in sources),
+        "code": any(source.code["commit"] for source in sources),
+        "data": any(source.data for source in sources),
+    }
+    return tuple(part for part, is_known in known.items() if not is_known)
+
+
 def _shared_metrics(sources: Sequence[_Source]) -> dict[str, tuple[KeyStat | None, ...]]:
     keys = set.intersection(*(set(source.summary) for source in sources))
     return {key: tuple(source.summary.get(key) for source in sources) for key in sorted(keys)}
@@ -221,16 +254,28 @@ def _shown(metric: str, sources: Sequence[_Source]) -> tuple[str, ...]:
     return tuple(key for key in wanted if any(key in source.summary for source in sources))
 
 
-def _judge(a: _Source, b: _Source, metric: str, same_recipe: bool) -> Verdict:
+def _judge(a: _Source, b: _Source, metric: str) -> Verdict:
+    if a.row.id == b.row.id:
+        return same_run()
     found = _on(metric, a, b)
     if found.outcome == "not_comparable" and metric == "val/loss":
         found = _by_training_loss(a, b, found)
-    if same_recipe and found.outcome in ("better", "worse"):
-        note = "; same code and config, only the seed differs: this is what seeds do"
-        return Verdict(
-            "indistinguishable", found.interval, found.difference, found.method, found.detail + note
-        )
+    if found.outcome in ("better", "worse") and (only := _only_chance(a, b)):
+        return replace(found, outcome="indistinguishable", detail=f"{found.detail}; {only}")
     return found
+
+
+def _only_chance(a: _Source, b: _Source) -> str:
+    """Why two runs of one recipe have no winner; empty if the recipes differ."""
+    incidental = (*_INCIDENTAL, *(_PLACES if a.data and a.data == b.data else ()))
+    config = [change.key for change in _changes([a.params, b.params])]
+    if a.code != b.code or a.data != b.data:
+        return ""
+    if not all(key == "seed" or key.startswith(incidental) for key in config):
+        return ""
+    seeds = a.row.seed != b.row.seed or any(key.endswith("seed") for key in config)
+    what = "only the seed differs: this is what seeds do" if seeds else "nothing but chance differs"
+    return f"same code and config, {what}"
 
 
 def _by_training_loss(a: _Source, b: _Source, found: Verdict) -> Verdict:
@@ -271,11 +316,12 @@ def _reaches(sources: Sequence[_Source], metric: str) -> Iterator[Reach]:
     key = metric if all(metric in source.summary for source in sources) else "train/loss"
     if not all(key in source.summary for source in sources):
         return
+    sources = [*{source.row.id: source for source in sources}.values()]
     curves = {source.row.id: _smoothed(source.series(key, _REACH_POINTS)) for source in sources}
     lower = lower_is_better(key)
     for source in sources:
         for other in sources:
-            if source is other or not curves[other.row.id]:
+            if source.row.id == other.row.id or not curves[other.row.id]:
                 continue
             target = curves[other.row.id][-1][1]
             step = next(
@@ -293,10 +339,16 @@ def _reach(source: _Source, other: _Source, target: float, step: int | None) -> 
     if step is None:
         return Reach(source.row.id, other.row.id, target, None, None, None)
     tokens = _value_at(source.series("train/tokens", _REACH_POINTS), step)
-    wall = _value_at(source.series(WALL_KEY, _REACH_POINTS), step)
-    start = source.row.first_wall
-    seconds = None if wall is None or start is None else max(0.0, wall - start)
+    seconds = _elapsed(source.row.first_wall, source.series(WALL_KEY, _REACH_POINTS), step)
     return Reach(source.row.id, other.row.id, target, step, tokens, seconds)
+
+
+def _elapsed(start: float | None, walls: Series, step: int) -> float | None:
+    """Seconds from `start` to `step`, by a clock that never goes back."""
+    reached = bisect.bisect_right(walls.steps, step)
+    if start is None or not reached:
+        return None
+    return math.fsum(max(0.0, b - a) for a, b in pairwise((start, *walls.last[:reached])))
 
 
 def _smoothed(series: Series) -> list[tuple[int, float]]:

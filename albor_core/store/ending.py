@@ -10,17 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON
 from albor_core.store.write import number, optional_text, whole_number
 
-_GUARD = {"done": "completed", "failed": "failed", "stopped": "stopped"}
 _REASONS = {
     "completed": "completed",
     "early_stopped": "completed",
     "stopped": "stopped",
     "andon": "stopped",
     "nan_limit": "stopped",
+    "loss_spike": "stopped",
+    "gradient_missing": "stopped",
 }
-_STATUSES = ("completed", "stopped", "failed")
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ class LastWords:
 def ending(said: LastWords, exit_json: Mapping[str, Any] | None) -> Ending:
     """What became of the run."""
     words = _of_exit(exit_json, said.attempts)
-    if said.guard_state in _GUARD:
+    if said.guard_state in GUARD_ENDS:
         reason = (words.reason if words else None) or said.guard_reason or said.guard_state
-        return Ending(_GUARD[said.guard_state], reason, said.guard_wall)
+        by_andon = words is not None and (exit_json or {}).get("code") == STOPPED_BY_ANDON
+        status = "stopped" if by_andon else GUARD_ENDS[said.guard_state]
+        return Ending(status, reason, said.guard_wall)
     if words is None and said.end_attempt is not None and said.end_attempt >= said.attempts:
         words = Ending(said.end_status, said.end_reason, said.end_wall)
-    if words is None or words.status not in _STATUSES:
+    if words is None or words.status not in ENDS:
         return Ending()
     if said.guard_state is not None and words.status == "failed":
         return Ending()  # a guard watches: it will restart the program or say that it gave up

@@ -1,17 +1,19 @@
 """The points of runs in a file that other programs read, of any size: JSON lines and CSV here,
 Parquet in data/points.py.
 
-One row per point, ordered by run (as given), key and step; the columns are COLUMNS:
+One row per point, ordered by run (as given), key and step; the columns are COLUMNS, described to
+programs by `albor schema albor.runs.export.row`:
 
     run         text     the run's id
     experiment  text
     key         text     such as train/loss
     step        int64
-    wall        float64  UTC seconds when the step was logged; empty where unknown
-    value       float64  NaN and Inf are values: `nan`, `inf`, `-inf` in CSV and (as texts) in JSON
+    wall        float64  UTC seconds when the step was logged; unknown: null, in CSV empty
+    value       float64  NaN and Inf are values: in Parquet as such, in CSV `nan`, `inf`, `-inf`, in
+                         JSON, which has no such numbers, the texts "nan", "inf", "-inf"
 
 It is the effective history: every step once, rewinds applied. Read in pages of short transactions,
-so that neither memory nor a live run's store suffers.
+so that neither memory nor a live run's store suffers: a page of PAGE rows is all there is at once.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
@@ -36,6 +38,8 @@ Page = list[Row]
 def pages(run: RunDir, *, keys: Sequence[str] | None = None, page: int = PAGE) -> Iterator[Page]:
     """The points of a run. `keys` None means all. Raises NotFoundError for a key that the run does
     not have and where the run's own store is gone, StoreError.
+
+    Of a run that is alive it is what was indexed when each page was read, never a torn step.
     """
     with Reader(local_store(run)) as reader:
         row = reader.run(run.id)
@@ -56,19 +60,23 @@ def pages(run: RunDir, *, keys: Sequence[str] | None = None, page: int = PAGE) -
 def write_jsonl(all_pages: Iterator[Page], file: TextIO) -> int:
     """One object a line; returns the number of rows."""
     rows = 0
-    encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+    head: tuple[str, str, str] | None = None
+    prefix = ""
     for page in all_pages:
-        lines = (encode(_strict(dict(zip(COLUMNS, row, strict=True)))) + "\n" for row in page)
+        lines = []
+        for run, experiment, key, step, wall, value in page:
+            if (run, experiment, key) != head:  # the same for a whole series: encoded once
+                head = (run, experiment, key)
+                prefix = _encode(dict(zip(COLUMNS, head, strict=False)))[:-1]
+            shown = float.__repr__(value) if math.isfinite(value) else f'"{value}"'
+            when = "null" if wall is None else float.__repr__(wall)
+            lines.append(f'{prefix},"step":{step},"wall":{when},"value":{shown}}}\n')
         file.writelines(lines)
         rows += len(page)
     return rows
 
 
-def _strict(record: dict[str, Any]) -> Mapping[str, Any]:
-    value = record["value"]
-    if not math.isfinite(value):
-        record["value"] = "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return record
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def write_csv(all_pages: Iterator[Page], file: TextIO) -> int:

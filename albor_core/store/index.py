@@ -40,6 +40,7 @@ from albor_core.store.describe import conclude, describe, signature
 from albor_core.store.paths import global_store, local_store
 from albor_core.store.share import TABLES, share
 from albor_core.store.sources import (
+    Batch,
     Parser,
     Position,
     is_same_file,
@@ -51,6 +52,7 @@ from albor_core.store.write import RunWriter
 
 POLL_S, QUIET_S = 0.2, 1.0
 SHARE_S, PREVIEW_S = 1.0, 30.0
+WAL_ALARM_BYTES = 64 << 20
 LAST_TRIES = 60  # a second each, for a global store that stays locked or damaged
 _GLOBAL_BUSY_MS = 200  # the local store must not wait for the global one
 
@@ -82,7 +84,7 @@ class Indexer:
         self._seen: tuple[tuple[int, int, int] | None, ...] | None = None
         self._first_share = True
         self._behind = False
-        self._stop = False
+        self._stop = self._has_warned_of_wal = False
         self._complaint = ""
         self._share_due = self._preview_due = 0.0
         self._unshared = self._unpreviewed = True
@@ -168,7 +170,10 @@ class Indexer:
         try:
             self._share(self._global, previews)
         except (TryAgainError, StoreError, sqlite3.DatabaseError, OSError) as error:
-            self._complain(f"{self._global}: {error}; the run's own store is complete")
+            self._complain(
+                f"{self._global}: {error}; the run's own store is complete, and once this one can"
+                " be written, albor db rebuild brings it up to date"
+            )
             return
         self._unshared = self._unpreviewed and not previews
         if previews:
@@ -218,11 +223,7 @@ class Indexer:
         with transaction(db):
             for name, take, batch in batches:
                 if batch is not None:
-                    ignored = sum(
-                        record is not None and not _taken(take, record, at)
-                        for at, record in batch.lines
-                    )
-                    positions[name] = batch.counting(ignored)
+                    positions[name] = batch.counting(_take_all(take, batch))
                     _save_position(db, writer.run_id, name, positions[name])
             writer.finish()
             if seen != self._seen or "params" in writer.touched:
@@ -231,7 +232,25 @@ class Indexer:
         self._seen, self._positions = seen, positions
         self._unshared = self._unpreviewed = True
         checkpoint_if_large(db, self._path)
+        self._watch_wal()
         return sum(len(batch.lines) for _, _, batch in batches if batch is not None)
+
+    def _watch_wal(self) -> None:
+        """Say, once, that somebody's open read transaction keeps the WAL from being emptied."""
+        size = _size(self._path, "-wal")
+        if size <= WAL_ALARM_BYTES or self._has_warned_of_wal:
+            self._has_warned_of_wal = self._has_warned_of_wal and size > WAL_ALARM_BYTES // 2
+            return
+        self._has_warned_of_wal = True
+        _say(f"{self._path}: {size >> 20} MiB wait for a reader that does not let go")
+        data = {"path": str(self._path), "bytes": size, "hint": "close what reads this store"}
+        self._announce("store.wal_large", data)
+
+    def _announce(self, name: str, data: dict[str, Any]) -> None:
+        """An event of our own, said where a rebuild finds it too."""
+        event = {"name": name, "severity": "yellow", "data": data}
+        with contextlib.suppress(OSError):
+            append_annotation(self._run, "event", event, by="index")
 
     @staticmethod
     def _takers(writer: RunWriter) -> tuple[Callable[[dict[str, Any], int], bool], ...]:
@@ -245,7 +264,7 @@ class Indexer:
                 raise sqlite3.DatabaseError(f"quick_check: {bad}")
             with transaction(db):
                 self._writer = RunWriter(db, self._run.id)
-            self._positions = _load_positions(db, self._writer.run_id)
+            self._positions = load_positions(db, self._writer.run_id)
             self._seen, self._first_share = None, True
             self._unshared = self._unpreviewed = True
             if not all(is_same_file(p, self._positions[n]) for n, p, _ in self._sources):
@@ -260,7 +279,7 @@ class Indexer:
         _say(f"{self._run.path}: its files were replaced or cut; indexing from the start")
         with transaction(db):
             writer.forget()
-        self._positions = _load_positions(db, writer.run_id)
+        self._positions = load_positions(db, writer.run_id)
         self._seen, self._first_share = None, True
 
     def _quarantine(self, error: sqlite3.Error) -> None:
@@ -274,10 +293,7 @@ class Indexer:
             with contextlib.suppress(FileNotFoundError):
                 source.replace(aside / source.name)
         _say(f"{self._path}: damaged ({error}); kept in {aside}, indexing again")
-        data = {"path": str(aside), "error": str(error)}
-        event = {"name": "store.quarantined", "severity": "yellow", "data": data}
-        with contextlib.suppress(OSError):
-            append_annotation(self._run, "event", event, by="index")
+        self._announce("store.quarantined", {"path": str(aside), "error": str(error)})
 
     def disconnect(self) -> None:
         """Let go of the store, checkpointed; the lock stays. The next `step` connects again."""
@@ -289,14 +305,19 @@ class Indexer:
                 db.close()
 
 
-def _taken(take: Callable[[dict[str, Any], int], bool], record: dict[str, Any], at: int) -> bool:
-    try:
-        return take(record, at)
-    except RecursionError:  # data nested deeper than Python can walk
-        return False
+def _take_all(take: Callable[[dict[str, Any], int], bool], batch: Batch) -> int:
+    """Give every whole line to `take`; returns how many it had no use for."""
+    ignored = 0
+    for at, record in batch.lines:
+        try:
+            ignored += record is not None and not take(record, at)
+        except RecursionError:  # data nested deeper than Python can walk
+            ignored += 1
+    return ignored
 
 
-def _load_positions(db: sqlite3.Connection, run_id: int) -> dict[str, Position]:
+def load_positions(db: sqlite3.Connection, run_id: int) -> dict[str, Position]:
+    """How far each file of a run is indexed: journal, attempts, annotations."""
     rows = db.execute(
         "SELECT file, offset, tail, tail_crc, head_crc, lines, damaged, ignored FROM journal"
         " WHERE run_id = ?",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from operator import mul
 from typing import NamedTuple
@@ -39,6 +40,9 @@ class Bucket(NamedTuple):
     last: float
 
 
+_bucket = tuple.__new__  # a third of the cost of calling Bucket, for what is right by construction
+
+
 def width(level: int) -> int:
     """Steps per bucket."""
     return int(FACTOR**level)
@@ -63,18 +67,22 @@ def point(step: int, value: float | None) -> Bucket:
     return Bucket(step, 1, 0 if mean == number else 1, number, number, mean, number)
 
 
-def group_points(points: Sequence[tuple[int, float | None]], steps_per_bucket: int) -> list[Bucket]:
-    """Buckets of points in step order; the same as merging them one by one, but faster."""
-    buckets, i, n = [], 0, len(points)
-    while i < n:
-        place = points[i][0] // steps_per_bucket
-        end = (place + 1) * steps_per_bucket
-        j = i + 1
-        while j < n and points[j][0] < end:
-            j += 1
-        buckets.append(_bucket_of(place * steps_per_bucket, points[i:j]))
-        i = j
-    return buckets
+def group_points(
+    points: Sequence[tuple[int, float | None]], steps_per_bucket: int, origin: int | None = None
+) -> list[Bucket]:
+    """Buckets of points in step order; the same as merging them one by one, but faster.
+
+    With an `origin` a bucket starts at its first point, as those of `merge` do, otherwise at its
+    place on the grid of all steps.
+    """
+    if not points:
+        return []
+    steps = [step for step, _ in points]
+    grid = steps_per_bucket
+    return [
+        _bucket_of(steps[i] // grid * grid if origin is None else steps[i], points[i:j])
+        for i, j in _places(steps, grid, origin or 0)
+    ]
 
 
 def _bucket_of(start: int, points: Sequence[tuple[int, float | None]]) -> Bucket:
@@ -91,21 +99,32 @@ def _bucket_of(start: int, points: Sequence[tuple[int, float | None]]) -> Bucket
     return _merged(start, [point(step, value) for step, value in points])
 
 
-def merge(buckets: Iterable[Bucket], steps_per_bucket: int, origin: int = 0) -> list[Bucket]:
+def merge(buckets: Sequence[Bucket], steps_per_bucket: int, origin: int = 0) -> list[Bucket]:
     """Coarser buckets of buckets in step order; each goes where its start lies."""
-    merged: list[Bucket] = []
-    part: list[Bucket] = []
-    place = None
-    for bucket in buckets:
-        here = (bucket[0] - origin) // steps_per_bucket
-        if here != place:
-            if part:
-                merged.append(_merged(part[0][0], part))
-            part, place = [], here
-        part.append(bucket)
-    if part:
-        merged.append(_merged(part[0][0], part))
+    if not buckets:
+        return []
+    starts, counts, nonfinites, minima, maxima, means, lasts = zip(*buckets, strict=True)
+    if any(nonfinites):
+        return [
+            _merged(starts[i], buckets[i:j]) for i, j in _places(starts, steps_per_bucket, origin)
+        ]
+    weighted = tuple(map(mul, means, counts))
+    merged = []
+    for i, j in _places(starts, steps_per_bucket, origin):
+        count, low, high = sum(counts[i:j]), min(minima[i:j]), max(maxima[i:j])
+        mean = sum(weighted[i:j]) / count
+        merged.append(Bucket(starts[i], count, 0, low, high, mean, lasts[j - 1]))
     return merged
+
+
+def _places(steps: Sequence[int], width: int, origin: int) -> Iterator[tuple[int, int]]:
+    """Slices [i, j) of ascending `steps` that lie in one place of a grid."""
+    i, n = 0, len(steps)
+    while i < n:
+        end = origin + ((steps[i] - origin) // width + 1) * width
+        j = bisect_left(steps, end, i, min(n, i + width))
+        yield i, j
+        i = j
 
 
 def _merged(start: int, part: Sequence[Bucket]) -> Bucket:
@@ -144,7 +163,8 @@ def unpack(chunk: int, level: int, data: bytes) -> list[Bucket]:
     steps, first = width(level), chunk * CHUNK
     try:
         return [
-            Bucket((first + entry[0]) * steps, *entry[1:]) for entry in _ENTRY.iter_unpack(data)
+            _bucket(Bucket, ((first + entry[0]) * steps, *entry[1:]))
+            for entry in _ENTRY.iter_unpack(data)
         ]
     except struct.error as error:
         raise ValueError(f"level {level}, chunk {chunk}: {error}") from error

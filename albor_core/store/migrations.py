@@ -12,8 +12,9 @@ from pathlib import Path
 
 from albor_core.run.errors import StoreError
 from albor_core.store.schema import SCHEMA_SQL, SCHEMA_VERSION
+from albor_core.store.search import add_search
 
-UPGRADES: tuple[Callable[[sqlite3.Connection], None], ...] = ()
+UPGRADES: tuple[Callable[[sqlite3.Connection], None], ...] = (add_search,)
 _BACKUPS = 3
 
 
@@ -22,7 +23,11 @@ def user_version(db: sqlite3.Connection) -> int:
 
 
 def upgrade(db: sqlite3.Connection, path: Path) -> None:
-    """Bring the store to SCHEMA_VERSION. Raises StoreError for one that a newer Albor wrote."""
+    """Bring the store to SCHEMA_VERSION, with a copy of the old one beside it.
+
+    Raises StoreError for one that a newer Albor wrote, sqlite3.DatabaseError where it is not what
+    its version says: for a run's own store the indexer then makes it again.
+    """
     version = user_version(db)
     if version > SCHEMA_VERSION:
         raise StoreError(
@@ -33,7 +38,12 @@ def upgrade(db: sqlite3.Connection, path: Path) -> None:
         return
     if version:
         _back_up(db, path, version)
-    _exclusive(db, _create if version == 0 else lambda db: _climb(db, version))
+    try:
+        _exclusive(db, _create if version == 0 else _climb)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # not what it says it is: made again
+            raise sqlite3.DatabaseError(f"upgrade from version {version}: {error}") from error
+        raise
 
 
 def _create(db: sqlite3.Connection) -> None:
@@ -53,8 +63,8 @@ def _statements(script: str) -> list[str]:
     return statements
 
 
-def _climb(db: sqlite3.Connection, version: int) -> None:
-    for step in UPGRADES[version - 1 :]:
+def _climb(db: sqlite3.Connection) -> None:
+    for step in UPGRADES[user_version(db) - 1 :]:  # as it is now: another may have been faster
         step(db)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -23,6 +22,8 @@ def local_store(run: RunDir) -> Path:
     """
     if not is_remote(file_system(run.path)):
         return run.store
+    import hashlib  # noqa: PLC0415  8 ms that every list would pay
+
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     name = hashlib.blake2b(str(run.path).encode(errors="replace"), digest_size=12).hexdigest()
     return state / "albor" / f"{name}.db"

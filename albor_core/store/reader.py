@@ -10,19 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
-import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Collection
 from typing import Any
 
-from albor_core.run.errors import NotFoundError, StoreError, UsageError
-from albor_core.store.connect import as_store_error, open_reader
-from albor_core.store.levels import TOP, Bucket, merge, point, unpack_preview, width
+from albor_core.store.levels import TOP, Bucket, group_points, merge, point, unpack_preview, width
+from albor_core.store.listing import SORT_KEYS
 from albor_core.store.rows import (
     AlertRow,
     ArtifactRow,
@@ -37,6 +29,7 @@ from albor_core.store.rows import (
     SampleRow,
     Series,
 )
+from albor_core.store.table import RunTable
 from albor_core.store.write import WALL_KEY
 from albor_core.store.zoom import Zoom
 
@@ -56,148 +49,16 @@ __all__ = [
     "SampleRow",
     "Series",
 ]
+_MOST_GROUPED = 8  # points per bucket of a chart, where it is made of points
 _QUIET = ("sample", "guard.state")  # kept as events, shown elsewhere
-_MAX_NEEDLE = 256
-SORT_KEYS: Mapping[str, str] = {
-    "created": "r.created",
-    "name": "r.name COLLATE NOCASE",
-    "experiment": "e.name COLLATE NOCASE",
-    "last": "r.last_wall",
-    "step": "r.last_step",
-    "tokens": "r.tokens",
-    "loss": "r.loss",
-    "val_loss": "r.val_loss",
-    "val_ppl": "r.val_ppl",
-    "best_val_loss": "r.best_val_loss",
-    "tokens_per_s": "r.tokens_per_s",
-    "mfu": "r.mfu",
-    "alerts": "r.alerts_open",
-    "attempts": "r.attempts",
-    "status": "r.ended_status",
-}
-_RUN = (
-    "SELECT r.run, r.name, e.name, r.kind, r.created, r.path, r.host, r.seed, r.git_commit,"
-    " r.git_dirty, r.ended_status, r.ended_reason, r.ended_wall, r.attempts, r.last_step,"
-    " r.max_steps, r.tokens, r.loss, r.val_loss, r.val_ppl, r.best_val_loss, r.tokens_per_s, r.mfu,"
-    " r.first_wall, r.last_wall, r.alerts_open, r.pinned, r.id"
-    " FROM runs r JOIN experiments e ON e.id = r.experiment_id"
-)
-_RUN_FIELDS = tuple(field.name for field in fields(RunRow))
 _ACK = (
     "SELECT data, wall FROM events WHERE run_id = ? AND subject = ? AND name = 'andon.ack'"
     " ORDER BY wall, source LIMIT 1"
 )
 
 
-class Reader:
-    """A store, open for reading. Raises NotFoundError, StoreError, TryAgainError (briefly held
-    elsewhere).
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._connection, self._folder = open_reader(path)
-        self._pid = os.getpid()
-        self._file, self._files = _identity(path), 0
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._connection.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    @property
-    def _db(self) -> sqlite3.Connection:
-        if os.getpid() != self._pid:
-            raise StoreError(f"{self.path}: opened before a fork; open it again in this process")
-        return self._connection
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, ValueError) as error:
-            raise as_store_error(self.path, error) from error
-
-    def _all(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
-        with self._errors():
-            return self._db.execute(sql, arguments).fetchall()
-
-    def version(self) -> int:
-        """A number that moves when another connection commits: cheap to poll, no table is read.
-
-        A store that was replaced (rebuilt, quarantined) is opened again here.
-        """
-        now = _identity(self.path)
-        if now != self._file and now is not None:
-            fresh = open_reader(self.path)
-            self.close()
-            self._connection, self._folder = fresh
-            self._file, self._files = now, self._files + 1
-        return (self._files << 40) + int(self._all("PRAGMA data_version")[0][0])
-
-    def runs(
-        self,
-        *,
-        limit: int | None = None,
-        experiment: str | None = None,
-        name: str | None = None,
-        sort: str = "created",
-        descending: bool = True,
-    ) -> tuple[RunRow, ...]:
-        """Runs, newest first by default; unknown values sort last. `name` is a part of a name or
-        id.
-
-        Raises UsageError for a sort key that is not in SORT_KEYS.
-        """
-        if sort not in SORT_KEYS:
-            raise UsageError(f"cannot sort by {sort!r}", hint="one of " + ", ".join(SORT_KEYS))
-        where: list[str] = []
-        arguments: list[Any] = []
-        if experiment is not None:
-            where.append("e.name = ?")
-            arguments.append(experiment)
-        if name is not None:
-            if len(name) > _MAX_NEEDLE:
-                raise UsageError(f"name: at most {_MAX_NEEDLE} characters")
-            where.append("(instr(lower(r.name), lower(?)) OR instr(r.run, lower(?)))")
-            arguments += [name, name]
-        condition = f" WHERE {' AND '.join(where)}" if where else ""
-        column, way = SORT_KEYS[sort], "DESC" if descending else "ASC"
-        order = f" ORDER BY {column} IS NULL, {column} {way}, r.run {way} LIMIT ?"
-        rows = self._all(
-            _RUN + condition + order, [*arguments, -1 if limit is None else max(limit, 0)]
-        )
-        tags = self._tags_of([row[-1] for row in rows] if len(rows) < 100 else None)
-        return tuple(_run_row(row, tags.get(row[-1], ())) for row in rows)
-
-    def _tags_of(self, ids: Sequence[int] | None) -> dict[int, tuple[str, ...]]:
-        if ids is None:
-            rows = self._all("SELECT run_id, tag FROM tags ORDER BY run_id, tag")
-        else:
-            marks = ", ".join("?" * len(ids))
-            rows = self._all(
-                f"SELECT run_id, tag FROM tags WHERE run_id IN ({marks}) ORDER BY run_id, tag", ids
-            )
-        found: dict[int, tuple[str, ...]] = {}
-        for run_id, tag in rows:
-            found[run_id] = (*found.get(run_id, ()), tag)
-        return found
-
-    def run(self, run_id: str) -> RunRow:
-        """One run by its id. Raises NotFoundError."""
-        row = self._row_of(run_id)
-        return _run_row(row, self._tags_of([row[-1]]).get(row[-1], ()))
+class Reader(RunTable):
+    """The run table and everything about each run."""
 
     def detail(self, run_id: str) -> RunDetail:
         """One run with its command line and the facts of run.json (git, versions, data)."""
@@ -205,15 +66,6 @@ class Reader:
         argv, facts = self._all("SELECT argv, facts FROM runs WHERE run = ?", (run_id,))[0]
         with self._errors():
             return RunDetail(row, tuple(json.loads(argv)), json.loads(facts))
-
-    def _row_of(self, run_id: str) -> Any:
-        rows = self._all(f"{_RUN} WHERE r.run = ?", (run_id,))
-        if not rows:
-            raise NotFoundError(f"{self.path}: no run {run_id!r}", hint="albor runs ls")
-        return rows[0]
-
-    def _id(self, run_id: str) -> int:
-        return int(self._row_of(run_id)[-1])
 
     def params(self, run_id: str) -> dict[str, Param]:
         """The resolved config as recorded, flattened to dotted keys."""
@@ -271,7 +123,9 @@ class Reader:
             preview = self._preview(number, key_id)
             if preview is not None:
                 inside = [bucket for bucket in preview if low <= bucket.start <= high]
-                return _series(key, _at_most(inside, low, high, max_points), is_raw=False)
+                if len(inside) > max_points:
+                    inside = merge(inside, _steps_per_bucket(low, high, max_points))
+                return _series(key, inside, is_raw=False)
             zoom = Zoom(self._db, number, key_id, max(base, 1))
             density = count / (last - first + 1)
             return _window(key, zoom, (low, high), last, density, max(max_points, 1))
@@ -295,16 +149,23 @@ class Reader:
         """Raw (step, value, wall) in order of steps, the first `limit` of them; to draw a long
         series prefer `series`.
         """
+        number = self._id(run_id)
+        ids = dict(
+            self._all(
+                "SELECT name, key_id FROM keys WHERE run_id = ? AND name IN (?, ?)",
+                (number, key, WALL_KEY),
+            )
+        )
+        # by the keys' numbers: joined by name, the planner reads every point of the run
         rows = self._all(
-            "SELECT m.step, m.value, w.value FROM metrics m JOIN keys k USING (run_id, key_id)"
-            " LEFT JOIN keys kw ON kw.run_id = m.run_id AND kw.name = ?"
-            " LEFT JOIN metrics w ON w.run_id = m.run_id AND w.key_id = kw.key_id"
-            "  AND w.step = m.step"
-            " WHERE m.run_id = ? AND k.name = ? AND m.step BETWEEN ? AND ? ORDER BY m.step LIMIT ?",
+            "SELECT m.step, m.value, w.value FROM metrics m LEFT JOIN metrics w"
+            " ON w.run_id = m.run_id AND w.key_id = ? AND w.step = m.step"
+            " WHERE m.run_id = ? AND m.key_id = ? AND m.step BETWEEN ? AND ?"
+            " ORDER BY m.step LIMIT ?",
             (
-                WALL_KEY,
-                self._id(run_id),
-                key,
+                ids.get(WALL_KEY),
+                number,
+                ids.get(key),
                 -(2**62) if lo is None else lo,
                 2**62 if hi is None else hi,
                 -1 if limit is None else max(limit, 0),
@@ -396,8 +257,9 @@ class Reader:
     def samples(self, run_id: str) -> tuple[SampleRow, ...]:
         """Generated texts by time."""
         return tuple(
-            SampleRow(event.step, event.wall, str(event.data["prompt"]), str(event.data["text"]))
+            SampleRow(event.step, event.wall, str(event.data.get("prompt", "")), str(text))
             for event in self.events(run_id, names=("sample",))
+            if (text := event.data.get("text")) is not None  # not so of an event by that name
         )
 
     def positions(self, run_id: str) -> tuple[JournalPosition, ...]:
@@ -408,27 +270,6 @@ class Reader:
             (self._id(run_id),),
         )
         return tuple(JournalPosition(*row) for row in rows)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _run_row(row: Any, tags: tuple[str, ...]) -> RunRow:
-    columns: list[Any] = [*row]  # ten thousand of these make a list: no slices, no loops
-    columns[27] = tags  # in place of the row's id
-    columns[26] = columns[26] == 1
-    if columns[9] is not None:
-        columns[9] = columns[9] == 1
-    if "nan" in columns:
-        columns[16:23] = [math.nan if value == "nan" else value for value in columns[16:23]]
-    made = object.__new__(RunRow)
-    made.__dict__.update(zip(_RUN_FIELDS, columns, strict=True))  # __init__ would take 5 us a row
-    return made
 
 
 def _attempt_row(row: Any) -> AttemptRow:
@@ -481,26 +322,29 @@ def _window(
     max_points: int,
 ) -> Series:
     low, high = window
-    span = high - low + 1
-    if density * span <= 4 * max_points:
-        points = zoom.points(low, high + 1)
-        if len(points) <= 8 * max_points:
-            buckets = [point(step, value) for step, value in points]
-            if len(buckets) <= max_points:
-                return _series(key, buckets, is_raw=True)
-            return _series(key, _at_most(buckets, low, high, max_points), is_raw=False)
-    level = 0  # below the finest level that is kept are the points
-    while level < TOP and width(level + 1) * max_points <= span:
+    expected = density * (high - low + 1)
+    steps = _steps_per_bucket(low, high, max_points)
+    level = 0  # the coarsest whose buckets lie whole in those that are wanted
+    while level < TOP and width(level + 1) <= steps:
         level += 1
-    buckets = zoom.cover(level, low, high + 1, last)
-    return _series(key, _at_most(buckets, low, high, max_points), is_raw=False)
+    if expected <= (4 if level else _MOST_GROUPED) * max_points:
+        points = zoom.points(low, high + 1)
+        if len(points) <= max_points:
+            return _series(key, [point(step, value) for step, value in points], is_raw=True)
+        if len(points) <= _MOST_GROUPED * max_points:
+            return _series(key, group_points(points, steps, 0), is_raw=False)
+    level = max(level, zoom.base)  # of a series that turned denser: coarser than wanted, in time
+    buckets = merge(zoom.cover(level, low, high + 1, last), max(steps, width(level)))
+    return _series(key, buckets, is_raw=False)
 
 
-def _at_most(buckets: list[Bucket], low: int, high: int, max_points: int) -> list[Bucket]:
-    """Merged to at most `max_points`, each of the same number of steps."""
-    if len(buckets) <= max_points:
-        return buckets
-    return merge(buckets, (high - low) // max_points + 1, low)
+def _steps_per_bucket(low: int, high: int, most: int) -> int:
+    """The smallest power of two that cuts the grid of all steps into at most `most` places over a
+    window: while a run grows, old buckets stay as they are, and so does their picture."""
+    width = 1 << ((high - low) // most).bit_length()
+    while high // width - low // width >= most and width < 1 << 60:
+        width *= 2
+    return width
 
 
 def _series(key: str, buckets: list[Bucket], *, is_raw: bool) -> Series:

@@ -2,7 +2,7 @@
 
 Fresh files are built beside the old ones and put in their place in one step, so a killed rebuild
 leaves the old stores. Runs whose folder is gone have no journal any more: their rows are carried
-over.
+over. So are those of a run whose folder cannot be read, and that is a problem to report.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError
-from albor_core.run.rundir import RunDir, fsync_dir
+from albor_core.run.rundir import RunDir, fsync_dir, read_json
 from albor_core.store.backup import backups
 from albor_core.store.connect import exclusive, open_reader, open_writer, transaction
 from albor_core.store.index import Indexer
@@ -34,12 +34,27 @@ class RebuildReport:
         default_factory=list
     )  # indexed at this moment: their store is current
     carried: list[str] = field(default_factory=list)
+    carried_from: dict[str, str] = field(default_factory=dict)
+    """The store or backup that the rows of each carried run came from."""
     problems: list[str] = field(default_factory=list)
     lines: int = 0
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "target": str(self.target)}
+
+
+def unreadable(run: RunDir) -> str:
+    """Why nothing can be made of a run's folder; "" where it is well, gone, or never was one."""
+    present = [
+        path.name
+        for path in (run.journal, run.annotations, run.config_yaml, run.guard)
+        if path.exists()
+    ]
+    if not present or read_json(run.run_json) is not None:
+        return ""
+    state = "cannot be read" if run.run_json.exists() else "is missing"
+    return f"run.json {state} ({', '.join(present)} in it)"
 
 
 def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
@@ -56,9 +71,13 @@ def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
     with exclusive(fresh):  # one rebuild at a time; the indexers of live runs go on meanwhile
         discard(fresh)
         db = open_writer(fresh)
+        damaged: dict[RunDir, str] = {}
         try:
             for run in runs:
-                _rebuild_one(run, db, report)
+                if why := unreadable(run):
+                    damaged[run] = why
+                else:
+                    _rebuild_one(run, db, report)
             with exclusive(path):
                 _carry_over(path, db, report)
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -69,8 +88,15 @@ def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
         finally:
             db.close()
             discard(fresh)
+    report.problems += [_told(run, why, report) for run, why in damaged.items()]
     report.seconds = time.monotonic() - started
     return report
+
+
+def _told(run: RunDir, why: str, report: RebuildReport) -> str:
+    source = report.carried_from.get(run.id)
+    kept = f"its rows are an old copy from {source}" if source else "no older store has its rows"
+    return f"{run.path}: {why}; {kept}"
 
 
 def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> None:
@@ -137,7 +163,7 @@ def _carry_over(path: Path, db: sqlite3.Connection, report: RebuildReport) -> No
             report.problems.append(f"{source}: {error.message}")
             continue
         try:
-            if _carry_from(old, done, db, report):
+            if _carry_from(source, old, done, db, report):
                 return
         finally:
             old.close()
@@ -146,7 +172,11 @@ def _carry_over(path: Path, db: sqlite3.Connection, report: RebuildReport) -> No
 
 
 def _carry_from(
-    old: sqlite3.Connection, done: set[str], db: sqlite3.Connection, report: RebuildReport
+    source: Path,
+    old: sqlite3.Connection,
+    done: set[str],
+    db: sqlite3.Connection,
+    report: RebuildReport,
 ) -> bool:
     """Copy what is not `done`; whether all of it could be read."""
     whole = True
@@ -167,4 +197,5 @@ def _carry_from(
             continue
         done.add(run)
         report.carried.append(run)
+        report.carried_from[run] = str(source)
     return whole

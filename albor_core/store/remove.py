@@ -21,9 +21,11 @@ from pathlib import Path
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir, albor_home, fsync_dir, is_run_id, read_json
+from albor_core.store import search
 from albor_core.store.connect import exclusive, open_writer, transaction
 from albor_core.store.paths import local_store
 from albor_core.store.rebuild import discard
+from albor_core.store.table import RunTable
 
 _DOOMED = re.compile(r"\.[a-z0-9][a-z0-9._-]{0,63}\.removed-[0-9a-f]{8}")
 _TEMPORARY = re.compile(r"\..+\.tmp")
@@ -57,23 +59,34 @@ def remove_run(run: RunDir, global_path: Path, *, keep_history: bool = False) ->
     Raises UsageError for what is not a run directory of ours, InUseError where somebody works on
     it, AlborError where the system refuses.
     """
-    _must_be_ours(run)
-    with _held(run):
+    must_be_ours(run)
+    with hold_run(run):
         size = size_of(run.path)
         outside = local_store(run)
-        doomed = run.path.with_name(f".{run.id}.removed-{secrets.token_hex(4)}")
-        try:
-            run.path.rename(doomed)
-            fsync_dir(doomed.parent)
-        except OSError as error:
-            raise AlborError(f"{run.path}: cannot be removed: {error.strerror}") from error
+        doomed = doom(run)
         if outside != run.store:
             discard(outside)  # on this host's disk, where the run's is a network mount
         _forget_pointer(run)
         if not keep_history:
             forget_rows(run.id, global_path, where=run.path)
-        _remove_tree(doomed)
+        remove_tree(doomed)
     return Removed(run.id, str(run.path), size, keep_history)
+
+
+def is_remembered(run_id: str, global_path: Path) -> bool:
+    """Whether a pointer or a row is left of a run, wherever its folder went."""
+    if not is_run_id(run_id):
+        return False
+    if os.path.lexists(albor_home() / "runs" / f"{run_id}.json"):
+        return True
+    if not global_path.is_file():
+        return False
+    with RunTable(global_path) as table:
+        try:
+            table.run(run_id)
+        except NotFoundError:
+            return False
+    return True
 
 
 def forget_run(run_id: str, global_path: Path) -> Removed:
@@ -110,6 +123,7 @@ def forget_rows(run_id: str, global_path: Path, *, where: Path | None = None) ->
                     " WHERE m.type = 'table' AND c.name = 'run_id'"
                 ).fetchall():
                     db.execute(f"DELETE FROM {table} WHERE run_id = ?", (row[0],))
+                search.forget(db, row[0])
                 db.execute("DELETE FROM runs WHERE id = ?", (row[0],))
         finally:
             db.close()
@@ -135,12 +149,12 @@ def garbage(runs: Iterable[RunDir], *, corrupt_days: float = 7.0) -> Iterator[Ga
 def sweep(item: Garbage) -> bool:
     """Remove a leftover; False where its run has come to life. Raises AlborError."""
     if item.run is None:
-        _remove_tree(item.path)
+        remove_tree(item.path)
         return True
     try:
-        with _held(item.run):
+        with hold_run(item.run):
             if _is_folder(item.path):
-                _remove_tree(item.path)
+                remove_tree(item.path)
             else:
                 item.path.unlink(missing_ok=True)
     except InUseError:
@@ -161,7 +175,19 @@ def size_of(path: Path) -> int:
     return total
 
 
-def _must_be_ours(run: RunDir) -> None:
+def doom(run: RunDir) -> Path:
+    """Rename the folder to one that `garbage` knows for half removed; returns it."""
+    doomed = run.path.with_name(f".{run.id}.removed-{secrets.token_hex(4)}")
+    try:
+        run.path.rename(doomed)
+        fsync_dir(doomed.parent)
+    except OSError as error:
+        raise AlborError(f"{run.path}: cannot be removed: {error.strerror}") from error
+    return doomed
+
+
+def must_be_ours(run: RunDir) -> None:
+    """Raises NotFoundError, UsageError for what is not a run directory of this user."""
     try:
         status = run.path.lstat()
     except OSError as error:
@@ -176,7 +202,7 @@ def _must_be_ours(run: RunDir) -> None:
 
 
 @contextlib.contextmanager
-def _held(run: RunDir) -> Iterator[None]:
+def hold_run(run: RunDir) -> Iterator[None]:
     """All locks of the run. The index process of a run that has just ended gets time to finish."""
     held: list[int] = []
     try:
@@ -253,7 +279,8 @@ def _forget_pointer(run: RunDir) -> None:
         pointer.unlink(missing_ok=True)
 
 
-def _remove_tree(path: Path) -> None:
+def remove_tree(path: Path) -> None:
+    """Raises AlborError where the system refuses; what is left is garbage."""
     try:
         shutil.rmtree(path)  # by descriptors: what turns into a link on the way is not followed
     except OSError as error:

@@ -1,16 +1,15 @@
--- The schema of both stores: RUN_DIR/.albor/experiments.db (every point of one run) and
--- ALBOR_HOME/experiments.db (every run, bounded curves). PRAGMA user_version counts its upgrades.
---
--- runs.id is the small integer that the other tables call run_id; runs.run is the id people use.
--- Metric values: NaN is NULL, Inf is 9e999. Times are UTC seconds. No column holds the time of
--- indexing: a rebuild from the journal gives the same rows.
-
 CREATE TABLE experiments (
+  -- The schema of both stores: RUN_DIR/.albor/experiments.db (every point of one run) and
+  -- ALBOR_HOME/experiments.db (every run, bounded curves). PRAGMA user_version counts its upgrades.
+  -- This file is what `sqlite3 experiments.db .schema` prints, so comments stand inside statements.
   id   INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE
 );
 
 CREATE TABLE runs (
+  -- id is the small integer that the other tables call run_id; run is the id people use. Metric
+  -- values: NaN is NULL, Inf is 9e999. Times are UTC seconds. No column holds the time of indexing:
+  -- a rebuild from the journal gives the same rows.
   id            INTEGER PRIMARY KEY,
   run           TEXT NOT NULL UNIQUE,
   experiment_id INTEGER NOT NULL REFERENCES experiments(id),
@@ -69,8 +68,8 @@ CREATE TABLE params (
   PRIMARY KEY (run_id, key)
 ) WITHOUT ROWID;
 
--- One row per series with its numbers. Key ids count from 0 within a run; '_wall' is the wall time of each step.
 CREATE TABLE keys (
+  -- One row per series with its numbers. Key ids count from 0 within a run; '_wall' is the wall time of each step.
   run_id     INTEGER NOT NULL,
   key_id     INTEGER NOT NULL,
   name       TEXT NOT NULL,
@@ -95,8 +94,8 @@ CREATE TABLE metrics (
   PRIMARY KEY (run_id, key_id, step)
 ) WITHOUT ROWID;
 
--- What a rewind took back; "at" is the byte of the journal where that rewind line starts.
 CREATE TABLE metrics_discarded (
+  -- What a rewind took back; "at" is the byte of the journal where that rewind line starts.
   run_id INTEGER NOT NULL,
   at     INTEGER NOT NULL,
   key_id INTEGER NOT NULL,
@@ -105,9 +104,9 @@ CREATE TABLE metrics_discarded (
   PRIMARY KEY (run_id, at, key_id, step)
 ) WITHOUT ROWID;
 
--- Zoom. Level n cuts the step axis into buckets of 8^n steps; a row packs 64 neighbouring buckets, the closed,
--- non-empty ones (format: levels.py). Level 0 is the preview of a series in the global store.
 CREATE TABLE metric_levels (
+  -- Zoom. Level n cuts the step axis into buckets of 8^n steps; a row packs 64 neighbouring buckets, the closed,
+  -- non-empty ones (format: levels.py). Level 0 is the preview of a series in the global store.
   run_id INTEGER NOT NULL,
   key_id INTEGER NOT NULL,
   level  INTEGER NOT NULL,
@@ -158,8 +157,8 @@ CREATE TABLE notes (
   PRIMARY KEY (run_id, at)
 ) WITHOUT ROWID;
 
--- Where a run appears in somebody's distributed traces.
 CREATE TABLE span_ids (
+  -- Where a run appears in somebody's distributed traces.
   run_id   INTEGER NOT NULL,
   name     TEXT NOT NULL,
   trace_id TEXT NOT NULL,
@@ -167,8 +166,8 @@ CREATE TABLE span_ids (
   PRIMARY KEY (run_id, name)
 ) WITHOUT ROWID;
 
--- How far each source file is indexed, in the same transaction as its rows: exactly once.
 CREATE TABLE journal (
+  -- How far each source file is indexed, in the same transaction as its rows: exactly once.
   run_id    INTEGER NOT NULL,
   file      TEXT NOT NULL,                    -- journal, attempts, annotations
   offset    INTEGER NOT NULL,
@@ -180,3 +179,24 @@ CREATE TABLE journal (
   ignored   INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (run_id, file)
 ) WITHOUT ROWID;
+
+CREATE TABLE param_names (
+  -- Every key of params once, kept by the trigger: what `lr` in a filter may mean.
+  name TEXT PRIMARY KEY
+) WITHOUT ROWID;
+CREATE TRIGGER param_names_grow AFTER INSERT ON params BEGIN
+  INSERT OR IGNORE INTO param_names (name) VALUES (new.key);
+END;
+
+CREATE VIRTUAL TABLE run_search USING fts5(
+  -- What the words of a filter are looked up in: one row per run of the global store, its rowid the
+  -- run's id, written by search.py. The five tables after it are SQLite's own.
+  name, tags, notes, params,
+  tokenize = 'unicode61 remove_diacritics 2'
+)
+/* run_search(name,tags,notes,params) */;
+CREATE TABLE IF NOT EXISTS 'run_search_data'(id INTEGER PRIMARY KEY, block BLOB);
+CREATE TABLE IF NOT EXISTS 'run_search_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS 'run_search_content'(id INTEGER PRIMARY KEY, c0, c1, c2, c3);
+CREATE TABLE IF NOT EXISTS 'run_search_docsize'(id INTEGER PRIMARY KEY, sz BLOB);
+CREATE TABLE IF NOT EXISTS 'run_search_config'(k PRIMARY KEY, v) WITHOUT ROWID;

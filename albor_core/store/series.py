@@ -80,13 +80,15 @@ class SeriesWriter:
         zoom.extend(start, self.last_step)
 
     def _append(self, ordered: list[tuple[int, float]]) -> None:
-        lower = lower_is_better(self.name)
-        for step, value in ordered:
-            if not math.isfinite(value):
-                self.nonfinite += 1
-            elif self.best is None or (value < self.best if lower else value > self.best):
-                self.best, self.best_step = value, step
-        numbers = [value for _, value in ordered if value == value]
+        numbers = [value for _, value in ordered]
+        if math.isfinite(sum(numbers)):
+            finite = ordered
+        else:  # NaN or Inf among them; or a sum beyond floats, which costs time only
+            finite = [pair for pair in ordered if math.isfinite(pair[1])]
+            self.nonfinite += len(ordered) - len(finite)
+            numbers = [value for value in numbers if value == value]
+        if finite:
+            self._see_best([value for _, value in finite], finite)
         if numbers:
             low, high = min(numbers), max(numbers)
             self.minimum = low if self.minimum is None else min(self.minimum, low)
@@ -95,6 +97,12 @@ class SeriesWriter:
         if self.first_step is None:
             self.first_step = ordered[0][0]
         self.last_step, self.last = ordered[-1][0], ordered[-1][1]
+
+    def _see_best(self, values: list[float], points: list[tuple[int, float]]) -> None:
+        lower = lower_is_better(self.name)
+        best = min(values) if lower else max(values)
+        if self.best is None or (best < self.best if lower else best > self.best):
+            self.best, self.best_step = best, points[values.index(best)][0]
 
     def recount(self) -> None:
         """All numbers from the points: after a repeat or a rewind, where an extreme may be gone."""

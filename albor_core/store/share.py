@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable
 
+from albor_core.store import search
 from albor_core.store.levels import PREVIEW_BUCKETS, TOP, merge, pack_preview, width
 from albor_core.store.write import experiment_id
 from albor_core.store.zoom import Zoom
@@ -48,6 +49,7 @@ def share(
         _copy_events(local, source_id, target, target_id)
     if previews:
         _copy_previews(local, source_id, target, target_id)
+    search.refresh(target, target_id)
 
 
 def _copy_events(
@@ -69,6 +71,7 @@ def copy_whole(source: sqlite3.Connection, run: str, target: sqlite3.Connection)
     target_id = copy_run_row(source, run, target)
     for table in _ALL:
         _copy(source, source_id, target, target_id, table)
+    search.refresh(target, target_id)
 
 
 def copy_run_row(source: sqlite3.Connection, run: str, target: sqlite3.Connection) -> int:

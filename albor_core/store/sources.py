@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from albor_core.run.journal import parse_line
 
 BATCH_BYTES = 256 << 10  # about 700 lines of 8 metrics: one transaction of some 6,000 rows
@@ -118,7 +120,7 @@ def is_same_file(path: Path, position: Position) -> bool:
 def parse_journal(raw: bytes) -> dict[str, Any] | None:
     """A journal line whose CRC holds and that is an object; None otherwise."""
     try:
-        return parse_line(raw)
+        return parse_line(raw, orjson.loads)
     except (AttributeError, KeyError, TypeError, ValueError):  # right CRC, but not a line of ours
         return None
 

@@ -36,12 +36,14 @@ _EVENT = (
     " subject, data) VALUES (?,?,?,?,?,?,?,?,?,?)"
 )
 _BRING_UP = (
-    "UPDATE runs SET first_wall = coalesce(first_wall, ?), last_wall = coalesce(?, last_wall),"
+    "UPDATE runs SET first_wall = coalesce(first_wall, ?1),"
+    # a clock that was set back makes no run shorter than nothing
+    " last_wall = max(coalesce(?2, last_wall), coalesce(first_wall, ?1)),"
     " attempts = (SELECT coalesce(max(attempt), 0) FROM attempts WHERE run_id = runs.id),"
     " alerts_open = (SELECT count(DISTINCT subject) FROM events e WHERE e.run_id = runs.id"
     "  AND subject IS NOT NULL AND name = 'andon.alert' AND NOT EXISTS"
     "  (SELECT 1 FROM events a WHERE a.run_id = e.run_id AND a.name = 'andon.ack'"
-    "   AND a.subject = e.subject)) WHERE id = ?"
+    "   AND a.subject = e.subject)) WHERE id = ?3"
 )
 _TABLES = (
     "attempts",
@@ -74,10 +76,10 @@ class RunWriter:
     def take_journal(self, record: Mapping[str, Any], at: int) -> bool:
         """One line of journal.jsonl that starts at byte `at`; False if it is of no known shape."""
         kind = record.get("t")
+        if kind == "m":
+            return self._take_metrics(record)
         self._see_wall(number(record.get("wall")))
         match kind:
-            case "m":
-                return self._take_metrics(record)
             case "r":
                 return self._take_rewind(record, at)
             case "p":
@@ -96,7 +98,9 @@ class RunWriter:
             self._last_wall = wall
 
     def _take_metrics(self, record: Mapping[str, Any]) -> bool:
-        step, values = record.get("step"), record.get("v")
+        step, values, wall = record.get("step"), record.get("v"), number(record.get("wall"))
+        if wall is not None:
+            self._see_wall(wall)
         if not isinstance(step, int) or not 0 <= step < MAX_STEP or not isinstance(values, dict):
             return False
         whole = True
@@ -111,7 +115,6 @@ class RunWriter:
                 points[step] = value
             elif value is not None:
                 whole = self._take_odd(step, key, value) and whole
-        wall = number(record.get("wall"))
         if wall is not None:
             self._pending.setdefault(WALL_KEY, {})[step] = wall
         return whole
@@ -389,6 +392,8 @@ def _ending(record: Mapping[str, Any], wall: float | None) -> dict[str, Any]:
 
 def number(value: Any) -> float | None:
     """A finite number, or None for anything else."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -44,7 +44,7 @@ class Zoom:
     """The levels of one series of one run; `base` is the finest level kept."""
 
     def __init__(self, db: sqlite3.Connection, run_id: int, key_id: int, base: int) -> None:
-        self._db, self._run, self._key, self._base = db, run_id, key_id, base
+        self._db, self._run, self._key, self.base = db, run_id, key_id, base
 
     def points(self, first: int, end: int) -> list[tuple[int, float | None]]:
         """Raw (step, value) with first <= step < end; None is NaN."""
@@ -66,12 +66,12 @@ class Zoom:
     def extend(self, changed: int, last: int, *, until: int | None = None) -> None:
         """Points at `changed` to `until` (default `last`, the series' last step) are new."""
         top = last if until is None else until
-        for level in range(self._base, TOP + 1):
+        for level in range(self.base, TOP + 1):
             steps = width(level)
             first, end = changed // steps, min(last // steps, top // steps + 1)
             if first >= end:
                 return  # nothing closed here, so nothing above either
-            if level == self._base:
+            if level == self.base:
                 buckets = group_points(self.points(first * steps, end * steps), steps)
             else:
                 finer = self.load(level - 1, first * FACTOR, end * FACTOR)
@@ -80,7 +80,7 @@ class Zoom:
 
     def trim(self, last: int | None) -> None:
         """The series now ends at `last` (None: it is empty): drop buckets that are open again."""
-        for level in range(self._base, TOP + 1):
+        for level in range(self.base, TOP + 1):
             end = 0 if last is None else last // width(level)
             kept = self.load(level, end // CHUNK * CHUNK, end)
             self._db.execute(_DELETE, (self._run, self._key, level, end // CHUNK, 2**62))
@@ -108,7 +108,7 @@ class Zoom:
         """
         if first >= end:
             return []
-        if level < self._base:
+        if level < self.base:
             return [point(step, value) for step, value in self.points(first, end)]
         steps = width(level)
         left, right = -(-first // steps), min(end, last) // steps

@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,20 @@ from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import StateWriter, read_state
+from albor_core.train.crew import Crew, join_crew, my_rank, tell_rank_0
 from albor_core.train.faults import faults_from
-from albor_core.train.life import Life, Outcome, Signals, begin, last_words, outcome_of
+from albor_core.train.life import (
+    Life,
+    Outcome,
+    Signals,
+    begin,
+    dump_stacks_to,
+    last_words,
+    outcome_of,
+)
 
 if TYPE_CHECKING:
+    from albor_core.run.config import Config
     from albor_core.train.loop import Training
 
 
@@ -30,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     os.umask(0o077)
     run = RunDir(options.run_dir.absolute())
+    if my_rank() > 0:
+        return _follow(run)
     try:
         run.metadata()
         life = begin(run, os.environ)
@@ -50,17 +63,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _live(life: Life, signals: Signals, state: StateWriter, options: argparse.Namespace) -> Outcome:
-    training = None
+    training = crew = None
+    is_lost = True
     try:
-        from albor_core.run.config import parse_config  # noqa: PLC0415  heavy: after the signals
-
-        path = life.run.config_resolved
-        try:
-            raw = path.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}", hint="albor train apply") from error
-        config = parse_config(raw, file=str(path))
+        config = _config(life.run)
         faults = faults_from(os.environ, attempt=life.attempt)
+        ranks = config.training.distributed.world_size
+        if ranks > 1:
+            crew = Crew(life, ranks, [str(life.run.path)])
+            crew.start(lambda outcome: _give_up(life, outcome))
         state.phase("initializing", limit_s=config.guard.start_limit_s)
         from albor_core.train.loop import Training  # noqa: PLC0415  loads torch: seconds
 
@@ -72,13 +83,67 @@ def _live(life: Life, signals: Signals, state: StateWriter, options: argparse.Na
             state,
             allow_config_change=options.allow_config_change,
         )
-        return training.run(stop_after=options.stop_after)
+        outcome = training.run(stop_after=options.stop_after)
+        is_lost = False
+        return outcome
     except AlborError as error:
         _complain(error)
         return _mourn(outcome_of(error, _step(training)), life, state, training)
-    except Exception as error:  # a bug: its traceback belongs into the log
-        traceback.print_exc()
-        return _mourn(outcome_of(error, _step(training)), life, state, training)
+    except Exception as error:  # a bug, and its traceback belongs into the log; or a rank is lost
+        lost = None if crew is None else crew.loss()
+        if lost is None:
+            traceback.print_exc()
+            return _mourn(outcome_of(error, _step(training)), life, state, training)
+        _say(f"error: {lost.message}")
+        return _mourn(replace(lost, step=_step(training)), life, state, training)
+    finally:
+        if crew is not None:
+            crew.close(is_lost=is_lost)
+
+
+def _config(run: RunDir) -> Config:
+    """The run's own. Raises ConfigError."""
+    from albor_core.run.config import parse_config  # noqa: PLC0415  heavy: after the signals
+
+    path = run.config_resolved
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", hint="albor train apply") from error
+    return parse_config(raw, file=str(path))
+
+
+def _give_up(life: Life, lost: Outcome) -> None:
+    """A rank is gone and this process waits for it in a call that nothing can end."""
+    _say(f"error: {lost.message}")
+    try:
+        last_words(life, lost)
+    except OSError as error:
+        _say(f"{life.run.exit}: {error.strerror}")
+    os._exit(lost.code)
+
+
+def _follow(run: RunDir) -> int:
+    """One life of a rank above 0."""
+    join_crew()
+    life = Life(run, int(os.environ["ALBOR_ATTEMPT"]), os.environ["ALBOR_NONCE"])
+    dump_stacks_to(run.logs / f"a{life.attempt:04d}.rank{my_rank()}.stacks")
+    follower = None
+    try:
+        config = _config(run)
+        faults = faults_from(os.environ, attempt=life.attempt)
+        from albor_core.train.follower import Follower  # noqa: PLC0415  loads torch: seconds
+
+        follower = Follower(life, config, faults)
+        follower.run()
+        return 0
+    except Exception as error:
+        if not isinstance(error, AlborError):
+            _say(f"rank {my_rank()}:")
+            traceback.print_exc()
+        outcome = outcome_of(error, 0 if follower is None else follower.step)
+        tell_rank_0(outcome)
+        return outcome.code
 
 
 def _step(training: Training | None) -> int:

@@ -61,9 +61,12 @@ class StepClock:
 
     def __init__(self) -> None:
         self._seconds, self._since = 0.0, time.perf_counter()
+        self.is_disturbed = False
+        """Whether something that leaves caches cold has held it since `settle`."""
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, *, disturbs: bool = True) -> Iterator[None]:
+        self.is_disturbed |= disturbs
         self._seconds += time.perf_counter() - self._since
         try:
             yield
@@ -76,3 +79,7 @@ class StepClock:
         seconds = self._seconds + now - self._since
         self._seconds, self._since = 0.0, now
         return seconds
+
+    def settle(self) -> None:
+        """A new log interval: what disturbed the last one is over."""
+        self.is_disturbed = False

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
@@ -47,7 +47,7 @@ MODEL, OPTIMIZER, TRAINER, MANIFEST = (
     "trainer.json",
     "manifest.json",
 )
-_SLACK_BYTES = 4 << 20  # headers, JSON and directory blocks
+_SLACK_BYTES = 1 << 20  # headers, JSON and directory blocks
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,8 @@ def write_checkpoint(
     _check_room(folder, snapshot.num_bytes)
     final = folder / step_name(snapshot.step)
     temporary = final.with_suffix(".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    for leftover in folder.glob("step-*.tmp"):  # a save failed so badly that it could not clean up
+        shutil.rmtree(leftover, ignore_errors=True)
     temporary.mkdir(mode=0o700)
     try:
         files = dict(_write_files(temporary, snapshot))
@@ -161,7 +162,7 @@ def write_checkpoint(
         raise
     fsync_dir(folder)
     if replaced is not None:
-        shutil.rmtree(replaced)
+        _clear(replaced)
     size = sum(file.size for file in files.values())
     return Written(snapshot.step, final, manifest["id"], size, time.monotonic() - started)
 
@@ -259,15 +260,31 @@ def prune(folder: Path, *, keep: int, keep_every: int | None, source: int | None
             _remove(path)
 
 
+def discard_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints of steps above `step`: the run went back to it. Raises OSError."""
+    for path in list_checkpoints(folder):
+        if int(path.name[5:]) > step:
+            _remove(path)
+
+
 def _remove(path: Path) -> None:
     """By rename first: a kill in between leaves a `.del`, never half a checkpoint."""
-    shutil.rmtree(_step_aside(path))
+    _clear(_step_aside(path))
 
 
 def _step_aside(path: Path) -> Path:
     doomed = path.with_suffix(".del")
-    shutil.rmtree(doomed, ignore_errors=True)
+    if os.path.lexists(doomed):
+        _clear(doomed)
     return path.rename(doomed)
+
+
+def _clear(path: Path) -> None:
+    """A folder with all in it; of a link only the link, wherever it leads. Raises OSError."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -282,17 +299,27 @@ def verify(path: Path) -> Checkpoint:
     algo = str(manifest.get("algo"))
     if manifest.get("schema") != SCHEMA or stated != _hash_json(manifest, algo):
         raise DamagedFileError("manifest.json is damaged")
-    files = manifest["files"]
-    if step_name(int(manifest["step"])) != path.name:
+    files = manifest.get("files")
+    if not _is_table_of_files(files) or not isinstance(manifest.get("step"), int):
+        raise DamagedFileError("manifest.json does not describe a checkpoint")
+    if step_name(manifest["step"]) != path.name:
         raise DamagedFileError(f"the manifest is of step {manifest['step']}")
     _check_sizes(path, files)
     seen = {name: hash_file(path / name, algo).hash for name in files}
     for name, digest in seen.items():
         if digest != files[name]["hash"]:
             raise DamagedFileError(f"{name} is damaged (its {algo} hash differs)")
-    if manifest["id"] != _identity(int(manifest["step"]), seen, algo):
+    if manifest.get("id") != _identity(manifest["step"], seen, algo):
         raise DamagedFileError("the files are not of one checkpoint")
     return Checkpoint(path, manifest)
+
+
+def _is_table_of_files(files: object) -> TypeGuard[dict[str, dict[str, Any]]]:
+    """Names inside the folder, each with a size and a hash: a right sum proves no good will."""
+    return isinstance(files, dict) and all(
+        Path(name).name == name and isinstance(entry, dict) and {"size", "hash"} <= entry.keys()
+        for name, entry in files.items()
+    )
 
 
 def _check_sizes(path: Path, files: Mapping[str, Any]) -> None:

@@ -2,13 +2,15 @@
 
     data:sleep=0.5@20-25     the data brick of steps 20 to 25 takes half a second longer
     loss:nan@12  loss:x10@30 the loss of a step, and so its gradient
+    grad:x100@30             its gradient alone
     step:exit=3@7            leave after 7 steps     step:segv@0  step:kill@4  step:sleep_forever@9
     step:raise@5             an ordinary exception
     ckpt:kill@4              die when the checkpoint of step 4 is published and nothing is pruned
 
 Several are separated by commas; `#2` at the end restricts one to the second attempt. Steps are
-counted as in the journal: `data` and `loss` act while step N is computed, `step` when N steps are
-done. Nothing happens when the variable is unset; a production environment refuses it.
+counted as in the journal: `data` acts while step N is computed, `step` when N steps are done;
+`loss` and `grad` sit in the N-th batch of the data, which is that of step N until a rollback leaves
+batches behind. Nothing happens when the variable is unset; a production environment refuses it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from albor_core.run.errors import UsageError
 POINTS: Mapping[str, frozenset[str]] = {
     "data": frozenset({"sleep"}),
     "loss": frozenset({"nan", "x"}),
+    "grad": frozenset({"nan", "x"}),
     "step": frozenset({"sleep", "exit", "segv", "kill", "raise", "sleep_forever"}),
     "ckpt": frozenset({"kill", "sleep"}),
 }
@@ -62,12 +65,12 @@ class Faults:
             if fault.first <= step <= fault.last:
                 _act(fault)
 
-    def loss_factor(self, step: int) -> float | None:
-        """What to multiply the loss of `step` with, or None."""
-        factor = None
-        for fault in self._by_point.get("loss", ()):
-            if fault.first <= step <= fault.last:
-                factor = (factor or 1.0) * (float("nan") if fault.action == "nan" else fault.value)
+    def factor(self, point: str, position: int) -> float:
+        """What to multiply the loss or the gradient ("grad") of a batch with; 1.0 is nothing."""
+        factor = 1.0
+        for fault in self._by_point.get(point, ()):
+            if fault.first <= position <= fault.last:
+                factor *= float("nan") if fault.action == "nan" else fault.value
         return factor
 
 

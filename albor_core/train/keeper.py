@@ -36,6 +36,13 @@ class Keeper:
         self._evaluated = evaluated_step
         self._show(source.step, str(source.path), float(source.manifest["created"]))
 
+    def went_back(self, source: Checkpoint | None) -> None:
+        """The run is where `source` was (None: at its beginning), and nothing later is there."""
+        self._saver.follow(None if source is None else (source.step, source.manifest["id"]))
+        self._evaluated = None  # what will be saved is more than the checkpoint holds
+        if source is not None:
+            self._show(source.step, str(source.path), float(source.manifest["created"]))
+
     def ask(self, command_id: str) -> None:
         """Somebody wants a checkpoint and an answer when it is on the disk."""
         self._asked.append(command_id)

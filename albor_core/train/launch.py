@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import chdir
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,21 @@ from typing import Any
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
 from albor_core.guard.redact import redact_json
-from albor_core.run.config import Config, LoadedConfig
-from albor_core.run.errors import InUseError, UsageError
+from albor_core.run.config import Config, LoadedConfig, parse_config
+from albor_core.run.edits import edited, origin, set_later
+from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
 from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
+from albor_core.run.flatten import diff_configs
 from albor_core.run.plan import Plan
 from albor_core.run.plan import plan as make_plan
-from albor_core.run.rundir import RunDir, create_run, is_run_id, new_run_id, read_json
+from albor_core.run.rundir import (
+    RunDir,
+    create_run,
+    is_run_id,
+    new_run_id,
+    read_json,
+    write_json,
+)
 from albor_core.telemetry.gpu import Gpus
 from albor_core.train.meter import peak_flops
 
@@ -41,6 +51,7 @@ def plan_run(loaded: LoadedConfig) -> Plan:
             device_memory=_device_memory,
             scan=_scan_without_manifest,
             peak_flops=peak_flops,
+            device_count=_device_count,
         ),
         andon_notes=andon_sentences(
             monitoring,
@@ -59,6 +70,13 @@ def _device_memory(device: str) -> tuple[str, int] | None:
         if gpu.memory_total_bytes:
             return gpu.name or "GPU", gpu.memory_total_bytes
     return None
+
+
+def _device_count() -> int:
+    """GPUs that CUDA would show to the run."""
+    there = sum(1 for gpu in Gpus().sample() if gpu.memory_total_bytes)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return there if visible is None else min(there, len([v for v in visible.split(",") if v]))
 
 
 def _scan_without_manifest(folder: Path, column: str) -> Scanned:
@@ -98,6 +116,7 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
             "versions": versions(),
             "data": made.data_facts(),
             "max_steps": made.max_steps,
+            **origin(loaded),
             "tags": dict(config.monitoring.tracking.tags),
         },
     )
@@ -111,8 +130,29 @@ def provenance(argv: list[str]) -> dict[str, Any]:
     return found
 
 
+def resize(run: RunDir, world_size: int) -> None:
+    """Have the next life of `run` on so many ranks; its steps stay the same.
+
+    Raises InUseError while it lives, ConfigError if they cannot share its global batch.
+    """
+    if run.liveness().is_alive:
+        raise InUseError(
+            f"{run.path}: a living run keeps its ranks", hint=f"albor guard stop {run.id}"
+        )
+    resolved = read_json(run.config_resolved)
+    if resolved is None:
+        return  # `start` says what is wrong
+    field = "training.distributed.world_size"
+    raw, file = json.dumps(resolved).encode(), str(run.config_resolved)
+    config = parse_config(raw, file=file, overrides=[f"{field}={world_size}"])
+    set_later(run, field, str(world_size))
+    write_json(run.config_resolved, config.resolved())
+
+
 def start(run: RunDir, *, allow_config_change: bool = False) -> None:
-    """Hand `run` to a detached guard. Raises InUseError if it is guarded or trained already."""
+    """Hand `run` to a detached guard. Raises InUseError if it is guarded or trained already, and
+    ConfigError if its config.yaml was edited and may not have been, or is wrong.
+    """
     alive = run.liveness()
     if alive.guard is not None:
         raise InUseError(
@@ -125,6 +165,7 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
             f"{run.path}: no config.resolved.json, so this is not a run of `albor train`",
             hint="albor guard run -- CMD",
         )
+    _take_edits(run, resolved, is_allowed=allow_config_change)
     changes = ["--allow-config-change"] if allow_config_change else []
     write_launch(
         run,
@@ -132,11 +173,41 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
         argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *changes],
         cwd=_home_of_paths(run),
         env=_ALLOCATOR | ({} if _is_installed() else {"PYTHONPATH": _python_path()}),
-        options=resolved["guard"],
+        options=(read_json(run.config_resolved) or resolved)["guard"],
         max_steps=run.metadata().get("max_steps"),
         kind="train",
     )
     start_guard(run)
+
+
+def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> None:
+    """Make what was edited in the run's config.yaml the config that it goes on with."""
+    loaded = edited(run)
+    if loaded is None:
+        return
+    now = loaded.config.resolved()
+    changes = diff_configs(resolved, now)
+    if changes and not is_allowed:
+        file = str(run.config_yaml)
+        listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in changes)
+        raise ConfigError(
+            f"{file}: edited since the run began ({listed})",
+            hint=f"put it back, or: albor train resume {run.id} --allow-config-change",
+            problems=tuple(
+                Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
+            ),
+        )
+    with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
+        made = plan_run(loaded)
+    if made.problems:
+        raise ConfigError(
+            f"{run.config_yaml}: {len(made.problems)} problem(s), nothing was started",
+            hint="mend them, then resume again",
+            problems=made.problems,
+        )
+    write_json(run.config_resolved, now, durable=True)
+    about = {**run.metadata(), "max_steps": made.max_steps, **origin(loaded)}
+    write_json(run.run_json, about, durable=True)  # last: until then the file counts as edited
 
 
 def _home_of_paths(run: RunDir) -> str:

@@ -13,10 +13,12 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from albor_core.run.errors import (
+    AlborError,
     ConfigError,
     DataError,
     NoCheckpointError,
@@ -25,7 +27,12 @@ from albor_core.run.errors import (
 )
 from albor_core.run.journal import read_journal
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.rundir import RunDir, clear_halves, read_json, write_json
+
+GPU_MEMORY_HINT = (
+    "apply again with --set data.batch_size halved and --set training.gradient_accumulation doubled"
+    " (the same global batch), or --set training.activation_checkpointing=true"
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ def begin(run: RunDir, environ: Mapping[str, str]) -> Life:
     else:
         take_lock(run.run_lock)  # held until this process ends; nothing opens the file again
         life = Life(run, _attempts_so_far(run) + 1, secrets.token_hex(8))
+    clear_halves(run.path)
     run.exit.unlink(missing_ok=True)  # the last words of an earlier life are not ours
     return life
 
@@ -71,10 +79,8 @@ class Signals:
         self.command = False
 
     def install(self, life: Life) -> None:
-        """Main thread only. The stack file stays open: a dump must work when nothing else does."""
-        path = life.run.logs / f"a{life.attempt:04d}.stacks"
-        self._stacks = path.open("a")
-        faulthandler.register(signal.SIGUSR1, file=self._stacks, all_threads=True)
+        """Main thread only."""
+        dump_stacks_to(life.run.logs / f"a{life.attempt:04d}.stacks")
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
         signal.signal(signal.SIGUSR2, self._on_command)
@@ -96,6 +102,17 @@ class Signals:
         deadline = time.monotonic() + timeout_s
         while self.stop is None and not self.command and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+_STACKS: list[TextIO] = []
+
+
+def dump_stacks_to(path: Path) -> None:
+    """USR1 appends every thread's stack. The file stays open: a dump must work when nothing else
+    does.
+    """
+    _STACKS.append(path.open("a"))
+    faulthandler.register(signal.SIGUSR1, file=_STACKS[-1], all_threads=True)
 
 
 def take_command(run: RunDir, last_id: str | None) -> tuple[str, str] | None:
@@ -133,6 +150,9 @@ def outcome_of(error: BaseException, step: int) -> Outcome:
     ):
         if isinstance(error, kinds):
             reason, code = word, its_code
+    hint = error.hint if isinstance(error, AlborError) else ""
+    if type(error).__name__ == "OutOfMemoryError":  # torch's; by name, since torch may not be here
+        reason, hint = "gpu_memory", GPU_MEMORY_HINT
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     message = str(error)[:2000]
@@ -141,7 +161,12 @@ def outcome_of(error: BaseException, step: int) -> Outcome:
         code,
         step,
         message,
-        {"type": type(error).__name__, "message": message, "where": where},
+        {
+            "type": type(error).__name__,
+            "message": message,
+            "where": where,
+            "hint": hint,
+        },
     )
 
 

@@ -1,53 +1,58 @@
-"""The training loop, to be read top to bottom: begin, resume, steps, what is due after each, end.
+"""The training loop, to be read top to bottom: begin, steps, what is due after each, end.
 
 One thread does everything that changes the run: it alone steps, writes the journal and the state
 file. Threads beside it copy nothing and decide nothing: one writes checkpoints from host memory,
 one samples the machine. The device is waited for once per log interval.
 
 A step is an optimizer step. Step N's figures are those after N steps; step 0 is the model as it
-begins. Everything due after a step happens in one order (log, evaluate, save), and requests from
-outside are looked at only then, so a checkpoint of step N always means "all of N, nothing of N+1".
+begins. Everything due after a step happens in one order (log, go back if the run left its path,
+evaluate, save), and requests from outside are looked at only then, so a checkpoint of step N always
+means "all of N, nothing of N+1".
 """
 
 from __future__ import annotations
 
 import math
 import signal
-
-import torch
-from torch import Tensor
+from functools import partial
 
 from albor_core.andon.alert import Alert
 from albor_core.andon.bricks import brick_name
 from albor_core.kernels import dispatch
 from albor_core.run.config import Config
-from albor_core.run.errors import AlborError, DataError, NoCheckpointError
+from albor_core.run.errors import AlborError
 from albor_core.run.state import StateWriter
 from albor_core.train.bricks import BrickTimer, StepClock
-from albor_core.train.checkpoint import Checkpoint, Snapshot, newest_usable
+from albor_core.train.checkpoint import Checkpoint
 from albor_core.train.cord import Cord
 from albor_core.train.evaluate import Sampler, perplexity, validation_loss
 from albor_core.train.faults import Faults
 from albor_core.train.keeper import Keeper
-from albor_core.train.life import Life, Outcome, Signals, answer_command, take_command
+from albor_core.train.life import Life, Outcome, Signals
 from albor_core.train.meter import Interval, mfu, peak_flops
-from albor_core.train.optim import clip_gradients
-from albor_core.train.parts import build, kernels_in_use
-from albor_core.train.reporter import Reporter, versions
-from albor_core.train.resume import (
-    HostCopies,
-    Progress,
-    changed_fields,
-    hashes,
-    refuse_change,
-    restore,
-    take_snapshot,
-)
+from albor_core.train.parts import Parts, build, kernels_in_use, rejected_kernels
+from albor_core.train.ranks import Ranks, Word
+from albor_core.train.reporter import Reporter
+from albor_core.train.requests import Requests, answer
+from albor_core.train.resume import Course, HostCopies, Progress, hashes, take_snapshot
+from albor_core.train.rewind import begin, go_back, target_of
 from albor_core.train.saver import Retention, Saver
+from albor_core.train.sharding import fingerprint
+from albor_core.train.stability import (
+    GradientFlow,
+    Trouble,
+    find_trouble,
+    group_norms,
+    may_go_back,
+    times_in_a_row,
+)
+from albor_core.train.stepping import Stepper, take_step
+from albor_core.train.steps import check_optimizer, choose_step
 from albor_core.train.tally import Readings, Tally
-from albor_core.train.watch import Machine, Watch
+from albor_core.train.watch import Watch
 
 ABANDON_S = 60.0
+_LEFT_ITS_PATH = ("nan_limit", "loss_spike")
 _EXIT_BY_SIGNAL = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
@@ -66,28 +71,38 @@ class Training:
     ) -> None:
         """Build and resume. Raises AlborError for everything a user can mend."""
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
-        self.parts = build(config)
-        self.companions, self.copies = self.parts.companions(), HostCopies()
-        self.reporter = Reporter(life, config, state, num_steps=self.parts.num_steps)
-        resolved = config.resolved()
+        parts = build(config)
+        self.companions, self.copies = parts.companions(), HostCopies()
+        self.reporter = Reporter(life, config, state, num_steps=parts.num_steps)
         self.cord = Cord(
-            resolved["monitoring"],
+            config.resolved()["monitoring"],
             warmup_steps=config.training.warmup_steps,
             attempt=life.attempt,
         )
-        self.tally = Tally(self.parts.placement.device)
-        self.progress = Progress()
-        self.timer, self.clock = BrickTimer(self.parts.placement.device), StepClock()
+        self.tally = Tally(parts.placement.device)
+        self.course = Course(parts, self.reporter, self.cord, self.tally)
+        self.timer, self.clock = BrickTimer(parts.placement.device), StepClock()
         self.sampler = self._sampler()
-        self._disturbed = self._is_paused = False
+        self.flow = GradientFlow()
         self._pause_for: Alert | None = None
+        self._trouble: Trouble | None = None
         self._end: Outcome | None = None
-        self._peak = peak_flops(self.parts.placement.device_name)
-        source = self._resume(allow_config_change=allow_config_change)
+        self._peak = self._peak_flops(parts)
+        source = begin(self.course, life, allow_config_change=allow_config_change)
+        self.stepper: Stepper
+        self.ranks.tell(Word.CHOOSE)
+        self.course.parts, self.stepper = choose_step(parts, self.reporter.journal.event)
+        check_optimizer(self.parts, self.reporter.journal.event, is_new=self.step == 0)
         self._logged_at = self._began_at = self.step
-        self.keeper = Keeper(self._saver(source), self.reporter, self._answer)
+        self._is_warm = False
+        self._told: list[dict[str, str]] = []
+        self._tell_rejected()
+        self.keeper = Keeper(
+            self._saver(source), self.reporter, partial(answer, life.run, self.reporter.journal)
+        )
         if source is not None:
             self.keeper.resumed_from(source, self.progress.evaluated_step)
+        self._show_guards()
         system = config.monitoring.system
         self.watch = Watch(
             life.run.path,
@@ -95,12 +110,27 @@ class Training:
             interval_s=system.interval / 1000,
             enabled=system.enabled,
         )
+        self.requests = Requests(
+            life.run,
+            signals,
+            self.course,
+            self.keeper,
+            self.watch,
+            self.clock,
+            save_if_wanted=self._save_if_wanted,
+        )
 
     # -- begin ---------------------------------------------------------------------------------
 
     def _sampler(self) -> Sampler | None:
         prompts, tokenizer = self.config.training.sample_prompts, self.config.data.tokenizer
         return Sampler(tokenizer, prompts) if prompts and tokenizer is not None else None
+
+    @staticmethod
+    def _peak_flops(parts: Parts) -> float | None:
+        """Of all devices."""
+        one = peak_flops(parts.placement.device_name)
+        return None if one is None else one * parts.ranks.world_size
 
     def _saver(self, source: Checkpoint | None) -> Saver:
         run, policy = self.life.run, self.config.training.checkpoint
@@ -117,75 +147,17 @@ class Training:
             after_publish=lambda step: self.faults.at("ckpt", step),
         )
 
-    def _resume(self, *, allow_config_change: bool) -> Checkpoint | None:
-        """Go back to the newest good checkpoint; without any, to the beginning.
+    @property
+    def parts(self) -> Parts:
+        return self.course.parts
 
-        The rewind is in the journal, on the disk, before the first step: what an earlier life said
-        about later steps is no part of this history.
-        """
-        journal = self.reporter.journal
-        try:
-            checkpoint, rejected = newest_usable(self.life.run.checkpoints)
-        except NoCheckpointError as error:
-            journal.event("checkpoint.bad", severity="red", reason=error.message[:1500])
-            raise
-        for bad in rejected:
-            journal.event(
-                "checkpoint.bad",
-                severity="yellow",
-                path=str(bad.path),
-                reason=bad.reason[:500],
-            )
-        if checkpoint is None:
-            if self.life.attempt > 1:
-                journal.rewind(-1)
-            self.reporter.params(self.config.resolved())
-        else:
-            self._restore(checkpoint, allow_config_change=allow_config_change)
-            journal.rewind(checkpoint.step)
-        journal.barrier()
-        self._announce(checkpoint)
-        return checkpoint
+    @property
+    def ranks(self) -> Ranks:
+        return self.parts.ranks
 
-    def _restore(self, checkpoint: Checkpoint, *, allow_config_change: bool) -> None:
-        trainer = checkpoint.trainer()
-        resolved = self.config.resolved()
-        changes = changed_fields(trainer["config"], resolved)
-        data_hash = checkpoint.manifest["data_hash"]
-        if not allow_config_change:
-            refuse_change(changes, str(self.life.run.config_resolved))
-            if data_hash != self.parts.train.manifest.data_hash:
-                raise DataError(
-                    f"{self.config.data.train}: not the shards this run was trained on so far",
-                    hint="put them back, or go on with --allow-config-change",
-                )
-        self.progress = restore(
-            checkpoint, trainer, self.parts, self.reporter, self.cord, self.tally
-        )
-        if trainer["device"] == self.parts.placement.device.type:  # the same race, decided already
-            chosen = self.progress.kernels.items()
-            dispatch.pin({op: b for op, b in chosen if b in ("triton", "reference")})
-        for path, old, new in changes:
-            self.reporter.journal.event(
-                "config.changed", step=self.step, severity="yellow", field=path, was=old, now=new
-            )
-            self.reporter.journal.append("p", key=path, value=new)
-
-    def _announce(self, checkpoint: Checkpoint | None) -> None:
-        placement = self.parts.placement
-        self.reporter.state.fields["device"] = placement.device_name or str(placement.device)
-        self.reporter.journal.event(
-            "run.start",
-            step=self.step,
-            resumed_from=None if checkpoint is None else checkpoint.step,
-            attempt=self.life.attempt,
-            device=placement.device_name or str(placement.device),
-            precision=placement.precision,
-            threads=torch.get_num_threads(),
-            versions=versions(torch.__version__),
-            num_steps=self.parts.num_steps,
-            parameters=self.parts.model.config.num_parameters,
-        )
+    @property
+    def progress(self) -> Progress:
+        return self.course.progress
 
     @property
     def step(self) -> int:
@@ -195,8 +167,8 @@ class Training:
 
     def run(self, *, stop_after: int | None = None) -> Outcome:
         """Train to the end, or until something says stop; returns how it ended, all of it saved."""
-        parts, last = self.parts, self.parts.num_steps
-        self.reporter.at_step(self.step, epoch=parts.epoch(self.step))
+        last = self.parts.num_steps
+        self._tell_step()
         self.faults.at("step", self.step)
         if self._evaluation_is_due() and self._stopped() is None:
             self._evaluate()
@@ -209,55 +181,44 @@ class Training:
             self._enter_steps()
             self._train_step(self.step + 1)
             self.progress.step += 1
-            self.reporter.at_step(self.step, epoch=parts.epoch(self.step))
+            self._tell_step()
             self._after_step()
             self.faults.at("step", self.step)
         return self._finish(self._end or Outcome("completed", 0, self.step))
 
+    def _tell_step(self) -> None:
+        self.reporter.at_step(self.step, epoch=self.parts.epoch(self.progress.position()))
+
     def _enter_steps(self) -> None:
         guard = self.config.guard
-        if self.step == self._began_at and self.parts.placement.is_gpu:
+        if not self._is_warm and self.parts.placement.is_gpu:
             self.reporter.phase("compiling", limit_s=guard.compile_limit_s)
         else:
             self.reporter.phase("training", limit_s=guard.stale_s)
+        self._is_warm = True
 
     def _train_step(self, step: int) -> None:
-        """One optimizer step. Nothing here waits for the device."""
-        parts, accumulation = self.parts, self.config.training.gradient_accumulation
-        parts.optimizer.set_lr(parts.schedule.lr_at(step))
-        factor = self.faults.loss_factor(step)
-        total = torch.zeros((), device=parts.placement.device)
-        for micro in range(accumulation):
-            with self.timer.brick("data"):
-                self.faults.at("data", step)
-                ids = parts.batch(step, micro)
-            with self.timer.brick("forward"), parts.placement.autocast():
-                _, loss = parts.forward(ids, ids)
-                assert loss is not None
-                loss = loss / accumulation if factor is None else loss * (factor / accumulation)
-            with self.timer.brick("backward"):
-                scaled = loss if parts.scale is None else loss * parts.scale.scale
-                scaled.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        with self.timer.brick("optimizer"):
-            self._update(total)
+        """One optimizer step. Nothing here waits for the device, but the first two."""
+        position = self.progress.position(step)
+        self.ranks.tell(Word.STEP, step, position)
+        total, updated = take_step(
+            self.parts, self.stepper, self.faults, self.timer.brick, step=step, position=position
+        )
+        self.tally.add(total, *updated)
+        if self.flow.is_open:
+            self._check_flow(step)
 
-    def _update(self, loss: Tensor) -> None:
-        """Clip and apply the gradients, unless loss or gradients are not finite: then the weights
-        stay as they are, the step counts, and so does the skip.
-        """
-        parts = self.parts
-        if parts.scale is not None:
-            parts.scale.unscale(parts.optimizer.parameters)
-        norm = clip_gradients(parts.optimizer.parameters, self.config.training.grad_clip)
-        skip = (~(torch.isfinite(norm) & torch.isfinite(loss))).float()
-        counts = skip
-        if parts.scale is not None:  # overflowing is how the scale is found, until it is at 1
-            is_real = ~torch.isfinite(loss) | (parts.scale.scale <= 1.0)
-            counts = skip * is_real
-            parts.scale.update(skip)
-        parts.optimizer.step(skip)
-        self.tally.add(loss, norm, skip, counts)
+    def _check_flow(self, step: int) -> None:
+        """Every trainable parameter must get a gradient; refuse to go on without."""
+        self.flow.see(self.stepper.norms())
+        names = sorted(self.flow.without)
+        if names:
+            self.reporter.journal.event(
+                "gradient.missing", step=step, severity="red", count=len(names), names=names[:20]
+            )
+        if self.flow.is_broken:
+            message = f"{len(names)} parameters get no gradient, {names[0]} among them"
+            self._end = Outcome("gradient_missing", 4, step, message)
 
     # -- what is due after a step --------------------------------------------------------------
 
@@ -265,31 +226,43 @@ class Training:
         training, step, last = self.config.training, self.step, self.parts.num_steps
         if step % training.log_interval == 0 or step == last:
             self._log()
+        self.reporter.beat()  # after: a step is never shown with the loss of the one before
         self.keeper.collect()
+        if self._trouble is not None and self._end is None:
+            self._go_back(self._trouble)
         if self._end is not None:
             return
         if self._evaluation_is_due():
             self._evaluate()
-        if step % training.checkpoint.save_every == 0 and step < last:
+        if self.step == step and step % training.checkpoint.save_every == 0 and step < last:
             self.keeper.wanted = True
         self._save_if_wanted()
-        self._obey()
+        self.requests.obey()
         alert, self._pause_for = self._pause_for, None
         if alert is not None and self._end is None:
-            self._pause(alert.message)
+            self.requests.pause(alert.message)
 
     def _log(self) -> None:
         readings = self.tally.take()  # here we wait for the device
         seconds, steps = self.clock.take(), self._steps_since_log()
-        with self.clock.held():
+        with self.clock.held(disturbs=False):
             interval = Interval(steps, seconds)
+            self._trouble = find_trouble(
+                readings,
+                self.reporter.loss_ema,
+                step=self.step,
+                steps=steps,
+                training=self.config.training,
+            )
             self.reporter.loss_ema.add(readings.loss)
             if self._logged_at > self._began_at + steps:  # the first interval compiles and warms up
                 self.reporter.step_s.add(interval.step_ms / 1000)
             bricks_ms = self.timer.take(steps, interval.step_ms)
             values = self._figures(readings, interval)
             machine = self.watch.take()
-            self._note_skips(readings)
+            self._note_guards(readings)
+            self._tell_rejected()
+            disturbed = self.clock.is_disturbed
             alerts = [
                 *self.cord.check_values(values, self.step),
                 *self.cord.check_budgets(
@@ -297,11 +270,20 @@ class Training:
                     tokens=self.reporter.tokens(self.step),
                     wall_hours=self.reporter.elapsed_s / 3600,
                 ),
-                *self.cord.check_bricks(self.step, bricks_ms, disturbed=self._disturbed),
+                *self.cord.check_bricks(self.step, bricks_ms, disturbed=disturbed),
             ]
             self._raise(alerts)
             self.reporter.interval(self.step, values, bricks_ms=bricks_ms, machine=machine)
-            self._disturbed = False
+            self.clock.settle()
+
+    def _tell_rejected(self) -> None:
+        """An event for each backend that failed parity since the last look."""
+        for found in rejected_kernels():
+            if found not in self._told:
+                self._told.append(found)
+                self.reporter.journal.event(
+                    "kernels.rejected", step=self.step, severity="yellow", **found
+                )
 
     def _steps_since_log(self) -> int:
         """Steps of this life in the interval that ends now."""
@@ -317,32 +299,67 @@ class Training:
             "train/tokens": self.reporter.tokens(self.step),
             "optim/lr": parts.schedule.lr_at(self.step),
             "optim/grad_norm": readings.grad_norm,
+            "optim/noise_scale_tokens": parts.noise.value(),
             "perf/step_ms": interval.step_ms,
             "perf/tokens_per_s": interval.per_second(parts.tokens_per_step),
             "perf/samples_per_s": interval.per_second(parts.sequences_per_step),
         }
+        for group, norm in group_norms(self.stepper.norms()).items():
+            values[f"optim/grad_norm_{group}"] = norm
         rate = values["perf/tokens_per_s"]
         flops = parts.model.config.flops_per_token(self.config.data.seq_len)
         if rate is not None:
             values["perf/mfu"] = mfu(flops, rate, self._peak)
         return {key: value for key, value in values.items() if value is not None}
 
-    def _note_skips(self, readings: Readings) -> None:
+    def _note_guards(self, readings: Readings) -> None:
+        """Say what was skipped and what was scaled down in the interval."""
+        event = partial(self.reporter.journal.event, step=self.step, severity="yellow")
         if readings.skipped:
             self.progress.skipped += readings.skipped
-            self.reporter.state.fields["guards"]["nan_skipped"] = self.progress.skipped
-            self.reporter.journal.event(
+            broken = [n for n, norm in self.stepper.norms().items() if not math.isfinite(norm)]
+            event(
                 "step.skipped",
-                step=self.step,
-                severity="yellow",
-                reason="loss or gradient is not finite",
+                reason="loss is not finite or 0, or gradient is not finite",
                 count=readings.skipped,
                 in_a_row=readings.worst_row,
+                parameters=len(broken),
+                names=broken[:5],
             )
-        limit = self.config.training.nan_limit
-        if readings.worst_row >= limit:
-            message = f"{readings.worst_row} steps in a row without a finite loss and gradient"
-            self._end = Outcome("nan_limit", 4, self.step, message)
+        if readings.spikes:
+            self.progress.spikes += readings.spikes
+            event("gradient.spike", count=readings.spikes, norm=readings.grad_norm)
+        self._show_guards()
+
+    def _show_guards(self) -> None:
+        progress = self.progress
+        self.reporter.state.fields["guards"] = {
+            "nan_skipped": progress.skipped,
+            "zclip": None if self.parts.clip.zclip is None else progress.spikes,
+            "rollbacks": progress.rollbacks,
+        }
+
+    def _go_back(self, trouble: Trouble) -> None:
+        """To the last good checkpoint, or stop where that has been tried often enough."""
+        self.keeper.wait()
+        stability, folder = self.config.training.stability, self.life.run.checkpoints
+        before = self.progress
+        times = times_in_a_row(
+            before.rollbacks_in_a_row, before.last_trouble, target_of(folder, trouble)
+        )
+        if not may_go_back(times, stability):
+            message = f"{trouble.message}; went back {times - 1} times in a row"
+            self._end = Outcome(trouble.reason, 4, self.step, message)
+            return
+        with self.clock.held():
+            source = go_back(self.course, folder, trouble, in_a_row=times)
+            self.keeper.went_back(source)
+            self._logged_at = self._began_at = self.step
+            self._show_guards()
+            self._tell_step()
+        self.keeper.wanted = True
+        self._trouble = None
+        self.clock.take()
 
     def _raise(self, alerts: list[Alert]) -> None:
         """Pull the cord as far as the strongest alert says."""
@@ -374,7 +391,6 @@ class Training:
         """Validation loss of the weights as they are; a stop meanwhile leaves it due."""
         assert self.parts.val is not None
         with self.clock.held():
-            self._disturbed = True
             self.reporter.phase("evaluating", limit_s=self.config.guard.eval_limit_s)
             loss = validation_loss(
                 self.parts.model,
@@ -386,6 +402,7 @@ class Training:
             )
             if loss is None:
                 return
+            loss = loss or math.nan  # cross-entropy is never 0
             values = {"val/loss": loss, "val/ppl": perplexity(loss)}
             self.progress.evaluated_step = self.step
             self.reporter.validation(self.step, values)
@@ -421,28 +438,29 @@ class Training:
     def _save(self) -> None:
         """Copy to the host; the saver writes, the keeper collects what became of it."""
         with self.clock.held():
-            self._disturbed = True
             self.reporter.phase("checkpointing", limit_s=self.config.guard.checkpoint_limit_s)
+            self._compare_ranks()
             self.progress.kernels = {c.op: c.backend for c in dispatch.choices()}
-            self.keeper.save(self._snapshot, self.step, self.progress.evaluated_step)
+            take = partial(take_snapshot, self.course, self.companions, self.copies)
+            self.keeper.save(take, self.step, self.progress.evaluated_step)
+
+    def _compare_ranks(self) -> None:
+        """Copies of one model that are no copies any more must not become a checkpoint."""
+        if self.ranks.is_alone or self.ranks.is_sharded:
+            return
+        self.ranks.tell(Word.COMPARE)
+        if not self.ranks.agree(fingerprint(self.parts.model)):
+            raise AlborError(
+                f"the weights of the {self.ranks.world_size} ranks differ at step {self.step}",
+                hint="albor gpu and albor kernels check: one of the devices may be faulty",
+            )
 
     def _save_if_wanted(self) -> None:
         """One save at a time: a wish that comes meanwhile waits for the next step."""
         if self.keeper.wanted and not self.keeper.is_busy:
             self._save()
 
-    def _snapshot(self) -> Snapshot:
-        return take_snapshot(
-            self.parts,
-            self.progress,
-            self.reporter,
-            self.cord,
-            self.tally,
-            self.companions,
-            self.copies,
-        )
-
-    # -- requests from outside -----------------------------------------------------------------
+    # -- end -----------------------------------------------------------------------------------
 
     def _stopped(self, stop_after: int | None = None) -> Outcome | None:
         if self.signals.stop is not None:
@@ -452,76 +470,12 @@ class Training:
             return Outcome("stopped", 0, self.step, f"--stop-after {stop_after}")
         return None
 
-    def _obey(self) -> str | None:
-        """Carry out what lies in guard/cmd.json, if a signal said so; returns its word."""
-        if not self.signals.command:
-            return None
-        self.signals.command = False
-        found = take_command(self.life.run, self.progress.last_command)
-        if found is None:
-            return None
-        command_id, word = found
-        self.progress.last_command = command_id
-        if word == "checkpoint":
-            if self.keeper.has(self.step, self.progress.evaluated_step):
-                self._answer(command_id, "done", f"step {self.step} is saved already")
-            else:
-                self.keeper.ask(command_id)
-                self._save_if_wanted()
-        elif word == "pause":
-            self._answer(command_id, "done", f"paused at step {self.step}")
-            if not self._is_paused:
-                self._pause("asked for")
-        elif word == "resume":
-            self._answer(command_id, "done", f"goes on from step {self.step}")
-        else:
-            self._answer(command_id, "refused", f"{word!r} is not for the trainer")
-        return word
-
-    def _pause(self, reason: str) -> None:
-        """Stand still, visibly alive, until a resume command or a stop."""
-        with self.clock.held():
-            self._disturbed = True
-            self._is_paused = True
-            self.reporter.journal.event(
-                "control.paused", step=self.step, severity="yellow", reason=reason
-            )
-            self.reporter.phase("paused", limit_s=self.config.guard.stale_s)
-            while self.signals.stop is None:
-                self.signals.wait(0.5)
-                if self._obey() == "resume":
-                    break
-                self.keeper.collect()
-                self._save_if_wanted()
-                self.reporter.phase("paused", limit_s=self.config.guard.stale_s)
-                self._show_machine(self.watch.take())
-                self.reporter.keep_alive()
-            self._is_paused = False
-            if self.signals.stop is not None:
-                return
-            self.cord.resumed()
-            self.reporter.calm()
-            self.reporter.journal.event("control.resumed", step=self.step)
-
-    def _show_machine(self, machine: Machine | None) -> None:
-        if machine is not None:
-            self.reporter.state.fields |= machine.state()
-
-    def _answer(self, command_id: str, status: str, detail: str) -> None:
-        try:
-            answer_command(self.life.run, command_id, status, detail)
-        except OSError as error:  # the guard will say "no answer"; training goes on
-            self.reporter.journal.event(
-                "control.unanswered", step=self.step, severity="yellow", reason=str(error)
-            )
-
-    # -- end -----------------------------------------------------------------------------------
-
     def _finish(self, outcome: Outcome) -> Outcome:
         """Save what is not saved, say how it ended, let go."""
         self.reporter.phase("checkpointing", limit_s=self.config.guard.checkpoint_limit_s)
         self.keeper.wait()
-        if not self.keeper.has(self.step, self.progress.evaluated_step):
+        is_lost = outcome.reason in _LEFT_ITS_PATH  # the last good checkpoint is the better one
+        if not is_lost and not self.keeper.has(self.step, self.progress.evaluated_step):
             self._save()
             self.keeper.wait()
         self.watch.close()
@@ -531,7 +485,8 @@ class Training:
                 hint="free some disk, then `albor train resume RUN`",
             )
         outcome = Outcome(outcome.reason, outcome.code, self.step, outcome.message)
-        word = {"completed": "completed", "early_stopped": "completed", "nan_limit": "failed"}
+        word = {"completed": "completed", "early_stopped": "completed"}
+        word |= dict.fromkeys((*_LEFT_ITS_PATH, "gradient_missing"), "failed")
         self.reporter.journal.event(
             "run.end",
             step=self.step,
@@ -544,6 +499,8 @@ class Training:
         )
         self.reporter.phase(word.get(outcome.reason, "stopped"))
         self.reporter.journal.close()
+        self.ranks.tell(Word.END)
+        self.ranks.leave()
         return outcome
 
     def abandon(self) -> None:

@@ -14,11 +14,20 @@ from torch import Tensor
 
 from albor_core.data.dataset import Order, PackedShards
 from albor_core.data.tokenizer import tokenizer_file
+from albor_core.kernels import dispatch
+from albor_core.model.flat import FlatParameters
+from albor_core.model.fp8 import MULTIPLE, fits
+from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.config import Config
 from albor_core.run.errors import ConfigError, DataError
-from albor_core.train.optim import LossScale, Optimizer, Schedule
+from albor_core.run.share import Share
+from albor_core.train.muon import FlatMuon, MuonOptimizer
+from albor_core.train.optim import FlatAdamW, LossScale, Optimizer, Schedule
 from albor_core.train.placement import Placement, place
+from albor_core.train.ranks import Ranks
+from albor_core.train.sharding import shard
+from albor_core.train.stability import Clip, NoiseScale, clip_from
 
 Forward = Callable[[Tensor, Tensor], tuple[Tensor | None, Tensor | None]]
 
@@ -35,10 +44,24 @@ class Parts:
     model: Llama
     forward: Forward
     """The model, compiled where that pays."""
-    optimizer: Optimizer
+    optimizer: Optimizer | FlatAdamW
+    """FlatAdamW where the fused step is a candidate."""
     scale: LossScale | None
+    clip: Clip
+    noise: NoiseScale
     schedule: Schedule
     num_steps: int
+    obstacle: str
+    """Why the fused step is no candidate; "" if it is."""
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.placement.ranks
+
+    @property
+    def share(self) -> Share:
+        """What this rank does of a step."""
+        return self.config.share()
 
     @property
     def tokens_per_step(self) -> int:
@@ -48,20 +71,38 @@ class Parts:
     def sequences_per_step(self) -> int:
         return self.config.data.batch_size * self.config.training.gradient_accumulation
 
-    def epoch(self, step: int) -> float:
-        """Passes over the data after `step` steps."""
-        return step * self.sequences_per_step / self.order.num_sequences
+    def epoch(self, position: int) -> float:
+        """Passes over the data after its first `position` global batches."""
+        return position * self.sequences_per_step / self.order.num_sequences
 
-    def batch(self, step: int, micro: int) -> Tensor:
-        """(B, T) ids of micro-batch `micro` of step 1, 2, ...; a pure function of the seed."""
-        data, training = self.config.data, self.config.training
+    def batch(self, position: int, micro: int) -> Tensor:
+        """(B, T) ids of this rank's micro-batch `micro` of global batch 1, 2, ...; a pure function
+        of the seed.
+
+        Batch N is that of step N, until a rollback leaves some batches behind.
+        """
+        share, ranks = self.share, self.ranks
         chosen = self.order.indices(
-            step - 1, micro, data.batch_size, training.gradient_accumulation
+            position - 1,
+            micro,
+            share.batch_size,
+            share.accumulation,
+            rank=ranks.rank,
+            world=ranks.world_size,
         )
         ids = torch.from_numpy(self.train.batch(chosen))
         if self.placement.is_gpu:
             ids = ids.pin_memory()
         return ids.to(self.placement.device, non_blocking=True)
+
+    def measure_noise(self, small: Tensor, whole: Tensor) -> None:
+        """Gradient norms of this rank's first micro-batch (of half of every rank's if there is but
+        one) and of the whole step.
+        """
+        share = self.share
+        parts = share.accumulation * share.world_size if share.accumulation > 1 else 2
+        size = self.tokens_per_step // parts
+        self.noise.add(small, size, whole, self.tokens_per_step)
 
     def companions(self) -> dict[str, bytes]:
         """Files that make a checkpoint loadable elsewhere: config.json and the tokenizer."""
@@ -89,14 +130,10 @@ def build(config: Config) -> Parts:
     placement = place(training)
     seed_everything(training.seed)
     model = _model(shape, config, placement)
-    optimizer = Optimizer(
-        model,
-        lr=config.optimizer.lr,
-        betas=(config.optimizer.beta1, config.optimizer.beta2),
-        eps=config.optimizer.eps,
-        weight_decay=config.optimizer.weight_decay,
-        fused=placement.is_gpu,
-    )
+    obstacle = placement.ranks.first(obstacle_to_fusion(config, placement, shape))
+    if obstacle and placement.precision == "fp8":
+        raise fp8_refused(obstacle)
+    optimizer = plain_optimizer(config, model) if obstacle else flat_optimizer(config, model)
     schedule = Schedule(
         config.optimizer.lr,
         config.optimizer.min_lr,
@@ -111,12 +148,80 @@ def build(config: Config) -> Parts:
         val,
         order,
         model,
-        torch.compile(model, dynamic=False) if placement.compiles else model,
+        _forward(model, placement),
         optimizer,
         LossScale(placement.device) if placement.precision == "fp16" else None,
+        clip_from(training, placement.device),
+        NoiseScale(placement.device),
         schedule,
         num_steps,
+        obstacle,
     )
+
+
+def fp8_refused(reason: str) -> ConfigError:
+    """fp8 is asked for by name: a run that cannot have it does not begin in something else."""
+    return ConfigError(
+        f"training.mixed_precision: fp8 cannot be used here: {reason}", hint="use bf16"
+    )
+
+
+def plain_optimizer(config: Config, model: Llama) -> Optimizer:
+    """torch's AdamW over the model's parameters as they are, with Muon if it is asked for."""
+    on_gpu = next(model.parameters()).is_cuda
+    kind = MuonOptimizer if config.optimizer.name == "muon" else Optimizer
+    return kind(model, **_hyper_parameters(config), fused=on_gpu)
+
+
+def flat_optimizer(config: Config, model: Llama) -> FlatAdamW:
+    """Moves the parameters into flat buffers, with bf16 shadows."""
+    accumulates = config.share().accumulation > 1
+    flat = FlatParameters(model, torch.bfloat16)
+    kind = FlatMuon if config.optimizer.name == "muon" else FlatAdamW
+    return kind(flat, **_hyper_parameters(config), accumulates=accumulates)
+
+
+def _hyper_parameters(config: Config) -> dict[str, Any]:
+    wanted = config.optimizer
+    found = {
+        "lr": wanted.lr,
+        "betas": (wanted.beta1, wanted.beta2),
+        "eps": wanted.eps,
+        "weight_decay": wanted.weight_decay,
+    }
+    if wanted.name == "muon":
+        found |= {"muon_lr": wanted.muon_lr, "momentum": wanted.muon_momentum}
+    return found
+
+
+def obstacle_to_fusion(config: Config, placement: Placement, shape: LlamaConfig) -> str:
+    """Why the step of written-out kernels is no candidate here, or "". On a GPU it checks each of
+    its kernels against fp64 first: seconds.
+    """
+    training, is_fp8 = config.training, placement.precision == "fp8"
+    for is_so, reason in (
+        (not placement.is_gpu, "it needs a GPU"),
+        (not placement.compiles, "training.compile is false"),
+        (
+            placement.precision not in ("bf16", "fp8"),
+            f"training.mixed_precision is {placement.precision}",
+        ),
+        (training.deterministic, "training.deterministic is true"),
+        (placement.ranks.is_sharded, "training.distributed.strategy is fsdp"),
+        (training.activation_checkpointing, "training.activation_checkpointing is true"),
+        (shape.head_dim % 8 != 0, f"heads of {shape.head_dim} are no multiple of 8"),
+        (
+            is_fp8 and not fits(shape, config.data.seq_len),
+            f"hidden_size, intermediate_size and seq_len have to be multiples of {MULTIPLE}",
+        ),
+    ):
+        if is_so:
+            return reason
+    update = ("adamw", "muon") if config.optimizer.name == "muon" else ("adamw",)
+    for op in (*OPS, *update, *(("fp8",) if is_fp8 else ())):
+        if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):
+            return f"{op}: {reason}"
+    return ""
 
 
 def _shards(config: Config, *, validation: bool) -> PackedShards:
@@ -149,11 +254,28 @@ def _num_steps(config: Config, order: Order) -> int:
 
 def _model(shape: LlamaConfig, config: Config, placement: Placement) -> Llama:
     """Memory is taken once, on the device: PyTorch's own initialisation would be thrown away."""
+    ranks = placement.ranks
     with torch.device("meta"):
         model = Llama(shape, checkpoint_blocks=config.training.activation_checkpointing)
-    model.to_empty(device=placement.device)
+    model.to_empty(device="cpu" if ranks.is_sharded else placement.device)  # it may not fit whole
     init_weights(model, config.training.seed)
+    if ranks.is_sharded:
+        shard(
+            model,
+            placement.device,
+            ranks.world_size,
+            half=placement.half,
+            compiles=placement.compiles,
+        )
     return model
+
+
+def _forward(model: Llama, placement: Placement) -> Forward:
+    """The model as PlainStep calls it."""
+    if placement.ranks.is_sharded or not placement.compiles:  # sharded: each block is compiled
+        return model
+    compiled: Forward = torch.compile(model, dynamic=False)
+    return compiled
 
 
 def seed_everything(seed: int) -> None:
@@ -165,6 +287,20 @@ def seed_everything(seed: int) -> None:
 
 def kernels_in_use() -> list[dict[str, Any]]:
     """What dispatch chose for this device, for the journal."""
-    from albor_core.kernels.dispatch import choices  # noqa: PLC0415  decided by the first step only
+    made = dispatch.choices()
+    return [{"op": c.op, "backend": c.backend, "evidence": c.evidence[:200]} for c in made]
 
-    return [{"op": c.op, "backend": c.backend, "evidence": c.evidence[:200]} for c in choices()]
+
+def rejected_kernels() -> list[dict[str, str]]:
+    """Each backend that failed parity here, and by how much, for the journal."""
+    return [
+        {
+            "op": choice.op,
+            "device": choice.device,
+            "dtype": choice.dtype,
+            "backend": why.split(":")[0],
+            "reason": why[:1000],
+        }
+        for choice in dispatch.choices()
+        for why in choice.rejected
+    ]

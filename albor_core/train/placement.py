@@ -1,4 +1,6 @@
-"""Which device a run computes on, and in which precision; accelerate owns the devices."""
+"""Which device a process computes on, in which precision and with whom; accelerate owns the
+devices.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ import torch
 
 from albor_core.run.errors import ConfigError
 from albor_core.run.sections import TrainingConfig
+from albor_core.train.ranks import ALONE, Ranks, join
 
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+"""What is not a product of the fused step's MLPs is bf16 in fp8, too."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Placement:
     device_name: str | None
     precision: str
     compiles: bool
+    ranks: Ranks = ALONE
 
     @property
     def is_gpu(self) -> bool:
@@ -30,17 +35,20 @@ class Placement:
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Half-precision arithmetic over fp32 weights, or nothing for fp32."""
-        dtype = _AUTOCAST.get(self.precision)
-        if dtype is None:
+        if self.half is None:
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=dtype)
+        return torch.autocast(self.device.type, dtype=self.half)
+
+    @property
+    def half(self) -> torch.dtype | None:
+        """What matrices are multiplied in; None for fp32."""
+        return _AUTOCAST.get(self.precision)
 
 
 def place(training: TrainingConfig) -> Placement:
-    """Choose the device and set the process up for it: threads, determinism.
+    """Choose the device and set the process up for it: threads, determinism, the other ranks.
 
-    Raises ConfigError for a device that is not there and for more than one process, which the
-    loop does not do yet.
+    Raises ConfigError for a device that is not there, and for processes that somebody else started.
     """
     if training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -53,10 +61,13 @@ def place(training: TrainingConfig) -> Placement:
             "training.device: cuda, but torch finds no usable GPU",
             hint="set training.device to cpu or auto; albor doctor says why",
         )
-    device = _device(use_cpu=training.device == "cpu" or not torch.cuda.is_available())
-    if device.type == "cpu" and training.mixed_precision == "fp16":
+    use_cpu = training.device == "cpu" or not torch.cuda.is_available()
+    ranks = _ranks(training, use_cpu=use_cpu)
+    device = _device(ranks, use_cpu=use_cpu)
+    if device.type == "cpu" and training.mixed_precision in ("fp16", "fp8"):
         raise ConfigError(
-            "training.mixed_precision: fp16 needs a GPU", hint="use bf16 or fp32 on a CPU"
+            f"training.mixed_precision: {training.mixed_precision} needs a GPU",
+            hint="use bf16 or fp32 on a CPU",
         )
     is_gpu = device.type == "cuda"
     return Placement(
@@ -64,17 +75,32 @@ def place(training: TrainingConfig) -> Placement:
         torch.cuda.get_device_name(device) if is_gpu else None,
         training.mixed_precision,
         compiles=is_gpu and training.compile in ("auto", True),
+        ranks=ranks,
     )
 
 
-def _device(*, use_cpu: bool) -> torch.device:
+def _ranks(training: TrainingConfig, *, use_cpu: bool) -> Ranks:
+    wanted = training.distributed
+    if wanted.world_size == 1:
+        return ALONE
+    if not use_cpu and torch.cuda.device_count() < wanted.world_size:
+        raise ConfigError(
+            f"training.distributed.world_size: {wanted.world_size} ranks, but torch sees "
+            f"{torch.cuda.device_count()} GPU(s)",
+            hint="albor train resume RUN --world-size N, with as many as `albor gpu` shows",
+        )
+    return join(use_cpu=use_cpu, is_sharded=wanted.strategy == "fsdp")
+
+
+def _device(ranks: Ranks, *, use_cpu: bool) -> torch.device:
     from accelerate import PartialState  # noqa: PLC0415  0.15 s, and only here
 
     state = PartialState(cpu=use_cpu)
-    if state.num_processes > 1:
+    if state.num_processes != ranks.world_size:
         raise ConfigError(
-            f"{state.num_processes} processes were started, and training runs in one",
+            f"{state.num_processes} processes were started, and "
+            f"training.distributed.world_size is {ranks.world_size}",
             hint="start it with `albor train apply`, without torchrun or accelerate launch",
         )
     device: torch.device = state.device
-    return device
+    return torch.device("cpu") if use_cpu else device  # a CPU has no number

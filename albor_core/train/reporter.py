@@ -68,7 +68,7 @@ class Reporter:
             "elapsed_seconds": 0.0,
             "brick_budgets_ms": {key.removesuffix("_ms"): ms for key, ms in bricks.items()},
             "checkpoint": {"last": None, "best": None, "in_flight": False, "failures": 0},
-            "guards": {"nan_skipped": 0, "zclip": None, "rollbacks": None},
+            "guards": {"nan_skipped": 0, "zclip": None, "rollbacks": 0},
             "andon": {"severity": "green", "last_alert": None},
             "journal": {"pending": 0, "dropped": 0, "error": None},
             "optimizer_name": self.config.optimizer.name,
@@ -93,14 +93,13 @@ class Reporter:
             self._published = time.monotonic()
 
     def at_step(self, step: int, *, epoch: float) -> None:
-        """The loop got this far: the heartbeat."""
+        """The loop got this far; `beat` tells, once what is known of the step is known."""
         fields = self.state.fields
         fields["global_step"], fields["tokens"] = step, self.tokens(step)
         fields["epoch"] = round(epoch, 4)
         fields["progress_percent"] = round(100 * step / max(1, self.num_steps), 2)
         if self.step_s.value is not None:
             fields["eta_seconds"] = round((self.num_steps - step) * self.step_s.value, 1)
-        self.beat()
 
     def beat(self, *, gap_s: float = HEARTBEAT_S) -> None:
         """Publish if the last time is `gap_s` ago."""
@@ -209,8 +208,15 @@ class Reporter:
     def load(self, saved: Mapping[str, Any]) -> None:
         self.loss_ema.load(saved["loss_ema"])
         self.histories.load(saved["histories"])
-        self.elapsed_before = max(self.elapsed_before, float(saved["elapsed_s"]))
+        passed = float(saved["elapsed_s"]) - self.elapsed_s
+        self.elapsed_before += max(0.0, passed)  # a rollback gives no time back
         self.state.fields |= {"val_loss": saved["val_loss"], "val_ppl": saved["val_ppl"]}
+
+    def forget(self) -> None:
+        """As at step 0; the time that has passed has passed."""
+        self.loss_ema.load([0.0, 0.0])
+        self.histories = Histories(self.histories.names)
+        self.state.fields |= {"val_loss": None, "val_ppl": None}
 
 
 def versions(torch_version: str) -> dict[str, str]:

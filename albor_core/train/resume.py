@@ -5,20 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
+from albor_core.model.llama import Llama, init_weights
+from albor_core.run.config import Config
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.flatten import Difference, diff_configs
 from albor_core.run.state import finite
 from albor_core.train.checkpoint import Checkpoint, Snapshot
 from albor_core.train.cord import Cord
-from albor_core.train.parts import Parts
+from albor_core.train.parts import Parts, seed_everything
+from albor_core.train.ranks import Word
 from albor_core.train.reporter import Reporter
 from albor_core.train.rng import restore_rng, rng_state
+from albor_core.train.sharding import load_weights, whole
+from albor_core.train.stability import UNSEEN
 from albor_core.train.tally import Tally
 
 # What may change between two lives without changing where the weights go.
@@ -35,16 +42,20 @@ FREE = (
     "training.early_stopping_patience",
     "training.sample_prompts",
     "training.nan_limit",
+    "training.stability.loss_spike",
+    "training.stability.max_rollbacks",
+    "training.stability.noise_scale_interval",
     "training.device",
     "training.compile",
     "training.deterministic",
     "training.activation_checkpointing",
+    "training.distributed",
 )
 
 
 @dataclass
 class Progress:
-    """Where a run is. The data position follows from the step."""
+    """Where a run is."""
 
     step: int = 0
     evaluated_step: int | None = None
@@ -55,6 +66,29 @@ class Progress:
     last_command: str | None = None
     kernels: dict[str, str] = field(default_factory=dict)
     """Backends the race chose: a resumed life keeps to them."""
+    spikes: int = 0
+    """Steps whose gradient ZClip scaled down."""
+    data_offset: int = 0
+    """Batches that rollbacks left behind."""
+    rollbacks: int = 0
+    rollbacks_in_a_row: int = 0
+    last_trouble: int | None = None
+    """Step at which the last rollback began."""
+
+    def position(self, step: int | None = None) -> int:
+        """The global batch (1, 2, ...) that `step`, or the step last done, trains on."""
+        return (self.step if step is None else step) + self.data_offset
+
+
+@dataclass
+class Course:
+    """All that a checkpoint holds, alive."""
+
+    parts: Parts
+    reporter: Reporter
+    cord: Cord
+    tally: Tally
+    progress: Progress = field(default_factory=Progress)
 
 
 def binding(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +107,12 @@ def config_hash(resolved: Mapping[str, Any]) -> str:
 
 
 def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """What of `binding` differs between a checkpoint's config and the run's."""
+    """What of `binding` differs between a checkpoint's config and the run's.
+
+    Fields that are younger than the checkpoint had their defaults then.
+    """
+    with suppress(ValidationError):  # from a version with other fields: shown as they are
+        saved = Config.model_validate(saved).resolved()
     return diff_configs(binding(saved), binding(now))
 
 
@@ -107,8 +146,8 @@ class HostCopies:
         self._pinned: dict[str, Tensor] = {}
 
     def copy(self, tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
-        """The same names with values of their own; complete after a device sync."""
-        return {name: self._one(f"{kind}/{name}", t.detach()) for name, t in tensors.items()}
+        """The same names with whole values of their own; complete after a device sync."""
+        return {name: self._one(f"{kind}/{name}", whole(t.detach())) for name, t in tensors.items()}
 
     def _one(self, key: str, tensor: Tensor) -> Tensor:
         if not tensor.is_cuda:
@@ -118,34 +157,32 @@ class HostCopies:
         return self._pinned[key].copy_(tensor, non_blocking=True)
 
 
-def take_snapshot(
-    parts: Parts,
-    progress: Progress,
-    reporter: Reporter,
-    cord: Cord,
-    tally: Tally,
-    companions: Mapping[str, bytes],
-    copies: HostCopies,
-) -> Snapshot:
-    """Copy everything to the host. Waits for the device."""
+def take_snapshot(course: Course, companions: Mapping[str, bytes], copies: HostCopies) -> Snapshot:
+    """Copy everything to the host, of all ranks. Waits for the device."""
+    parts, progress, reporter = course.parts, course.progress, course.reporter
     val_loss = reporter.state.fields["val_loss"]
+    zclip = parts.clip.zclip
     trainer = {
         "step": progress.step,
         "tokens": reporter.tokens(progress.step),
-        "epoch": parts.epoch(progress.step),
-        "order": {"seed": parts.order.seed, "next_step": progress.step + 1},
+        "epoch": parts.epoch(progress.position()),
+        "order": {"seed": parts.order.seed, "next_step": progress.position() + 1},
         "progress": dict(vars(progress)),
         "reporter": reporter.to_json(),
-        "andon": cord.to_json(),
+        "andon": course.cord.to_json(),
         "scaler": None if parts.scale is None else parts.scale.to_json(),
+        "zclip": None if zclip is None else zclip.to_json(),
+        "noise": parts.noise.to_json(),
         "rng": rng_state(),
         "config": parts.config.resolved(),
-        "world_size": 1,
+        "world_size": parts.ranks.world_size,
         "device": parts.placement.device.type,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
     journal = reporter.journal
+    if parts.ranks.is_sharded:
+        parts.ranks.tell(Word.GATHER)
     model = copies.copy(parts.model.state_dict(), "model")
     optimizer = copies.copy(parts.optimizer.tensors(), "optimizer")
     if parts.placement.is_gpu:
@@ -154,37 +191,67 @@ def take_snapshot(
         progress.step,
         model,
         optimizer,
-        {**finite(trainer), "tally": tally.to_json()},
+        {**finite(trainer), "tally": course.tally.to_json()},
         {"offset": journal.offset, "seq": journal.seq},
         companions,
         val_loss if progress.evaluated_step == progress.step else None,
     )
 
 
-def restore(
-    checkpoint: Checkpoint,
-    trainer: Mapping[str, Any],
-    parts: Parts,
-    reporter: Reporter,
-    cord: Cord,
-    tally: Tally,
-) -> Progress:
-    """Put a checkpoint back into the parts; `trainer` is its trainer.json.
+def restore(course: Course, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> None:
+    """Put a checkpoint back, on every rank; `trainer` is its trainer.json.
 
     Raises ConfigError where its tensors do not fit the model.
     """
+    course.parts.ranks.tell(Word.RESTORE, checkpoint.step)
+    restore_parts(course.parts, checkpoint, trainer)
+    course.reporter.load(trainer["reporter"])
+    course.cord.load(trainer["andon"])
+    course.tally.load(trainer["tally"])
+    course.progress = Progress(**trainer["progress"])
+
+
+def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> None:
+    """What of a checkpoint belongs to every rank. Raises as `restore`."""
     try:
-        parts.model.load_state_dict(checkpoint.model(), strict=True)
+        load_weights(parts.model, checkpoint.model())
         parts.optimizer.load(checkpoint.optimizer())
     except (RuntimeError, KeyError) as error:
         raise ConfigError(
             f"{checkpoint.path}: its tensors do not fit model.architecture ({error})"[:1000],
             hint="start a new run with `albor train apply`",
         ) from error
-    reporter.load(trainer["reporter"])
-    cord.load(trainer["andon"])
-    tally.load(trainer["tally"])
     if parts.scale is not None and trainer["scaler"] is not None:
         parts.scale.load(trainer["scaler"])
+    if parts.clip.zclip is not None:
+        parts.clip.zclip.load(trainer.get("zclip") or UNSEEN)
+    parts.noise.load(trainer.get("noise") or UNSEEN)
     restore_rng(trainer["rng"])
-    return Progress(**trainer["progress"])
+
+
+def start_over(course: Course) -> None:
+    """As `build` left it, on every rank: the weights of step 0, and no memory of any step."""
+    course.parts.ranks.tell(Word.START_OVER)
+    reset_parts(course.parts)
+    course.reporter.forget()
+    course.cord.load({})
+    course.tally.reset()
+    course.progress = Progress()
+
+
+def reset_parts(parts: Parts) -> None:
+    """What of it belongs to every rank."""
+    seed = parts.config.training.seed
+    seed_everything(seed)
+    if parts.ranks.is_sharded:
+        fresh = Llama(parts.model.config)
+        init_weights(fresh, seed)
+        load_weights(parts.model, fresh.state_dict())
+    else:
+        init_weights(parts.model, seed)
+    parts.optimizer.reset()
+    if parts.scale is not None:
+        parts.scale.reset()
+    if parts.clip.zclip is not None:
+        parts.clip.zclip.load(UNSEEN)
+    parts.noise.load(UNSEEN)

@@ -63,12 +63,16 @@ class Saver:
         """`parent` is (step, id) of the checkpoint resumed from, `after_publish` for drills."""
         self.folder, self.journal = folder, journal
         self.run_id, self.hashes, self.retention, self.verify = run_id, hashes, retention, verify
-        self.last_step = None if parent is None else parent[0]
         self.failures = 0
-        self._parent_id = None if parent is None else parent[1]
+        self.follow(parent)
         self._after_publish = after_publish
         self._results: queue.SimpleQueue[Written | Failed] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+
+    def follow(self, parent: tuple[int, str] | None) -> None:
+        """What is saved next comes after the checkpoint (step, id); nothing may be in flight."""
+        self.last_step: int | None = None if parent is None else parent[0]
+        self._parent_id: str | None = None if parent is None else parent[1]
 
     @property
     def in_flight(self) -> bool:

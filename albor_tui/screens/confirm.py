@@ -20,9 +20,11 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("n,escape,q,enter", "answer(False)", "No"),
     ]
 
-    def __init__(self, question: Content, consequence: str) -> None:
+    def __init__(
+        self, question: Content, consequence: str, *, decline: str = "no, keep it running"
+    ) -> None:
         super().__init__()
-        self._question, self._consequence = question, consequence
+        self._question, self._consequence, self._decline = question, consequence, decline
 
     def compose(self) -> ComposeResult:
         self.set_class(glyphs.current.is_ascii, "-ascii")
@@ -30,7 +32,7 @@ class ConfirmScreen(ModalScreen[bool]):
             yield Static(self._question, id="question", markup=False)
             yield Static(Content.styled(self._consequence, "$ink-muted"), markup=False)
             keys = Content.assemble(
-                ("y", "bold $error"), " yes     ", ("n", "bold $accent"), " no, keep it running"
+                ("y", "bold $error"), " yes     ", ("n", "bold $accent"), f" {self._decline}"
             )
             yield Static(keys, id="choices", markup=False)
 

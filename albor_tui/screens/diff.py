@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
-from textual.widgets import Footer
 
 from albor_core.run.errors import AlborError
 from albor_tui.messages import DiffReady
@@ -21,6 +20,7 @@ from albor_tui.widgets import meters
 from albor_tui.widgets.chart import Chart, ChartData
 from albor_tui.widgets.diff_panels import (
     RUN_TONES,
+    SECTIONS,
     ChangesPanel,
     DiffPanel,
     MetricsPanel,
@@ -29,8 +29,11 @@ from albor_tui.widgets.diff_panels import (
     letter,
     tone,
 )
+from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
+_NOTHING = "these runs have no metric in common yet"
+CHANGES_ROWS = 11  # at least so many for what differs, where it is needed
 MOST = 5  # runs that a chart keeps apart by colour
 
 
@@ -60,7 +63,7 @@ class DiffScreen(PollingScreen):
             yield ReachPanel(id="reach")
             yield ChangesPanel(id="changes")
         yield StatusBar()
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#overlay", Chart).focus()
@@ -83,21 +86,41 @@ class DiffScreen(PollingScreen):
         if message.document is None:
             self.say(message.problem, "$error")
             return
-        self._document = message.document
+        runs = [
+            {**run, "name": self._names.get(run["id"]) or run.get("name")}
+            for run in message.document["runs"]
+        ]
+        self._document = document = {**message.document, "runs": runs}
         for panel in self.query(DiffPanel):
-            panel.document = message.document
-        self.query_one("#verdict").styles.height = 2 + (
-            3 if len(message.document["verdicts"]) == 1 else len(message.document["verdicts"])
-        )
+            panel.document = document
+        verdicts = len(document["verdicts"])
+        self.query_one("#verdict").styles.height = 2 + (3 if verdicts == 1 else verdicts)
+        self._share_room()
         self._draw()
+
+    def on_resize(self) -> None:
+        self._share_room()
+
+    def _share_room(self) -> None:
+        """Where everything is seen at once, few differences leave their room to the curves."""
+        body = self.query_one("#diff-body")
+        if self._document is None or self.has_class("-narrow") or self.has_class("-short"):
+            body.styles.grid_rows = None
+            return
+        differing = sum(len(self._document.get(section) or ()) for section in SECTIONS)
+        differing += bool(self._document.get("unrecorded"))
+        most = max(CHANGES_ROWS, self.size.height // 3)
+        body.styles.grid_rows = f"1fr 6 {min(max(differing, 1) + 3, most)}"
 
     def _draw(self) -> None:
         if self._document is None:
             return
         curves: dict[str, Any] = self._document.get("curves") or {}
+        curves = {key: found for key, found in curves.items() if any(c["steps"] for c in found)}
         chart = self.query_one("#overlay", Chart)
         if not curves:
-            chart.data = ChartData(empty="no common metric")
+            chart.border_title = Content.styled("curves", "bold $ink")
+            chart.data = ChartData(empty=_NOTHING)
             return
         key = list(curves)[self._metric % len(curves)]
         chart.data = overlay(curves[key])

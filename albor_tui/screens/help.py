@@ -10,6 +10,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from albor_tui import glyphs
+from albor_tui.widgets.key_bar import key_name
 
 
 class HelpScreen(ModalScreen[None]):
@@ -25,9 +26,17 @@ class HelpScreen(ModalScreen[None]):
         self.set_class(glyphs.current.is_ascii, "-ascii")
         with VerticalScroll(id="dialog") as dialog:
             dialog.border_title = Content("keys")
-            dialog.border_subtitle = Content("esc closes")
             yield Static(keys_of(self._below), markup=False)
             yield Static(_GENERAL, id="general", markup=False)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._say_how_on)
+
+    def _say_how_on(self) -> None:
+        dialog = self.query_one("#dialog", VerticalScroll)
+        arrows = glyphs.current.arrow_up + glyphs.current.arrow_down
+        more = f"{arrows} for more, " if dialog.max_scroll_y else ""
+        dialog.border_subtitle = Content(f"{more}esc closes")
 
 
 def keys_of(screen: Screen[object]) -> Content:
@@ -37,10 +46,10 @@ def keys_of(screen: Screen[object]) -> Content:
     """
     keys: dict[str, tuple[bool, list[str], str]] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
-        if binding.system or not tooltip:
+        if binding.system or not tooltip or binding.action == "quit":
             continue
         _, names, _ = keys.setdefault(binding.action, (node is screen, [], tooltip))
-        names.append(screen.app.get_key_display(binding))
+        names.append(key_name(screen.app, binding))
     lines = [
         Content.assemble((f"{' '.join(names):>12}", "bold $accent"), "   ", (words, "$ink"))
         for _, names, words in sorted(keys.values(), key=lambda entry: not entry[0])
@@ -49,6 +58,6 @@ def keys_of(screen: Screen[object]) -> Content:
 
 
 _GENERAL = Content.assemble(
-    ("\nThe cockpit only reads. Closing it changes nothing; runs go on.", "$ink-muted"),
-    ("\nThe same data for programs: albor-tui --json, albor runs ls --json", "$ink-muted"),
+    ("\nRuns do not need the cockpit: closing it changes nothing, they go on.", "$ink-muted"),
+    ("\nFor programs: albor-tui --json, albor runs ls --json", "$ink-muted"),
 )

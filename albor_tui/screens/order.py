@@ -1,13 +1,15 @@
-"""Which runs are shown and in what order. Pure."""
+"""Which runs are shown, in what order and in which groups. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from albor_core.feed.view import RunView
 
-ORDERS = ("recent", "run", "loss", "val ppl", "tok/s", "eta", "alerts")
+ORDERS = ("recent", "run", "loss", "ppl", "tok/s", "eta", "alert")
+GROUPS = ("", "experiment", "state", "tag", "host")
+Group = tuple[int, str]  # index of its first run, title
 
 
 def _number(value: float | None) -> tuple[int, float]:
@@ -18,25 +20,73 @@ def _number(value: float | None) -> tuple[int, float]:
 
 
 _KEYS: dict[str, Callable[[RunView], object]] = {
-    "recent": lambda v: (not v.is_active, -(v.created or 0.0)),
+    "recent": lambda v: (not v.is_pinned, not v.is_active, -(v.created or 0.0)),
     "run": lambda v: (v.name or v.id).lower(),
     "loss": lambda v: _number(v.loss),
-    "val ppl": lambda v: _number(v.val_ppl),
+    "ppl": lambda v: _number(v.val_ppl),
     "tok/s": lambda v: _number(None if v.tokens_per_s is None else -v.tokens_per_s),
     "eta": lambda v: _number(v.eta_s if v.is_live else None),
-    "alerts": lambda v: -v.alerts_open,
+    "alert": lambda v: -v.alerts_open,
+}
+
+
+_GROUP_OF: dict[str, Callable[[RunView], str]] = {
+    "experiment": lambda v: v.experiment or "no experiment",
+    "state": lambda v: v.status,
+    "tag": lambda v: " ".join(v.tags) or "no tags",
+    "host": lambda v: v.host or "host not known",
 }
 
 
 def arrange(
-    rows: tuple[RunView, ...], *, words: str = "", order: str = "recent", reverse: bool = False
+    rows: tuple[RunView, ...],
+    *,
+    words: str = "",
+    only: Collection[str] | None = None,
+    order: str = "recent",
+    reverse: bool = False,
 ) -> tuple[RunView, ...]:
-    """Rows that contain every word of `words` in name, id, experiment, state or tags; sorted, ties
-    in the order of the feed."""
-    wanted = words.lower().split()
-    kept = [view for view in rows if all(word in _haystack(view) for word in wanted)]
+    """Rows that contain every word of `words` in name, id, experiment, state or tags, or those
+    whose ids are in `only`; sorted, ties in the order of the feed."""
+    kept: list[RunView] = list(rows)
+    if only is not None:
+        kept = [view for view in kept if view.id in only]
+    elif wanted := words.lower().split():
+        kept = [view for view in kept if all(word in _haystack(view) for word in wanted)]
     kept.sort(key=_KEYS[order], reverse=reverse)  # type: ignore[arg-type]
     return tuple(kept)
+
+
+def grouped(rows: tuple[RunView, ...], by: str) -> tuple[tuple[RunView, ...], tuple[Group, ...]]:
+    """The same rows with those of a group together, in the order of each group's first row, and
+    where the groups begin. `by` is one of GROUPS; "" groups nothing."""
+    if not by:
+        return rows, ()
+    groups: dict[str, list[RunView]] = {}
+    for view in rows:
+        groups.setdefault(_GROUP_OF[by](view), []).append(view)
+    starts: list[Group] = []
+    arranged: list[RunView] = []
+    for name, members in groups.items():
+        starts.append((len(arranged), _title(name, members)))
+        arranged += members
+    return tuple(arranged), tuple(starts)
+
+
+def is_plain(words: str) -> bool:
+    """Whether a filter is words alone, which need no store."""
+    return not any(sign in words for sign in ':<>=!"') and not any(
+        word.startswith("-") for word in words.split()
+    )
+
+
+def _title(name: str, members: list[RunView]) -> str:
+    active = sum(view.is_active for view in members)
+    known = [v.loss for v in members if v.loss is not None and math.isfinite(v.loss)]
+    parts = [name, f"{len(members):,} run{'s' * (len(members) != 1)}"]
+    parts += [f"{active} active"] if active else []
+    parts += [f"lowest loss {min(known):.4f}"] if known else []
+    return "   ".join(parts)
 
 
 def _haystack(view: RunView) -> str:

@@ -6,7 +6,6 @@ A worker touches no widget, it posts; a screen that is covered polls nothing.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import cast
 
@@ -27,13 +26,46 @@ RETRY_S = 2.0
 
 class PollingScreen(Screen[None]):
     """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking`
-    in it."""
+    in it.
 
-    PERIOD_S = 0.5
+    Numbers change once per PERIOD_S: more often nobody reads them, and each change is bytes on the
+    link. `period_s` may be raised where nothing moves any more.
+    """
+
+    PERIOD_S = 0.8
 
     def __init__(self) -> None:
         super().__init__()
+        self.period_s = self.PERIOD_S
         self._uncovered = threading.Event()
+        self._wanted = threading.Event()  # somebody waits for news
+        self._is_left = False
+        self._is_dark = False
+
+    def stay_dark(self, seconds: float) -> None:
+        """Draw nothing until `has_picture`, or for so long once mounted: at a start each frame of
+        half a picture costs as much time as the whole."""
+        self._is_dark, self._dark_s = True, seconds
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether the first frame is still to come."""
+        return self._is_dark
+
+    def has_picture(self) -> bool:
+        """Whether what is known is worth the first frame."""
+        return True
+
+    def _light(self) -> None:
+        self._is_dark = False
+        self._compositor_refresh()
+
+    def _compositor_refresh(self) -> None:
+        """Textual's one door for frames; what is dirty stays so until one passes."""
+        if self._is_dark and self.has_picture():
+            self._is_dark = False
+        if not self._is_dark:
+            super()._compositor_refresh()
 
     @property
     def source(self) -> Source:
@@ -41,14 +73,28 @@ class PollingScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.set_class(glyphs.current.is_ascii, "-ascii")
+        if self._is_dark:
+            self.set_timer(self._dark_s, self._light)
         self._uncovered.set()
         self._poll()
 
     def on_screen_suspend(self) -> None:
         self._uncovered.clear()
+        for bar in self.query(StatusBar):
+            bar.dismiss()
 
     def on_screen_resume(self) -> None:
         self._uncovered.set()
+        self.poll_now()
+
+    def on_unmount(self) -> None:
+        self._is_left = True
+        self._uncovered.set()
+        self.poll_now()
+
+    def poll_now(self) -> None:
+        """Poll now instead of at the end of the period."""
+        self._wanted.set()
 
     def follow(self) -> None:
         """Poll and post until cancelled. Runs in a thread."""
@@ -57,12 +103,11 @@ class PollingScreen(Screen[None]):
     def ticking(self) -> Iterator[None]:
         """One turn per period while the screen is on top, until the worker is cancelled."""
         worker = get_current_worker()
-        while not worker.is_cancelled:
-            if self._uncovered.wait(0.1):
+        while not (self._is_left or worker.is_cancelled):
+            if self._uncovered.wait(1.0) and not self._is_left:
+                self._wanted.clear()
                 yield
-                deadline = time.monotonic() + self.PERIOD_S
-                while not worker.is_cancelled and time.monotonic() < deadline:
-                    time.sleep(0.05)
+                self._wanted.wait(self.period_s)
 
     @work(thread=True, exclusive=True, group="poll", exit_on_error=False)
     def _poll(self) -> None:

@@ -1,148 +1,245 @@
-"""One run, live: loss first, then everything that explains it."""
+"""One run, live, on nine tabs. What does not depend on the tab stays: who the run is, how far it
+is, its worst open alert, and the keys that act on it."""
 
 from __future__ import annotations
 
-from textual import on
+import math
+import threading
+import time
+from collections.abc import Iterable
+from importlib import import_module
+from typing import cast
+
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
-from textual.widgets import Footer
+from textual.message import Message
+from textual.widgets import Input
+from textual.worker import get_current_worker
 
-from albor_core.feed.view import Curve, RunView
-from albor_tui import glyphs, quantity
-from albor_tui.messages import CurvesChanged, LogArrived, RunChanged
+from albor_core.feed.view import AlertView, RunView
+from albor_core.run.errors import AlborError
+from albor_tui import quantity
+from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
+from albor_tui.screens.acting import standing
+from albor_tui.screens.alert_choice import AlertChoice
 from albor_tui.screens.confirm import ConfirmScreen
-from albor_tui.screens.curves import KEYS, MAX_POINTS, loss_chart, single_chart
+from albor_tui.screens.curves import KEYS, MAX_POINTS
 from albor_tui.screens.polling import PollingScreen
+from albor_tui.screens.tabs.page import Page, Question
+from albor_tui.source import Archive, Follower
+from albor_tui.stylesheet import KeptStylesheet
 from albor_tui.widgets import meters
-from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.facts import AlertBanner, Alerts, Bricks, GuardPanel, Head, Vitals, ordered
-from albor_tui.widgets.gpu_panel import GpuPanel
-from albor_tui.widgets.log_tail import LogTail
+from albor_tui.widgets.bulkhead import Bulkhead, words_of
+from albor_tui.widgets.facts import AlertBanner, Head, ordered
+from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
+from albor_tui.widgets.tab_bar import TabBar, TabName
 
-# the order of panels in the grid: a narrow terminal shows what is alive on its first page
-_WIDE = ("loss", "machine", "bricks", "lr", "grad", "speed", "log", "guard", "alerts")
-_NARROW = ("loss", "machine", "guard", "log", "bricks", "alerts", "lr", "grad", "speed")
+TABS = (
+    TabName("overview", "Overview", "Overview"),
+    TabName("charts", "Charts", "Charts"),
+    TabName("bricks", "Bricks", "Bricks"),
+    TabName("system", "System", "System"),
+    TabName("logs", "Logs", "Log"),
+    TabName("config", "Config", "Config"),
+    TabName("checkpoints", "Checkpoints", "Ckpt"),
+    TabName("samples", "Samples", "Samples"),
+    TabName("events", "Events", "Events"),
+)
+_KEYS = tuple(tab.key for tab in TABS)
+CURVES_S = 2.0  # between two questions for curves; a chart may be three seconds old
+ENDED_S = 2.0  # between two looks at a run that has ended
 
 
-class RunScreen(PollingScreen):
-    """Follows one run until it is left. Acts on it only through its guard."""
+class RunScreen(Bulkhead, PollingScreen):
+    """Follows one run until it is left. Acts on it only through its guard.
 
-    PERIOD_S = 0.5
+    Two threads: one polls what is alive, one answers the questions of the tab that is shown.
+    """
+
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
+        *(Binding(str(i), f"tab({key!r})", show=False) for i, key in enumerate(_KEYS, 1)),
+        Binding("right_square_bracket", "turn(1)", "Tab", tooltip="Next tab; 1 to 9 choose one"),
+        Binding("left_square_bracket", "turn(-1)", "Tab back", show=False, tooltip="Tab before"),
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Checkpoint", tooltip="Write a checkpoint now"),
         Binding("k", "stop", "Stop", tooltip="Stop after a checkpoint; asks first"),
-        Binding("a", "acknowledge", "Ack", tooltip="Acknowledge the worst open alert"),
+        Binding("x", "stop_too", show=False, priority=True),  # as on the list of runs
+        Binding("a", "acknowledge", "Ack", tooltip="Acknowledge an open alert; asks which"),
+        Binding("A", "acknowledge_all", "Ack all", show=False, tooltip="All of them; asks first"),
         Binding("z", "zoom", "Zoom", tooltip="Give the focused panel the whole screen, and back"),
-        Binding("l", "focus_log", "Log", show=False, tooltip="Go to the log"),
     ]
 
-    def __init__(self, view: RunView) -> None:
+    def __init__(self, view: RunView, tab: str = "") -> None:
         super().__init__()
         self._view = view
-        self._curves: dict[str, Curve] = {}
+        self._tab = tab if tab in _KEYS else _KEYS[0]
+        self._asked: tuple[Page, Question] | None = None
+        self._hurry = threading.Event()  # another question waits
+        self._has_news = False
+        self._drawn: tuple[object, ...] | None = None  # what the curves show, and since when
+        self._asked_s = -math.inf
+
+    def has_picture(self) -> bool:
+        return self._has_news and self.page.has_picture()
+
+    @property
+    def tab(self) -> str:
+        """The key of the tab that is shown."""
+        return self._tab
+
+    @property
+    def page(self) -> Page:
+        """The page that is shown."""
+        return self.query_one(f"#page-{self._tab}", Page)
 
     def compose(self) -> ComposeResult:
         yield TopBar("runs", self._view.name or self._view.id)
         yield Head(id="head")
-        yield Vitals(id="vitals")
+        yield TabBar(TABS, self._tab)
         yield AlertBanner(id="banner")
-        with Container(id="body"):
-            yield Chart(id="loss")
-            yield GpuPanel(id="machine")
-            yield Bricks(id="bricks")
-            yield Chart("learning rate", id="lr")
-            yield Chart("gradient norm", id="grad")
-            yield Chart("tokens/s", id="speed")
-            yield LogTail(id="log")
-            yield GuardPanel(id="guard")
-            yield Alerts(id="alerts")
+        with Container(id="pages"):
+            yield make_page(self._tab, self._view)
         yield StatusBar()
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
-        self.query_one("#loss", Chart).focus()
-        self._set_titles()
         self._show()
-        self._draw()
+        self.page.post_message(RunChanged(self._view))
+        self.page.post_message(Page.Shown())
         super().on_mount()
 
-    def on_resize(self) -> None:
-        self.call_later(self._arrange)  # the breakpoint classes are set after this event
-
-    def _arrange(self) -> None:
-        body = self.query_one("#body", Container)
-        wanted = _NARROW if self.has_class("-narrow") else _WIDE
-        if wanted != tuple(child.id for child in body.children):
-            for name in wanted:
-                body.move_child(self.query_one(f"#{name}"), after=len(body.children) - 1)
+    # -- what the threads do -------------------------------------------------------------------
 
     def follow(self) -> None:
         follower = self.source.follow(self._view)
-        drawn: tuple[object, ...] | None = None
         try:
             for _ in self.ticking():
-                view = follower.poll()
-                if view is not None:
-                    self.post_message(RunChanged(view))
-                    mark = (view.attempt, view.step, view.val_loss)
-                    if mark != drawn:
-                        drawn = mark
-                        self.post_message(CurvesChanged(view.id, follower.curves(KEYS, MAX_POINTS)))
-                lines = tuple(follower.log())
-                if lines:
-                    self.post_message(LogArrived(self._view.id, lines))
+                for message in self._news(follower):  # together: they are one picture
+                    self.post_message(message)
         finally:
             follower.close()
 
+    def _news(self, follower: Follower) -> list[Message]:
+        view = follower.poll()
+        news: list[Message] = [] if view is None else [RunChanged(view)]
+        if self._tab != "overview":  # nobody looks at its curves and its log
+            self._drawn, self._asked_s = None, -math.inf
+            return news
+        known = view or self._view
+        mark = (known.attempt, known.step, known.val_loss)
+        if mark != self._drawn and time.monotonic() - self._asked_s >= CURVES_S:
+            self._drawn, self._asked_s = mark, time.monotonic()
+            news.append(CurvesChanged(known.id, follower.curves(KEYS, MAX_POINTS)))
+        if lines := tuple(follower.log()):
+            news.append(LogArrived(self._view.id, lines))
+        return news
+
+    @work(thread=True, exclusive=True, group="archive", exit_on_error=False)
+    def _answer(self) -> None:
+        """Put the question of the page that is shown until there is none."""
+        worker = get_current_worker()
+        archive: Archive | None = None
+        last: tuple[object, ...] = ()
+        try:
+            while not worker.is_cancelled:
+                self._hurry.clear()
+                asked = self._asked
+                if asked is None:
+                    return
+                if not self._uncovered.wait(1.0):
+                    continue
+                page, question = asked
+                try:
+                    archive = archive or self.source.archive(self._view)
+                    answer = question.put(archive)
+                    told = Page.Answered(question, answer, archive.problem)
+                except Exception as error:  # it belongs on the page: see Bulkhead
+                    told = Page.Answered(question, error=error)
+                mark = (page, question, told.answer, told.problem)
+                if mark != last or told.error is not None:
+                    last = mark
+                    page.post_message(told)
+                if not getattr(told.answer, "is_partial", False):
+                    self._hurry.wait(question.PERIOD_S)
+        finally:
+            if archive is not None:
+                archive.close()
+
+    def on_unmount(self) -> None:
+        self._asked = None
+        self._hurry.set()
+
+    @on(Page.Asks)
+    def take_question(self, message: Page.Asks) -> None:
+        message.stop()
+        if message.page is not self.page:
+            return
+        is_idle = self._asked is None
+        question = message.question
+        self._asked = None if question is None else (message.page, question)
+        self._hurry.set()
+        if is_idle and question is not None:
+            self._answer()
+
+    # -- what is shown -------------------------------------------------------------------------
+
     @on(RunChanged)
-    def show_run(self, message: RunChanged) -> None:
-        self._view = message.view
+    async def show_run(self, message: RunChanged) -> None:
+        self._view, self._has_news = message.view, True
+        self.period_s = self.PERIOD_S if message.view.is_active else ENDED_S
         self._show()
+        await self.page.hear(RunChanged(self._view))
 
     @on(CurvesChanged)
-    def show_curves(self, message: CurvesChanged) -> None:
-        self._curves = message.curves
-        self._draw()
-
     @on(LogArrived)
-    def show_log(self, message: LogArrived) -> None:
-        self.query_one(LogTail).add(message.lines)
+    async def pass_on(self, message: CurvesChanged | LogArrived) -> None:
+        for overview in self.query("#page-overview").results(Page):
+            await overview.hear(
+                CurvesChanged(message.run_id, message.curves)
+                if isinstance(message, CurvesChanged)
+                else LogArrived(message.run_id, message.lines)
+            )
 
     def _show(self) -> None:
-        view = self._view
-        for panel in (Head, Vitals, AlertBanner, Bricks, GuardPanel, Alerts):
-            self.query_one(panel).view = view
-        machine = self.query_one(GpuPanel)
-        machine.gpus, machine.host = view.gpu, view.system
-        machine.why_none = f"no GPU in use; device {view.device or 'unknown'}"
+        self.query_one(Head).view = self._view
+        banner = self.query_one(AlertBanner)
+        banner.view = self._view
+        self.set_class(banner.display, "-alerted")
 
-    def _set_titles(self) -> None:
-        """Once: a title that moves with the numbers would redraw its whole chart each time."""
-        mark = glyphs.current.legend
-        self.query_one("#loss", Chart).border_title = Content.assemble(
-            ("loss ", "bold $ink"),
-            (f" {mark} raw", "$line-raw"),
-            (f"  {mark} smoothed", "$line-main"),
-            (f"  {mark} validation", "$line-val"),
-        )
+    async def action_tab(self, key: str) -> None:
+        """Show a tab; the first time it is composed."""
+        if key == self._tab:
+            return
+        if self.maximized is not None:
+            self.minimize()
+        self.page.display = False
+        self._tab, self._asked = key, None
+        self._hurry.set()
+        self.poll_now()
+        self.query_one(TabBar).current = key
+        pages = self.query_one("#pages", Container)
+        known = pages.query(f"#page-{key}")
+        if known:
+            page = known.first()
+            page.display = True
+            cast("KeptStylesheet", self.app.stylesheet).freshen(page)
+        else:
+            await pages.mount(make_page(key, self._view))
+        self.page.post_message(RunChanged(self._view))
+        self.page.post_message(Page.Shown())
 
-    def _draw(self) -> None:
-        view, curves = self._view, self._curves
-        self.query_one("#loss", Chart).data = loss_chart(view, curves)
-        self.query_one("#lr", Chart).data = single_chart(
-            view, curves.get("optim/lr"), "second", history=view.lr_history, is_noisy=False
-        )
-        self.query_one("#grad", Chart).data = single_chart(
-            view, curves.get("optim/grad_norm"), "fourth", history=view.grad_norm_history
-        )
-        self.query_one("#speed", Chart).data = single_chart(
-            view, curves.get("perf/tokens_per_s"), "third"
-        )
+    async def action_turn(self, by: int) -> None:
+        """The tab beside this one, round the end."""
+        await self.action_tab(_KEYS[(_KEYS.index(self._tab) + by) % len(_KEYS)])
+
+    @on(TabBar.Chosen)
+    async def choose_tab(self, message: TabBar.Chosen) -> None:
+        await self.action_tab(message.key)
 
     def action_back(self) -> None:
         if self.maximized is not None:
@@ -156,8 +253,10 @@ class RunScreen(PollingScreen):
         elif self.focused is not None:
             self.maximize(self.focused)
 
-    def action_focus_log(self) -> None:
-        self.query_one(LogTail).focus()
+    def broke(self, error: Exception) -> None:
+        self.say(words_of(error), "$error")
+
+    # -- what is done to the run ---------------------------------------------------------------
 
     def action_pause(self) -> None:
         self._send("resume" if self._view.status == "paused" else "pause")
@@ -176,19 +275,77 @@ class RunScreen(PollingScreen):
 
         self.app.push_screen(ConfirmScreen(*stop_question(self._view)), decide)
 
-    def action_acknowledge(self) -> None:
-        opened = [alert for alert in ordered(self._view.alerts) if not alert.is_acknowledged]
-        if not opened:
-            self.say("no open alert", "$ink-muted")
-            return
-        self.send_acknowledgement(self._view, opened[0].id)
+    def action_stop_too(self) -> None:
+        self.action_stop()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "stop_too":  # where charts are looked into, x is their axis
+            return self._tab != "charts" and not isinstance(self.focused, Input)
+        return super().check_action(action, parameters)
 
     def _send(self, cmd: str) -> None:
         if not self._view.is_active:
-            name = self._view.name or self._view.id
-            self.say(f"{name} is {self._view.status}: nobody is there to {cmd} it", "$warning")
+            name, why = self._view.name or self._view.id, standing(self._view)
+            self.post_message(CommandReport(name, cmd, "no guard", why))
             return
         self.send_command(self._view, cmd)
+
+    def _open_alerts(self) -> list[AlertView]:
+        return [alert for alert in ordered(self._view.alerts) if not alert.is_acknowledged]
+
+    def action_acknowledge(self) -> None:
+        """The alert under the cursor of the tab, the only open one, or one from a list."""
+        opened = self._open_alerts()
+        focused = self.page.alert_at_cursor()
+        if not opened:
+            self.say("no open alert", "$ink-muted")
+        elif focused in opened:
+            self._acknowledge([focused])
+        elif len(opened) == 1:
+            self._acknowledge(opened)
+        else:
+            self.app.push_screen(AlertChoice(tuple(opened)), self._chosen)
+
+    def _chosen(self, alerts: tuple[AlertView, ...] | None) -> None:
+        if alerts is not None and len(alerts) > 1:
+            self.action_acknowledge_all()
+        elif alerts:
+            self._acknowledge(alerts)
+
+    def action_acknowledge_all(self) -> None:
+        opened = self._open_alerts()
+        if not opened:
+            self.say("no open alert", "$ink-muted")
+            return
+
+        def decide(yes: bool | None) -> None:
+            if yes:
+                self._acknowledge(opened)
+
+        question = Content.styled(f"Acknowledge {len(opened)} alerts?", "bold $ink")
+        kept = "They stay in the history of the run. This cannot be taken back."
+        self.app.push_screen(ConfirmScreen(question, kept, decline="no"), decide)
+
+    def _acknowledge(self, alerts: Iterable[AlertView]) -> None:
+        self._write_acknowledgements(self._view, tuple(alert.id for alert in alerts))
+
+    @work(thread=True, group="acknowledge", exit_on_error=False)
+    def _write_acknowledgements(self, view: RunView, ids: tuple[str, ...]) -> None:
+        name = view.name or view.id
+        try:
+            for alert_id in ids:
+                self.source.acknowledge(view, alert_id)
+        except (AlborError, OSError) as error:
+            self.post_message(CommandReport(name, "ack", "refused", str(error)))
+        else:
+            done = ids[0] if len(ids) == 1 else f"{len(ids)} alerts"
+            self.post_message(CommandReport(name, "ack", "done", done))
+
+
+def make_page(key: str, view: RunView) -> Page:
+    """The page of a tab; its module is loaded when it is first shown."""
+    page: type[Page] = import_module(f"albor_tui.screens.tabs.{key}").PAGE
+    return page(key, view)
 
 
 def stop_question(view: RunView) -> tuple[Content, str]:
@@ -197,6 +354,7 @@ def stop_question(view: RunView) -> tuple[Content, str]:
         ("Stop ", "bold $ink"),
         meters.text(view.name or view.id, "bold $accent"),
         ("?", "bold $ink"),
+        meters.text(f"  {view.id}" if view.name not in ("", view.id) else "", "$ink-muted"),
     )
     step = quantity.count(view.step)
     return question, f"It finishes step {step}, writes a checkpoint and ends. Resuming is possible."

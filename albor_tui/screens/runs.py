@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Horizontal
 from textual.content import Content
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from albor_core.feed.view import RunsView, RunView
+from albor_core.run.errors import AlborError
 from albor_tui import glyphs
-from albor_tui.messages import CurvesChanged, RunsChanged
-from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.desk import reference
+from albor_tui.messages import CurvesChanged, FilterAnswered, RunsChanged
+from albor_tui.naming import name_of, tails_of
+from albor_tui.screens.acting import ActingScreen
 from albor_tui.screens.curves import MAX_POINTS, PREVIEW_KEYS, loss_chart
-from albor_tui.screens.diff import DiffScreen
-from albor_tui.screens.order import ORDERS, arrange
-from albor_tui.screens.polling import PollingScreen
-from albor_tui.screens.run import RunScreen, stop_question
+from albor_tui.screens.order import GROUPS, ORDERS, arrange, grouped, is_plain
 from albor_tui.source import Follower
 from albor_tui.widgets import meters
 from albor_tui.widgets.chart import Chart, ChartData
 from albor_tui.widgets.glance import Glance
 from albor_tui.widgets.gpu_panel import GpuStrip
+from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
@@ -35,31 +41,72 @@ EMPTY = (
 )
 
 
-class RunsScreen(PollingScreen):
-    """The table of runs."""
+FILTER_HINT = "words, or status:running lr>=1e-4 val/loss<3 -tag:old since:2d"
+ON_RUNS = frozenset(  # actions that are nothing without a run
+    {
+        *("open", "stop", "pause", "checkpoint", "retry", "diff", "select", "sort", "reverse"),
+        *("group", "tag", "note", "pin", "export", "report"),
+    }
+)
+LEAST_ROWS, PREVIEW_ROWS = 8, 15  # of the list with its frame; of the preview as albor.tcss has it
+CHOICE_S = 0.5  # at most, for the table to highlight its first row
+PAINT_S = 0.15  # for the first chart, which this thread would slow down
+STOPPING = "finishes its step, writes a checkpoint and ends. Resuming is possible."
+
+
+class RunsScreen(ActingScreen):
+    """The table of runs. A key acts on the selected runs, or on the highlighted one."""
 
     BINDINGS = [
         Binding("enter", "open", "Open", tooltip="Open the highlighted run"),
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words"),
-        Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
-        Binding("S", "reverse", "Reverse", show=False, tooltip="Reverse the order"),
-        Binding("space", "select", "Select", tooltip="Select for a comparison"),
+        Binding("x,k", "stop", "Stop", tooltip="Stop after a checkpoint; asks first"),
+        Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
+        Binding("c", "checkpoint", "Save", tooltip="Write a checkpoint now"),
+        Binding("R", "retry", "Retry", tooltip="Start a dead run again where it was; asks first"),
+        Binding("n", "launch", "New", tooltip="Launch a run from a config"),
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
-        Binding("x", "stop", "Stop", tooltip="Stop the run after a checkpoint; asks first"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
+        Binding("space", "select", "Select", tooltip="Select for a comparison, or to act on many"),
+        Binding("A", "andon", "Andon", tooltip="Alerts of all runs, and the rules behind them"),
+        Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
+        Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host"),
+        Binding("S", "reverse", "Reverse", show=False, tooltip="Reverse the order"),
+        Binding("T", "tag", "Tag", show=False, tooltip="Give a tag; -tag takes it away"),
+        Binding("N", "note", "Note", show=False, tooltip="Write something down beside the run"),
+        Binding("P", "pin", "Pin", show=False, tooltip="Pin to the top, and back"),
+        Binding("E", "export", "Export", show=False, tooltip="Every point as CSV, JSONL, Parquet"),
+        Binding("H", "report", "Report", show=False, tooltip="One HTML page with charts and diff"),
+        Binding("u", "undo", "Undo", show=False, tooltip="Take back the last tag or pin"),
         Binding("escape", "clear", "Clear", show=False, tooltip="Clear filter and selection"),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self._view = RunsView()
-        self._has_news = False
+        self._tails: dict[str, str] = {}  # behind names that are not unique, by id
+        self._has_news = self._has_curves = False
         self._titled: tuple[object, ...] = ()
         self._words = ""
+        self._only: frozenset[str] | None = None  # what the store's filter keeps
+        self._filter_problem = ""
+        self._is_asking = False
         self._order = 0
         self._reverse = False
+        self._group = ""
         self._highlighted: RunView | None = None  # read by the poll thread: one reference, atomic
+        self._is_chosen = threading.Event()
         self._on_screen: frozenset[str] = frozenset()  # written and read whole, too
         self._shown: tuple[str, float | None] = ("", None)
+
+    def has_picture(self) -> bool:
+        if not self._view.rows:
+            return self._has_news
+        return self._has_curves and self.query_one("#preview-chart", Chart).is_painted
+
+    @property
+    def rows(self) -> tuple[RunView, ...]:
+        """Every run known, filtered or not."""
+        return self._view.rows
 
     def compose(self) -> ComposeResult:
         yield TopBar("runs")
@@ -67,12 +114,16 @@ class RunsScreen(PollingScreen):
         with Container(id="list"):
             yield RunTable(id="table")
             yield Static(id="empty", markup=False)
-            yield Input(placeholder="name, experiment, state or tag", id="filter", compact=True)
+            yield Input(
+                placeholder="words, status:running, lr>=1e-4, -tag:old, since:2d",
+                id="filter",
+                compact=True,
+            )
         with Horizontal(id="preview"):
             yield Chart("loss", id="preview-chart")
             yield Glance(id="glance")
         yield StatusBar()
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#filter", Input).display = False
@@ -88,8 +139,12 @@ class RunsScreen(PollingScreen):
             for _ in self.ticking():
                 view = overview.poll(visible=self._on_screen)
                 if view.version != version:
-                    version = view.version
+                    is_first, version = version < 0, view.version
                     self.post_message(RunsChanged(view))
+                    if is_first and view.rows:  # a chart before the other ten thousand rows
+                        self._is_chosen.wait(CHOICE_S)
+                        follower = self._follow_highlighted(follower)
+                        time.sleep(PAINT_S)
                 follower = self._follow_highlighted(follower)
         finally:
             overview.close()
@@ -114,26 +169,75 @@ class RunsScreen(PollingScreen):
 
     @on(RunsChanged)
     def show_runs(self, message: RunsChanged) -> None:
+        if message.view.rows is not self._view.rows:
+            self._tails = tails_of(message.view.rows)
         self._view, self._has_news = message.view, True
         self.query_one(TopBar).view = message.view
         strip = self.query_one(GpuStrip)
         strip.gpus, strip.why_none = message.view.gpus, message.view.gpus_why_none
         if message.view.problem:
             self.say(message.view.problem, "$warning")
+        if not is_plain(self._words) and not self._is_asking:
+            self._ask_store(self._words)
         self._arrange()
 
     def _arrange(self) -> None:
         table = self.query_one(RunTable)
         order = ORDERS[self._order]
-        rows = arrange(self._view.rows, words=self._words, order=order, reverse=self._reverse)
+        only = None if is_plain(self._words) else self._only
+        words = self._words if only is None else ""
+        rows = arrange(self._view.rows, words=words, only=only, order=order, reverse=self._reverse)
+        rows, groups = grouped(rows, self._group)
         table.sorted_by = order
-        table.runs = rows
+        table.show(rows, groups, self._tails)
         self._title(len(rows), order)
         self._show_emptiness(not rows)
+        self._share_room()
+
+    def _share_room(self) -> None:
+        """A list that is shorter than its place leaves the rest to the preview. A filter does not
+        move the border."""
+        listing, preview = self.query_one("#list"), self.query_one("#preview")
+        groups = len(grouped(self._view.rows, self._group)[1])
+        rows = len(self._view.rows) + groups + 3  # header and frame
+        rows += self.query_one("#filter").display
+        place = self.size.height - self.query_one(GpuStrip).outer_size.height - 2
+        is_few = preview.display and max(rows, LEAST_ROWS) < place - PREVIEW_ROWS
+        self.set_class(is_few, "-few")
+        listing.styles.height = max(rows, LEAST_ROWS) if is_few else None
+
+    def on_resize(self) -> None:
+        self._share_room()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ON_RUNS:
+            return not self.has_class("-empty")
+        return super().check_action(action, parameters)
+
+    @work(thread=True, exclusive=True, group="filter", exit_on_error=False)
+    def _ask_store(self, words: str) -> None:
+        self._is_asking = True
+        try:
+            found: frozenset[str] | None = self.desk.matching(words)
+            problem = ""
+        except AlborError as error:
+            found, problem = None, error.message
+        self.post_message(FilterAnswered(words, found, problem))
+
+    @on(FilterAnswered)
+    def take_filter(self, message: FilterAnswered) -> None:
+        self._is_asking = False
+        if message.words != self._words:
+            return
+        self._filter_problem = message.problem
+        if message.ids is not None:
+            self._only = message.ids
+        self._arrange()
 
     def _title(self, shown: int, order: str) -> None:
         chosen = len(self.query_one(RunTable).selected)
-        mark = (shown, len(self._view.rows), order, self._reverse, self._words, chosen)
+        asked = (self._words, self._filter_problem, self._group)
+        mark = (shown, len(self._view.rows), order, self._reverse, asked, chosen)
         if mark == self._titled:  # a title redraws everything inside its frame
             return
         self._titled = mark
@@ -142,14 +246,21 @@ class RunsScreen(PollingScreen):
         count = f"{shown} of {total}" if shown != total else f"{total}"
         listing.border_title = Content.assemble(("runs ", "bold $ink"), (count, "$ink-muted"))
         arrow = glyphs.current.arrow_up if self._reverse else glyphs.current.arrow_down
-        parts = [Content.styled(f"{arrow} {order}", "$ink-muted")]
-        if self._words:
+        parts = [Content.styled(f"{arrow} {order}", "$ink-muted")] if total else []
+        if self._group:
+            parts.insert(0, Content.styled(f"by {self._group}  ", "$ink-muted"))
+        if self._filter_problem:
+            parts.insert(0, meters.text(f"{self._filter_problem}  ", "$error"))
+        elif self._words:
             parts.insert(0, meters.text(f"/{self._words}  ", "$accent"))
         if chosen:
             parts.insert(0, Content.styled(f"{chosen} selected  ", "$accent"))
         listing.border_subtitle = Content("").join(parts)
 
     def _show_emptiness(self, is_empty: bool) -> None:
+        if is_empty != self.has_class("-empty"):
+            self.set_class(is_empty, "-empty")
+            self.refresh_bindings()
         empty = self.query_one("#empty", Static)
         empty.display = is_empty
         self.query_one(RunTable).display = not is_empty
@@ -160,6 +271,8 @@ class RunsScreen(PollingScreen):
     @on(RunTable.Highlighted)
     def preview(self, message: RunTable.Highlighted) -> None:
         old, self._highlighted = self._highlighted, message.view
+        if message.view is not None:
+            self._is_chosen.set()
         self._on_screen = self.query_one(RunTable).visible_ids
         self.query_one(Glance).view = message.view
         chart = self.query_one("#preview-chart", Chart)
@@ -168,24 +281,31 @@ class RunsScreen(PollingScreen):
         elif old is None or old.id != message.view.id:
             chart.border_title = Content.assemble(
                 ("loss ", "bold $ink"),
-                meters.text(message.view.name or message.view.id, "$ink-muted"),
+                meters.text(self.name_of(message.view), "$ink-muted"),
             )
             chart.data = loss_chart(message.view, {})
+            self.poll_now()
 
     @on(CurvesChanged)
     def draw_preview(self, message: CurvesChanged) -> None:
         view = self._highlighted
         if view is not None and view.id == message.run_id:
+            self._has_curves = True
             self.query_one("#preview-chart", Chart).data = loss_chart(view, message.curves)
 
     @on(RunTable.Opened)
     def open_run(self, message: RunTable.Opened) -> None:
-        self.app.push_screen(RunScreen(message.view))
+        self._open(message.view)
 
     def action_open(self) -> None:
         view = self.query_one(RunTable).current
         if view is not None:
-            self.app.push_screen(RunScreen(view))
+            self._open(view)
+
+    def _open(self, view: RunView) -> None:
+        from albor_tui.screens.run import RunScreen  # screens are loaded when they are wanted
+
+        self.app.push_screen(RunScreen(view))
 
     def action_filter(self) -> None:
         box = self.query_one("#filter", Input)
@@ -194,8 +314,12 @@ class RunsScreen(PollingScreen):
 
     @on(Input.Changed, "#filter")
     def apply_filter(self, event: Input.Changed) -> None:
-        self._words = event.value
-        self._arrange()
+        self._words, self._filter_problem = event.value, ""
+        if is_plain(event.value):
+            self._only = None
+            self._arrange()
+        else:
+            self._ask_store(event.value)
 
     @on(Input.Submitted, "#filter")
     def leave_filter(self) -> None:
@@ -233,22 +357,117 @@ class RunsScreen(PollingScreen):
         if len(chosen) < 2:
             self.say("select two runs with space, then d", "$warning")
             return
-        names = {view.id: view.name or view.id for view in table.runs}
+        from albor_tui.screens.diff import DiffScreen
+
+        names = {view.id: self.name_of(view) for view in table.runs}
         self.app.push_screen(DiffScreen(tuple(chosen), names))
 
+    def action_group(self) -> None:
+        self._group = GROUPS[(GROUPS.index(self._group) + 1) % len(GROUPS)]
+        self.say(f"grouped by {self._group}" if self._group else "not grouped", "$ink-muted")
+        self._arrange()
+
+    def action_launch(self) -> None:
+        from albor_tui.screens.launch import LaunchScreen
+
+        self.app.push_screen(LaunchScreen())
+
+    def action_andon(self) -> None:
+        from albor_tui.screens.andon import AndonScreen
+
+        self.app.push_screen(AndonScreen())
+
+    def name_of(self, view: RunView) -> str:
+        return name_of(view, self._tails)
+
+    def _chosen(self) -> list[RunView]:
+        """What a key acts on: the selected runs, else the highlighted one."""
+        table = self.query_one(RunTable)
+        selected = [view for view in self._view.rows if view.id in table.selected]
+        return selected or ([table.current] if table.current is not None else [])
+
     def action_stop(self) -> None:
-        view = self.query_one(RunTable).current
-        if view is None:
-            return
-        if not view.is_active:
-            self.say(f"{view.name or view.id} is not running", "$warning")
-            return
+        self.order_after_asking(self._chosen(), "stop", STOPPING)
 
-        def decide(yes: bool | None) -> None:
-            if yes:
-                self.send_command(view, "stop")
+    def action_pause(self) -> None:
+        """Each run to the state of the highlighted one's opposite, so that many move together."""
+        views = self._chosen()
+        if views:
+            self.order(views, "resume" if views[0].status == "paused" else "pause")
 
-        self.app.push_screen(ConfirmScreen(*stop_question(view)), decide)
+    def action_checkpoint(self) -> None:
+        self.order(self._chosen(), "checkpoint")
+
+    def action_retry(self) -> None:
+        self.retry(self._chosen())
+
+    def action_tag(self) -> None:
+        views = self._chosen()
+
+        def say(word: str | None) -> None:
+            if word is not None:
+                is_off = word.startswith("-") and len(word) > 1
+                self.annotate(views, "untag" if is_off else "tag", word.removeprefix("-"))
+
+        self._ask("Tag", views, "-tag takes it away", say)
+
+    def action_note(self) -> None:
+        views = self._chosen()
+
+        def say(text: str | None) -> None:
+            if text is not None:
+                self.annotate(views, "note", text)
+
+        self._ask("Note on", views, "kept with the run, for ever", say)
+
+    def action_pin(self) -> None:
+        views = self._chosen()
+        if views:
+            self.annotate(views, "unpin" if all(v.is_pinned for v in views) else "pin")
+
+    def action_export(self) -> None:
+        views = self._chosen()
+        desk, runs = self.desk, tuple(map(reference, views))
+
+        def write(name: str | None) -> None:
+            if name is not None:
+                out = Path(name).expanduser().absolute()
+                self.act("export", self._how_many(views), lambda: desk.export(runs, out))
+
+        self._ask("Export", views, ".csv, .jsonl or .parquet", write, f"{_stem(views)}.csv")
+
+    def action_report(self) -> None:
+        views = self._chosen()
+        desk, runs = self.desk, tuple(map(reference, views))
+
+        def write(name: str | None) -> None:
+            if name is not None:
+                out = Path(name).expanduser().absolute()
+                self.act("report", self._how_many(views), lambda: desk.report(runs, out))
+
+        self._ask("Report on", views, "one page, no network", write, f"{_stem(views)}.html")
+
+    def _how_many(self, views: Sequence[RunView]) -> str:
+        return self.name_of(views[0]) if len(views) == 1 else f"{len(views)} runs"
+
+    def _ask(
+        self, verb: str, views: Sequence[RunView], hint: str, then: Any, value: str = ""
+    ) -> None:
+        if not views:
+            return
+        question = Content.assemble(
+            (f"{verb} ", "bold $ink"), meters.text(self._how_many(views), "bold $accent")
+        )
+        from albor_tui.screens.prompt import PromptScreen
+
+        self.app.push_screen(PromptScreen(question, hint, value), then)
+
+
+def _stem(views: Sequence[RunView]) -> str:
+    """A file name that is free of whatever a run may be called."""
+    if len(views) == 1:
+        return views[0].id
+    return f"runs-{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
 
 
 def _nothing(has_news: bool, words: str) -> Content:
@@ -259,7 +478,7 @@ def _nothing(has_news: bool, words: str) -> Content:
     width = max(len(command) for command, _ in EMPTY)
     lines = [
         Content.styled("No runs here yet.", "bold $ink"),
-        Content.styled("Start one from a shell; it appears here by itself.", "$ink-muted"),
+        Content.styled("Press n, or start one from a shell; it appears by itself.", "$ink-muted"),
         Content(""),
     ]
     lines += [

@@ -17,6 +17,7 @@ from albor_tui import glyphs, quantity
 from albor_tui.widgets import meters
 from albor_tui.widgets.panel import Panel
 
+SECTIONS = ("config", "data", "code", "environment")
 RUN_TONES = ("main", "val", "second", "third", "fourth")
 _OUTCOMES = {
     "better": ("better", "$success", "than"),
@@ -76,7 +77,8 @@ class VerdictPanel(DiffPanel):
             else:
                 found += [sentence, self._numbers(document, verdict, width)]
         if len(verdicts) == 1:
-            why = "; ".join(str(verdicts[0].get(k) or "") for k in ("detail", "method"))
+            said = (str(verdicts[0].get(key) or "none") for key in ("detail", "method"))
+            why = "; ".join(words for words in said if words != "none")
             wrapped = textwrap.wrap(clean(why), width)
             found += [Content.styled(line, "$ink-muted") for line in wrapped[: height - len(found)]]
         return found
@@ -121,22 +123,27 @@ def interval_line(low: float, high: float, width: int, shade: str) -> Content:
 
 
 class ChangesPanel(DiffPanel):
-    """What is not the same: config first, then code and environment."""
+    """What is not the same: config first, then data, code and environment."""
 
     HEADING = "what differs"
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
-        found: list[Content] = []
-        for section in ("config", "code", "environment"):
-            changes = document.get(section) or ()
-            for change in changes:
-                found.append(self._change(change, section, width))
-        if not found:
-            return [Content.styled("same config, code and environment", "$ink-muted")]
-        letters = [
-            Content.styled(letter(i), f"bold {tone(i)}") for i in range(len(document["runs"]))
+        found = [
+            self._change(change, section, width)
+            for section in SECTIONS
+            for change in document.get(section) or ()
         ]
-        return [_row(Content(""), letters, width), *found]
+        unknown = [part for part in SECTIONS if part in document.get("unrecorded", ())]
+        silence = [Content.styled(f"not recorded: {', '.join(unknown)}", "$ink-muted")]
+        if not found:
+            same = ", ".join(part for part in SECTIONS if part not in unknown)
+            found = [Content.styled(f"same {same}", "$ink-muted")]
+        else:
+            letters = [
+                Content.styled(letter(i), f"bold {tone(i)}") for i in range(len(document["runs"]))
+            ]
+            found.insert(0, _row(Content(""), letters, width))
+        return found + silence if unknown else found
 
     def _change(self, change: Document, section: str, width: int) -> Content:
         values: Sequence[Any] = change["values"]
@@ -173,6 +180,8 @@ class MetricsPanel(DiffPanel):
         metrics: Document = document.get("metrics") or {}
         order = [key for key in self.FIRST if key in metrics]
         order += [key for key in metrics if key not in order and "ema" not in key]
+        if not order:
+            return [Content.styled("nothing that both have measured", "$ink-muted")]
         count = len(document["runs"])
         cell = 9 if width - 9 * count >= 18 else 8
         head = [meters.fit(Content.styled("", "$ink-muted"), width - cell * count)]
@@ -210,21 +219,23 @@ class ReachPanel(DiffPanel):
                 (f" of {letter(other)}", tone(other)),
                 "   ",
             )
-            found.append(head + _reached(reach))
-        return found or [Content.styled("no common metric", "$ink-muted")]
+            found.append(head + _reached(reach, width - head.cell_length))
+        return found or [Content.styled("no loss that both have measured", "$ink-muted")]
 
 
-def _reached(reach: Document) -> Content:
+def _reached(reach: Document, width: int) -> Content:
+    """Step, tokens and time; what does not fit whole is left out."""
     if reach.get("step") is None:
         return Content.styled("never", "$warning")
-    return Content.assemble(
-        ("step ", "$ink-muted"),
-        (quantity.count(reach["step"]), "$ink"),
-        ("  ", ""),
-        (quantity.tokens(reach.get("tokens")), "$ink"),
-        (" tok  ", "$ink-muted"),
-        (quantity.duration(reach.get("seconds")), "$ink"),
+    line = Content.assemble(("step ", "$ink-muted"), (quantity.count(reach["step"]), "$ink"))
+    tokens = Content.assemble(
+        "  ", (quantity.tokens(reach.get("tokens")), "$ink"), (" tok", "$ink-muted")
     )
+    took = Content.assemble("  ", (quantity.duration(reach.get("seconds")), "$ink"))
+    for part in (tokens, took):
+        if line.cell_length + part.cell_length <= width:
+            line += part
+    return line
 
 
 def _named(document: Document, index: int) -> Content:

@@ -52,7 +52,9 @@ class Head(RunPanel):
         if view.is_live:
             parts += [("eta ", "$ink-muted"), (quantity.duration(view.eta_s), "bold $ink")]
         elif view.age_s is not None:
-            parts += [("last news ", "$ink-muted"), (f"{quantity.age(view.age_s)} ago", "$warning")]
+            is_over = view.status in ("completed", "stopped", "failed")
+            word, tone = ("ended ", "$ink") if is_over else ("last news ", "$warning")
+            parts += [(word, "$ink-muted"), (f"{quantity.age(view.age_s)} ago", tone)]
         else:
             parts += [("no news yet", "$ink-muted")]
         parts += [("  elapsed ", "$ink-muted"), (quantity.duration(view.elapsed_s), "$ink")]
@@ -165,8 +167,11 @@ class GuardPanel(RunPanel):
             return _fact(
                 "guard", Content.assemble(meters.text(word, "$success"), (pid, "$ink-muted"))
             )
-        word = "none" if view.is_live else "gone"
-        return _fact("guard", Content.styled(word, "$warning" if view.is_live else "$ink-muted"))
+        if view.is_live:
+            return _fact("guard", Content.styled("none", "$warning"))
+        is_over = view.status in ("completed", "stopped", "failed")
+        word, tone = ("ended", "$ink-muted") if is_over else ("gone", "$warning")
+        return _fact("guard", Content.styled("none yet" if view.status == "queued" else word, tone))
 
     def _attempts(self, view: RunView) -> Content:
         number = view.attempt or view.attempts_total

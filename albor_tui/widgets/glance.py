@@ -78,7 +78,9 @@ def _speed(view: RunView) -> Content:
 
 
 def _saved(view: RunView) -> Content:
-    point = view.checkpoint
-    if point.last_step is None:
+    step = view.checkpoint.last_step
+    if step is None and view.is_active:
         return Content.styled("no checkpoint yet", "$ink-muted")
-    return _plain(f"step {quantity.count(point.last_step)}")
+    if step is None:  # of a run that is over the list does not know
+        return Content.styled(glyphs.current.missing, "$ink-muted")
+    return _plain(f"step {quantity.count(step)}")

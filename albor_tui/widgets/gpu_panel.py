@@ -47,10 +47,12 @@ class GpuStrip(Panel):
     gpus: reactive[tuple[GpuSample, ...]] = reactive((), init=False, repaint=False)
     why_none: reactive[str] = reactive("", init=False, repaint=False)
 
+    def on_mount(self) -> None:
+        self.watch_gpus()
+
     def watch_gpus(self) -> None:
-        height = 2 + max(1, min(4, self._lines_needed()))
-        if self.size.height and self.size.height != height:
-            self.styles.height = height
+        self.set_class(not self.gpus, "-none")  # on a short screen it then has no frame
+        self.styles.height = 2 + min(4, self._lines_needed()) if self.gpus else None
         self.changed()
 
     def watch_why_none(self) -> None:
@@ -86,7 +88,7 @@ def gpu_line(gpu: GpuSample, width: int) -> Content:
     tail = Content.assemble(
         (_power(gpu).rjust(9), "$ink-muted"), "  ", _temperature(gpu), _throttled(gpu)
     )
-    fixed = 12 + 5 + 2 + 11 + 2 + tail.cell_length
+    fixed = 12 + 5 + 2 + 11 + 2 + tail.cell_length  # the two bars share the rest
     bars = max(4, (width - fixed) // 2)
     return Content.assemble(
         meters.fit(head, 12),
@@ -94,7 +96,7 @@ def gpu_line(gpu: GpuSample, width: int) -> Content:
         (quantity.percent(util).rjust(5), "$ink"),
         "  ",
         meters.bar(memory, bars, meters.load_tone(memory, 0.92, 0.98)),
-        (f" {numbers}", "$ink"),
+        (f" {numbers}  ", "$ink"),
         tail,
     )
 

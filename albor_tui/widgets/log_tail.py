@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from rich.segment import Segment
@@ -9,10 +10,12 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBar
 from textual.strip import Strip
 
 from albor_core.feed.clean import clean
 from albor_tui import glyphs
+from albor_tui.widgets.bulkhead import Bulkhead
 
 KEPT_LINES = 2000
 _CUT_COLUMNS = 1000  # nobody reads further right, and a 16 KiB line would cost its full width
@@ -21,7 +24,7 @@ _ERROR_WORDS = ("error", "traceback", "exception", "fatal", "nan")
 _WARNING_WORDS = ("warning", "warn", "skipped", "restart")
 
 
-class LogTail(ScrollView, can_focus=True):
+class LogTail(Bulkhead, ScrollView, can_focus=True):
     """Shows lines given to `add`. Raw text is made harmless here, whoever read it."""
 
     ALLOW_MAXIMIZE = True
@@ -40,14 +43,32 @@ class LogTail(ScrollView, can_focus=True):
         self.border_title = Content("log")
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._follows = True
+        self._handle = 0  # of the scrollbar, in eighths of a cell
 
     def add(self, lines: tuple[str, ...]) -> None:
         """Append lines; the oldest beyond KEPT_LINES go."""
         self._lines.extend(clean(line)[:_CUT_COLUMNS] for line in lines)
-        self.virtual_size = Size(max(1, self.content_size.width), len(self._lines))
+        self._grow(Size(max(1, self.content_size.width), len(self._lines)))
         if self._follows:
             self.scroll_end(animate=False, immediate=True, force=True)
         self.refresh()
+
+    def _grow(self, size: Size) -> None:
+        """Another number of lines. Only the scrollbar's arrival moves anything on the screen; a new
+        layout for each line would be a third of what watching a run costs."""
+        if not self.show_vertical_scrollbar:
+            self.virtual_size = size
+            return
+        bar, page = self.vertical_scrollbar, self.content_size.height
+        stays = self._follows and bar.position >= bar.validate_position(self.max_scroll_y)
+        self.set_reactive(LogTail.virtual_size, size)
+        bar.set_reactive(ScrollBar.window_virtual_size, size.height)
+        if stays:  # its handle is at the end and looks the same until it is shorter
+            bar.set_reactive(ScrollBar.position, bar.validate_position(self.max_scroll_y))
+        handle = max(8, math.ceil(8 * page * page / max(1, size.height)))  # as Textual draws it
+        if handle != self._handle or not stays:
+            self._handle = handle
+            bar.refresh()
 
     def action_follow(self) -> None:
         self._follows = True
@@ -71,7 +92,7 @@ class LogTail(ScrollView, can_focus=True):
         if row >= len(self._lines):
             return Strip.blank(width, self.rich_style)
         line = self._lines[row]
-        return self._strip(line, _tone(line), width)
+        return self._strip(line, tone_of(line), width)
 
     def _strip(self, line: str, name: str, width: int) -> Strip:
         style = self.get_component_rich_style(f"log-tail--{name}")
@@ -81,7 +102,8 @@ class LogTail(ScrollView, can_focus=True):
         return Strip([Segment(shown.plain, style)]).adjust_cell_length(width, style)
 
 
-def _tone(line: str) -> str:
+def tone_of(line: str) -> str:
+    """What a line is by its words: error, warning or line."""
     words = line[:200].lower()
     if any(word in words for word in _ERROR_WORDS):
         return "error"

@@ -102,6 +102,19 @@ def fit(content: Content, width: int, align: str = "left") -> Content:
     return content.pad_left(room) if align == "right" else content.pad_right(room)
 
 
+def fit_middle(content: Content, width: int) -> Content:
+    """At most `width` cells: a name that is too long loses its middle, since names of a series
+    differ at their ends."""
+    if content.cell_length <= width or width < 5:
+        return content if content.cell_length <= width else fit(content, width)
+    back = (width - 1) // 2
+    start = len(content)
+    while content[start - 1 :].cell_length <= back:
+        start -= 1
+    front = content.truncate(width - 1 - content[start:].cell_length)
+    return front + glyphs.current.ellipsis + content[start:]
+
+
 def pair(left: Content, right: Content, width: int) -> Content:
     """Left and right ends of one line of `width` cells; the left one gives way."""
     room = width - right.cell_length - 1

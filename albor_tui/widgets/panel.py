@@ -1,20 +1,24 @@
 """A framed box that draws itself as text from one value.
 
 A panel that fails to draw says so inside its own frame and the cockpit lives on; it redraws only
-when what it would show differs, since every redrawn cell travels over the link.
+what differs, since every redrawn cell travels over the link and every line costs as much as 50 of
+them.
 """
 
 from __future__ import annotations
 
-from textual import log
 from textual.content import Content
+from textual.strip import Strip
+from textual.visual import Visual
 from textual.widget import Widget
 
+from albor_tui.trouble import note
 from albor_tui.widgets import meters
+from albor_tui.widgets.bulkhead import Bulkhead, words_of
 from albor_tui.widgets.dirty import changed_regions
 
 
-class Panel(Widget, can_focus=True):
+class Panel(Bulkhead, Widget, can_focus=True):
     """A titled frame round `draw(width, height)`. Subclasses hold their data in reactives made with
     `layout=False, repaint=False` and call `changed` when it moves."""
 
@@ -25,6 +29,10 @@ class Panel(Widget, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.border_title = Content(self.HEADING)
         self._shown: Content | None = None
+        self._whole: Content | None = None  # what the parts are of
+        self._parts: list[Content] = []
+        self._lines: dict[int, Content] = {}  # as they were rendered
+        self._strips: dict[int, Strip] = {}
 
     def draw(self, width: int, height: int) -> Content:
         """The content for this many cells. Pure: no queries, no I/O."""
@@ -50,6 +58,29 @@ class Panel(Widget, can_focus=True):
             self._shown = self._attempt()
         return self._shown
 
+    def notify_style_update(self) -> None:
+        self._strips.clear()
+        super().notify_style_update()
+
+    def render_line(self, y: int) -> Strip:
+        """One line; Textual renders all for each that is dirty."""
+        lines, width = self._split(), self.content_size.width
+        if any(line.cell_length > width for line in lines) or self.text_selection is not None:
+            return super().render_line(y)
+        if y >= len(lines):
+            return Strip.blank(width, self.visual_style.rich_style)
+        strip = self._strips.get(y)
+        if strip is None or strip.cell_length != width or not lines[y].is_same(self._lines[y]):
+            strip = Visual.to_strips(self, lines[y], width, 1, self.visual_style)[0]
+            self._lines[y], self._strips[y] = lines[y], strip
+        return strip
+
+    def _split(self) -> list[Content]:
+        shown = self.render()
+        if self._whole is not shown:
+            self._whole, self._parts = shown, shown.split("\n", allow_blank=True)
+        return self._parts
+
     def _attempt(self) -> Content:
         width, height = self.content_size
         if not width or not height:
@@ -57,5 +88,5 @@ class Panel(Widget, can_focus=True):
         try:
             return self.draw(width, height)
         except Exception as error:  # the barrier: one broken panel must not take the cockpit down
-            log.error(f"{type(self).__name__} cannot draw: {error!r}")
-            return meters.text(f"cannot draw: {type(error).__name__}: {error}", "$error")
+            note(f"{type(self).__name__} cannot draw", error)
+            return meters.text(f"cannot draw: {words_of(error)}", "$error")

@@ -1,13 +1,16 @@
 """The table of runs: one line each, drawn only where it is on the screen and only when it changed.
 
 Columns have priorities: as many as fit are shown, and the name takes the rest. Ten thousand rows
-cost as much as thirty.
+cost as much as thirty. Runs may stand in groups, each under a heading of its own: a *line* of the
+table is a heading or a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from rich.segment import Segment
 from textual import events
@@ -22,11 +25,18 @@ from textual.style import Style
 
 from albor_core.feed.view import RunView
 from albor_tui import glyphs, quantity
+from albor_tui.naming import name_of
 from albor_tui.widgets import meters
+from albor_tui.widgets.bulkhead import Bulkhead
 from albor_tui.widgets.dirty import line_regions
 
-_NAME_MIN, _NAME_MAX, _GAP = 14, 48, 2
-_BAR_MAX, _TREND_MAX = 24, 32
+_NAME_MIN, _NAME_MAX, _NAME_LIMIT, _GAP = 14, 48, 100, 2
+_NAME_FIRST, _LUXURY = 28, 8  # so long a name comes before columns of such a rank
+_BAR_MIN, _BAR_MAX, _TREND_MAX, _TREND_LIMIT = 10, 24, 32, 160
+_GUTTER = 3  # cursor, mark, air
+_MOST_NAMES = 0.9  # so many of the names are shown whole before bars get wider
+AGES_S = 60.0  # between two looks at how long ago runs ended: each changed cell is bytes
+now_wall = time.time  # replaced in tests
 
 
 @dataclass(frozen=True)
@@ -49,13 +59,35 @@ def _number(value: str, view: RunView) -> Content:
     return Content.styled(value, tone)
 
 
+def _name(view: RunView, width: int) -> Content:
+    return meters.fit_middle(meters.text(view.name or view.id, "$ink"), width)
+
+
+def _named(view: RunView, tail: str, width: int) -> Content:
+    """A name that others have too, and what tells it apart: the name gives way."""
+    end = meters.text(f" {tail}", "$ink-muted")
+    name = meters.text(view.name or view.id, "$ink")
+    room = max(1, width - end.cell_length)
+    return meters.fit_middle(name, room) + end
+
+
+def _aged(view: RunView, now: float) -> RunView:
+    """A run that is not alive with the age of its last news at `now`, never younger than it came:
+    nobody polls it any more."""
+    if view.is_live or view.last_wall is None:
+        return view
+    age = max(now - view.last_wall, view.age_s or 0.0)
+    return view if age == view.age_s else replace(view, age_s=age)
+
+
 def _progress(view: RunView, width: int) -> Content:
     if view.progress is None:
         done = glyphs.current.missing if view.step is None else quantity.si(view.step)
         return Content.styled((f"step {done}" if width >= 10 else done).rjust(width), "$ink-muted")
     tone = meters.STATE_TONE.get(view.status, "$ink-muted")
-    share = Content.styled(quantity.percent(view.progress).rjust(5), "$ink-muted")
-    return meters.bar(view.progress, width - 5, tone) + share if width >= 10 else share
+    share = Content.styled(quantity.percent(view.progress).rjust(4), "$ink-muted")
+    bar = meters.bar(view.progress, width - 5, tone) if width >= _BAR_MIN else Content("")
+    return Content(" ").join([bar, share]) if width >= _BAR_MIN else share
 
 
 def _alerts(view: RunView, width: int) -> Content:
@@ -72,50 +104,62 @@ def _loss_line(view: RunView, width: int) -> Content:
 
 COLUMNS = (
     Column("state", 12, 0, lambda v, w: meters.state(v.status, v.phase), "left"),
-    Column("run", _NAME_MIN, 0, lambda v, w: meters.text(v.name or v.id, "$ink"), "left"),
-    Column("experiment", 12, 9, lambda v, w: meters.text(v.experiment, "$ink-muted"), "left"),
-    Column("done", 5, 3, _progress),
+    Column("run", _NAME_MIN, 0, _name, "left"),
+    Column("experiment", 11, 9, lambda v, w: meters.text(v.experiment, "$ink-muted"), "left"),
+    Column("done", 4, 3, _progress),
     Column("loss trend", 16, 8, _loss_line, "left"),
     Column("loss", 7, 1, lambda v, w: _number(quantity.loss(v.loss), v)),
-    Column("val ppl", 7, 4, lambda v, w: _number(quantity.ratio(v.val_ppl), v)),
+    Column("ppl", 6, 4, lambda v, w: _number(quantity.ratio(v.val_ppl), v)),
     Column("tok/s", 5, 5, lambda v, w: _number(quantity.si(v.tokens_per_s), v)),
     Column("mfu", 5, 6, lambda v, w: _number(quantity.percent(v.mfu, 1), v)),
     Column("eta", 7, 2, lambda v, w: meters.eta(v)),
-    Column("alrt", 4, 1, _alerts),
+    Column("alert", 5, 1, _alerts),
 )
 
 
-def layout(width: int, longest_name: int = _NAME_MAX) -> list[tuple[Column, int]]:
+def layout(
+    width: int, most_names: int = _NAME_MAX, longest_name: int = _NAME_MAX
+) -> list[tuple[Column, int]]:
     """The columns that fit into `width` cells, in order, each with its width.
 
-    What is left over goes to the name as far as names are long, then to bar and trend.
+    What is left over goes to the name as far as most names are long, then to a bar that is worth
+    drawing, the trend, and longer names.
     """
     chosen = [c for c in COLUMNS if c.rank == 0]
-    used = 2 - _GAP + sum(c.width + _GAP for c in chosen)  # no gap after the last column
+    used = _GUTTER - _GAP + sum(c.width + _GAP for c in chosen)  # no gap after the last column
+    name = max(0, min(most_names, _NAME_FIRST) - _NAME_MIN)
     for column in sorted((c for c in COLUMNS if c.rank), key=lambda c: c.rank):
-        if used + column.width + _GAP <= width:
+        if used + column.width + _GAP + (name if column.rank >= _LUXURY else 0) <= width:
             chosen.append(column)
             used += column.width + _GAP
     spare = max(0, width - used)
     widths = {column.title: column.width for column in chosen}
     for title, most in (
-        ("run", min(longest_name, _NAME_MAX)),
+        ("run", min(most_names, _NAME_MAX)),
         ("done", _BAR_MAX),
         ("loss trend", _TREND_MAX),
-        ("run", _NAME_MAX),
+        ("run", min(longest_name, _NAME_LIMIT)),
+        ("loss trend", _TREND_LIMIT),
     ):
         if title in widths and most > widths[title]:
             more = min(spare, most - widths[title])
+            if title == "done" and widths[title] + more < _BAR_MIN:
+                continue
             widths[title] += more
             spare -= more
     return [(c, widths[c.title]) for c in COLUMNS if c in chosen]
 
 
-class RunTable(ScrollView, can_focus=True):
+class RunTable(Bulkhead, ScrollView, can_focus=True):
     """Draws `runs`, says which row is under the cursor and which one was opened."""
 
     ALLOW_MAXIMIZE = False
-    COMPONENT_CLASSES = {"run-table--cursor", "run-table--header", "run-table--row"}
+    COMPONENT_CLASSES = {
+        "run-table--cursor",
+        "run-table--header",
+        "run-table--row",
+        "run-table--group",
+    }
     BINDINGS = [
         Binding("up", "move(-1)", "Up", show=False, tooltip="Previous run"),
         Binding("down", "move(1)", "Down", show=False, tooltip="Next run"),
@@ -144,7 +188,53 @@ class RunTable(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._cursor_id = ""
-        self._longest = _NAME_MIN
+        self._most = self._longest = _NAME_MIN  # so long are most names, and the longest one
+        self._tails: Mapping[str, str] = {}
+        self._groups: tuple[tuple[int, str], ...] = ()
+        self._starts: list[int] = []  # index of the first run of each group
+        self._heads: list[int] = []  # the line of each heading
+        self._now = now_wall()  # of which the ages are
+
+    def on_mount(self) -> None:
+        self.set_interval(AGES_S, self.tell_ages)
+
+    def show(
+        self,
+        runs: tuple[RunView, ...],
+        groups: tuple[tuple[int, str], ...] = (),
+        tails: Mapping[str, str] | None = None,
+    ) -> None:
+        """These runs; `groups` are (index of the first run, title) in order, `tails` by id what
+        stands behind a name that is not unique."""
+        if (tails or {}) != self._tails:
+            self._tails = tails or {}
+            self.refresh()
+        if groups != self._groups:
+            self._groups = groups
+            self._starts = [start for start, _ in groups]
+            self._heads = [start + index for index, start in enumerate(self._starts)]
+            self.refresh()
+        self.runs = runs
+        self._fit()
+
+    def _line_of(self, row: int) -> int:
+        """The line, counted from the first below the header, on which a run stands."""
+        return row + bisect_right(self._starts, row)
+
+    def _row_at(self, line: int) -> int | None:
+        """The run on a line; None for a heading."""
+        above = bisect_right(self._heads, line)
+        if above and self._heads[above - 1] == line:
+            return None
+        return line - above
+
+    def _fit(self) -> None:
+        self.virtual_size = Size(self._width, len(self.runs) + len(self._groups) + 1)
+
+    @property
+    def _width(self) -> int:
+        """Cells beside the scrollbar."""
+        return self.scrollable_content_region.width
 
     @property
     def current(self) -> RunView | None:
@@ -154,14 +244,16 @@ class RunTable(ScrollView, can_focus=True):
     @property
     def visible_ids(self) -> frozenset[str]:
         """The runs on the screen, and a page around them."""
-        top, page = round(self.scroll_y), max(1, self.content_size.height)
+        page, line = max(1, self.content_size.height), round(self.scroll_y)
+        top = line - bisect_right(self._heads, line)
         return frozenset(view.id for view in self.runs[max(0, top - page) : top + 2 * page])
 
     def watch_runs(self, old: tuple[RunView, ...], new: tuple[RunView, ...]) -> None:
-        self.virtual_size = Size(self.content_size.width, len(new) + 1)
-        longest = max((len(view.name or view.id) for view in new), default=_NAME_MIN)
-        if longest != self._longest:
-            self._longest = longest
+        self._fit()
+        lengths = sorted(len(name_of(view, self._tails)) for view in new) or [_NAME_MIN]
+        most = lengths[int((len(lengths) - 1) * _MOST_NAMES)]
+        if (most, lengths[-1]) != (self._most, self._longest):
+            self._most, self._longest = most, lengths[-1]
             self.refresh()
         where = {view.id: i for i, view in enumerate(new)}
         at = where.get(self._cursor_id, min(self.cursor, max(0, len(new) - 1)))
@@ -184,20 +276,36 @@ class RunTable(ScrollView, can_focus=True):
         self.post_message(self.Highlighted(view))
 
     def _refresh_cells(self, row: int, before: RunView, after: RunView) -> None:
-        width, y = self.content_size.width, row - round(self.scroll_y) + 1
+        width, y = self._width, self._line_of(row) - round(self.scroll_y) + 1
         if not 0 < y < self.content_size.height:
             return
         at_cursor = row == self.cursor
-        old, new = (self._line(view, width, at_cursor) for view in (before, after))
+        now = self._now
+        old, new = (self._line(_aged(view, now), width, at_cursor) for view in (before, after))
         if regions := line_regions(old, new, y, width):
+            self.refresh(*regions)
+
+    def tell_ages(self) -> None:
+        """Let the ages of ended runs be of now; only those that read differently are drawn."""
+        before, self._now = self._now, now_wall()
+        width, top = self._width, round(self.scroll_y)
+        regions: list[Region] = []
+        for y in range(1, self.content_size.height):
+            row = self._row_at(y - 1 + top)
+            if row is None or row >= len(self.runs) or self.runs[row].is_live:
+                continue
+            view, at_cursor = self.runs[row], row == self.cursor
+            old, new = (self._line(_aged(view, t), width, at_cursor) for t in (before, self._now))
+            regions += line_regions(old, new, y, width)
+        if regions:
             self.refresh(*regions)
 
     def _refresh_rows(self, rows: list[int]) -> None:
         top, height = round(self.scroll_y), self.content_size.height
         regions = [
-            Region(0, row - top + 1, self.size.width, 1)
-            for row in rows
-            if 0 < row - top + 1 < height
+            Region(0, line - top + 1, self.size.width, 1)
+            for line in map(self._line_of, rows)
+            if 0 < line - top + 1 < height
         ]
         if regions:
             self.refresh(*regions)
@@ -207,38 +315,53 @@ class RunTable(ScrollView, can_focus=True):
             return
         self.cursor = min(max(0, self.cursor + by), len(self.runs) - 1)
         top, page = round(self.scroll_y), max(1, self.content_size.height - 1)
-        if self.cursor < top:
-            self.scroll_to(y=self.cursor, animate=False)
-        elif self.cursor >= top + page:
-            self.scroll_to(y=self.cursor - page + 1, animate=False)
+        line = self._line_of(self.cursor)
+        if line <= top:  # a heading right above comes along
+            is_first = self._row_at(line - 1) is None
+            self.scroll_to(y=line - 1 if self._groups and is_first else line, animate=False)
+        elif line >= top + page:
+            self.scroll_to(y=line - page + 1, animate=False)
 
     def on_click(self, event: events.Click) -> None:
-        row = event.y - self.gutter.top - 1 + round(self.scroll_y)
-        if event.y - self.gutter.top < 1 or not 0 <= row < len(self.runs):
+        row = self._row_at(event.y - self.gutter.top - 1 + round(self.scroll_y))
+        if event.y - self.gutter.top < 1 or row is None or not 0 <= row < len(self.runs):
             return
         if event.chain > 1:
             self.post_message(self.Opened(self.runs[row]))
         self.cursor = row
 
     def on_resize(self) -> None:
-        self.virtual_size = Size(self.content_size.width, len(self.runs) + 1)
+        self._fit()
+        self._announce()  # other rows are visible, which want their sparklines
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) != round(new_value):
+            self._announce()
 
     def render_line(self, y: int) -> Strip:
-        width = self.content_size.width
+        width = self._width
         if y == 0:
             return self._strip(self._header(width), width, "run-table--header")
-        row = y - 1 + round(self.scroll_y)
+        line = y - 1 + round(self.scroll_y)
+        row = self._row_at(line)
+        if row is None:
+            return self._strip(self._heading(line, width), width, "run-table--group")
         if row >= len(self.runs):
             return Strip.blank(width, self.rich_style)
         at_cursor = row == self.cursor
-        line = self._line(self.runs[row], width, at_cursor)
+        drawn = self._line(_aged(self.runs[row], self._now), width, at_cursor)
         name = "run-table--cursor" if at_cursor else "run-table--row"
-        return self._strip(line, width, name)
+        return self._strip(drawn, width, name)
+
+    def _heading(self, line: int, width: int) -> Content:
+        title = self._groups[bisect_right(self._heads, line) - 1][1]
+        return meters.fit(meters.text(f"  {title} ", "bold"), width)
 
     def _header(self, width: int) -> Content:
         gap = " " * _GAP
-        parts: list[Content | str] = ["  "]
-        for column, size in layout(width, self._longest):
+        parts: list[Content | str] = [" " * _GUTTER]
+        for column, size in layout(width, self._most, self._longest):
             title = column.title
             cell = Content(title)
             if column.title == self.sorted_by:
@@ -248,11 +371,17 @@ class RunTable(ScrollView, can_focus=True):
 
     def _line(self, view: RunView, width: int, at_cursor: bool) -> Content:
         g, gap = glyphs.current, " " * _GAP
-        mark = Content.styled(g.selected, "$accent") if view.id in self.selected else Content(" ")
+        mark = Content(" ")
+        if view.id in self.selected:
+            mark = Content.styled(g.selected, "$accent")
+        elif view.is_pinned:
+            mark = Content.styled(g.pin, "$secondary")
         edge = Content.styled(g.cursor, "$accent") if at_cursor else Content(" ")
-        parts: list[Content | str] = [edge, mark]
-        for column, size in layout(width, self._longest):
-            parts += [meters.fit(column.cell(view, size), size, column.align), gap]
+        parts: list[Content | str] = [edge, mark, " " * (_GUTTER - 2)]
+        for column, size in layout(width, self._most, self._longest):
+            tail = self._tails.get(view.id, "") if column.title == "run" else ""
+            cell = _named(view, tail, size) if tail else column.cell(view, size)
+            parts += [meters.fit(cell, size, column.align), gap]
         return Content.assemble(*parts)
 
     def _strip(self, content: Content, width: int, component: str) -> Strip:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from textual.content import Content
 from textual.reactive import reactive
 from textual.timer import Timer
@@ -12,15 +14,15 @@ from albor_tui import glyphs
 from albor_tui.messages import CommandReport
 from albor_tui.widgets import meters
 
-_STAYS_S = 8.0
-_REPORT_TONE = {
-    "sent": "$ink-muted",
-    "accepted": "$secondary",
-    "done": "$success",
-    "refused": "$error",
-    "no guard": "$warning",
-    "no answer": "$warning",
+STAYS_S = 6.0
+_VERB = {"retry_now": "retry", "stop_now": "stop", "ack": "acknowledge"}
+_STAGE = {  # word, tone
+    "sent": ("sent", "$ink-muted"),
+    "accepted": ("under way", "$secondary"),
+    "done": ("done", "$success"),
+    "no answer": ("no answer", "$warning"),
 }
+_HINDERED = {"refused": "$error", "no guard": "$warning"}
 
 
 class TopBar(Widget):
@@ -34,22 +36,33 @@ class TopBar(Widget):
         self.crumbs = crumbs
 
     def watch_view(self) -> None:
-        words = [row.status for row in self.view.rows] if self.view is not None else []
-        self.counts = tuple((w, words.count(w)) for w in meters.STATE_TONE if w in words)
+        words = (
+            Counter(row.status for row in self.view.rows) if self.view is not None else Counter()
+        )
+        self.counts = tuple((w, words[w]) for w in meters.STATE_TONE if words[w])
 
     def render(self) -> Content:
         width = self.content_size.width
         parts: list[Content | tuple[str, str]] = [("albor", "bold $accent")]
         for crumb in self.crumbs:
             parts += [(f" {glyphs.current.crumb} ", "$ink-faint"), meters.text(crumb, "$ink")]
-        return meters.pair(Content.assemble(*parts), self._counts(), width)
+        left = Content.assemble(*parts)
+        return meters.pair(left, self._counts(width - left.cell_length - 2), width)
 
-    def _counts(self) -> Content:
-        parts = [
-            Content.styled(f"{meters.state_glyph(word)} {count} {word}", meters.STATE_TONE[word])
-            for word, count in self.counts
-        ]
-        return Content("   ").join(parts)
+    def _counts(self, room: int) -> Content:
+        """The longest form that fits: words, symbols alone, or nothing."""
+        for gap, has_words in ((3, True), (2, True), (2, False)):
+            parts = [
+                Content.styled(
+                    f"{meters.state_glyph(word)} {count}" + (f" {word}" if has_words else ""),
+                    meters.STATE_TONE[word],
+                )
+                for word, count in self.counts
+            ]
+            line = Content(" " * gap).join(parts)
+            if line.cell_length <= room:
+                return line
+        return Content("")
 
 
 class StatusBar(Widget):
@@ -64,19 +77,18 @@ class StatusBar(Widget):
 
     def report(self, report: CommandReport) -> None:
         """Show how a command fares; the line stays until there is an answer."""
-        tone = _REPORT_TONE.get(report.status, "$ink")
-        self.line = Content.assemble(
-            meters.text(f"{report.cmd} ", "bold $ink"),
-            meters.text(f"{report.run_name}: ", "$ink-muted"),
-            (report.status, f"bold {tone}"),
-            meters.text(f"  {report.detail}" if report.detail else "", "$ink-muted"),
-        )
-        self._stay(None if report.status in ("sent", "accepted") else _STAYS_S)
+        self.line = sentence(report)
+        self._stay(None if report.status in ("sent", "accepted") else STAYS_S)
 
     def say(self, words: str, tone: str = "$ink") -> None:
         """Show one line for a while."""
         self.line = meters.text(words, tone)
-        self._stay(_STAYS_S)
+        self._stay(STAYS_S)
+
+    def dismiss(self) -> None:
+        """Something else is done: what is over is forgotten, what waits for an answer is not."""
+        if self._timer is not None:
+            self._hide()
 
     def _stay(self, seconds: float | None) -> None:
         self.display = True
@@ -85,8 +97,29 @@ class StatusBar(Widget):
         self._timer = self.set_timer(seconds, self._hide) if seconds else None
 
     def _hide(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
         self.display = False
 
     def render(self) -> Content:
         line = self.line or Content("")
         return meters.fit(line, self.content_size.width)
+
+
+def sentence(report: CommandReport) -> Content:
+    """How a command fares, in one sentence: `stop demo: done, in 0.8 s`, `cannot stop demo: it is
+    complete`."""
+    verb = _VERB.get(report.cmd, report.cmd)
+    name = meters.text(report.run_name, "$accent")
+    if (tone := _HINDERED.get(report.status)) is not None:
+        why = meters.text(f": {report.detail}" if report.detail else "", "$ink")
+        return Content.assemble(("cannot ", f"bold {tone}"), (f"{verb} ", "bold $ink"), name, why)
+    word, tone = _STAGE.get(report.status, (report.status, "$ink"))
+    return Content.assemble(
+        (f"{verb} ", "bold $ink"),
+        name,
+        (": ", "$ink-muted"),
+        meters.text(word, f"bold {tone}"),
+        meters.text(f", {report.detail}" if report.detail else "", "$ink-muted"),
+    )

@@ -11,9 +11,11 @@ import pytest
 from albor_core.cli import schema
 from albor_core.cli.main import cli
 from albor_core.cli.reference import pages, walk
+from albor_tui.main import _parse
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *HOW_TO]
 
 
 @pytest.mark.parametrize("name", sorted(pages()))
@@ -52,6 +54,24 @@ def test_every_command_in_the_documents_exists(page, line):
         if word.startswith("--"):
             used.append(word.split("=")[0])
     assert set(used) <= flags, f"{page}: {line}"
+
+
+def cockpit_lines() -> list[tuple[str, str]]:
+    """Every `albor-tui ...`, wherever it stands in a line."""
+    found = []
+    for page in PAGES:
+        for line in re.findall(r"(albor-tui(?: [^`\n#|;)]*)?)", page.read_text()):
+            if line.startswith("albor-tui --") or re.match(r"albor-tui [A-Z]", line):
+                found.append((page.name, line.strip()))
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), cockpit_lines())
+def test_every_option_of_the_cockpit_in_the_documents_exists(page, line):
+    try:
+        _parse(shlex.split(line)[1:])
+    except SystemExit:
+        pytest.fail(f"{page}: {line}")
 
 
 def test_every_file_the_documents_link_to_exists():

@@ -56,6 +56,7 @@ def wait_until(claim, timeout_s=30.0):
 
 HEAD = """
 import os, sys, time, signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it comes ignored, rightly left so
 from albor_core import track
 def begin(**facts):
     run = track.start(**facts)
@@ -139,7 +140,7 @@ def test_steps_have_one_rule_each():
     ]
     assert points(run, "y") == [(5, 0.5)]
     (odd,) = [e for e in records(run, "e") if e["name"] == "track.odd"][-1:]
-    assert odd["data"]["counts"] == {"step_backwards": 1, "bad_step": 4}
+    assert odd["data"]["counts"] == {"step_repeated": 1, "step_backwards": 1, "bad_step": 4}
 
 
 @pytest.mark.parametrize(
@@ -197,8 +198,8 @@ def test_closing_twice_is_closing_once_and_later_words_are_refused_with_one_warn
         run.log({"x": 2.0})
         run.event("late")
     assert [e["data"]["status"] for e in records(run, "e") if e["name"] == "run.end"] == ["stopped"]
-    with pytest.raises(UsageError, match="completed, stopped, failed"):
-        track.start().close("great")
+    with track.start() as another, pytest.raises(UsageError, match="completed, stopped, failed"):
+        another.close("great")
 
 
 def test_a_forked_child_changes_nothing():
@@ -229,6 +230,7 @@ def test_events_samples_and_artefacts_are_kept(tmp_path):
         run.log({"x": 1.0}, step=7)
         run.event("data.epoch", epoch=2, odd=object(), nan=float("nan"))
         run.event("andon.alert", id="fake")
+        run.event("sample", size=3)
         run.sample("once upon a time", prompt="once")
         digest = run.artifact(model, kind="checkpoint")
         assert run.artifact(folder) not in (None, digest)
@@ -247,7 +249,7 @@ def test_events_samples_and_artefacts_are_kept(tmp_path):
     assert digest.startswith("blake3:")
     assert found["folder"].bytes == 3
     assert names.count("artifact.failed") == 2
-    assert {"data.epoch", "user.andon.alert"} <= set(names)
+    assert {"data.epoch", "user.andon.alert", "user.sample"} <= set(names)
 
 
 def test_an_artefact_with_the_hash_of_the_reference_implementation(tmp_path):
@@ -419,9 +421,22 @@ def test_a_guarded_script_joins_its_guards_run_and_a_second_life_rewinds(tmp_pat
     )
 
 
+MOVED_HOME = """
+tend, track.Sidecar.tend = track.Sidecar.tend, lambda self: None
+run = begin()
+os.environ["ALBOR_HOME"] += "-of-another"
+track.Sidecar.tend = tend
+run.log({'loss': 1.5}, step=3)
+"""
+
+
 @pytest.mark.slow
-def test_the_index_process_brings_a_run_into_the_stores_by_itself(script):
-    run, process = script("begin().log({'loss': 1.5}, step=3)", head=HEAD)
+@pytest.mark.parametrize(
+    "body", ["begin().log({'loss': 1.5}, step=3)", MOVED_HOME], ids=["plain", "moved"]
+)
+def test_the_index_process_brings_a_run_into_the_stores_by_itself(script, body):
+    """The stores are those of the home where the run began."""
+    run, process = script(body, head=HEAD)
     assert process.wait(timeout=60) == 0
 
     def row():
@@ -433,3 +448,15 @@ def test_the_index_process_brings_a_run_into_the_stores_by_itself(script):
 
     assert wait_until(row).loss == 1.5
     wait_until(lambda: lock_holder(run.index_lock) is None)
+
+
+def test_a_run_that_began_from_another_is_found_by_it():
+    with track.start("pretrain") as base:
+        base.log({"loss": 2.0})
+    with track.start("finetune", parent=base.id) as run:
+        run.log({"loss": 1.0})
+    settle(run.dir)
+    with Reader(global_store()) as reader:
+        assert reader.parents([run.id, base.id]) == {run.id: base.id}
+    with pytest.raises(UsageError, match="no run id"):
+        track.start("finetune", parent="../elsewhere")

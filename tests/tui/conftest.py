@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
+import fake_desk
 import fake_feed
 import pytest
 
 from albor_tui import glyphs
 from albor_tui.app import AlborApp
-from albor_tui.widgets import facts
+from albor_tui.screens.tabs import samples
+from albor_tui.widgets import alert_panels, checkpoint_list, event_list, facts
 
 
 @pytest.fixture(autouse=True)
 def frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """The wall clock stands still, the look is Unicode, no animation, no foreign home."""
     monkeypatch.setattr(facts, "now_wall", lambda: fake_feed.WALL)
+    monkeypatch.setattr(alert_panels, "now_wall", lambda: fake_feed.WALL)
+    for module in (checkpoint_list, event_list, samples):
+        monkeypatch.setattr(module, "now_wall", lambda: fake_feed.WALL)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
     monkeypatch.setattr(glyphs, "current", glyphs.UNICODE)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
@@ -29,10 +37,24 @@ def source() -> fake_feed.FakeSource:
 
 
 @pytest.fixture
-def cockpit(source: fake_feed.FakeSource) -> Callable[..., AlborApp]:
+def desk() -> fake_desk.FakeDesk:
+    """A desk that writes down what it was asked to do."""
+    return fake_desk.FakeDesk()
+
+
+@pytest.fixture
+def launchpad() -> fake_desk.FakeLaunchpad:
+    """A launchpad that starts nothing."""
+    return fake_desk.FakeLaunchpad()
+
+
+@pytest.fixture
+def cockpit(
+    source: fake_feed.FakeSource, desk: fake_desk.FakeDesk, launchpad: fake_desk.FakeLaunchpad
+) -> Callable[..., AlborApp]:
     """Makes the app on that source."""
 
     def make(**options: Any) -> AlborApp:
-        return AlborApp(source, **options)
+        return AlborApp(source, **{"desk": desk, "launchpad": launchpad, **options})
 
     return make

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from albor_core.feed.archive import SampleView, Told
+from albor_core.feed.checkpoints import SavedView, ShelfView
+from albor_core.feed.clean import clean
+from albor_core.feed.config_sheet import ConfigView, FieldView
+from albor_core.feed.log_file import LogName, LogWindow
 from albor_core.feed.view import (
     AlertView,
     AttemptView,
     BrickView,
     CheckpointView,
     Curve,
+    EventView,
     RunsView,
     RunView,
 )
@@ -300,6 +307,148 @@ LOG = (
 )
 
 
+OLD_LOG = (
+    *(f"step {step:>6}  loss {3.4 - step / 1e4:.4f}" for step in range(0, 4_110, 10)),
+    "Traceback (most recent call last):",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB",
+)
+
+_YAML = """\
+# a 125 million parameter model of code
+model:
+  path: "."
+  architecture:
+    hidden_size: 768
+    num_hidden_layers: 12
+optimizer:
+  name: adamw
+  lr: 3.0e-4
+  weight_decay: 0.1
+training:
+  max_steps: 40_000   # one epoch and a bit
+  warmup_steps: 500
+"""
+
+CONFIG = ConfigView(
+    lines=tuple(_YAML.splitlines()),
+    fields=(
+        FieldView("model.path", ".", None, "file", False, 3),
+        FieldView("model.architecture.hidden_size", "768", None, "file", False, 5),
+        FieldView("model.architecture.num_hidden_layers", "12", None, "file", False, 6),
+        FieldView("model.architecture.rope_theta", "10000.0", "10000"),
+        FieldView("optimizer.name", "adamw", '"adamw"', "file", False, 8),
+        FieldView("optimizer.lr", "0.0003", None, "file", False, 9),
+        FieldView("optimizer.weight_decay", "0.2", "0.1", "file", True, 10),
+        FieldView("optimizer.min_lr", "3e-05", "computed"),
+        FieldView("training.max_steps", "40000", "none", "file", True, 12),
+        FieldView("training.warmup_steps", "500", "0", "file", True, 13),
+        FieldView("training.seed", "7", "0", "elsewhere", True),
+        FieldView("monitoring.bricks.optimizer_ms", "25.0", "none", "elsewhere", True),
+        FieldView(
+            "monitoring.alerts",
+            '[{"condition": "loss > 10", "action": "stop", "message": "loss exploded"}]',
+            "[]",
+            "elsewhere",
+            True,
+        ),
+        FieldView("guard.max_restarts", "50", "50"),
+    ),
+)
+
+
+def _saved(step: int, **more: Any) -> SavedView:
+    name = f"step-{step:08d}"
+    made = SavedView(
+        name,
+        step,
+        "verified",
+        f"/runs/code-125m-3f2a91/checkpoints/{name}",
+        wall=WALL - (15_280 - step) * 0.35,
+        num_bytes=1_631_000_000,
+    )
+    made = replace(made, **more)
+    return replace(made, path=f"/runs/code-125m-3f2a91/checkpoints/{made.name}")
+
+
+SHELF = ShelfView(
+    saved=(
+        _saved(15_500, state="writing", num_bytes=None, wall=None, name="step-00015500.tmp"),
+        _saved(15_000, val_loss=2.4151, is_latest=True),
+        _saved(
+            14_500,
+            state="damaged",
+            name="bad-step-00014500",
+            reason="model.safetensors is damaged (its blake3 hash differs)",
+        ),
+        _saved(14_000, val_loss=2.4107, is_best=True),
+        _saved(10_000, state="whole", val_loss=2.502),
+    ),
+    written=31,
+)
+
+EVENTS = (
+    EventView("guard.preflight_note", wall=WALL - 12_003, data={"note": "412 GiB free"}),
+    EventView("run.start", step=0, wall=WALL - 12_000, attempt=1, data={"device": "NVIDIA H200"}),
+    EventView(
+        "checkpoint.saved", step=4_000, wall=WALL - 9_050, attempt=1,
+        data={"bytes": 1_631_000_000, "seconds": 0.81},
+    ),
+    EventView(
+        "run.start", step=4_000, wall=WALL - 8_990, attempt=2,
+        data={"resumed_from": 4_000, "device": "NVIDIA H200"},
+    ),
+    EventView(
+        "jidoka.pause", severity="yellow", step=9_120, wall=WALL - 5_000, attempt=2,
+        data={"brick": "optimizer", "value_ms": 61.2, "budget_ms": 25.0},
+    ),
+    EventView("control.resumed", step=9_120, wall=WALL - 4_900, attempt=2),
+    EventView(
+        "checkpoint.bad", severity="yellow", wall=WALL - 400, attempt=2,
+        data={"path": "bad-step-00014500", "reason": "model.safetensors is damaged"},
+    ),
+    EventView(
+        "checkpoint.saved", step=15_000, wall=WALL - 95, attempt=2,
+        data={"bytes": 1_631_000_000, "seconds": 0.79},
+    ),
+    EventView(
+        "andon.alert", severity="yellow", step=15_102, wall=WALL - 60, attempt=2,
+        data={"id": "grad_norm@2.15102", "message": "gradient_norm > 5: 7.31 at step 15,102"},
+    ),
+)  # fmt: skip
+
+SAMPLES = tuple(
+    SampleView(
+        step,
+        WALL - (15_280 - step) * 0.35,
+        "def fibonacci(n):\n    ",
+        f"if n < 2:\n        return n\n    return fibonacci(n - 1) + fibonacci(n - {2 + i})\n",
+    )
+    for i, step in enumerate((5_000, 10_000, 15_000))
+)
+
+
+def past_of_machine() -> dict[str, Curve]:
+    """Bricks and the machine over the steps so far."""
+    rng = random.Random(5)
+    means = {"data": 2.1, "forward": 104.0, "backward": 208.0, "optimizer": 31.0, "other": 3.1}
+    found = {
+        f"brick/{name}_ms": curve(
+            f"brick/{name}_ms", [ms + rng.gauss(0, ms / 40) for _ in range(200)], 15_280
+        )
+        for name, ms in means.items()
+    }
+    machine = {
+        "gpu0/util_percent": (95.0, 2.0),
+        "gpu0/memory_bytes": (61.0 * GIB, 0.2 * GIB),
+        "gpu0/power_w": (612.0, 15.0),
+        "gpu0/temperature_c": (64.0, 1.0),
+        "host/rss_bytes": (8.2 * GIB, 0.1 * GIB),
+    }
+    for key, (mean, spread) in machine.items():
+        found[key] = curve(key, [mean + rng.gauss(0, spread) for _ in range(120)], 15_280)
+    return found
+
+
 def diff_document() -> dict[str, Any]:
     """What `diff_runs(...).to_json()` gives for two runs."""
 
@@ -393,6 +542,75 @@ class FakeFollower:
         self.is_closed = True
 
 
+class FakeArchive:
+    """What `RunArchive` gives, from the values of its source; `asked` counts the questions."""
+
+    def __init__(self, source: FakeSource, run_id: str) -> None:
+        self._source, self._id = source, run_id
+        self.asked: Counter[str] = source.asked
+        self.is_closed = False
+
+    @property
+    def problem(self) -> str:
+        return self._source.problem
+
+    def _view(self) -> RunView | None:
+        return next((row for row in self._source.rows if row.id == self._id), None)
+
+    def _known(self) -> dict[str, Curve]:
+        view = self._view()
+        return {} if view is None else {**curves_of(view), **self._source.more_curves}
+
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self._known())
+
+    def curves(
+        self, keys: Sequence[str], *, lo: int | None = None, hi: int | None = None, points: int
+    ) -> dict[str, Curve]:
+        self.asked["curves"] += 1
+        known = self._known()
+        return {key: known[key] for key in keys if key in known}
+
+    def log(self, name: LogName | None, top: int | None, count: int, needle: str = "") -> LogWindow:
+        self.asked["log"] += 1
+        logs = self._source.logs
+        if not logs:
+            return LogWindow()
+        chosen = name if name in logs else max(logs)
+        lines = logs[chosen]
+        first = max(0, len(lines) - count) if top is None else top
+        low = needle.lower()
+        return LogWindow(
+            name=chosen,
+            names=tuple(sorted(logs)),
+            top=first,
+            lines=tuple(clean(line) for line in lines[first : first + count]),
+            total=len(lines),
+            num_bytes=sum(len(line) + 1 for line in lines),
+            needle=needle,
+            matches=tuple(i for i, s in enumerate(lines) if low in s.lower()) if low else (),
+        )
+
+    def config(self) -> ConfigView:
+        self.asked["config"] += 1
+        return self._source.config
+
+    def checkpoints(self) -> ShelfView:
+        self.asked["checkpoints"] += 1
+        return self._source.shelf
+
+    def events(self) -> Told:
+        self.asked["events"] += 1
+        return Told(events=self._source.events)
+
+    def samples(self) -> Told:
+        self.asked["samples"] += 1
+        return Told(samples=self._source.samples)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class FakeOverview:
     def __init__(self, source: FakeSource) -> None:
         self._source = source
@@ -426,6 +644,15 @@ class FakeSource:
         self.acknowledged: list[tuple[str, str]] = []
         self.document: dict[str, Any] = diff_document()
         self.compared: list[tuple[str, ...]] = []
+        self.asked: Counter[str] = Counter()
+        self.archive_failure: Exception | None = None
+        self.problem = ""
+        self.more_curves: dict[str, Curve] = past_of_machine()
+        self.logs: dict[LogName, tuple[str, ...]] = {LogName(1): OLD_LOG, LogName(2): LOG}
+        self.config = CONFIG
+        self.shelf = SHELF
+        self.events: tuple[EventView, ...] = EVENTS
+        self.samples: tuple[SampleView, ...] = SAMPLES
 
     def show(self, rows: tuple[RunView, ...]) -> None:
         self.rows, self.version = rows, self.version + 1
@@ -435,6 +662,11 @@ class FakeSource:
 
     def follow(self, view: RunView) -> FakeFollower:
         return FakeFollower(self, view.id)
+
+    def archive(self, view: RunView) -> FakeArchive:
+        if self.archive_failure is not None:
+            raise self.archive_failure
+        return FakeArchive(self, view.id)
 
     def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]:
         self.commands.append((view.id, cmd))

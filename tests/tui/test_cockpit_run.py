@@ -105,7 +105,7 @@ async def test_nothing_is_sent_to_a_run_that_has_ended(cockpit, source):
         for key in ("p", "c", "k"):
             await pilot.press(key)
         assert source.commands == []
-        assert "completed" in str(pilot.app.screen.query_one(StatusBar).line)
+        assert "it is complete" in str(pilot.app.screen.query_one(StatusBar).line)
 
 
 async def test_a_acknowledges_the_open_alert(cockpit, source):

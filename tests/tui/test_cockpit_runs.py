@@ -172,11 +172,11 @@ async def test_t_walks_through_the_themes_and_every_one_draws(cockpit):
     async with cockpit().run_test(size=(120, 40)) as pilot:
         await ready(pilot)
         seen = {pilot.app.theme}
-        for _ in range(3):
+        for _ in range(4):
             await pilot.press("t")
             await settled(pilot)
             seen.add(pilot.app.theme)
-        assert len(seen) == 4
+        assert len(seen) == 5
 
 
 async def test_q_leaves(cockpit):
@@ -188,13 +188,21 @@ async def test_q_leaves(cockpit):
 
 @pytest.mark.parametrize("width", [20, 40, 78, 98, 158, 300])
 def test_columns_never_exceed_the_width_once_the_essential_ones_fit(width):
-    chosen = layout(width, longest_name=20)
-    used = 2 + sum(size for _, size in chosen) + 2 * (len(chosen) - 1)
+    chosen = layout(width, 20, 20)
+    used = 3 + sum(size for _, size in chosen) + 2 * (len(chosen) - 1)
     titles = [column.title for column, _ in chosen]
     assert titles[:2] == ["state", "run"]
-    assert used <= max(width, 30)
+    assert used <= max(width, 31)
     if width >= 78:
-        assert {"done", "loss", "val ppl", "tok/s", "eta", "alrt"} <= set(titles)
+        assert {"done", "loss", "ppl", "tok/s", "eta", "alert"} <= set(titles)
+
+
+def test_a_long_name_comes_before_columns_that_few_look_at():
+    short = {column.title: size for column, size in layout(98, 14, 14)}
+    long = {column.title: size for column, size in layout(98, 24, 24)}
+    assert "experiment" in short
+    assert "experiment" not in long
+    assert long["run"] >= 24
 
 
 async def test_ten_thousand_runs_cost_no_more_than_a_screenful(cockpit, source):
@@ -214,3 +222,17 @@ async def test_ten_thousand_runs_cost_no_more_than_a_screenful(cockpit, source):
         await pilot.pause()
         assert "run 0" in row_text(table, table.cursor - round(table.scroll_y))
         assert len(drawn) < 200
+
+
+async def test_rows_that_a_larger_terminal_or_the_wheel_brings_are_asked_for(cockpit, source):
+    one = fake_feed.rows()[4]
+    source.show(tuple(replace(one, id=f"run-{i:03d}", created=float(-i)) for i in range(300)))
+    async with cockpit().run_test(size=(100, 24)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 300)
+        await until(pilot, lambda: "run-010" in pilot.app.screen._on_screen)
+        assert "run-060" not in pilot.app.screen._on_screen
+        await pilot.resize_terminal(100, 60)
+        await until(pilot, lambda: "run-060" in pilot.app.screen._on_screen)
+        table.scroll_to(y=150, animate=False)
+        await until(pilot, lambda: "run-160" in pilot.app.screen._on_screen)

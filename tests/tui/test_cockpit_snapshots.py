@@ -14,14 +14,17 @@ from albor_tui.widgets.chart import Chart
 from albor_tui.widgets.facts import Head
 from albor_tui.widgets.run_table import RunTable
 
-SIZES = [pytest.param((160, 45), id="160x45"), pytest.param((80, 24), id="80x24")]
+SIZES = [
+    pytest.param((width, height), id=f"{width}x{height}")
+    for width, height in ((80, 24), (120, 36), (160, 45), (200, 60))
+]
 
 
 async def runs_ready(pilot) -> None:
     screen = pilot.app.screen
     await until(pilot, lambda: len(screen.query_one(RunTable).runs) == 7)
     chart = screen.query_one("#preview-chart", Chart)
-    await until(pilot, lambda: len(chart.data.lines) == 3, "the store's curves never came")
+    await until(pilot, lambda: len(chart.data.lines) == 2, "the store's curves never came")
     await settled(pilot)
 
 
@@ -57,7 +60,7 @@ async def run_ready(pilot) -> None:
     await until(pilot, lambda: "code-125m" in str(pilot.app.screen.query_one(Head).render()))
     log = pilot.app.screen.query_one("#log")
     await until(pilot, lambda: log.virtual_size.height == len(fake_feed.LOG))
-    await until(pilot, lambda: len(pilot.app.screen._curves) == 5)
+    await until(pilot, lambda: len(pilot.app.screen.page.curves) == 5)
     await settled(pilot)
 
 

@@ -95,7 +95,7 @@ def test_overview_follower_and_comparison_agree_on_two_finished_runs(tmp_path):
     source = LiveSource()
     overview = source.overview()
     deadline = time.monotonic() + 20
-    while len((shown := overview.poll()).rows) < 2:
+    while len((shown := overview.poll()).rows) < 2 or not shown.is_complete:
         assert time.monotonic() < deadline
     overview.close()
     assert {row.status for row in shown.rows} == {"completed"}

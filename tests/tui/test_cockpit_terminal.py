@@ -98,6 +98,13 @@ def test_an_unknown_run_is_an_error_document(capsys, tmp_path):
     assert strict(capsys.readouterr().out)["error"]["code"] == "not_found"
 
 
+def test_once_of_a_damaged_store_says_so_and_fails(capsys, tmp_path):
+    store = tmp_path / "bad.db"
+    store.write_bytes(b"no store at all" * 500)
+    assert main(["--once", str(store)]) == 1
+    assert "bad.db" in strict(capsys.readouterr().out)["problem"]
+
+
 def test_without_a_terminal_it_says_what_works_instead(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "albor_tui.main"], capture_output=True, text=True, timeout=60,

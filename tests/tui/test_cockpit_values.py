@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from albor_core.feed.view import Curve
 from albor_tui import glyphs, plot, quantity, ticks
 from albor_tui.plot import Job, Line
-from albor_tui.screens.curves import loss_chart, smoothed
+from albor_tui.screens.curves import loss_chart
 from albor_tui.screens.order import ORDERS, arrange
 from albor_tui.ticks import Range
+from albor_tui.widgets.chart_curves import trace
+from albor_tui.widgets.chart_data import Look
+from albor_tui.widgets.chart_lines import smoothed
 
 NUMBERS = (
     st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**20), 10**20)
@@ -78,7 +81,7 @@ def test_ticks_are_inside_and_not_too_many(low, span, count):
 def test_tick_labels_tell_neighbours_apart():
     assert ticks.labels([2.0, 2.5, 3.0]) == ["2.0", "2.5", "3.0"]
     assert ticks.labels([0.0, 0.25, 0.5]) == ["0.00", "0.25", "0.50"]
-    assert ticks.labels([0.0, 10_000.0, 20_000.0]) == ["0", "10.0k", "20.0k"]
+    assert ticks.labels([0.0, 10_000.0, 20_000.0]) == ["0", "10k", "20k"]
     assert ticks.labels([0.0, 1e-4, 2e-4]) == ["0", "1e-4", "2e-4"]
 
 
@@ -137,14 +140,15 @@ def test_the_upper_line_wins_a_shared_cell():
 
 
 def test_smoothing_starts_at_the_first_value_and_ignores_nan():
-    found = smoothed(Curve("k", (1, 2, 3), mean=(4.0, math.nan, 4.0)))
-    assert found.y == pytest.approx((4.0, 4.0, 4.0))
+    noisy = trace("main", Curve("k", (1, 2, 3), mean=(4.0, math.nan, 4.0)))
+    found = smoothed(noisy, Look(), Range(0, 10), 0.9)
+    assert found.y == pytest.approx((4.0, math.nan, 4.0), nan_ok=True)
 
 
 def test_a_run_without_a_store_is_drawn_from_its_live_history():
     view = fake_feed.training()
     data = loss_chart(view, {})
-    assert len(data.lines) == 2
+    assert [line.is_noisy for line in data.traces] == [True]
     assert data.lines[0].x[-1] == view.step
 
 

@@ -7,16 +7,21 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import jsonschema
+
 from albor_core.cli.main import run
+from albor_core.cli.schema import FOLDER
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, read_json
 
@@ -151,6 +156,17 @@ def write_config(path: Path, data: Path, **changes: str) -> Path:
     return path
 
 
+def damage_a_shard(data: Path, copy: Path) -> Path:
+    """A training shard in `copy`, which is `data` but for one byte of it."""
+    shutil.copytree(data / "shards", copy / "shards")
+    shutil.copy(data / "tokenizer.json", copy)
+    shard = next((copy / "shards" / "train").glob("*.parquet"))
+    raw = bytearray(shard.read_bytes())
+    raw[len(raw) // 2] ^= 1  # same size: only reading it shows the damage
+    shard.write_bytes(raw)
+    return shard
+
+
 def strict(text: str) -> dict[str, Any]:
     """One JSON object and nothing else; NaN and Infinity are not JSON."""
 
@@ -160,6 +176,26 @@ def strict(text: str) -> dict[str, Any]:
     found = json.loads(text, parse_constant=refuse)
     assert isinstance(found, dict)
     return found
+
+
+def validate(document: dict[str, Any]) -> dict[str, Any]:
+    """The document, held against its published schema."""
+    errors = list(_validator(document["schema"].removesuffix("/1")).iter_errors(document))
+    assert errors == [], [(list(e.absolute_path), e.message[:200]) for e in errors]
+    return document
+
+
+@lru_cache
+def _validator(name: str) -> jsonschema.Draft202012Validator:
+    schema = json.loads((FOLDER / f"{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def valid(result: Result) -> dict[str, Any]:
+    """The document of a command that went well."""
+    assert result.code == 0, result
+    return validate(result.document)
 
 
 def tree_hash(*folders: Path) -> str:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from cli_user import SEQ_LEN, VOCAB, User, write_config
 
-SOURCE = Path(__file__).resolve().parents[3] / "albor_core" / "run"
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = ROOT / "albor_core" / "run"
+HOLD = """
+import sys
+from pathlib import Path
+from albor_core.run.liveness import take_lock
+take_lock(Path(sys.argv[1]))
+print(1, flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +47,35 @@ def user(tmp_path, data):
     write_config(made.folder / "tiny.yaml", data)
     yield made
     _stop_all(made)
+
+
+@pytest.fixture
+def desk(tmp_path, albor_home):
+    """A fresh folder and a fresh home, nothing in them."""
+    (tmp_path / "work").mkdir()
+    return User(tmp_path / "work", albor_home)
+
+
+@pytest.fixture
+def hold():
+    """Holds a lock as a program would, until it is let go."""
+    started = []
+
+    def start(path):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(path)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        started.append(process)
+        assert process.stdout.readline() == b"1\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from cli_user import ALBOR, tree_hash, write_config
+from cli_user import ALBOR, damage_a_shard, tree_hash, validate, write_config
 
 PLANS = {  # what was wrong, and the words that must be in the message
     "an unknown key": (("optimizer.lrr=1",), ("optimizer.lrr", "is not a field", "optimizer.lr")),
@@ -111,19 +112,72 @@ def test_a_tree_without_source_leaves_no_corpus(user):
     assert tree_hash(user.folder) == before
 
 
-def test_a_damaged_shard_is_refused_with_7(user, data, tmp_path):
-    import shutil
+def test_files_of_other_kinds_are_imported_by_their_ending(user):
+    (user.folder / "notes").mkdir()
+    (user.folder / "notes" / "a.md").write_text("# a\n" * 40)
+    refused = user.quick("data", "import", "notes", "-o", "out.parquet")
+    assert refused.code == 7 and "--suffix" in refused.err
+    words = ("data", "import", "notes", "-o", "out.parquet", "--suffix", ".py", "--suffix", ".md")
+    document = user.quick(*words, "--json").document
+    assert (document["files"], document["skipped"]) == (1, {})
 
+
+@pytest.mark.parametrize("out", [".", "nowhere/x.parquet"])
+def test_an_output_that_is_no_file_is_a_usage_error_that_names_one(user, out):
+    (user.folder / "src").mkdir()
+    (user.folder / "src" / "a.py").write_text("a = 1\n")
+    result = user.quick("data", "import", "src", "-o", out)
+    assert (result.code, result.out) == (2, "")
+    assert "folder" in result.err and "next:" in result.err
+
+
+def test_nothing_that_exists_is_replaced_without_force(user):
+    (user.folder / "src").mkdir()
+    for name, text in (("a", "a = 1\n"), ("b", "b = 2\n")):
+        (user.folder / "src" / f"{name}.py").write_text(text * 40)
+    import_ = ("data", "import", "src", "-o", "c.parquet")
+    train = ("tokenizer", "apply", "c.parquet", "-o", "t.json", "--vocab-size")
+    assert user.quick(*import_).code == user.quick(*train, 270).code == 0
+    before = tree_hash(user.folder)
+    assert "up to date" in user.quick(*import_).out
+    assert user.quick(*import_, "--json").document["reused"] is True
+    assert user.quick(*train, 270, "--json").document["reused"] is True
+    assert user.quick(*train, 262).code == 2
+    (user.folder / "src" / "c.py").write_text("c = 3\n")
+    refused = user.quick(*import_)
+    assert refused.code == 2 and "c.parquet: exists" in refused.err and "--force" in refused.err
+    (user.folder / "src" / "c.py").unlink()
+    assert tree_hash(user.folder) == before
+    assert user.quick(*train, 262, "--force").code == 0
+
+
+@pytest.mark.parametrize("text", ["1K", "1_024", "1.024e3"])
+def test_whole_numbers_are_written_on_the_command_line_as_in_a_config(user, data, text):
+    words = ("tokenizer", "plan", data / "corpus.parquet", "-o", "t.json", "--vocab-size", text)
+    assert user.quick(*words, "--json").document["vocab_size"] == 1024
+
+
+@pytest.mark.parametrize("text", ["1.5", "32Q", "many", "1001", "0", "2K"])
+def test_a_number_that_is_none_or_out_of_range_names_its_option(user, text):
+    result = user.quick("kernels", "bench", "--rounds", text)
+    assert (result.code, result.out) == (2, "")
+    assert "--rounds" in result.err and text in result.err and "next:" in result.err
+
+
+def test_a_damaged_shard_is_refused_with_7(user, data, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copytree(data / "shards", copy / "shards")
-    shutil.copy(data / "tokenizer.json", copy)
-    shard = next((copy / "shards" / "train").glob("*.parquet"))
-    raw = bytearray(shard.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    shard.write_bytes(raw)
+    shard = damage_a_shard(data, copy)
     result = user.quick("data", "verify", copy / "shards" / "train")
     assert result.code == 7
-    assert shard.name in result.err and "next:" in result.err
+    assert result.err.count(shard.name) == 1, result.err  # named once, by its path
+    assert result.err.count("albor data pretokenize CORPUS") == 1, "what to do is said once"
+    told = user.quick("data", "verify", copy / "shards" / "train", "--json")
+    assert (told.code, told.err) == (7, "")
+    document = told.document
+    assert (document["schema"], document["ok"]) == ("albor.data.verify/1", False)
+    assert [Path(problem["file"]).name for problem in document["problems"]] == [shard.name]
+    assert all(problem["message"] for problem in document["problems"])
+    validate(document)
     shard.unlink()
     write_config(user.folder / "tiny.yaml", copy)
     plan = user.quick("train", "plan", "tiny.yaml", "--json")
@@ -171,12 +225,18 @@ def test_a_missing_program_is_not_found_and_makes_no_run(user):
         (("train", "aply", "x"), 2, "Did you mean 'apply'"),
         (("runs", "ls", "--db", "none.db"), 3, "none.db"),
         (("runs", "ls", "--db", "tiny.yaml"), 1, "tiny.yaml"),
-        (("runs", "diff", "a"), 2, "two to ten"),
+        (("runs", "ls", "--limit", "0"), 2, "less than 1"),
+        (("runs", "ls", "--limit", "9" * 20), 2, "--limit"),
+        (("runs", "diff", *"abcdefghijk"), 2, "two to ten"),
+        (("demo", "--tokens", "0"), 2, "--tokens 0"),
+        (("demo", "--tokens", "1e21"), 2, "--tokens"),
+        (("demo", "--out", "tiny.yaml"), 2, "tiny.yaml"),
         (("runs", "show", "a", "--nonsense"), 2, "--nonsense"),
         (("data", "verify", "nowhere"), 3, "nowhere"),
         (("data", "pretokenize", "none.parquet"), 2, "--tokenizer"),
         (("tokenizer", "check", "tiny.yaml"), 7, "tiny.yaml"),
         (("tokenizer", "apply", "tiny.yaml", "-o", "t", "--vocab-size", "9"), 2, "vocab_size"),
+        (("tokenizer", "apply", "tiny.yaml", "-o", "t", "--vocab-size", "1e12"), 2, "too large"),
         (("schema", "../../main"), 3, "../../main"),
         (("db", "rebuild", "nowhere"), 3, "nowhere"),
         (("guard", "run", "--option", "poll_s=no", "--", "true"), 2, "poll_s"),

@@ -8,16 +8,13 @@ import json
 import math
 import os
 import shutil
-import subprocess
-import sys
 import time
+import zlib
 from pathlib import Path
 
-import jsonschema
 import pytest
-from cli_user import User, tree_hash
+from cli_user import tree_hash, valid
 
-from albor_core.cli.schema import FOLDER
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
 from albor_core.store.index import index_now
@@ -25,20 +22,6 @@ from albor_core.store.paths import global_store
 from albor_core.store.rebuild import rebuild
 
 ROOT = Path(__file__).resolve().parents[3]
-HOLD = """
-import sys
-from pathlib import Path
-from albor_core.run.liveness import take_lock
-take_lock(Path(sys.argv[1]))
-print(1, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def desk(tmp_path, albor_home):
-    (tmp_path / "work").mkdir()
-    return User(tmp_path / "work", albor_home)
 
 
 def make(folder, run_id="r1", steps=5, *, end=True):
@@ -60,38 +43,6 @@ def make(folder, run_id="r1", steps=5, *, end=True):
 @pytest.fixture
 def run(desk):
     return make(desk.folder / "out")
-
-
-@pytest.fixture
-def hold():
-    """Holds the run's lock as a program would."""
-    started = []
-
-    def start(path):
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(path)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        started.append(process)
-        assert process.stdout.readline() == b"1\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def valid(result):
-    """The document, after its published schema had a look at it."""
-    assert result.code == 0, result
-    document = result.document
-    schema = json.loads((FOLDER / f"{document['schema'].removesuffix('/1')}.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.Draft202012Validator(schema).validate(document)
-    return document
 
 
 # -- tag, note, pin ------------------------------------------------------------------------------
@@ -146,6 +97,15 @@ def test_tail_shows_the_newest_records_and_neutralises_them(desk, run):
     document = valid(desk.quick("runs", "tail", "r1", "-n", "4", "--json"))
     assert [record["t"] for record in document["records"]] == ["m", "m", "e", "e"]
     assert document["records"][0]["v"] == {"train/loss": "nan"}
+
+
+@pytest.mark.parametrize("wall", [1e300, -1e300, True, "late", None])
+def test_tail_shows_a_record_of_no_known_moment(desk, run, wall):
+    body = b'{"t":"e","seq":99,"step":5,"name":"forged","wall":%b' % json.dumps(wall).encode()
+    with run.journal.open("ab") as file:
+        file.write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
+    result = desk.quick("runs", "tail", "r1", "-n", "1")
+    assert (result.code, "step 5  [None] forged" in result.out) == (0, True), result
 
 
 def test_tail_follows_until_the_run_ends(desk, hold):

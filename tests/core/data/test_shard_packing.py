@@ -339,3 +339,32 @@ def test_a_file_name_column_that_is_not_text_is_an_error_that_names_the_corpus(t
     pq.write_table(table, tmp_path / "c.parquet")
     with pytest.raises(DataError, match=r"c\.parquet: cannot be read as Parquet"):
         pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
+
+
+@pytest.mark.parametrize("limit", [0, 2000], ids=["at once", "half way"])
+def test_a_disk_that_fills_up_is_named_and_leaves_no_folder(corpus, tokenizer, tmp_path, limit):
+    # a file size limit fails a write the way a full disk does
+    out = tmp_path / "new" / "shards"
+    script = (
+        "import resource, sys; from pathlib import Path\n"
+        "from albor_core.data.shards import pretokenize\n"
+        "from albor_core.run.errors import AlborError\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        "try: pretokenize(*map(Path, sys.argv[1:]), seq_len=32, val_fraction=0.2)\n"
+        "except AlborError as error: print(error.message, error.hint, sep='|')\n"
+    )
+    argv = [sys.executable, "-c", script, corpus, tokenizer, out]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    message, hint = done.stdout.split("|")
+    assert message.startswith(f"{out}/") and "cannot be written" in message
+    assert "file size limit" in hint and "another" in hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_keeps_the_folder_that_was_there_before(tokenizer, tmp_path):
+    pq.write_table(pa.table({"text": ["one two", "three"]}), tmp_path / "c.parquet")
+    (tmp_path / "shards").mkdir()
+    with pytest.raises(DataError):
+        pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "shards", **ARGS)
+    assert (tmp_path / "shards").is_dir()

@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from albor_core.data.publish import publishing, temporary
 from albor_core.data.sources import import_sources
-from albor_core.run.errors import AlborError, ConfigError, DataError, InUseError, NotFoundError
+from albor_core.run.errors import (
+    AlborError,
+    ConfigError,
+    DataError,
+    InUseError,
+    NotFoundError,
+    UsageError,
+)
 
 
 def rows(path):
@@ -23,7 +31,7 @@ def test_text_comes_back_unchanged_and_sorted_by_path(tmp_path):
     for name, text in texts.items():
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "src" / name).write_bytes(text.encode())
-    report = import_sources([tmp_path / "src"], tmp_path / "out" / "c.parquet")
+    report = import_sources([tmp_path / "src"], tmp_path / "c.parquet")
     assert [(r["file"], r["text"]) for r in rows(report.out)] == sorted(texts.items())
     assert {r["source"] for r in rows(report.out)} == {"src"}
     assert report.files == 4
@@ -42,7 +50,8 @@ def test_one_changed_byte_changes_the_corpus_hash(tmp_path):
     (tmp_path / "s" / "a.py").write_text("a = 1\n")
     before = import_sources([tmp_path / "s"], tmp_path / "c.parquet").corpus_hash
     (tmp_path / "s" / "a.py").write_text("a = 2\n")
-    assert import_sources([tmp_path / "s"], tmp_path / "c.parquet").corpus_hash != before
+    again = import_sources([tmp_path / "s"], tmp_path / "c.parquet", force=True)
+    assert again.corpus_hash != before
 
 
 def test_what_cannot_be_trained_on_is_counted_by_reason(tmp_path):
@@ -97,7 +106,7 @@ def test_a_tree_without_text_is_refused_by_name_and_leaves_nothing(tmp_path, con
     if content:
         (tmp_path / "s" / "a.py").write_bytes(content)
     with pytest.raises(DataError) as caught:
-        import_sources([tmp_path / "s"], tmp_path / "deep" / "er" / "c.parquet")
+        import_sources([tmp_path / "s"], tmp_path / "c.parquet")
     assert str(tmp_path / "s") in caught.value.message
     assert ("1 binary" in caught.value.message) == bool(content)
     assert "albor data import" in caught.value.hint
@@ -155,6 +164,49 @@ def test_many_row_groups_hold_the_same_rows(tree, tmp_path, monkeypatch):
     assert pieces.corpus_hash == whole.corpus_hash
 
 
+def test_the_same_documents_again_leave_the_file_alone(tree, tmp_path):
+    first = import_sources([tree], tmp_path / "c.parquet")
+    before = first.out.stat()
+    again = import_sources([tree], tmp_path / "c.parquet")
+    after = first.out.stat()
+    assert (first.reused, again.reused) == (False, True)
+    assert again.corpus_hash == first.corpus_hash
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+@pytest.mark.parametrize("content", ["corpus", "no corpus"])
+def test_a_file_that_holds_something_else_is_replaced_only_by_force(tree, tmp_path, content):
+    out = tmp_path / "c.parquet"
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.py").write_text("a = 1\n")
+    if content == "corpus":
+        import_sources([tmp_path / "s"], out)
+    else:
+        out.write_text("my notes")
+    before = out.read_bytes()
+    with pytest.raises(UsageError, match=r"c\.parquet: exists and holds") as caught:
+        import_sources([tree], out)
+    assert "--force" in caught.value.hint and caught.value.exit_code == 2
+    assert out.read_bytes() == before and not temporary(out).exists()
+    assert import_sources([tree], out, force=True).files == 60
+
+
+@pytest.mark.parametrize("out", [".", "..", "s", "nowhere/deep/c.parquet"])
+def test_an_output_that_names_no_place_for_a_file_is_refused(tmp_path, monkeypatch, out):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.py").write_text("a\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="folder") as caught:
+        import_sources([Path("s")], Path(out))
+    assert caught.value.hint.startswith(("--out ", "mkdir -p nowhere/deep"))
+    assert [p.name for p in tmp_path.rglob("*")] == ["s", "a.py"]
+
+
+def test_a_file_given_as_a_tree_is_told_what_it_is(tree, tmp_path):
+    with pytest.raises(ConfigError, match="is a file; give its folder"):
+        import_sources([next(tree.rglob("*.py"))], tmp_path / "c.parquet")
+
+
 def test_two_writers_of_one_file_cannot_mix(tmp_path):
     target = tmp_path / "x"
     with publishing(target) as temp:
@@ -179,7 +231,7 @@ def test_a_disk_that_fills_up_keeps_the_previous_output(tree, tmp_path):
         "from albor_core.data.sources import import_sources\n"
         "from albor_core.run.errors import AlborError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
-        "try: import_sources([Path(sys.argv[1])], Path(sys.argv[2]))\n"
+        "try: import_sources([Path(sys.argv[1])], Path(sys.argv[2]), force=True)\n"
         "except AlborError as error: sys.exit(f'{error.code}: {error.message}')\n"
     )
     argv = [sys.executable, "-c", script, tree, out]

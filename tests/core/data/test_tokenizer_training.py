@@ -22,7 +22,7 @@ from albor_core.data.tokenizer import (
     train_tokenizer,
     vocabulary_size,
 )
-from albor_core.run.errors import ConfigError, DataError, NotFoundError
+from albor_core.run.errors import ConfigError, DataError, NotFoundError, UsageError
 
 
 def test_specials_have_fixed_ids_inside_the_vocabulary(tokenizer):
@@ -79,6 +79,35 @@ def test_a_vocabulary_that_cannot_hold_every_byte_is_refused(corpus, tmp_path):
         train_tokenizer(corpus, tmp_path / "t", vocab_size=260)
     assert "261" in caught.value.hint
     assert train_tokenizer(corpus, tmp_path / "t", vocab_size=261).vocab_size == 261
+
+
+def test_another_tokenizer_is_replaced_only_by_force(corpus, tmp_path):
+    out = tmp_path / "t.json"
+    first = train_tokenizer(corpus, out, vocab_size=300)
+    before = out.read_bytes()
+    again = train_tokenizer(corpus, out, vocab_size=300)
+    assert (first.reused, again.reused, again.sha256) == (False, True, first.sha256)
+    for size in (290, 310):  # one that could not come of it, one that could
+        with pytest.raises(UsageError, match="another tokenizer") as caught:
+            train_tokenizer(corpus, out, vocab_size=size)
+        assert "--force" in caught.value.hint and out.read_bytes() == before
+    assert train_tokenizer(corpus, out, vocab_size=310, force=True).vocab_size == 310
+
+
+def test_a_file_that_is_no_tokenizer_is_not_replaced_by_one(corpus, tmp_path):
+    (tmp_path / "package.json").write_text('{"name": "mine"}')
+    with pytest.raises(UsageError, match=r"package\.json: exists"):
+        train_tokenizer(corpus, tmp_path / "package.json", vocab_size=300)
+    assert (tmp_path / "package.json").read_text() == '{"name": "mine"}'
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "empty", "nowhere"])
+def test_a_path_that_is_no_tokenizer_is_named_as_it_was_given(tmp_path, name):
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises((DataError, NotFoundError), match=rf"{name}: (not a|no) ") as caught:
+        load_tokenizer(tmp_path / name)
+    assert "albor tokenizer apply" in caught.value.hint
 
 
 def test_documents_nobody_can_decode_are_left_out(tmp_path):

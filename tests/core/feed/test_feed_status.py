@@ -11,8 +11,8 @@ import time
 import pytest
 
 from albor_core.feed.files import RunFiles
-from albor_core.feed.status import run_status
-from albor_core.run.liveness import boot_id
+from albor_core.feed.status import Evidence, judge, run_status
+from albor_core.run.liveness import Liveness, boot_id
 from albor_core.run.rundir import create_run, write_json
 from albor_core.run.state import Freshness
 
@@ -26,7 +26,7 @@ run, attempt, locks, phase = RunDir(Path(sys.argv[1])), int(sys.argv[2]), sys.ar
 held = [take_lock({"t": run.run_lock, "g": run.guard_lock}[name]) for name in locks]
 if phase != "none":
     writer = StateWriter(run.state, run_id=run.id, attempt=attempt, nonce=f"n{attempt}")
-    writer.fields = {"global_step": 7, "max_steps": 10, "loss": 2.5}
+    writer.fields = {"global_step": 7, "max_steps": 10, "loss": 2.5, "eta_seconds": 60.0}
     writer.phase(phase, limit_s=60.0)
 print("ready", flush=True)
 sys.stdin.read()
@@ -119,6 +119,12 @@ def test_a_paused_run_is_paused_only_while_it_lives(run, hold):
     assert run_status(run).word == "lost"
 
 
+@pytest.mark.parametrize(("phase", "eta_s"), [("training", 60.0), ("paused", None)])
+def test_a_paused_run_has_no_time_of_arrival(run, hold, phase, eta_s):
+    hold("tg", phase)
+    assert RunFiles(run).view().eta_s == eta_s
+
+
 def test_a_silent_trainer_is_stalled_by_our_own_clock(run, hold):
     hold("t")
     now = [time.monotonic()]
@@ -197,6 +203,14 @@ def test_the_guards_verdict_counts_when_everybody_has_left(run, said, word):
     assert (status.word, status.detail) == (word, detail)
 
 
+@pytest.mark.parametrize("state", [[], {}, None, 3])
+def test_a_guard_whose_state_is_no_word_says_nothing_of_the_end(run, state):
+    guard_says(run, state)
+    exits(run, "completed", 0)
+    assert run_status(run).word == "completed"
+    assert run_status(run, ended="failed").word == "completed"
+
+
 def test_a_young_directory_is_queued_and_an_old_one_lost(run):
     assert run_status(run).word == "queued"
     meta = json.loads(run.run_json.read_bytes())
@@ -255,3 +269,19 @@ def test_a_run_of_another_kernel_is_alive_while_its_state_moves(run):
     assert run_status(run).word == "running"
     write_json(run.state, {**state, "wall": time.time() - 3600})
     assert run_status(run).word == "lost"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "age_s", "word"), [(2, 1.0, "paused"), (2, 9_999.0, "paused"), (1, 1.0, "running")]
+)
+def test_a_program_that_its_guard_stopped_by_a_signal_is_paused_and_never_stalled(
+    attempt, age_s, word
+):
+    evidence = Evidence(
+        locks=Liveness(trainer=1, guard=2),
+        state={"phase": "training", "attempt": 2, "boot_id": boot_id()},
+        guard={"state": "paused", "attempt": attempt},
+        exit=None,
+        age_s=age_s,
+    )
+    assert judge(evidence).word == word

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from albor_core.feed.snapshot import runs_document, snapshot, summary_row
+from albor_core.feed.snapshot import runs_document, snapshot
 from albor_core.feed.watch import RunFeed, RunsFeed
 from albor_core.run.errors import NotFoundError
 from albor_core.run.journal import Journal
@@ -185,6 +185,58 @@ def test_a_run_whose_folder_is_gone_keeps_its_row_and_its_curve(tmp_path):
     assert RunFeed(run).curves(["train/loss"])["train/loss"].mean == (5.0, 4.0, 3.0)
 
 
+def test_a_run_that_lost_only_its_own_store_has_the_curve_of_the_global_one(tmp_path):
+    run = make_run(tmp_path, "half", losses=[3.0, 2.5], ended="completed", state=False)
+    index(run)
+    shutil.rmtree(run.path / ".albor")
+    feed = RunFeed(run)
+    try:
+        curve = feed.curves(("train/loss",))["train/loss"]
+        assert curve.mean == (3.0, 2.5)
+        known = feed.keys()
+        assert "train/loss" in known
+    finally:
+        feed.close()
+
+
+def test_the_curve_of_an_ended_run_comes_when_the_index_has_caught_up(tmp_path):
+    run = make_run(tmp_path, "late", losses=[5.0, 4.0, 3.0], ended="completed", state=False)
+    write_state(run, [5.0, 4.0, 3.0], phase="completed", loss_history=[], history_steps=[])
+    feed = RunsFeed()
+    (row,) = feed.poll(visible=["late"]).rows
+    assert (row.step, row.loss_history) == (3, ())
+    index(run)
+    view = poll_until(feed, lambda v: bool(v.rows[0].loss_history), visible=["late"])
+    assert view.rows[0].loss_history == (5.0, 4.0, 3.0)
+
+
+def test_a_store_that_cannot_answer_now_is_asked_again_and_one_that_can_is_not(
+    tmp_path, monkeypatch
+):
+    index(make_run(tmp_path, "ended", losses=[5.0, 4.0], ended="completed", state=False))
+    feed = RunsFeed()
+    answers, asked = [None, (5.0, 4.0)], []
+    monkeypatch.setattr(feed, "_spark", lambda run_id: asked.append(run_id) or answers.pop(0))
+    assert feed.poll(visible=["ended"]).rows[0].loss_history == ()
+    assert feed.poll(visible=["ended"]).rows[0].loss_history == (5.0, 4.0)
+    for _ in range(3):
+        assert feed.poll(visible=["ended"]).rows[0].loss_history == (5.0, 4.0)
+    assert asked == ["ended"] * 2
+
+
+def test_a_run_without_a_loss_is_not_asked_about_until_the_store_has_news(tmp_path, monkeypatch):
+    index(make_run(tmp_path, "plain", ended="completed", state=False))
+    feed, asked = RunsFeed(), []
+    monkeypatch.setattr(feed, "_spark", lambda run_id: asked.append(run_id) or ())
+    for _ in range(3):
+        feed.poll(visible=["plain"])
+    assert asked == ["plain"]
+    index(make_run(tmp_path, "other", losses=[1.0], ended="completed", state=False))
+    poll_until(feed, lambda _: len(asked) > 1, visible=["plain"])
+    feed.poll(visible=["plain"])
+    assert asked == ["plain"] * 2
+
+
 def test_a_store_that_is_replaced_is_reopened(tmp_path):
     index(make_run(tmp_path, "one", losses=[1.0], ended="completed"))
     feed = RunsFeed()
@@ -305,7 +357,6 @@ def test_documents_are_strict_json_with_every_field_of_the_screens(tmp_path, hol
     everything = json.loads(json.dumps(runs_document(RunsFeed().poll()), allow_nan=False))
     assert everything["runs"][0]["status"] == "unguarded"
     assert everything["gpus"][0]["name"] == "fake"
-    assert summary_row(run).status == "unguarded"
     with pytest.raises(NotFoundError):
         snapshot(type(run)(tmp_path / "none"))
 

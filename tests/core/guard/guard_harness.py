@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class Bench:
 
     def __init__(self, folder: Path, name: str = "run-a") -> None:
         self.run = RunDir(folder / name)
-        self.run.path.mkdir(mode=0o700)
+        self.run.path.mkdir(mode=0o700, parents=True)
         self.guards: list[subprocess.Popen[bytes]] = []
 
     def prepare(self, *lives: dict[str, Any], **options: Any) -> None:
@@ -73,10 +73,15 @@ class Bench:
             index=False,
         )
 
-    def start(self, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        environment: dict[str, str] | None = None,
+        program: Sequence[str] = ("-m", "albor_core.guard"),
+    ) -> subprocess.Popen[bytes]:
+        """A guard; `program` may run one in a way of its own."""
         with (self.run.guard / "guard.log").open("ab") as log:
             guard = subprocess.Popen(
-                [sys.executable, "-m", "albor_core.guard", str(self.run.path)],
+                [sys.executable, *program, str(self.run.path)],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

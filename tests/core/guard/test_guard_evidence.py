@@ -347,3 +347,9 @@ def test_wrong_options_are_all_named_at_once() -> None:
         "guard.max_restarts",
         "guard.backoff_s",
     }
+
+
+def test_what_is_hidden_already_is_left_as_it_is():
+    once, _ = redact_json('{"api_key": "abcdefgh1", "argv": ["--token", "abcdefgh2"]}', {})
+    assert "abcdefgh" not in once
+    assert redact_json(once, {}) == (once, 0)

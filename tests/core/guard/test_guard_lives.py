@@ -13,12 +13,16 @@ import sys
 import termios
 import time
 
+import jsonschema
 import pytest
-from guard_harness import ENDLESS, FAKE, LIMIT_S, ROOT, Bench, is_alive, wait_until
+from guard_harness import ENDLESS, FAKE, LIMIT_S, ROOT, Bench, bench, is_alive, wait_until
 
 from albor_core.run.journal import read_journal
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
 from albor_core.run.rundir import read_json, write_json
+
+DIES = ROOT / "tests" / "core" / "guard" / "guard_dies.py"
+SCHEMAS = ROOT / "albor_core" / "cli" / "schemas"
 
 
 def test_a_crashed_trainer_is_restarted_and_finishes(box: Bench) -> None:
@@ -46,6 +50,50 @@ def test_andon_red_is_never_restarted(box: Bench) -> None:
     assert box.finish({"at": 3, "do": "exit", "code": 4}) == 4
     assert box.classes() == ["andon"]
     assert box.now()["state"] == "failed"
+
+
+def test_t19_a_program_without_memory_is_restarted_and_its_peak_is_told(box: Bench) -> None:
+    assert box.finish({"at": 2, "do": "memory"}, {}) == 0
+    assert box.classes() == ["oom_host", "done"]
+    (report,) = box.reports()
+    assert report["evidence"]["python"]["type"] == "MemoryError"
+    assert 5 << 20 < report["evidence"]["oom"]["rss_peak"] < 1 << 30  # an interpreter at least
+    validator = json.loads((SCHEMAS / "albor.crash.json").read_text())
+    jsonschema.Draft202012Validator(validator).validate(report)
+
+
+def test_t22_a_bus_error_is_final_and_the_report_has_what_shared_memory_had_left(
+    box: Bench,
+) -> None:
+    assert box.finish({"at": 2, "do": "bus"}, {}) == 1
+    assert box.classes() == ["fatal_signal"]
+    (report,) = box.reports()
+    assert (report["exit"]["code"], report["exit"]["signal"]) == (135, "SIGBUS")
+    assert report["host"]["shm_free"] is not None and report["host"]["disk_free"] > 0
+
+
+# A guard whose wall clock jumps a day back, then 116 days ahead, at every second look at it.
+JUMPING = """
+import sys, time
+real, jumps = time.time, [0]
+def jumping():
+    jumps[0] += 1
+    return real() + (-86400, 1e7)[jumps[0] // 2 % 2]
+time.time = jumping
+from albor_core.guard.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_g13_a_wall_clock_that_jumps_kills_nothing_and_loses_no_wait(box: Bench) -> None:
+    box.prepare({"at": 3, "do": "abrt"}, {"steps": 100, "checkpoint_every": 10})
+    assert box.start(program=["-c", JUMPING]).wait(LIMIT_S) == 0
+    assert box.classes() == ["crash", "done"]
+    (end, last) = box.records("attempt.end")
+    assert end["delay_s"] == 0.03 and last["delay_s"] is None
+    (report,) = box.reports()
+    assert abs(report["time"]["mono_ns"] / 1e9 - time.monotonic()) < 60  # what can be trusted
+    assert report["time"]["wall"] != "" and report["progress"]["state_age_s"] < 60
 
 
 def test_a_crash_before_the_first_step_is_followed_by_one_diagnostic_life(box: Bench) -> None:
@@ -165,6 +213,42 @@ def test_a_guard_killed_at_random_moments_never_runs_two_trainers_or_loses_an_at
     started = [record["attempt"] for record in box.records("attempt.start")]
     assert started == sorted(set(started))
     assert started == [record["attempt"] for record in box.records("attempt.end")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_g6_a_guard_killed_before_any_disk_operation_is_followed_by_one_that_finishes(
+    tmp_path,
+) -> None:
+    """Its attempts are all there, each once, its reports whole, and never two trainers."""
+    lives = ({"at": 4, "do": "abrt", "checkpoint_every": 2}, {"steps": 3, "checkpoint_every": 2})
+    told = tmp_path / "told"
+
+    def dies(nth: int) -> list[str]:
+        return [str(DIES), str(nth), str(told)]
+
+    with bench(tmp_path / "whole") as box:
+        box.prepare(*lives)
+        assert box.start(program=dies(0)).wait(LIMIT_S) == 0
+    count = int(told.read_text())
+    assert count > 60
+    seed = int(os.environ.get("ALBOR_SEED", "20261"))
+    for nth in sorted(random.Random(seed).sample(range(1, count), 16)):
+        with bench(tmp_path / f"at-{nth}") as box:
+            box.prepare(*lives)
+            code = box.start(program=dies(nth)).wait(LIMIT_S)
+            assert code in (-signal.SIGKILL, 0), nth
+            assert box.start().wait(LIMIT_S) == 0, nth
+            lines = [line.record for line in read_journal(box.run.journal)]
+            assert None not in lines, f"{nth}: two writers would tear lines"
+            attempts = [record["attempt"] for record in lines if record]
+            assert attempts == sorted(attempts), f"{nth}: two trainers would mix theirs"
+            started = [record["attempt"] for record in box.records("attempt.start")]
+            ends = [record["attempt"] for record in box.records("attempt.end")]
+            assert started == ends == sorted(set(started)), nth
+            for report in box.reports():
+                assert report["schema"] == "albor.crash/1", nth
+            assert not list(box.run.path.glob("**/.*.tmp")), nth
 
 
 def test_a_second_guard_refuses_and_names_the_first(box: Bench) -> None:
@@ -327,7 +411,7 @@ def test_a_guard_that_was_suspended_blames_itself(box: Bench) -> None:
     trainer = box.until_training()
     guard.send_signal(signal.SIGSTOP)
     os.kill(trainer, signal.SIGSTOP)
-    time.sleep(1.0)
+    time.sleep(1.0)  # the suspension: twice the silence that a hang takes here (stale_s)
     guard.send_signal(signal.SIGCONT)
     os.kill(trainer, signal.SIGCONT)
     before = box.step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -45,6 +46,15 @@ def wait_until(claim, timeout_s=90.0):
     return found
 
 
+def cockpit(*words):
+    """What `albor-tui` shows now, as a document."""
+    command = [sys.executable, "-P", "-m", "albor_tui.main", "--once", "--json", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 def test_every_example_is_short_and_tried():
     found = {path.name: len(path.read_text().splitlines()) for path in ROOT.glob("examples/*.py")}
     assert found.keys() == EXAMPLES.keys()
@@ -75,6 +85,9 @@ def test_an_example_is_live_in_the_cockpit_and_complete_in_the_store(name, tmp_p
         assert (live.status, live.is_live, live.experiment) == ("running", True, "examples")
         assert live.loss is not None
         assert live.progress == 1.0
+        shown = cockpit(live.id)
+        assert shown["schema"] == "albor.monitor/1"
+        assert (shown["status"]["word"], shown["now"]["step"]) == ("running", steps)
         (tmp_path / "go").touch()
         _, err = process.communicate(timeout=60)
     finally:
@@ -137,9 +150,69 @@ def test_the_trainers_summary_is_no_last_step(unindexed, tmp_path):
     assert other.run is None
 
 
+LIGHTNING_CALLS = """
+import sys, types
+# the names that the adapter takes from Lightning, by the signatures of its Logger
+class Logger:
+    def __init__(self): self.saved = 0
+    def after_save_checkpoint(self, callback): pass
+    def log_graph(self, model, input_array=None): pass
+    def save(self): self.saved += 1
+def rank_zero_only(call):
+    return call
+for name in ("pytorch_lightning", "pytorch_lightning.loggers", "pytorch_lightning.utilities"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["pytorch_lightning.loggers"].Logger = Logger
+sys.modules["pytorch_lightning.utilities"].rank_zero_only = rank_zero_only
+import importlib.util
+seen = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "lightning" else seen(name, *rest)
+from argparse import Namespace
+from albor_core import track
+track.Sidecar.tend = lambda self: None
+from albor_core.integrations.lightning import AlborLogger
+
+logger = AlborLogger("exp", "protocol")
+assert (logger.name, logger.version) == ("protocol", "")
+logger.log_hyperparams(Namespace(lr=0.1, model={"width": 8}))
+for step in range(3):  # as Trainer.fit does: epoch beside the metrics, steps from 0
+    logger.log_metrics({"loss": 1.0 / (step + 1), "epoch": 0}, step=step)
+logger.save()
+logger.finalize("success")
+logger.log_metrics({"test_loss": 0.5}, step=3)  # Trainer.test, on the same logger
+first = logger.version
+logger.close()
+logger.log_metrics({"loss": 2.0}, step=0)
+assert logger.version != first
+logger.finalize("failed")
+print(first)
+"""
+
+
+@pytest.mark.slow
+def test_a_logger_keeps_the_protocol_of_lightning_where_there_is_none():
+    command = [sys.executable, "-c", LIGHTNING_CALLS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    runs = {run.id: run for run in registered_runs()}
+    assert len(runs) == 2
+    first = runs.pop(done.stdout.strip())
+    (second,) = runs.values()
+    for run in (first, second):
+        settle(run)
+    with Reader(first.store) as reader:
+        assert reader.params(first.id) == {"lr": 0.1, "model.width": 8}
+        loss = [point[:2] for point in reader.points(first.id, "train/loss")]
+        assert loss == [(0, 1.0), (1, 0.5), (2, 1.0 / 3)]
+        assert [point[:2] for point in reader.points(first.id, "test_loss")] == [(3, 0.5)]
+        assert reader.run(first.id).ended_status == "completed"
+    with Reader(second.store) as reader:
+        assert reader.run(second.id).ended_status == "failed"
+
+
 @pytest.mark.slow
 def test_a_lightning_trainer_logs_to_a_run(unindexed, tmp_path):
-    lightning = pytest.importorskip("lightning.pytorch")
+    lightning = pytest.importorskip("lightning.pytorch", reason="no dependency of ours")
     import torch
 
     from albor_core.integrations.lightning import AlborLogger

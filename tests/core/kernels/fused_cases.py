@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from albor_core.kernels import add_rms_norm, cross_entropy, rope, swiglu
+from albor_core.kernels import cross_entropy, rope
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "add_rms_norm": [(2, 16, 512), (5, 3, 123), (1, 1, 1), (70, 64)],
     "swiglu": [(2, 16, 512), (5, 3, 246), (1, 1, 2), (3, 9000)],  # last: more than one block
+    "swiglu_down": [(1152, 128, 64), (128, 256, 64)],  # N I D; first: two groups of tiles
+    "embedding": [(300, 50, 123), (700, 9, 16), (128, 1, 8), (1, 1, 1)],  # N V D; whole chunks
     "rope": [(2, 4, 2, 16, 64), (3, 5, 2, 7, 24), (1, 1, 1, 1, 2), (1, 8, 8, 3, 128)],  # B H K T E
     "cross_entropy": [(7, 512), (5, 123), (1, 1), (2, 3, 640)],
 }
+SLOW = {("swiglu_down", (1152, 128, 64), "float16")}  # 30 s interpreted; tiles ask for no dtype
 WIDE = {  # for a GPU only: interpreted they take too long
     "add_rms_norm": [(20000, 1024), (3, 65536)],
     "swiglu": [(20000, 2048)],
+    "swiglu_down": [(4096, 4096, 1024)],
+    "embedding": [(16384, 32768, 1024)],
     "rope": [(4, 16, 4, 1024, 64)],
     "cross_entropy": [(600, 32768), (40, 50257), (9, 131072)],
 }
@@ -36,6 +42,14 @@ def inputs(
         return [draw(*shape), draw(*shape), w.to(device)]
     if op == "swiglu":
         return [draw(*shape)]
+    if op == "swiglu_down":
+        N, width, D = shape
+        return [draw(N, 2 * width), draw(D, width) / width**0.5]
+    if op == "embedding":
+        N, V, D = shape
+        ids = torch.randint(0, V, (N,), generator=source)
+        ids[::3] = V // 2  # a frequent token
+        return [ids.to(device), draw(V, D)]
     if op == "rope":
         B, H, K, T, E = shape
         turned = (draw(B, T, heads, E).transpose(1, 2) for heads in (H, K))
@@ -52,8 +66,15 @@ def pair(op: str) -> tuple[Callable[..., object], Callable[..., object]]:
             lambda x, y: cross_entropy.cross_entropy_triton(x, y, 1e-2),
             lambda x, y: cross_entropy.cross_entropy_reference(x, y, 1e-2),
         )
-    room = {"add_rms_norm": add_rms_norm, "swiglu": swiglu, "rope": rope}[op]
+    room = importlib.import_module(f"albor_core.kernels.{op}")
     return getattr(room, f"{op}_triton"), getattr(room, f"{op}_reference")
 
 
-RESULTS = {"add_rms_norm": 5, "swiglu": 2, "rope": 4, "cross_entropy": 2}  # outputs and gradients
+RESULTS = {  # outputs and gradients
+    "add_rms_norm": 5,
+    "swiglu": 2,
+    "swiglu_down": 3,
+    "embedding": 2,
+    "rope": 4,
+    "cross_entropy": 2,
+}

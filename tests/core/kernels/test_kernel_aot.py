@@ -24,7 +24,9 @@ def test_every_kernel_compiles_for_every_architecture_and_dtype(tmp_path):
     assert all(found)
     kernels = {match[1] for match in found}
     assert {name.split(".")[0] for name in kernels} == set(dispatch.OPS)
-    assert len({match[0].split(":")[0] for match in found}) == len(kernels) * 3 * 3
+    on_80 = {name for name in kernels if not name.startswith("fp8.")}  # which has no e4m3
+    wanted = len(kernels) * 2 + len(on_80)
+    assert len({match[0].split(":")[0] for match in found}) == wanted * 3
 
 
 @needs_triton

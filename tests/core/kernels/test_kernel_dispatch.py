@@ -9,7 +9,7 @@ import pytest
 import torch
 from oracle import python
 
-from albor_core.kernels import dispatch
+from albor_core.kernels import dispatch, rope
 from albor_core.kernels.rms_norm import rms_norm_reference
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -77,6 +77,73 @@ def test_why_a_backend_is_refused_is_known(bad, reason):
 def test_a_correct_backend_is_not_refused():
     op = replace(dispatch.op("rms_norm"), triton=rms_norm_reference, cases=small_cases)
     assert dispatch._rejection(op, torch.device("cpu"), torch.float32) == ""
+
+
+# Faults that backends have had, each in an op where it is natural. What the gate of an op must see;
+# the gate of the whole model has its own in test_fused_step.
+
+
+class FaultyBackward(torch.autograd.Function):
+    """RMSNorm whose backward goes through a transposed product in fp16: fine at 1, NaN at 1e5."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return rms_norm_reference(x, w, 1e-5)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = (t.detach().requires_grad_() for t in ctx.saved_tensors)
+        with torch.enable_grad():
+            y = rms_norm_reference(x, w, 1e-5)
+        dx, dw = torch.autograd.grad(y, (x, w), dy)
+        large = dy.T.abs().amax() > 65504
+        return torch.where(large, torch.nan, dx), dw
+
+
+def swapped_strides(x, w):
+    wrong = x.as_strided(x.shape, (1, x.shape[0]))
+    return rms_norm_reference(wrong, w, 1e-5)
+
+
+def zeroed_output(x, w):
+    return rms_norm_reference(x, w, 1e-5) * 0
+
+
+def half_overflow(x, w):
+    """The sum of squares of large activations in fp16."""
+    square = (x * 300).half().square().mean(-1, keepdim=True).to(x.dtype) / 300**2
+    return (w * (x * torch.rsqrt(square + 1e-5))).to(x.dtype)
+
+
+def missing_rope(q, k, cos, sin):
+    return q.clone(), k.clone()
+
+
+def rope_cases(device, dtype):
+    source = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(2, n, 9, 8, generator=source).to(dtype) for n in (4, 2))
+    yield q, k, *rope.tables(9, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("name", "fault", "found"),
+    [
+        ("rms_norm", swapped_strides, "output: rms error"),
+        ("rms_norm", zeroed_output, "cosine 0.000000"),
+        ("rms_norm", half_overflow, "output: rms error"),
+        ("rms_norm", FaultyBackward.apply, "gradient 0: rms error nan"),
+        ("rope", missing_rope, "output: rms error"),
+    ],
+    ids=["swapped strides", "zeroed output", "fp16 overflow", "NaN at 1e5", "missing RoPE"],
+)
+def test_the_gate_of_an_op_catches_an_injected_fault_with_its_number(name, fault, found, dtype):
+    op, cpu = dispatch.op(name), torch.device("cpu")
+    cases = {"rms_norm": small_cases, "rope": rope_cases}[name]
+    healthy = replace(op, triton=op.reference, cases=cases)
+    assert dispatch._rejection(healthy, cpu, dtype) == ""
+    assert found in dispatch._rejection(replace(healthy, triton=fault), cpu, dtype)
 
 
 def small_cases(device, dtype):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from read_only import where_read_only
 
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import boot_id, liveness, lock_holder, start_ticks, take_lock
@@ -95,6 +96,18 @@ def test_a_file_that_cannot_be_written_still_tells_its_holder(tmp_path):
         assert lock_holder(path) == process.pid
     finally:
         end(process)
+
+
+def test_a_live_run_on_a_read_only_mount_is_alive(tmp_path):
+    process = holder(tmp_path / "run.lock")
+    code = "import sys; from pathlib import Path; from albor_core.run.liveness import *\n"
+    code += "print(lock_holder(Path(sys.argv[1])))"
+    try:
+        argv = [sys.executable, "-c", code, tmp_path / "run.lock"]
+        done = where_read_only(tmp_path, argv, cwd=ROOT)
+    finally:
+        end(process)
+    assert done.stdout.strip() == str(process.pid), done.stderr
 
 
 def test_a_link_or_fifo_in_place_of_a_lock_is_held_by_nobody_and_does_not_block(tmp_path):

@@ -111,7 +111,7 @@ def test_every_problem_is_found_at_once_with_line_field_and_fix():
         "(did you mean model.architecture.num_hidden_layers?)",
         "c.yaml:27: optimizer.lr: must be a number, not true or false, is True",
         "c.yaml:34: training.epochs: must be above 0, is -1",
-        "c.yaml:39: training.mixed_precision: must be 'fp32', 'bf16' or 'fp16', is 'int8'",
+        "c.yaml:39: training.mixed_precision: must be 'fp32', 'bf16', 'fp16' or 'fp8', is 'int8'",
         "c.yaml:42: training.max_steps: must be a whole number such as 2000, 32_768, 32K or 10B, "
         "is 5.5",
     ]

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -269,8 +270,8 @@ def test_kill_9_loses_no_line_that_was_acknowledged(tmp_path):
 
 def test_the_fast_way_and_the_general_way_write_the_same_record(tmp_path):
     values = {'100 %s "quoted" %%': 0.1, "n": 3, "small": 5e-324, "big": 1.7976931348623157e308}
-    journal = Journal(tmp_path / "journal.jsonl", attempt=4)
-    assert journal.numbers(7, tuple(values), tuple(values.values()))
+    journal = Journal(tmp_path / "journal.jsonl", attempt=4, dumps=orjson.dumps)
+    assert journal.numbers(7, values)
     journal.append("m", step=7, v=values)
     journal.close()
     fast, general = records(journal.path)
@@ -281,6 +282,21 @@ def test_the_fast_way_and_the_general_way_write_the_same_record(tmp_path):
         assert abs(record.pop("wall") - time.time()) < 60
     assert fast == general
     assert list(fast) == list(general)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({}, {"x": math.nan}, {"x": math.inf}, {"x": 10**400}, {"x": 2**64}, {"x\ud800": 1.0}),
+        {f"key-{n}": 0.1 for n in range(500)},
+    ],
+    ids=["none", "nan", "inf", "beyond floats", "beyond 64 bits", "surrogate", "long"],
+)
+def test_the_fast_way_writes_nothing_that_it_cannot_write_whole(tmp_path, values):
+    journal = Journal(tmp_path / "journal.jsonl", attempt=4, dumps=orjson.dumps)
+    assert not journal.numbers(7, values)
+    assert (journal.seq, journal.path.stat().st_size) == (0, 0)
+    journal.close()
 
 
 def test_a_cut_after_an_interrupted_write_takes_no_whole_line(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from albor_core.run.config import parse_config
-from albor_core.run.errors import Problem
+from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.estimates import memory
 from albor_core.run.facts import Facts, SplitFacts, TokenizerFacts
 from albor_core.run.plan import plan
@@ -110,6 +110,88 @@ def test_each_thing_that_would_stop_a_run_is_named_with_its_field_and_a_fix(chan
     problem = one_problem(planned(**changes))
     assert problem.field == field
     assert cause in problem.message
+
+
+RANKS = ("training.distributed.world_size=4", "data.batch_size=16", "training.max_steps=4000")
+FOUR = {"device_count": 4}
+
+
+def test_ranks_share_the_global_batch_that_the_config_says():
+    alone, four = planned(*RANKS[1:]), planned(*RANKS, **FOUR)
+    assert four.problems == ()
+    assert four.schedule == alone.schedule
+    shared = {"world_size": 4, "batch_size": 4, "accumulation": 1, "strategy": "ddp"}
+    assert four.to_json()["distributed"] == shared
+    text = render(four)
+    assert "4 by ddp, each 4 sequences x 1 micro-batches a step" in text
+    assert "16,384 tokens (4 ranks x 4 x 1 x 1024)" in text
+    assert "Memory of a rank" in text
+    assert "Ranks:" not in render(alone)
+
+
+def test_fsdp_needs_less_memory_of_each_rank_and_the_plan_says_so():
+    large = (
+        "model.architecture.num_hidden_layers=60",
+        "training.activation_checkpointing=true",
+    )
+    facts = replace(FACTS, device_memory_bytes=12 << 30, **FOUR)
+    problem = one_problem(planned(*RANKS, *large, facts=facts))
+    assert problem.hint == "training.distributed.strategy=fsdp would fit"
+    cut = planned(*RANKS, *large, "training.distributed.strategy=fsdp", facts=facts)
+    assert cut.problems == ()
+    whole = planned(*RANKS, *large, facts=facts).memory
+    assert cut.memory.optimizer == -(-whole.optimizer // 32) * 8
+    assert cut.memory.total < whole.total / 2
+
+
+def test_gradients_that_accumulate_stay_whole_under_fsdp():
+    fsdp = (*RANKS, "training.distributed.strategy=fsdp")
+    once = planned(*fsdp, **FOUR).memory
+    many = planned(*fsdp, "training.gradient_accumulation=8", **FOUR).memory
+    assert many.gradients > 3.9 * once.gradients
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "hint"),
+    [
+        ({"device_count": 2}, "there are 2 GPUs", "training.distributed.world_size=2"),
+        ({"device_count": 1}, "there is 1 GPU", "training.distributed.world_size=1"),
+        ({**FOUR, "accelerate_available": False}, "accelerate", "pip install 'albor[train]'"),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused_with_a_fix(changes, cause, hint):
+    problem = one_problem(planned(*RANKS, **changes))
+    assert problem.field == "training.distributed.world_size"
+    assert cause in problem.message
+    assert hint in problem.hint
+
+
+def test_ranks_on_a_cpu_share_its_memory():
+    on_cpu = ("training.mixed_precision=fp32", "training.device=cpu", *RANKS)
+    made = planned(*on_cpu, device="cpu", device_memory_bytes=100 << 30)
+    assert made.memory.capacity == 25 << 30
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field", "cause", "hint"),
+    [
+        (("data.batch_size=3",), "training.distributed.world_size", "of 3 sequences", "3 would"),
+        (
+            ("optimizer.name=muon", "training.distributed.strategy=fsdp"),
+            "optimizer.name",
+            "whole matrices",
+            "strategy=ddp",
+        ),
+    ],
+)
+def test_what_ranks_cannot_share_is_refused_with_the_config(overrides, field, cause, hint):
+    with pytest.raises(ConfigError) as caught:
+        planned("training.distributed.world_size=4", *overrides)
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert cause in problem.message
+    assert hint in problem.hint
+    assert problem.file.startswith("--set ")
 
 
 def test_a_micro_batch_too_large_comes_with_the_setting_that_fits():

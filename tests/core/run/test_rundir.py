@@ -3,7 +3,11 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,6 +15,7 @@ from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.rundir import (
     RunDir,
     albor_home,
+    clear_halves,
     create_run,
     find_run,
     is_run_id,
@@ -46,6 +51,16 @@ def test_a_run_is_made_private_whole_and_registered(tmp_path, home):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
 
 
+def test_a_home_that_a_run_brings_into_being_is_the_owners_alone(home):
+    old = os.umask(0)
+    try:
+        make(home / "runs", "r-1")
+    finally:
+        os.umask(old)
+    for path in (home, *home.rglob("*")):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
 def test_a_run_is_never_made_twice(tmp_path):
     run = make(tmp_path, "r-1")
     before = run.run_json.read_bytes()
@@ -69,6 +84,19 @@ def test_an_id_that_could_leave_its_folder_names_no_run(tmp_path, run_id):
 )
 def test_any_name_gives_a_valid_id(name):
     assert is_run_id(new_run_id(name))
+
+
+def test_s14_sixty_four_runs_of_one_name_at_the_same_moment_are_sixty_four(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1.0e9)
+    together = threading.Barrier(64)
+
+    def begin(_):
+        together.wait()
+        return make(tmp_path / "out", new_run_id("same"))
+
+    with ThreadPoolExecutor(64) as threads:
+        runs = list(threads.map(begin, range(64)))
+    assert len({run.id for run in runs}) == len(list((tmp_path / "out").iterdir())) == 64
 
 
 def test_ids_of_the_same_name_differ():
@@ -160,6 +188,17 @@ def test_a_failed_write_leaves_the_old_document_and_no_litter(tmp_path):
         write_json(path, {"a": float("nan")})
     assert json.loads(path.read_text()) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_writer_left_is_cleared_and_a_live_ones_is_not(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(timeout=30)
+    halves = [f".training_state.json.{pid}.0123abcd.tmp" for pid in (gone.pid, os.getpid())]
+    for name in (*halves, ".notes.tmp", "step-1.tmp"):
+        (tmp_path / name).write_text("{")
+    clear_halves(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {halves[1], ".notes.tmp", "step-1.tmp"}
+    clear_halves(tmp_path / "absent")
 
 
 def test_writers_at_the_same_time_leave_one_whole_document(tmp_path):

@@ -46,6 +46,12 @@ class Bench:
             return indexer.drain()
 
 
+@pytest.fixture(scope="session")
+def new_bench() -> type[Bench]:
+    """For a bench that several tests share."""
+    return Bench
+
+
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))

@@ -29,12 +29,7 @@ def curve(seed, *, offset=0.0, n=400, noise=0.1, correlation=0.5):
     return Curve(range(n), values)
 
 
-def test_noise_alone_is_indistinguishable_and_a_real_gap_is_not():
-    wrong = sum(
-        verdict(curve(2 * seed), curve(2 * seed + 1)).outcome != "indistinguishable"
-        for seed in range(60)
-    )
-    assert wrong <= 6  # 1 % by design, 3 to 6 % measured with correlated noise; P(> 6 of 60) < 5 %
+def test_a_real_gap_has_a_side():
     assert verdict(curve(1), curve(2, offset=-0.3)).outcome == "better"
     assert verdict(curve(1), curve(2, offset=0.3)).outcome == "worse"
     assert verdict(curve(1), curve(2, offset=0.3), lower_is_better=False).outcome == "better"
@@ -50,7 +45,7 @@ def test_pairing_finds_a_gap_that_shared_noise_would_hide():
     a = curve(5, noise=0.5)
     b = Curve(a.x, [y - 0.02 + random.Random(i).gauss(0, 0.01) for i, y in enumerate(a.y)])
     found = verdict(a, b)
-    assert found.outcome == "better" and "paired" in found.method
+    assert found.outcome == "better" and "paired" in found.detail
     assert found.interval[0] < -0.02 < found.interval[1] < 0
 
 
@@ -65,7 +60,7 @@ def test_curves_of_different_length_are_compared_where_both_exist():
     [
         (Curve([], []), curve(1)),
         (Curve([1, 2], [1.0, 2.0]), curve(1)),
-        (Curve(range(100), [math.nan] * 100), curve(1)),
+        (Curve(range(100), [math.nan] * 100), Curve(range(100), [math.inf] * 100)),
         (Curve(range(1000, 1100), [1.0] * 100), curve(1)),
     ],
     ids=["empty", "two points", "all nan", "no shared x"],
@@ -89,8 +84,11 @@ def test_equal_curves_do_not_differ():
     assert found.outcome == "indistinguishable" and found.interval == (0.0, 0.0)
 
 
-def make(bench, run_id, *, lr, seed, offset=0.0, commit="c0", steps=400, evals=8, scale=64):
-    run = bench.run(run_id, seed=seed, git={"commit": commit, "dirty": False})
+def make(
+    bench, run_id, *, lr, seed, offset=0.0, commit="c0", steps=400, evals=8, scale=64, facts=None
+):
+    git = {"commit": commit, "dirty": False}
+    run = bench.run(run_id, seed=seed, git=git, **(facts or {}))
     journal = bench.journal(run)
     journal.append("p", key="optimizer.lr", value=lr)
     journal.append("p", key="training.seed", value=seed)
@@ -165,9 +163,107 @@ def test_without_a_metric_in_common_nothing_is_compared(bench):
         json.dumps(found.to_json(), allow_nan=False)
         with pytest.raises(NotFoundError):
             diff_runs(reader, ["a", "zzz"])
-        for bad in (["a"], ["a", "a"]):
+        for bad in (["a"], []):
             with pytest.raises(UsageError):
                 diff_runs(reader, bad)
+
+
+def test_a_run_beside_itself_differs_in_nothing(bench):
+    make(bench, "a", lr=0.1, seed=1)
+    make(bench, "b", lr=0.2, seed=2, offset=-0.4, commit="c1")
+    with Reader(global_store()) as reader:
+        alone = diff_runs(reader, ["a", "a"])
+        among = diff_runs(reader, ["a", "b", "a"])
+    assert (alone.config, alone.code, alone.data, alone.environment) == ((), (), (), ())
+    assert (alone.verdict.outcome, alone.verdict.detail) == ("indistinguishable", "the same run")
+    assert alone.reach == ()
+    assert [v.outcome for v in among.verdicts] == ["better", "indistinguishable"]
+    assert {(r.run, r.other) for r in among.reach} == {("a", "b"), ("b", "a")}
+    json.dumps(alone.to_json(), allow_nan=False)
+
+
+SHARDS = {"path": "/data/a", "data_hash": "aa" * 32, "tokens": 1000, "shards": 1, "problems": []}
+FACTS = {
+    "data": {"train": SHARDS, "val": None, "tokenizer": {"path": "/t", "sha256": "cc" * 32}},
+    "versions": {"python": "3.11", "torch": "2.11"},
+    "git": {"commit": "c0", "dirty": True, "patch": "+ a line\n"},
+}
+
+
+def differing(bench, facts, start=None):
+    for name, found in (("a", FACTS), ("b", {**FACTS, **facts})):
+        run = bench.run(name, **found)
+        bench.journal(run).event("run.start", attempt=1, pid=len(name), **(start or {}))
+        bench.index(run)
+    with Reader(global_store()) as reader:
+        found = diff_runs(reader, ["a", "b"])
+    return {
+        part: {change.key: change.values for change in getattr(found, part)}
+        for part in ("code", "data", "environment")
+    }
+
+
+def test_other_shards_are_a_difference_of_data_and_another_folder_is_none(bench):
+    other = {**SHARDS, "path": "/data/b", "data_hash": "bb" * 32, "tokens": 2000}
+    found = differing(bench, {"data": {**FACTS["data"], "train": other, "val": SHARDS}})
+    assert found["data"] == {
+        "train.data_hash": ("aa" * 32, "bb" * 32),
+        "train.tokens": (1000, 2000),
+        "val.data_hash": (None, "aa" * 32),
+        "val.tokens": (None, 1000),
+    }
+    assert (found["code"], found["environment"]) == ({}, {})
+
+
+def test_the_same_shards_elsewhere_are_the_same_data(bench):
+    moved = {**FACTS["data"], "train": {**SHARDS, "path": "/data/b"}}
+    assert differing(bench, {"data": moved}) == {"code": {}, "data": {}, "environment": {}}
+
+
+def test_a_changed_line_that_nobody_committed_is_a_difference_of_code(bench):
+    found = differing(bench, {"git": {**FACTS["git"], "patch": "+ another line\n"}})
+    assert list(found["code"]) == ["patch"]
+    one, other = found["code"]["patch"]
+    assert one != other and len(one) == len(other) == 64
+
+
+def test_versions_and_devices_are_environment_and_process_ids_are_not(bench):
+    found = differing(bench, {"versions": {"python": "3.12", "torch": "2.11"}})
+    assert found["environment"] == {"versions.python": ("3.11", "3.12")}
+
+
+@pytest.mark.parametrize("odd", [None, [], "x", {"train": [1]}, {"train": {"data_hash": None}}])
+def test_facts_of_any_shape_are_compared(bench, odd):
+    found = differing(bench, {"data": odd, "git": odd, "versions": odd})
+    assert set(found["data"]) == {"train.data_hash", "train.tokens", "tokenizer.sha256"}
+
+
+def test_runs_of_other_data_are_not_called_seeds_of_one_recipe(bench):
+    for name, seed, data_hash in (("a", 1, "aa"), ("b", 2, "bb")):
+        facts = {"data": {"train": {**SHARDS, "data_hash": data_hash}}}
+        make(bench, name, lr=0.1, seed=seed, offset=-0.4 * (seed - 1), facts=facts)
+    with Reader(global_store()) as reader:
+        assert diff_runs(reader, ["a", "b"]).verdict.outcome == "better"
+
+
+def test_a_clock_that_is_set_back_makes_no_negative_time_and_hides_none(bench, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    for name, offset in (("a", 0.0), ("b", -0.5)):
+        run = bench.run(name)
+        journal = bench.journal(run)
+        journal.event("run.start", attempt=1)
+        for step in range(1, 401):
+            clock[0] += 1.0 if step != 100 else -86_400.0
+            loss = 2 + 3 * math.exp(-step / 80) + offset
+            journal.metrics(step, {"train/loss": loss, "train/tokens": step * 64})
+        bench.index(run)
+    with Reader(global_store()) as reader:
+        reach = {(r.run, r.other): r for r in diff_runs(reader, ["a", "b"]).reach}
+    found = reach["b", "a"]
+    assert 100 < found.step < 400 and found.tokens == found.step * 64
+    # a second a step, but the one in which the clock was set back
+    assert found.seconds == pytest.approx(found.step - 1)
 
 
 def test_a_deleted_folder_still_compares_by_its_preview(bench):
@@ -212,6 +308,16 @@ def said(**changes):
         (
             said(guard_state="failed", guard_wall=5.0, guard_reason="no progress"),
             None,
+            Ending("failed", "no progress", 5.0),
+        ),
+        (
+            said(guard_state="failed", guard_wall=5.0, guard_reason="andon: too hot"),
+            {**EXIT, "reason": "andon", "code": 4},
+            Ending("stopped", "andon", 5.0),
+        ),
+        (
+            said(attempts=2, guard_state="failed", guard_wall=5.0, guard_reason="no progress"),
+            {**EXIT, "reason": "andon", "code": 4},
             Ending("failed", "no progress", 5.0),
         ),
         (

@@ -183,6 +183,43 @@ def test_a_rebuild_carries_over_runs_whose_folder_is_gone(bench, snapshot_of):
     assert snapshot_of(global_store()) == before
 
 
+@pytest.mark.parametrize("odd", [5, True, "x", {}, None, [[], 3]])
+def test_a_run_json_of_odd_kinds_is_indexed_as_far_as_it_goes(bench, odd):
+    run = bench.run()
+    write_everything(bench, run)
+    document = json.loads(run.run_json.read_text())
+    names = ("name", "experiment", "kind", "created", "argv", "host", "git", "seed", "versions")
+    run.run_json.write_text(json.dumps({**document, **dict.fromkeys(names, odd)}))
+    bench.index(run)
+    with Reader(global_store()) as reader:
+        assert reader.run(run.id).last_step is not None
+
+
+@pytest.mark.parametrize("damage", ["is missing", "cannot be read"])
+def test_a_rebuild_says_whose_folder_it_could_not_read_and_where_its_rows_come_from(
+    bench, snapshot_of, damage
+):
+    kept, hurt = bench.run("kept"), bench.run("hurt")
+    for run in (kept, hurt):
+        write_everything(bench, run)
+        bench.index(run)
+    before = snapshot_of(global_store())
+    if damage == "is missing":
+        hurt.run_json.unlink()
+    else:
+        hurt.run_json.write_bytes(hurt.run_json.read_bytes()[:20])
+    report = rebuild(None, [kept, hurt])
+    assert report.rebuilt == ["kept"]
+    assert report.carried_from == {"hurt": str(global_store())}
+    (problem,) = report.problems
+    assert str(hurt.path) in problem and f"run.json {damage} (journal.jsonl" in problem
+    assert f"an old copy from {global_store()}" in problem
+    assert snapshot_of(global_store()) == before
+    global_store().unlink()
+    (problem,) = rebuild(None, [kept, hurt]).problems
+    assert "no older store has its rows" in problem
+
+
 @pytest.mark.slow
 def test_kill_9_at_any_moment_loses_and_doubles_nothing(bench):
     run = bench.run()

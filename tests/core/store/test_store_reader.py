@@ -169,13 +169,24 @@ def test_runs_are_filtered_sorted_and_limited(bench):
             reader.run("nobody")
 
 
+def test_an_event_that_is_called_sample_is_no_sample(bench):
+    run = bench.run()
+    journal = bench.journal(run)
+    journal.append("s", step=1, prompt="def", text="f")
+    for data in ({"data": {"size": 3}}, {"data": [1]}, {}):
+        journal.append("e", name="sample", severity="info", **data)
+    bench.index(run)
+    with Reader(run.store) as reader:
+        assert [(row.prompt, row.text) for row in reader.samples(run.id)] == [("def", "f")]
+
+
 def test_a_reader_cannot_write_and_sees_commits_of_others(bench):
     run = bench.run()
     journal = bench.journal(run)
     journal.metrics(1, {"train/loss": 1.0})
     bench.index(run)
     with Reader(run.store) as reader:
-        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
             reader._db.execute("DELETE FROM runs")
         before = reader.version()
         assert reader.version() == before

@@ -6,11 +6,20 @@ import pytest
 import torch
 
 from albor_core.run.errors import UsageError
+from albor_core.run.sections import OptimizerConfig
 from albor_core.run.state import HISTORY
 from albor_core.train.console import Console, ToldJournal
 from albor_core.train.faults import InjectedError, faults_from
 from albor_core.train.meter import Ema, Histories, mfu, peak_flops
-from albor_core.train.optim import LossScale, Optimizer, Schedule, clip_gradients
+from albor_core.train.optim import (
+    LossScale,
+    Optimizer,
+    Schedule,
+    gradient_norms,
+    scale_gradients,
+    wrong_groups,
+)
+from albor_core.train.stability import Clip
 from albor_core.train.tally import Tally
 
 HYPER = {"lr": 0.01, "betas": (0.8, 0.7), "eps": 1e-5, "weight_decay": 0.3}
@@ -46,6 +55,13 @@ def test_every_hyper_parameter_reaches_torch():
         assert (group["lr"], group["betas"], group["eps"]) == (0.01, (0.8, 0.7), 1e-5)
     decays = [group["weight_decay"] for group in optimizer.adamw.param_groups]
     assert decays == [0.3, 0.0]  # the bias is no matrix
+    wanted = OptimizerConfig(lr=0.01, beta1=0.8, beta2=0.7, eps=1e-5, weight_decay=0.3)
+    assert wrong_groups(optimizer.groups(), wanted) == []
+    other = OptimizerConfig(lr=0.01, beta1=0.8, beta2=0.999, eps=1e-5, weight_decay=0.3)
+    assert wrong_groups(optimizer.groups(), other) == [
+        "beta2 of matrices is 0.7, not 0.999",
+        "beta2 of vectors is 0.7, not 0.999",
+    ]
 
 
 def stepped(model, optimizer, skip=0.0):
@@ -81,9 +97,26 @@ def test_optimizer_state_goes_out_and_comes_back():
 def test_clipping_reports_the_norm_before_and_leaves_the_limit_after():
     weight = torch.nn.Parameter(torch.zeros(4))
     weight.grad = torch.full((4,), 3.0)
-    assert clip_gradients([weight], 1.5).item() == pytest.approx(6.0)
+    norm = gradient_norms([weight.grad])[0]
+    assert norm.item() == pytest.approx(6.0)
+    factor, _ = Clip(1.5).factor(norm, torch.zeros(()))
+    scale_gradients([weight.grad], factor)
     assert weight.grad.norm().item() == pytest.approx(1.5, rel=1e-5)
-    assert clip_gradients([weight], None).item() == pytest.approx(1.5, rel=1e-5)
+    scale_gradients([weight.grad], Clip().factor(norm, torch.zeros(()))[0])
+    assert weight.grad.norm().item() == pytest.approx(1.5, rel=1e-5)
+
+
+def test_clipping_is_torchs_to_the_bit():
+    model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Linear(5, 3))
+    source = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=source)
+    ours = [p.grad.clone() for p in model.parameters()]
+    wanted = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.7)
+    norm = torch.linalg.vector_norm(gradient_norms(ours))
+    scale_gradients(ours, Clip(0.7).factor(norm, torch.zeros(()))[0])
+    assert torch.equal(norm, wanted)
+    assert all(torch.equal(g, p.grad) for g, p in zip(ours, model.parameters(), strict=True))
 
 
 def test_the_loss_scale_halves_on_overflow_and_doubles_after_a_good_while():
@@ -174,8 +207,9 @@ def test_faults_act_at_their_steps_and_attempt_only():
     faults.at("step", 5)
     with pytest.raises(InjectedError):
         faults.at("step", 3)
-    assert math.isnan(faults.loss_factor(12))
-    assert [faults.loss_factor(step) for step in (29, 30, 31, 32)] == [None, 10.0, 10.0, None]
+    assert math.isnan(faults.factor("loss", 12))
+    assert [faults.factor("loss", step) for step in (29, 30, 31, 32)] == [1.0, 10.0, 10.0, 1.0]
+    assert faults.factor("grad", 30) == 1.0
     with pytest.raises(InjectedError):
         faults_from(plan, attempt=2).at("step", 5)
 

@@ -159,6 +159,34 @@ def test_a_manifest_edited_to_match_swapped_files_is_found(tmp_path):
     assert ck.newest_usable(tmp_path / "c")[0].step == 5
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": None}, {"files": []}, {"files": {"../x": {"size": 1, "hash": ""}}},
+        {"files": {ck.MODEL: 3}}, {"step": "5"}, {"step": None}, {"id": None}, {"algo": ["blake3"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_forged_manifest_whose_sums_are_right_is_set_aside(tmp_path, change):
+    write(tmp_path / "c", 5)
+    newest = write(tmp_path / "c", 10)
+    manifest = json.loads((newest.path / ck.MANIFEST).read_text())
+    del manifest["self_hash"]
+    forged = {**manifest, **change}
+    forged["self_hash"] = ck._hash_json(forged, ck.ALGO)
+    (newest.path / ck.MANIFEST).write_text(json.dumps(forged))
+    found, rejected = ck.newest_usable(tmp_path / "c")
+    assert (found.step, len(rejected)) == (5, 1)
+
+
+def test_what_a_save_could_not_clean_up_the_next_one_does(tmp_path):
+    left = tmp_path / "c" / "step-00000003.tmp"
+    left.mkdir(parents=True)
+    (left / "x").write_text("x")
+    write(tmp_path / "c", 5)
+    assert names(tmp_path / "c") == ["step-00000005"]
+
+
 def test_no_run_starts_again_from_nothing_behind_our_back(tmp_path):
     for step in (5, 10):
         flip(write(tmp_path / "c", step).path / ck.MODEL)
@@ -229,6 +257,21 @@ def test_pruning_keeps_the_newest_the_best_the_milestones_and_the_source(tmp_pat
     kept = [int(name[5:]) for name in names(folder) if name.startswith("step-")]
     assert kept == [2, 9, 10]
     assert ck.best_of(folder) == (2, 3.5)
+
+
+@pytest.mark.parametrize("doomed", ["step-00000001", "step-00000001.del"])
+def test_x9_a_link_in_place_of_a_checkpoint_is_pruned_and_what_it_leads_to_stays(tmp_path, doomed):
+    home, folder = tmp_path / "home", tmp_path / "c"
+    home.mkdir()
+    (home / "thesis.txt").write_text("mine")
+    for step in (1, 2, 3):
+        write(folder, step)
+    if doomed == "step-00000001":
+        shutil.rmtree(folder / doomed)
+    (folder / doomed).symlink_to(home)
+    ck.prune(folder, keep=2, keep_every=None, source=None)
+    assert names(folder) == ["step-00000002", "step-00000003"]
+    assert (home / "thesis.txt").read_text() == "mine"
 
 
 def saver_in(folder, **more):

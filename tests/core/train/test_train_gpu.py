@@ -3,9 +3,11 @@
 import math
 
 import pytest
+import tiny_run
 import torch
-from tiny_run import history, make_run, train_here
+from tiny_run import events, history, make_run, train_here
 
+from albor_core.run.errors import ConfigError
 from albor_core.run.state import read_state
 from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
 from albor_core.train.digest import digest
@@ -65,7 +67,28 @@ def test_a_deterministic_run_resumes_in_the_same_bits(tmp_path, precision):
 def test_a_compiled_run_learns_and_its_checkpoint_has_plain_names(tmp_path):
     run = gpu_run(tmp_path, training__compile=True, training__mixed_precision="bf16")
     assert train_here(run).reason == "completed"
+    assert [e["data"]["backend"] for e in events(run, "step.chosen")] == ["fused"]
     names = verify(list_checkpoints(run.checkpoints)[0]).model()
     assert "model.embed_tokens.weight" in names
     val = {step: value for step, _, value in history(run, ("val/loss",))}
     assert val[24] < val[0] - 0.2
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 9,
+    reason="fp8 needs Hopper",
+)
+def test_fp8_learns_by_the_fused_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(tiny_run, "SEQ_LEN", 64)  # whole tiles
+    wide = {"model__architecture__hidden_size": 64}
+    run = gpu_run(tmp_path, training__compile=True, training__mixed_precision="fp8", **wide)
+    assert train_here(run).reason == "completed"
+    assert [e["data"]["backend"] for e in events(run, "step.chosen")] == ["fused"]
+    val = {step: value for step, _, value in history(run, ("val/loss",))}
+    assert val[24] < val[0] - 0.2
+
+
+def test_fp8_that_cannot_be_had_is_refused_before_the_first_step(tmp_path):
+    run = gpu_run(tmp_path, training__mixed_precision="fp8")
+    with pytest.raises(ConfigError, match=r"fp8 cannot be used here: training\.compile is false"):
+        train_here(run)

@@ -1,7 +1,17 @@
 """Handing a run to its guard: what the trainer's environment keeps of the user's."""
 
+import sys
+
+import pytest
+from tiny_run import make_run
+
 from albor_core.guard.launch import CODE_ROOT
-from albor_core.run.rundir import create_run, read_json
+from albor_core.run.config import load_config
+from albor_core.run.edits import edited, origin
+from albor_core.run.errors import ConfigError, InUseError
+from albor_core.run.flatten import diff_configs
+from albor_core.run.liveness import Liveness
+from albor_core.run.rundir import RunDir, create_run, read_json, write_json
 from albor_core.train import launch
 
 
@@ -14,3 +24,50 @@ def test_an_uninstalled_checkout_keeps_the_users_own_python_path(tmp_path, monke
     monkeypatch.setattr(launch, "start_guard", lambda run: None)
     launch.start(run)
     assert read_json(run.launch)["env"]["PYTHONPATH"] == f"{CODE_ROOT}:/modules/site"
+
+
+def test_x31_resuming_a_run_from_elsewhere_takes_neither_program_nor_environment_from_it(
+    tmp_path, monkeypatch
+):
+    run = create_run(
+        tmp_path, "one", experiment="e", name="one", kind="train", argv=[], resolved={"guard": {}}
+    )
+    evil = {"LD_PRELOAD": "/tmp/evil.so", "ALBOR_FAULTS": "step:kill@1", "PYTHONPATH": "/tmp/evil"}
+    planted = {"schema": "albor.launch/1", "argv": ["/tmp/evil.sh"], "env": evil}
+    write_json(run.launch, {**planted, "cwd": str(tmp_path)})
+    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    launch.start(run)
+    written = read_json(run.launch)
+    assert written["argv"][:4] == [sys.executable, "-P", "-m", "albor_core.train"]
+    assert not {"LD_PRELOAD", "ALBOR_FAULTS"} & written["env"].keys()
+    assert "evil" not in run.launch.read_text()
+
+
+def test_a_run_goes_on_with_other_ranks_while_it_is_at_rest_and_they_can_share_its_batch(
+    tmp_path, monkeypatch
+):
+    run = make_run(tmp_path)
+    launch.resize(run, 2)
+    before = read_json(run.config_resolved)
+    assert before["training"]["distributed"] == {"world_size": 2, "strategy": "ddp"}
+    with pytest.raises(ConfigError, match="3 ranks cannot share a global batch of 4"):
+        launch.resize(run, 3)
+    monkeypatch.setattr(RunDir, "liveness", lambda run: Liveness(1, None))
+    with pytest.raises(InUseError, match="keeps its ranks"):
+        launch.resize(run, 1)
+    assert read_json(run.config_resolved) == before
+
+
+def test_ranks_asked_for_at_a_resume_are_no_edit_of_the_config_and_survive_one(tmp_path):
+    run = make_run(tmp_path)
+    loaded = load_config(run.config_yaml)
+    write_json(run.run_json, {**run.metadata(), **origin(loaded)})
+    launch.resize(run, 2)
+    assert edited(run) is None
+    run.config_yaml.write_text(run.config_yaml.read_text().replace('"lr": 0', '"lr": 1'))
+    after = edited(run).config.resolved()
+    assert after["training"]["distributed"]["world_size"] == 2
+    assert [path for path, _, _ in diff_configs(read_json(run.config_resolved), after)] == [
+        "optimizer.lr",
+        "optimizer.min_lr",
+    ]

@@ -18,7 +18,8 @@ from tiny_run import (
 from albor_core.run.errors import ConfigError, DataError, NoCheckpointError
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import read_json, write_json
-from albor_core.run.state import read_state
+from albor_core.run.state import StateWriter, read_state
+from albor_core.train import reporter
 from albor_core.train.checkpoint import list_checkpoints, verify
 from albor_core.train.digest import digest
 
@@ -69,6 +70,28 @@ def test_the_state_file_carries_a_whole_dashboard(tmp_path):
     assert state["host"] == os.uname().nodename
     assert state["mfu"] is None
     assert run.state.stat().st_size < 16 << 10
+
+
+def test_a_step_is_never_shown_with_the_loss_of_the_one_before(tmp_path, monkeypatch):
+    """However often the state file is written."""
+    monkeypatch.setattr(reporter, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(reporter, "MIN_GAP_S", 0.0)
+    monkeypatch.setattr(reporter.Reporter.beat, "__kwdefaults__", {"gap_s": 0.0})
+    shown = {}
+    publish = StateWriter.publish
+
+    def watched(writer):
+        step, loss = writer.fields.get("global_step"), writer.fields.get("loss")
+        shown.setdefault(step, set()).add(loss)
+        publish(writer)
+
+    monkeypatch.setattr(StateWriter, "publish", watched)
+    run = make_run(tmp_path)
+    train_here(run)
+    losses = series(run, "train/loss")
+    assert {step: found for step, found in shown.items() if step} == {
+        step: {loss} for step, loss in losses.items()
+    }
 
 
 def test_the_checkpoint_is_a_model_that_transformers_reads(tmp_path):
@@ -335,3 +358,28 @@ def test_gpu_samples_reach_journal_and_state(tmp_path, monkeypatch):
     train_here(run, faults="step:sleep=0.3@3")
     assert 93.0 in series(run, "gpu0/util_percent").values()
     assert read_state(run.state)["gpu"][0]["name"] == "Fake"
+
+
+def test_a_backend_that_failed_parity_is_an_event_with_its_number_once(tmp_path, monkeypatch):
+    """As a GPU decides it: one op before the first step, another when the plain step first runs."""
+    from albor_core.kernels import dispatch
+
+    def choice(op):
+        why = f"triton: (8, 32): output: rms error 1.0e-02 (torch 3.0e-08) of {op}"
+        return dispatch.Choice(op, "reference", "the only one left", "cuda", "bfloat16", (why,))
+
+    early, late = (("a",), choice("swiglu")), (("b",), choice("rope"))
+    monkeypatch.setattr(dispatch, "_choices", dict([early]))
+    run = make_run(tmp_path, training__max_steps=6, training__log_interval=3)
+
+    def decide_late(signals, run):
+        wait_until(lambda: events(run, "kernels.rejected"))
+        dispatch._choices.update([late])
+
+    train_here(run, during=decide_late, faults="step:sleep=0.5@0")
+    said = [event["data"] for event in events(run, "kernels.rejected")]
+    assert [(event["op"], event["backend"]) for event in said] == [
+        ("swiglu", "triton"),
+        ("rope", "triton"),
+    ]
+    assert "rms error 1.0e-02" in said[0]["reason"]

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -12,7 +13,7 @@ from tiny_run import events, history, last_words, make_run, start, train, train_
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import read_json, write_json
 from albor_core.run.state import read_state
-from albor_core.train.checkpoint import MODEL, list_checkpoints
+from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
 from albor_core.train.digest import digest
 
 DETERMINED = (
@@ -29,8 +30,10 @@ LOG_2 = {"training__log_interval": 2}  # so that checkpoints fall inside log int
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     """The undisturbed run: digest, final weights, history."""
-    run = make_run(tmp_path_factory.mktemp("reference"), "reference", **LOG_2)
-    code, stderr = train(run)
+    with pytest.MonkeyPatch.context() as patch:  # made before any test has its own home
+        patch.setenv("ALBOR_HOME", str(tmp_path_factory.mktemp("reference-home")))
+        run = make_run(tmp_path_factory.mktemp("reference"), "reference", **LOG_2)
+        code, stderr = train(run)
     assert (code, stderr) == (0, "")
     final = (list_checkpoints(run.checkpoints)[0] / MODEL).read_bytes()
     return digest(run), final, history(run, DETERMINED)
@@ -152,6 +155,34 @@ def test_the_rewind_is_in_the_journal_before_the_first_step(tmp_path):
     assert (kinds[0]["t"], kinds[0]["to"]) == ("r", 7)
 
 
+def test_t8_a_stop_while_a_checkpoint_is_written_leaves_whole_ones_only(tmp_path, monkeypatch):
+    whole, asked = make_run(tmp_path / "a", "whole"), make_run(tmp_path / "b", "asked")
+    train_here(whole)
+    real, in_save = os.fsync, threading.Event()
+
+    def slowly(fd):
+        in_save.set()
+        time.sleep(0.1)  # some 0.6 s for the files of a checkpoint
+        real(fd)
+
+    def stop_in_save(signals, run):
+        assert in_save.wait(30)
+        assert list(run.checkpoints.glob("*.tmp"))
+        signals.stop = signal.SIGTERM
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", slowly)
+        outcome = train_here(asked, during=stop_in_save, faults="step:sleep=0.01@0-24")
+    assert (outcome.code, outcome.reason) == (143, "stopped")
+    assert digest(asked)[0] == outcome.step < 24
+    for path in list_checkpoints(asked.checkpoints):
+        verify(path)
+    assert not list(asked.checkpoints.glob("*.tmp"))
+    train_here(asked, attempt=2)
+    end = digest(whole), (list_checkpoints(whole.checkpoints)[0] / MODEL).read_bytes()
+    assert_same_end(asked, (*end, history(whole, DETERMINED)))
+
+
 @pytest.mark.slow
 def test_two_sigints_leave_at_once(tmp_path):
     run = make_run(tmp_path)
@@ -223,6 +254,27 @@ def test_every_end_has_its_code_and_last_words(tmp_path):
     code, stderr = train(run)
     assert (code, last_words(run)["reason"]) == (2, "config")
     assert read_state(run.state)["phase"] == "failed"
+
+
+def test_t21_a_gpu_that_is_too_small_is_no_bug_and_comes_with_advice(tmp_path, monkeypatch):
+    import torch
+
+    from albor_core.run.state import StateWriter
+    from albor_core.train import __main__ as trainer
+    from albor_core.train.loop import Training
+
+    def too_large(self, **_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    run = make_run(tmp_path)
+    monkeypatch.setattr(Training, "run", too_large)
+    monkeypatch.setattr(StateWriter, "publish", lambda self: None)
+    monkeypatch.setattr(trainer.Signals, "install", lambda self, life: None)
+    assert trainer.main([str(run.path)]) == 1
+    words = last_words(run)
+    assert words["reason"] == "gpu_memory"
+    assert "gradient_accumulation" in words["error"]["hint"]
+    assert "20.00 GiB" in words["message"]
 
 
 def test_the_guards_lock_and_number_are_taken_over(tmp_path):

@@ -1,0 +1,59 @@
+"""`albor runs diff`: what differs between runs, and which is better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.cli.lookup import db_option, locate, open_store
+from albor_core.cli.output import emit, json_option, say
+from albor_core.run.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from albor_core.store.reader import Reader
+
+
+@click.command()
+@click.argument("references", nargs=-1, required=True, metavar="[A] B [C...]")
+@click.option("--metric", default="val/loss", show_default=True, help="What the verdict is about.")
+@db_option
+@json_option
+def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool) -> None:
+    """What differs between runs, how far each had to go, and a verdict that knows noise.
+
+    Two to ten runs, each compared with the first. One alone is compared with the baseline: the
+    newest run that is pinned (albor runs pin).
+    """
+    from albor_core.cli.diff_text import render_diff
+    from albor_core.store.diff import diff_runs
+
+    if len(references) > 10:
+        raise UsageError("give two to ten runs", hint="albor runs diff A B")
+    reader = open_store(db)
+    if reader is None:
+        raise NotFoundError("there is no store yet", hint="albor demo")
+    with reader:
+        runs = [locate(r)[0] for r in references]
+        if len(runs) == 1:
+            runs = [_baseline(reader, runs[0]), *runs]
+        made = diff_runs(reader, runs, metric=metric).to_json()
+    if as_json:
+        emit(made)
+    else:
+        say(render_diff(made))
+
+
+def _baseline(reader: Reader, run: str) -> str:
+    """The newest pinned run but `run`. Raises UsageError where none is, NotFoundError for `run`."""
+    from albor_core.store.filter import parse_filter
+
+    reader.run(run)
+    pinned = [row.id for row in reader.runs(where=parse_filter("pinned"), limit=2)]
+    others = [name for name in pinned if name != run]
+    if not others:
+        raise UsageError(
+            "give two to ten runs, or pin the one to compare with",
+            hint=f"albor runs diff {run} OTHER, or albor runs pin OTHER",
+        )
+    return others[0]

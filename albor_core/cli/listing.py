@@ -1,0 +1,311 @@
+"""`albor runs ls`: the run table, filtered, sorted, with the columns one likes, or in groups."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from albor_core.cli.count import Count
+from albor_core.cli.lookup import db_option, open_table, unlisted
+from albor_core.cli.output import duration, emit, json_option, number, say, table, talk
+
+if TYPE_CHECKING:
+    from albor_core.store.group import Band, GroupRow
+    from albor_core.store.listing import Column
+    from albor_core.store.run_row import Param, RunRow
+    from albor_core.store.table import RunTable
+    from albor_core.store.terms import Filter
+
+_NEGATED = re.compile(r"""-(?=[^-\s:<>=!"',]+[:<>=!]|["'])""")
+_MOST = (1 << 63) - 1  # what SQLite takes
+_TEXT_SORTS = ("id", "name", "experiment", "status", "host", "kind")
+
+
+class _FilterCommand(click.Command):
+    """Takes `-tag:x` as a term of the filter instead of as an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        said = [_NEGATED.sub("!", word, count=1) for word in args[:end]]
+        return super().parse_args(ctx, said + args[end:])
+
+
+class Listing(NamedTuple):
+    """What is shown: rows in order, how many there are, and what the rows themselves do not hold,
+    by run: the present word, the parent, the values of `extra`.
+    """
+
+    rows: tuple[RunRow, ...]
+    total: int
+    words: Mapping[str, str]
+    parents: Mapping[str, str]
+    extra: tuple[str, ...]
+    values: Mapping[str, Sequence[Param]]
+    groups: tuple[GroupRow, ...] | None
+
+
+@click.command(cls=_FilterCommand)
+@click.argument("terms", nargs=-1, metavar="[FILTER]...")
+@click.option(
+    "--limit", default=100, type=Count(1, _MOST), show_default=True,
+    help="At most so many runs or groups.",
+)  # fmt: skip
+@click.option(
+    "--sort", default="created", show_default=True,
+    help="A column, metric or param; newest, best or largest first.",
+)  # fmt: skip
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--columns", help="Comma-separated: id,status,loss,lr,val/loss:min.")
+@click.option("--group", "grouped", is_flag=True, help="Runs of one config as one: mean and band.")
+@click.option("--experiment", help="Only runs of this experiment.")
+@click.option("--name", help="Only runs whose name or id contains this.")
+@click.option("--global", "everywhere", is_flag=True, help="The global store; the default.")
+@db_option
+@json_option
+def ls(
+    terms: tuple[str, ...],
+    limit: int,
+    sort: str,
+    reverse: bool,
+    columns: str | None,
+    grouped: bool,
+    experiment: str | None,
+    name: str | None,
+    everywhere: bool,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """All runs, pinned ones first, then the newest, with what each is doing now.
+
+    \b
+    A FILTER is one or more terms, all of which must hold:
+      status:running,failed     running paused restarting unguarded stalled queued
+                                completed stopped failed lost, or active, ended
+      tag:a experiment:b host:c kind:train   exact, or the beginning: host:gpu*
+      name:part id:start commit:start parent:RUN
+      train/loss<3 val/loss:min<=2.5         a metric: last, best, min, max or count
+      lr>=1e-4 optimizer.name:adamw step>0   a param by its end, a column of the table
+      since:2d before:2026-01-31             30m 12h 2d 1w, or a time in UTC
+      has:nan,alert,note,tag,artifact,params,parent,end      pinned
+      words "in quotes"                      in names, notes, tags and params
+    `-` or `!` before a term: not. Quote < and > for the shell.
+    """
+    where = _filter(" ".join(terms))
+    wanted = [word.strip() for word in (columns or "").split(",") if word.strip()]
+    reader = open_table(db)
+    found, absent = Listing((), 0, {}, {}, (), {}, () if grouped else None), 0
+    is_whole = not (terms or experiment or name)
+    if reader is not None:
+        with reader:
+            absent = unlisted(reader) if is_whole and db is None else 0
+            asked = {"limit": limit, "sort": sort, "descending": _is_descending(sort) != reverse}
+            asked |= {"experiment": experiment, "name": name}
+            found = _listing(reader, where, wanted, asked, grouped=grouped)
+    if as_json:
+        emit(_document(found))
+    elif not found.rows:
+        start = "no runs yet; start one with: albor demo"
+        say("no run matches" if not is_whole else "no runs in the store" if absent else start)
+    elif found.groups is not None:
+        say(_group_table(found.groups, found.extra))
+    else:
+        say(_run_table(found, wanted or _DEFAULT))
+        if found.total > len(found.rows):
+            talk(f"{len(found.rows)} of {found.total} runs; more with --limit")
+    if absent:
+        talk(f"{absent:,} registered run(s) are not in the store; next: albor db rebuild")
+
+
+def _filter(text: str) -> Filter:
+    from albor_core.store.terms import Filter
+
+    if not text.strip():
+        return Filter()
+    from albor_core.store.filter import parse_filter
+
+    return parse_filter(text)
+
+
+def _is_descending(sort: str) -> bool:
+    """Newest and largest first; names from A, losses from the best."""
+    from albor_core.store.run_row import lower_is_better
+
+    return sort not in _TEXT_SORTS and not lower_is_better(sort)
+
+
+def _listing(
+    reader: RunTable, where: Filter, wanted: Sequence[str], asked: dict[str, Any], *, grouped: bool
+) -> Listing:
+    from albor_core.feed.words import word_of, words_of_unended
+
+    words = words_of_unended(reader.unended()) if where.needs_status else {}
+    asked |= {"where": where, "statuses": words, "pinned_first": True}
+    limit = asked["limit"]
+    rows = reader.runs(**{**asked, "limit": None} if grouped else asked)
+    columns = _extra(wanted)
+    groups = _groups(reader, rows, columns, limit) if grouped else None
+    total = len(rows)
+    if groups is not None:
+        members = {run for group in groups for run in group.runs}
+        rows = tuple(row for row in rows if row.id in members)
+    elif total == limit:
+        total = max(total, reader.count(where, words))
+    ids = [row.id for row in rows]
+    cells = reader.cells(ids, columns)
+    if rows:
+        by_column = zip(columns, *cells.values(), strict=True)
+        _explain(reader, [column.name for column, *found in by_column if set(found) == {None}])
+    else:
+        _explain(reader, [t.field for t in where.terms if t.kind in ("number", "param")])
+    return Listing(
+        rows,
+        total,
+        {row.id: words.get(row.id) or word_of(row) for row in rows},
+        reader.parents(ids),
+        tuple(":".join(part for part in column if part) for column in columns),
+        cells,
+        groups,
+    )
+
+
+def _groups(
+    reader: RunTable, rows: Sequence[RunRow], columns: Sequence[Column], limit: int
+) -> tuple[GroupRow, ...]:
+    from albor_core.store.group import groups_of
+
+    return groups_of(reader, rows, columns)[: max(limit, 0)]
+
+
+def _extra(wanted: Sequence[str]) -> list[Column]:
+    """The columns that are metrics or params."""
+    from albor_core.store.listing import parse_column
+
+    return [parse_column(word) for word in wanted if word not in _FIELDS]
+
+
+def _explain(reader: RunTable, names: Sequence[str]) -> None:
+    """Say so where a filter or column names what no run has: most likely a slip of the finger."""
+    for name in names:
+        if not reader.is_known(name):
+            talk(f"no run has a metric or param {name!r}")
+
+
+def _document(found: Listing) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "schema": "albor.runs.ls/1",
+        "total": found.total,
+        "runs": [
+            {
+                **vars(row),
+                "status": found.words[row.id],
+                "parent": found.parents.get(row.id),
+                "values": dict(zip(found.extra, found.values.get(row.id, ()), strict=False)),
+            }
+            for row in found.rows
+        ],
+    }
+    if found.groups is not None:
+        document["groups"] = [
+            {**vars(group), "bands": {name: vars(band) for name, band in group.bands.items()}}
+            for group in found.groups
+        ]
+    return document
+
+
+_Cell = Callable[["RunRow", Listing], str]
+_FIELDS: Mapping[str, tuple[str, _Cell]] = {  # column: its head, its text
+    "id": ("run", lambda row, _: f"{row.id} *" if row.pinned else row.id),
+    "name": ("name", lambda row, _: row.name),
+    "experiment": ("experiment", lambda row, _: row.experiment),
+    "kind": ("kind", lambda row, _: row.kind),
+    "status": ("status", lambda row, found: found.words[row.id]),
+    "created": ("created", lambda row, _: _utc(row.created)),
+    "age": ("age", lambda row, _: duration(None if row.created is None else _age(row.created))),
+    "elapsed_s": ("elapsed", lambda row, _: duration(_elapsed(row))),
+    "step": ("step", lambda row, _: _step(row)),
+    "tokens": ("tokens", lambda row, _: number(row.tokens, ",.0f")),
+    "loss": ("loss", lambda row, _: number(row.loss, ".4f")),
+    "val_loss": ("val loss", lambda row, _: number(row.val_loss, ".4f")),
+    "best_val_loss": ("best val", lambda row, _: number(row.best_val_loss, ".4f")),
+    "val_ppl": ("val ppl", lambda row, _: number(row.val_ppl, ",.2f")),
+    "tokens_per_s": ("tok/s", lambda row, _: number(row.tokens_per_s, ",.0f")),
+    "mfu": ("mfu", lambda row, _: number(row.mfu, ".1%")),
+    "alerts": ("alerts", lambda row, _: str(row.alerts_open or "-")),
+    "attempts": ("attempts", lambda row, _: str(row.attempts)),
+    "seed": ("seed", lambda row, _: "-" if row.seed is None else str(row.seed)),
+    "host": ("host", lambda row, _: row.host or "-"),
+    "commit": ("commit", lambda row, _: (row.git_commit or "-")[:10]),
+    "tags": ("tags", lambda row, _: " ".join(row.tags) or "-"),
+    "parent": ("parent", lambda row, found: found.parents.get(row.id, "-")),
+    "path": ("path", lambda row, _: row.path),
+}
+_DEFAULT = (
+    *("id", "status", "step", "loss", "val_loss", "val_ppl", "tokens", "tokens_per_s"),
+    "alerts",
+)
+_LEFT = ("id", "name", "experiment", "kind", "status", "created", "host", "commit", "tags",
+         "parent", "path")  # fmt: skip
+
+
+def _run_table(found: Listing, wanted: Sequence[str]) -> str:
+    heads = [_FIELDS[word][0] if word in _FIELDS else word for word in wanted]
+    right = [head for head, word in zip(heads, wanted, strict=True) if word not in _LEFT]
+    lines = []
+    for row in found.rows:
+        extra = iter(found.values.get(row.id, ()))
+        lines.append(
+            [
+                _FIELDS[w][1](row, found) if w in _FIELDS else _text(next(extra, None))
+                for w in wanted
+            ]
+        )
+    return table(heads, lines, right=right)
+
+
+def _group_table(groups: Sequence[GroupRow], extra: Sequence[str]) -> str:
+    names = ["loss", "val_loss", "val_ppl", *extra]
+    lines = [
+        (
+            f"{group.name} *" if group.pinned else group.name,
+            group.experiment,
+            str(len(group.runs)),
+            *(_band_text(group.bands[name]) for name in names),
+        )
+        for group in groups
+    ]
+    heads = ("runs of one config", "experiment", "n", *(name.replace("_", " ") for name in names))
+    return table(heads, lines, right=heads[2:])
+
+
+def _band_text(band: Band) -> str:
+    diverged = f" ({band.nonfinite} not finite)" if band.nonfinite else ""
+    if band.mean is None:
+        return f"-{diverged}"
+    return f"{band.mean:.4g}" + (f" +- {band.std:.2g}" if band.std is not None else "") + diverged
+
+
+def _step(row: RunRow) -> str:
+    return f"{row.last_step or 0}/{row.max_steps}" if row.max_steps else str(row.last_step or 0)
+
+
+def _utc(wall: float | None) -> str:
+    return "-" if wall is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(wall))
+
+
+def _age(wall: float) -> float:
+    return max(0.0, time.time() - wall)
+
+
+def _elapsed(row: RunRow) -> float | None:
+    known = row.last_wall is not None and row.first_wall is not None
+    return row.last_wall - row.first_wall if known else None  # type: ignore[operator]
+
+
+def _text(value: Param) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else str(value)

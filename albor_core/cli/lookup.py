@@ -1,0 +1,125 @@
+"""What a command line means: which store, which run."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.run.errors import NotFoundError, StoreError
+from albor_core.run.rundir import (
+    RunDir,
+    check_home,
+    find_run,
+    is_run_id,
+    read_json,
+    registered_runs,
+)
+
+if TYPE_CHECKING:
+    from albor_core.store.reader import Reader
+    from albor_core.store.table import RunTable
+
+_MAKING_S = 2.0  # from the start of a first run to the store it makes, on a busy machine
+_FRESH_S = 60.0  # an index process that has not even begun by then does not come
+
+db_option = click.option("--db", type=click.Path(), help="Another store file than the global one.")
+
+
+class MissingStoreError(StoreError):
+    """There are runs, and the store that should hold them is gone."""
+
+    exit_code, code = NotFoundError.exit_code, NotFoundError.code
+
+
+def open_store(db: str | None) -> Reader | None:
+    """The store to read; None when there is no global one since there are no runs either.
+
+    Raises MissingStoreError where runs are registered, UsageError where ALBOR_HOME is no folder.
+    """
+    from albor_core.store.reader import Reader
+
+    path = _store_path(db)
+    return None if path is None else Reader(path)
+
+
+def open_table(db: str | None) -> RunTable | None:
+    """Like `open_store`, for what asks about the run table only: it loads in half the time."""
+    from albor_core.store.table import RunTable
+
+    path = _store_path(db)
+    return None if path is None else RunTable(path)
+
+
+def _store_path(db: str | None) -> Path | None:
+    return Path(db) if db is not None else present_store()
+
+
+def present_store() -> Path | None:
+    """The global store if there is one; None and errors as `open_store`."""
+    from albor_core.store.paths import global_store
+
+    home, path = check_home(), global_store()
+    if path.is_file():
+        return path
+    runs = list(registered_runs())
+    if not runs:
+        return None
+    if _comes_soon(path, runs):
+        return path
+    raise MissingStoreError(
+        f"{path}: no store, though {len(runs):,} run(s) are registered in {home / 'runs'}",
+        hint="albor db rebuild",
+    )
+
+
+def _comes_soon(path: Path, runs: list[RunDir]) -> bool:
+    """Whether the store is being made at this moment, by a run that has just started."""
+    deadline = time.monotonic() + (_MAKING_S if _is_fresh(runs[0]) else 0.0)
+    while not path.is_file():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def unlisted(table: RunTable) -> int:
+    """How many registered runs, whose folders are well, the global store does not have. One that
+    has just begun is on its way there.
+    """
+    folder, count = check_home() / "runs", 0
+    if not folder.is_dir():
+        return 0
+    names = os.listdir(folder)  # noqa: PTH208  ten thousand paths would take a fifth of a second
+    for unknown in set(names) - table.pointers():
+        if not (unknown.endswith(".json") and is_run_id(unknown.removesuffix(".json"))):
+            continue
+        path = (read_json(folder / unknown) or {}).get("path")
+        run = RunDir(Path(path)) if isinstance(path, str) else None
+        if run is not None and read_json(run.run_json) is not None:
+            count += not _is_fresh(run)
+    return count
+
+
+def _is_fresh(run: RunDir) -> bool:
+    """Whether it was made a moment ago; False where its folder is gone."""
+    try:
+        return time.time() - run.run_json.stat().st_mtime < _FRESH_S
+    except OSError:
+        return False
+
+
+def locate(reference: str) -> tuple[str, Path | None]:
+    """The id a reference means, and its local store if the folder is still there."""
+    from albor_core.store.paths import local_store
+
+    try:
+        run = find_run(reference)
+    except NotFoundError:
+        if is_run_id(reference):  # its folder may be gone; the global store remembers it
+            return reference, None
+        raise
+    return run.id, local_store(run)

@@ -1,0 +1,60 @@
+"""`albor runs mv`: a run's folder goes elsewhere; its id, history and annotations stay."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.cli.output import clean, emit, json_option, say
+from albor_core.run.errors import InUseError, NotFoundError
+from albor_core.run.numbers import bytes_text
+from albor_core.run.rundir import find_run
+
+if TYPE_CHECKING:
+    from albor_core.run.rundir import RunDir
+
+
+@click.command()
+@click.argument("references", nargs=-1, required=True, metavar="RUN...")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@json_option
+def mv(references: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    """Let each RUN lie in FOLDER, as FOLDER/ID, on another disk too.
+
+    Nothing else about it changes: `show`, `diff`, tags and `train resume` go on as before. A run
+    that is alive is refused (exit 8). Across disks every file is copied and compared before the old
+    folder goes; if that was interrupted nothing is lost, and the same command finishes it.
+    """
+    from albor_core.store.move import move_run
+
+    chosen = [_chosen(reference) for reference in references]
+    moved = [move_run(run, folder) for run in chosen]
+    if as_json:
+        emit({"schema": "albor.runs.mv/1", "moved": [asdict(item) for item in moved]})
+        return
+    for item in moved:
+        how = f", {bytes_text(item.bytes)} copied" if item.copied else ""
+        say(f"{item.run} lies in {clean(item.path)} now{how}")
+
+
+def _chosen(reference: str) -> RunDir:
+    """A run that is not alive, also one that a killed move left half way."""
+    from albor_core.feed.status import run_status
+    from albor_core.feed.view import LIVE_WORDS
+    from albor_core.store.move import find_moved
+
+    try:
+        run = find_run(reference)
+    except NotFoundError as error:
+        try:
+            run = find_moved(reference)
+        except NotFoundError:
+            raise error from None
+    status = run_status(run)
+    if status.is_alive or status.word in LIVE_WORDS:
+        hint = f"albor guard stop {run.id}"
+        raise InUseError(f"{run.id} is {status.word}: not moved", hint=hint)
+    return run

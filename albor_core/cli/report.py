@@ -1,0 +1,63 @@
+"""`albor report`: runs as one page that can be mailed, archived, put beside a model card."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from albor_core.cli.lookup import db_option, locate, open_store
+from albor_core.cli.output import emit, json_option, talk
+from albor_core.run.errors import AlborError, NotFoundError, UsageError
+
+
+@click.command()
+@click.argument("references", nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), required=True, help="The page to write."
+)
+@click.option("--metric", default="val/loss", show_default=True, help="What the verdict is about.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@db_option
+@json_option
+def report(
+    references: tuple[str, ...],
+    out: Path,
+    metric: str,
+    force: bool,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """One HTML page of one to ten runs: charts, verdict, what differs.
+
+    It holds everything it shows and asks no network.
+    """
+    from albor_core.report.page import render
+
+    if len(references) > 10:
+        raise UsageError("give one to ten runs", hint="albor report RUN... --out report.html")
+    if out.exists() and not force:
+        raise UsageError(f"{out}: exists", hint="--force replaces it")
+    reader = open_store(db)
+    if reader is None:
+        raise NotFoundError("there is no store yet", hint="albor demo")
+    with reader:
+        ids = [locate(one)[0] for one in references]
+        page = render(reader, ids, metric=metric).encode("utf-8", "replace")
+    _write(out, page)
+    if as_json:
+        emit({"schema": "albor.report/1", "runs": ids, "out": str(out), "bytes": len(page)})
+    else:
+        talk(f"{out}: {len(page):,} bytes")
+
+
+def _write(out: Path, page: bytes) -> None:
+    """The whole page or nothing."""
+    fresh = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        fresh.write_bytes(page)
+        fresh.replace(out)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise AlborError(f"{out}: {error.strerror}", hint="--out another/place.html") from error

@@ -1,0 +1,133 @@
+"""Andon rules played against history: what a run's own rules, or new ones, would have said.
+
+Rules do not depend on each other, so each is replayed over its own metric alone. Where only the
+global store remembers a run, its curve is a preview of at most 256 buckets: the worst value of each
+bucket stands for it, so no crossing is missed, though its step may be off by a bucket.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from albor_core.andon.alert import Alert
+from albor_core.andon.explain import explain
+from albor_core.andon.rules import WARMUP_FREE_STEPS, Rule, parse_condition, replay, rules_from
+from albor_core.run.errors import ConfigError
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.store.paths import global_store, local_store
+from albor_core.store.reader import Reader
+
+_PAGE = 50_000  # points in memory at a time
+_PREVIEW = 256
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What one rule would have said. `points` values were compared; `is_exact` tells whether they
+    are all there were."""
+
+    rule: Rule
+    alerts: tuple[Alert, ...]
+    points: int
+    is_exact: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **rule_json(self.rule),
+            "points": self.points,
+            "exact": self.is_exact,
+            "alerts": [alert.to_json() for alert in self.alerts],
+        }
+
+
+def rule_json(rule: Rule) -> dict[str, Any]:
+    """A rule as plain data, with its sentence for people."""
+    return {
+        "id": rule.id,
+        "condition": str(rule.condition),
+        "metric": rule.condition.metric,
+        "action": rule.action,
+        "arm_step": rule.arm_step,
+        "sentence": explain((rule,), warmup_steps=_warmup(rule))[0],
+    }
+
+
+def _warmup(rule: Rule) -> int:
+    """The warm-up a rule was made with: without one it wakes at WARMUP_FREE_STEPS."""
+    return 0 if rule.arm_step == WARMUP_FREE_STEPS else rule.arm_step
+
+
+def rules_of(run: RunDir) -> tuple[Rule, ...]:
+    """The rules a run was started with; none where it has no config of ours."""
+    monitoring, warmup = _config_of(run)
+    try:
+        return rules_from(monitoring, warmup_steps=warmup)
+    except ConfigError:
+        return ()
+
+
+def rules_for(run: RunDir, conditions: Sequence[str], *, action: str = "warn") -> tuple[Rule, ...]:
+    """New rules as this run would have had them. Raises ConfigError naming the bad condition."""
+    for text in conditions:
+        parse_condition(text)
+    _, warmup = _config_of(run)
+    entries = [{"condition": text, "action": action} for text in conditions]
+    return rules_from({"alerts": entries}, warmup_steps=warmup)
+
+
+def rehearse(run: RunDir, rules: Sequence[Rule]) -> tuple[Rehearsal, ...]:
+    """Play each rule against everything a store remembers of the run. Raises StoreError,
+    NotFoundError where no store knows the run."""
+    local = local_store(run)
+    with Reader(local if local.is_file() else global_store()) as reader:
+        return tuple(_rehearse_one(reader, run.id, rule) for rule in rules)
+
+
+def _rehearse_one(reader: Reader, run_id: str, rule: Rule) -> Rehearsal:
+    metric = rule.condition.metric
+    counted = _Counted(_points(reader, run_id, metric))
+    alerts = replay((rule,), ((step, {metric: value}) for step, value in counted))
+    if counted.count:
+        return Rehearsal(rule, alerts, counted.count, True)
+    coarse = _Counted(_buckets(reader, run_id, rule))
+    alerts = replay((rule,), ((step, {metric: value}) for step, value in coarse))
+    return Rehearsal(rule, alerts, coarse.count, not coarse.count)
+
+
+class _Counted:
+    """An iterator that knows how many items it gave."""
+
+    def __init__(self, items: Iterator[tuple[int, float]]) -> None:
+        self._items, self.count = items, 0
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        for item in self._items:
+            self.count += 1
+            yield item
+
+
+def _points(reader: Reader, run_id: str, key: str) -> Iterator[tuple[int, float]]:
+    low: int | None = None
+    while page := reader.points(run_id, key, low, limit=_PAGE):
+        yield from ((step, value) for step, value, _ in page)
+        low = page[-1][0] + 1
+
+
+def _buckets(reader: Reader, run_id: str, rule: Rule) -> Iterator[tuple[int, float]]:
+    """The value of each bucket that is worst for the rule: good first, so that it can arm."""
+    series = reader.series(run_id, rule.condition.metric, max_points=_PREVIEW)
+    for step, low, high in zip(series.steps, series.minimum, series.maximum, strict=True):
+        if math.isfinite(low) and math.isfinite(high):
+            yield from ((step, v) for v in sorted((low, high), key=rule.condition.is_bad))
+
+
+def _config_of(run: RunDir) -> tuple[Mapping[str, Any], int]:
+    """Its `monitoring` section and its warm-up; empty where there is none of ours."""
+    resolved = read_json(run.config_resolved) or {}
+    monitoring, training = resolved.get("monitoring"), resolved.get("training")
+    warmup = training.get("warmup_steps") if isinstance(training, dict) else 0
+    known = monitoring if isinstance(monitoring, dict) else {}
+    return known, warmup if isinstance(warmup, int) else 0

@@ -1,0 +1,88 @@
+"""A model's parameters in two flat buffers, with half-precision shadows and gradients beside them.
+
+Matrices lie in one buffer, vectors (norms) in another, in named_parameters order; the module's own
+parameters become views, so its state dict, its checkpoints and its plain forward do not notice.
+q_proj, k_proj, v_proj and gate_proj, up_proj follow each other: one view over each row of them is
+a fused projection.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+ALIGNED = 128  # elements: a view starts on 256 bytes in bf16
+_JOINED = ("k_proj", "v_proj", "up_proj")  # right behind the one before
+
+
+class Segment:
+    """Some parameters in a row: `master` fp32, `shadow` and `gradient` in `dtype`."""
+
+    def __init__(self, named: list[tuple[str, nn.Parameter]], dtype: torch.dtype) -> None:
+        """Moves the parameters' data into `master`; their values stay."""
+        self.places: dict[str, tuple[int, torch.Size]] = {}
+        end = 0
+        for name, parameter in named:
+            if name.split(".")[-2] not in _JOINED:
+                end = -(-end // ALIGNED) * ALIGNED
+            self.places[name] = (end, parameter.shape)
+            end += parameter.numel()
+        device = named[0][1].device
+        self.master = torch.zeros(end, dtype=torch.float32, device=device)
+        is_wide = dtype is torch.float32
+        self.shadow = self.master if is_wide else torch.zeros(end, dtype=dtype, device=device)
+        self.gradient = torch.zeros(end, dtype=dtype, device=device)
+        for name, parameter in named:
+            view = self.view(self.master, name)
+            view.copy_(parameter.detach())
+            parameter.data = view
+
+    def view(self, flat: Tensor, first: str, last: str = "") -> Tensor:
+        """The parameter `first` inside a buffer laid out like this segment; with `last`, all rows
+        from `first` to `last` as one matrix.
+        """
+        begin, shape = self.places[first]
+        end, tail = self.places[last or first]
+        size = end + tail.numel() - begin
+        if not last:
+            return flat[begin : begin + size].view(shape)
+        return flat[begin : begin + size].view(-1, shape[1])
+
+    def rows(self, flat: Tensor) -> Tensor:
+        """All parameters in such a buffer as a matrix, for vectors of one length (n, D)."""
+        starts, lengths = zip(*((at, *shape) for at, shape in self.places.values()), strict=True)
+        assert len(set(lengths)) == 1
+        return flat.as_strided((len(starts), lengths[0]), (starts[1] - starts[0], 1))
+
+
+class FlatParameters:
+    """Every parameter of `model`; `dtype`: of matrices in a forward and their gradients.
+
+    Norm weights and their gradients stay fp32. ValueError for a frozen parameter.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        named = list(model.named_parameters())
+        if frozen := [name for name, p in named if not p.requires_grad]:
+            raise ValueError(f"{frozen[0]} is frozen; a flat model trains all of its parameters")
+        self.dtype = dtype
+        self.matrices = Segment([(n, p) for n, p in named if p.ndim >= 2], dtype)
+        self.vectors = Segment([(n, p) for n, p in named if p.ndim < 2], torch.float32)
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """The shadows follow the masters, after something else wrote those (a checkpoint)."""
+        self.matrices.shadow.copy_(self.matrices.master)
+
+    def segment(self, name: str) -> Segment:
+        """Where the parameter `name` lies."""
+        return self.vectors if name in self.vectors.places else self.matrices
+
+    def gradients(self) -> dict[str, Tensor]:
+        """By parameter name; live views."""
+        return {
+            name: segment.view(segment.gradient, name)
+            for segment in (self.matrices, self.vectors)
+            for name in segment.places
+        }

@@ -1,0 +1,282 @@
+"""The decoder of llama.py, forward and backward written out over flat parameters and fused kernels.
+
+Autograd sees the attention only. Everything else is a matrix product or one kernel, the gradients
+of weights go straight to their place in the flat buffer, and what a backward needs is a field of
+`Tape`: memory is what you read here. The plain model is the oracle: same parameters, same numbers.
+
+Per token and layer it keeps 14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys)
+in half precision, 18.5 D in a layer that keeps its activation; N tokens, otherwise the letters of
+llama.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albor_core.kernels import cross_entropy, rope_qkv
+from albor_core.kernels.add_rms_norm import add_norm_forward
+from albor_core.kernels.embedding import embedding_backward
+from albor_core.kernels.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
+from albor_core.model.flat import FlatParameters, Segment
+from albor_core.model.fp8 import TENSORS, Fp8Mlp, Scales
+from albor_core.model.llama import IGNORED, Llama, LlamaConfig
+from albor_core.model.mlp import HalfMlp, Weight
+
+LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
+OPS = ("rms_norm", "add_rms_norm", "rope_qkv", "swiglu", "cross_entropy", "embedding")
+"""The kernels it cannot do without."""
+
+
+@dataclass
+class Norm:
+    weight: Tensor
+    number: int
+    """Its place among the vectors, where its gradient belongs."""
+
+
+class Layer:
+    """Views into the flat buffers."""
+
+    def __init__(self, flat: FlatParameters, number: int, scales: Scales | None) -> None:
+        prefix = f"model.layers.{number}"
+        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        self.input_norm = norm_of(flat.vectors, f"{prefix}.input_layernorm")
+        self.middle_norm = norm_of(flat.vectors, f"{prefix}.post_attention_layernorm")
+        self.qkv = weight_of(flat.matrices, f"{attention}.q_proj", f"{attention}.v_proj")
+        self.o = weight_of(flat.matrices, f"{attention}.o_proj")
+        gate_up = weight_of(flat.matrices, f"{mlp}.gate_proj", f"{mlp}.up_proj")
+        down = weight_of(flat.matrices, f"{mlp}.down_proj")
+        self.mlp = Fp8Mlp(gate_up, down, scales, number) if scales else HalfMlp(gate_up, down)
+
+
+def weight_of(segment: Segment, first: str, last: str = "") -> Weight:
+    """One projection, or several in a row as one."""
+    names = (f"{first}.weight", f"{last}.weight" if last else "")
+    return Weight(segment.view(segment.shadow, *names), segment.view(segment.gradient, *names))
+
+
+def norm_of(segment: Segment, module: str) -> Norm:
+    """fp32: the kernels round where transformers does."""
+    name = f"{module}.weight"
+    return Norm(segment.view(segment.master, name), list(segment.places).index(name))
+
+
+@dataclass
+class Normed:
+    """A point of the residual stream and its norm."""
+
+    y: Tensor
+    total: Tensor
+    rstd: Tensor
+
+
+@dataclass
+class Tape:
+    """What the backward of a layer needs."""
+
+    before: Normed
+    turned: tuple[Tensor, Tensor, Tensor]
+    """q, k, v: leaves of the attention's own little graph."""
+    mixed: Tensor
+    """Its result (B, H, T, E)."""
+    middle: tuple[Tensor, Tensor]
+    """Residual stream and rstd; its norm is the MLP's to keep."""
+    large: list[Any]
+    """One item, what the MLP kept; who needs it takes it out."""
+
+
+class FusedLlama:
+    """Loss and gradients of a Llama. One forward, then its backward; not thread-safe."""
+
+    def __init__(
+        self,
+        model: Llama,
+        flat: FlatParameters,
+        *,
+        keeps_activation: float,
+        in_fp8: bool = False,
+    ) -> None:
+        """`keeps_activation`: the share of layers whose SwiGLU result is kept. The others make it
+        again in the backward, which costs 4 D of writing and saves 4 D of memory per token.
+        `in_fp8`: the MLPs, which then need `calibrate` before the first step.
+        """
+        config = self.config = model.config
+        self.kept_activations = round(keeps_activation * config.num_hidden_layers)
+        self.rotary = model.model.rotary_emb
+        self.embedding = weight_of(flat.matrices, "model.embed_tokens")
+        tied = model.lm_head is None
+        self.head = self.embedding if tied else weight_of(flat.matrices, "lm_head")
+        layers, device = config.num_hidden_layers, flat.matrices.master.device
+        self.scales = Scales(layers * TENSORS, device) if in_fp8 else None
+        self.layers = [Layer(flat, i, self.scales) for i in range(layers)]
+        self.final_norm = norm_of(flat.vectors, "model.norm")
+        self.norm_gradients = flat.vectors.rows(flat.vectors.gradient)
+        self.tapes: list[Tape] = []
+        self._last: Normed | None = None
+        self._dh: Tensor | None = None
+
+    @torch.no_grad()
+    def forward(self, ids: Tensor, upstream: Tensor) -> Tensor:
+        """The mean loss in nats per token, fp32; its gradient will be `upstream` (fp32 scalar).
+
+        ids (B, T) int64; shifted in here. Also writes the head's gradient. ValueError for more than
+        max_position_embeddings tokens in a row.
+        """
+        h = self.hidden(ids)
+        targets = F.pad(ids[:, 1:], (0, 1), value=IGNORED).flatten()
+        return self._score(h, targets, upstream)
+
+    @torch.no_grad()
+    def logits(self, ids: Tensor) -> Tensor:
+        """(B, T, V); keeps nothing."""
+        logits = self.head(self.hidden(ids))
+        self.tapes, self._last = [], None
+        return logits.view(*ids.shape, -1)
+
+    def calibrate(self, ids: Tensor) -> None:
+        """Find fp8's scales on a batch. Each pass lets the next layers see better numbers: from the
+        third on they hardly change.
+        """
+        if self.scales is None:
+            return
+        self.scales.forget()
+        for _ in range(4):
+            self.forward(ids, torch.ones((), device=ids.device))
+            self.backward(ids)
+
+    def _advance(self) -> None:
+        """Scales and fp8 weights of this micro-batch."""
+        if self.scales is None:
+            return
+        self.scales.advance()
+        for layer in self.layers:
+            if isinstance(layer.mlp, Fp8Mlp):
+                layer.mlp.refresh()
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """(N, D) after the last norm; fills the tape."""
+        self._advance()
+        eps = self.config.rms_norm_eps
+        tables = self.rotary(ids.shape[1])
+        x = F.embedding(ids.flatten(), self.embedding.value)
+        norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
+        at = Normed(*_first(x, self.layers[0].input_norm, eps))
+        for layer, following in zip(self.layers, norms, strict=True):
+            at = self._forward(layer, at, following, tables, ids.shape)
+        self._last = at
+        return at.y
+
+    def _forward(
+        self,
+        layer: Layer,
+        before: Normed,
+        following: Norm,
+        tables: tuple[Tensor, Tensor],
+        shape: torch.Size,
+    ) -> Normed:
+        eps = self.config.rms_norm_eps
+        qkv = layer.qkv(before.y).view(*shape, -1)
+        H, K = self.config.num_attention_heads, self.config.num_key_value_heads
+        rope_qkv.rotate_in_place(qkv, *tables, H, K)
+        q, k, v = (t.detach().requires_grad_() for t in rope_qkv.views(qkv, H, K))
+        with torch.enable_grad():
+            mixed = _attend(q, k, v)
+        added = layer.o(_rows(mixed.detach()))
+        y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps)
+        added, kept = layer.mlp.forward(y, keeps=len(self.tapes) < self.kept_activations)
+        after = Normed(*add_norm_forward(added, middle[0], following.weight, eps))
+        self.tapes.append(Tape(before, (q, k, v), mixed, (middle[0], middle[1]), [kept]))
+        return after
+
+    def _score(self, h: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
+        """Loss, head's gradient and dh, in as many pieces as the logits' size asks for."""
+        count = (targets != IGNORED).sum()
+        rows = max(1, LOGITS_BYTES // (self.head.value.shape[0] * h.element_size()))
+        loss = torch.zeros((), device=h.device)
+        dh, beta = torch.empty_like(h), 0.0
+        pieces = zip(h.split(rows), targets.split(rows), dh.split(rows), strict=True)  # type: ignore[no-untyped-call]
+        for piece, labels, out in pieces:
+            logits = self.head(piece)
+            loss += cross_entropy.score(logits, labels, 0.0, upstream, writes=True, count=count)
+            torch.mm(logits, self.head.value, out=out)
+            gradient = self.head.gradient
+            torch.addmm(gradient, logits.t(), piece, beta=beta, out=gradient)
+            beta = 1.0
+            del logits  # two pieces of them are a GiB too many
+        self._dh = dh
+        return loss
+
+    @torch.no_grad()
+    def backward(self, ids: Tensor) -> None:
+        """Every gradient at its place in the flat buffers, over the last one; empties the tape."""
+        dy, dsum, after = self._dh, None, self._last
+        assert dy is not None
+        assert after is not None
+        tables = self.rotary(ids.shape[1])
+        parts = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
+        norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
+        for layer, following in zip(reversed(self.layers), reversed(norms), strict=True):
+            tape = self.tapes.pop()
+            dy, dsum = self._backward(layer, tape, after, following, dy, dsum, tables, parts)
+            after = tape.before
+        first = self.layers[0].input_norm
+        dx = norm_dx(after.total, first.weight, after.rstd, dy, dsum, parts[first.number])
+        sum_parts(parts, self.norm_gradients)
+        embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
+        self._dh = self._last = None
+
+    def _backward(
+        self,
+        layer: Layer,
+        tape: Tape,
+        after: Normed,
+        following: Norm,
+        dy: Tensor,
+        dsum: Tensor | None,
+        tables: tuple[Tensor, Tensor],
+        parts: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """(gradient at the layer's normed input, gradient at its residual stream)."""
+        d_after = norm_dx(
+            after.total, following.weight, after.rstd, dy, dsum, parts[following.number]
+        )
+        dy = layer.mlp.backward(tape.large.pop(), d_after)
+        (total, rstd), norm = tape.middle, layer.middle_norm
+        d_middle = norm_dx(total, norm.weight, rstd, dy, d_after, parts[norm.number])
+        mixed = tape.mixed
+        d_rows = layer.o.backward(_rows(mixed.detach()), d_middle)
+        B, H, T, E = mixed.shape
+        d_mixed = d_rows.view(B, T, H, E).transpose(1, 2)
+        dq, dk, dv = torch.autograd.grad(mixed, tape.turned, d_mixed)
+        dqkv = rope_qkv.gradient_of(dq, dk, dv, *tables).view(B * T, -1)
+        return layer.qkv.backward(tape.before.y, dqkv), d_middle
+
+
+def share_kept(config: LlamaConfig, tokens: int, budget_bytes: float) -> float:
+    """`keeps_activation` for a forward of `tokens` tokens that may keep so many bytes."""
+    D, wide = config.hidden_size, config.intermediate_size
+    always = 6 * D + 2 * config.num_key_value_heads * config.head_dim + 2 * wide  # numbers a layer
+    rows = 2 * tokens * config.num_hidden_layers  # bytes of one number more
+    return min(1.0, max(0.0, (budget_bytes - rows * always) / (rows * wide)))
+
+
+def _first(x: Tensor, norm: Norm, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    y, rstd = norm_forward(x, norm.weight, eps)
+    return y, x, rstd
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(
+        q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def _rows(mixed: Tensor) -> Tensor:
+    """(B, H, T, E) to (N, D); no copy where attention lays its result out like q."""
+    B, H, T, E = mixed.shape
+    return mixed.transpose(1, 2).reshape(B * T, H * E)

@@ -1,0 +1,131 @@
+"""A line chart as SVG text: no library, no script, no network; the page around it styles it.
+
+Coordinates are computed here and printed as numbers, so no text of a run ever becomes a path.
+Non-finite values break the line and leave a mark at the top, where they happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 560, 240
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
+_TICKS = 5  # about so many on an axis
+_UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))
+_HUGE = 1e150  # beyond it differences overflow, and nobody reads the axis
+MOST_RUNS = 10  # classes c0 .. c9 of the page's style
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run's curve: per bucket its step, minimum, mean and maximum."""
+
+    label: str
+    steps: Sequence[float]
+    low: Sequence[float]
+    mean: Sequence[float]
+    high: Sequence[float]
+
+
+def svg(title: str, traces: Sequence[Trace]) -> str:
+    """The chart; what it shows is said in words for those who cannot see it."""
+    xs = [x for trace in traces for x in trace.steps]
+    ys = [y for t in traces for part in (t.low, t.mean, t.high) for y in part if math.isfinite(y)]
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        f"<title>{escape(title)}: {escape(', '.join(t.label for t in traces))}</title>",
+    ]
+    if not xs or not ys:
+        return "".join([*parts, f'<text x="{LEFT}" y="40">nothing finite to draw</text></svg>'])
+    x_range, y_range = _span(xs), _span(ys)
+    if 0 < x_range[0] <= x_range[1] / 20:
+        x_range = (0.0, x_range[1])
+    parts += _axes(x_range, y_range)
+    for index, trace in enumerate(traces):
+        parts += _trace(trace, f"c{index % MOST_RUNS}", x_range, y_range)
+    return "".join([*parts, "</svg>"])
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    low, high = max(min(values), -_HUGE), min(max(values), _HUGE)
+    around = max(0.5, abs(low) / 1e3)
+    return (low, high) if high > low else (low - around, low + around)
+
+
+def _axes(xs: tuple[float, float], ys: tuple[float, float]) -> Iterator[str]:
+    for y, words in ticks(*ys):
+        at = _y(y, ys)
+        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
+        yield f'<text class="tick" x="{LEFT - 6}" y="{at + 4}" text-anchor="end">{words}</text>'
+    for x, words in ticks(*xs):
+        at = _x(x, xs)
+        anchor = "end" if at > WIDTH - RIGHT - 20 else "middle"
+        yield f'<text class="tick" x="{at}" y="{HEIGHT - 8}" text-anchor="{anchor}">{words}</text>'
+
+
+def ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Round values from `low` to `high`, at most ten, with their texts in the unit of the axis."""
+    rough = (high - low) / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next((power * m for m in (1.0, 2.0, 5.0) if power * m >= rough * 0.999), power * 10)
+    first = math.ceil(low / step - 1e-9)
+    places = [first + i for i in range(2 * _TICKS) if (first + i) * step <= high + step * 1e-9]
+    return [(i * step, _tick(i * step, step, max(abs(low), abs(high)))) for i in places]
+
+
+def _tick(value: float, step: float, largest: float) -> str:
+    """`187.5k`, `0.004`, `3e-05`: no more digits than `step` needs."""
+    if value == 0:
+        return "0"
+    if not 1e-3 <= largest < 1e15:
+        return f"{value:.3g}"
+    scale, unit = next((size, unit) for least, size, unit in _UNITS if largest >= least)
+    digits = max(0, -math.floor(math.log10(step / scale) + 1e-9))
+    text = f"{value / scale:.{digits}f}"
+    return f"{text}{unit}" if len(text) < 8 else f"{value:.3g}"
+
+
+def _trace(
+    trace: Trace, name: str, xs: tuple[float, float], ys: tuple[float, float]
+) -> Iterator[str]:
+    points = list(zip(trace.steps, trace.low, trace.mean, trace.high, strict=True))
+    band = [p for p in points if math.isfinite(p[1]) and math.isfinite(p[3])]
+    if any(low < high for _, low, _, high in band):
+        there = [f"{_x(x, xs)},{_y(high, ys)}" for x, _, _, high in band]
+        back = [f"{_x(x, xs)},{_y(low, ys)}" for x, low, _, _ in reversed(band)]
+        yield f'<polygon class="band {name}" points="{" ".join([*there, *back])}"/>'
+    for piece in _pieces(points):
+        if len(piece) == 1:
+            x, y = piece[0]
+            yield f'<circle class="{name}" cx="{_x(x, xs)}" cy="{_y(y, ys)}" r="2"/>'
+        else:
+            line = " ".join(f"{_x(x, xs)},{_y(y, ys)}" for x, y in piece)
+            yield f'<polyline class="{name}" points="{line}"/>'
+    for x, _, mean, _ in points:
+        if not math.isfinite(mean):
+            yield f'<text class="broken" x="{_x(x, xs)}" y="{TOP + 4}">&#215;</text>'
+
+
+def _pieces(points: Sequence[tuple[float, ...]]) -> Iterator[list[tuple[float, float]]]:
+    """Runs of finite means."""
+    piece: list[tuple[float, float]] = []
+    for x, _, mean, _ in points:
+        if math.isfinite(mean):
+            piece.append((x, mean))
+        elif piece:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+def _x(x: float, xs: tuple[float, float]) -> float:
+    return round(LEFT + (x - xs[0]) / (xs[1] - xs[0]) * (WIDTH - LEFT - RIGHT), 1)
+
+
+def _y(y: float, ys: tuple[float, float]) -> float:
+    y = min(max(y, ys[0]), ys[1])
+    return round(HEIGHT - BOTTOM - (y - ys[0]) / (ys[1] - ys[0]) * (HEIGHT - TOP - BOTTOM), 1)

@@ -1,0 +1,205 @@
+"""One or more runs as a single HTML page for a model card: charts, verdict, what differs.
+
+The page holds everything it shows: no script, no font, no request (a content policy in the page
+forbids them). Texts of runs are data: control characters made visible, then escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from albor_core.feed.clean import clean
+from albor_core.report.chart import MOST_RUNS, Trace, svg
+from albor_core.run.rundir import RunDir
+from albor_core.store.diff import diff_runs
+from albor_core.store.paths import local_store
+from albor_core.store.reader import Reader
+from albor_core.store.rows import Series
+from albor_core.store.run_row import RunRow
+
+POINTS = 300
+MOST_CHARTS = 24
+_FIRST = ("val/loss", "train/loss", "val/ppl", "optim/lr", "optim/grad_norm", "perf/tokens_per_s")
+_CHARS = 300
+_COLOURS = (
+    "#c4581a", "#1f7a9c", "#7450b8", "#2f7d3a", "#a3375f",
+    "#8a6300", "#3a5bbf", "#00807a", "#b03a2e", "#5d6470",
+)  # fmt: skip
+_STYLE = """
+:root{color-scheme:light dark;--ink:#16181d;--dim:#676b75;--line:#dfd9cc;--ground:#faf8f4}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e8ef;--dim:#8d93a5;--line:#2b3040;--ground:#12141c}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--ground);max-width:1180px;
+margin:2em auto;padding:0 1em}h1{font-size:1.5em}h2{font-size:1.1em;margin:2em 0 .5em}
+table{border-collapse:collapse;display:block;overflow-x:auto}
+td,th{padding:.25em .8em;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
+td.n{text-align:right;font-variant-numeric:tabular-nums}th{color:var(--dim);font-weight:500}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(460px,1fr));gap:1em}
+figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:.6em}
+figcaption{font-weight:600}
+svg{width:100%;height:auto}.grid{stroke:var(--line)}text{fill:var(--dim);font-size:11px}
+text.broken{fill:#c02b2b;font-size:14px}polyline{fill:none;stroke-width:1.6}.band{opacity:.18}
+.key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.4em}
+.dim{color:var(--dim)}footer{margin:3em 0;color:var(--dim)}
+""" + "".join(
+    f".c{i}{{stroke:{c};fill:{c}}}polyline.c{i}{{fill:none}}.band.c{i}{{stroke:none}}.k{i}{{background:{c}}}"
+    for i, c in enumerate(_COLOURS)
+)
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def render(reader: Reader, run_ids: Sequence[str], *, metric: str = "val/loss") -> str:
+    """The page of one to ten runs. Raises NotFoundError for a run that the store does not know,
+    UsageError or StoreError as `diff_runs` does."""
+    rows = [reader.run(run_id) for run_id in run_ids[:MOST_RUNS]]
+    difference = (
+        diff_runs(reader, [row.id for row in rows], metric=metric).to_json()
+        if len(rows) > 1
+        else None
+    )
+    title = " / ".join(_text(row.name or row.id) for row in rows)
+    made = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+    body = [
+        f"<h1>{title}</h1>",
+        _summary(rows),
+        *(_verdicts(difference, rows) if difference else ()),
+        "<h2>Curves</h2>",
+        _charts(reader, rows),
+        *(_differences(difference) if difference else ()),
+        f"<footer>Made by <code>albor report</code> on {made} from measured runs.</footer>",
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _summary(rows: Sequence[RunRow]) -> str:
+    heads = (
+        "run", "experiment", "end", "step", "tokens", "loss", "val loss", "best val loss",
+        "val ppl", "tok/s", "seed", "commit", "tags",
+    )  # fmt: skip
+    cells = [
+        (
+            f'<span class="key k{i}"></span>{_text(row.name or row.id)}',
+            _text(row.experiment),
+            _text(row.ended_status or "no end recorded"),
+            _number(row.last_step, ",.0f"),
+            _number(row.tokens, ",.0f"),
+            *(_number(v) for v in (row.loss, row.val_loss, row.best_val_loss, row.val_ppl)),
+            _number(row.tokens_per_s, ",.0f"),
+            _number(row.seed, ".0f"),
+            _text((row.git_commit or "")[:9]),
+            _text(" ".join(row.tags)),
+        )
+        for i, row in enumerate(rows)
+    ]
+    return _table(heads, cells, numbers=range(3, 11))
+
+
+def _verdicts(document: Mapping[str, Any], rows: Sequence[RunRow]) -> Iterator[str]:
+    names = {row.id: row.name or row.id for row in rows}
+    yield f"<h2>Verdict on {_text(document['metric'])}</h2><ul>"
+    for one in document["verdicts"]:
+        interval = one.get("interval")
+        rests = f" (interval {interval[0]:.4g} to {interval[1]:.4g})" if interval else ""
+        yield (
+            f"<li><b>{_text(names.get(one['run'], one['run']))}</b> against "
+            f"{_text(names.get(one['against'], one['against']))}: <b>{_text(one['outcome'])}</b>"
+            f'{rests} <span class="dim">{_text(one.get("detail") or "")}</span></li>'
+        )
+    yield "</ul>"
+
+
+def _differences(document: Mapping[str, Any]) -> Iterator[str]:
+    names = [_text(run.get("name") or run["id"]) for run in document["runs"]]
+    for key in ("config", "code", "data", "environment"):
+        if changes := document[key]:
+            cells = [(_text(c["key"]), *(_text(_value(v)) for v in c["values"])) for c in changes]
+            yield f"<h2>{key.capitalize()}: what differs</h2>{_table(('field', *names), cells)}"
+    cells = [
+        (_text(name), *(_number(None if s is None else s["last"]) for s in stats))
+        for name, stats in document["metrics"].items()
+    ]
+    if cells:
+        numbers = range(1, len(names) + 1)
+        yield f"<h2>Last values</h2>{_table(('metric', *names), cells, numbers=numbers)}"
+
+
+def _charts(reader: Reader, rows: Sequence[RunRow]) -> str:
+    found: dict[str, list[Trace]] = {}
+    for row in rows:
+        for key, series in _curves(reader, row):
+            label = clean(row.name or row.id, limit=_CHARS)
+            parts = (series.minimum, series.mean, series.maximum)
+            low, mean, high = (tuple(map(float, part)) for part in parts)
+            trace = Trace(label, tuple(map(float, series.steps)), low, mean, high)
+            found.setdefault(key, []).append(trace)
+    keys = sorted(found, key=lambda k: (_FIRST.index(k) if k in _FIRST else len(_FIRST), k))
+    figures = [
+        f"<figure><figcaption>{_text(key)}</figcaption>"
+        f"{svg(clean(key, limit=80), found[key])}</figure>"
+        for key in keys[:MOST_CHARTS]
+    ]
+    if not figures:
+        return '<p class="dim">No run here has measured anything.</p>'
+    left = len(keys) - MOST_CHARTS
+    more = f'<p class="dim">and {left} more metrics</p>' if left > 0 else ""
+    return f'<div class="charts">{"".join(figures)}</div>{more}'
+
+
+def _curves(reader: Reader, row: RunRow) -> Iterator[tuple[str, Series]]:
+    """Every series of a run, from its own store where that is still there."""
+    local = local_store(RunDir(Path(row.path))) if row.path and Path(row.path).is_dir() else None
+    if local is not None and local.is_file():
+        with Reader(local) as own:
+            yield from _series_of(own, row.id)
+    else:
+        yield from _series_of(reader, row.id)
+
+
+def _series_of(reader: Reader, run_id: str) -> Iterator[tuple[str, Series]]:
+    for key in reader.keys(run_id):
+        series = reader.series(run_id, key, max_points=POINTS)
+        if series.steps:
+            yield key, series
+
+
+def _table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()
+) -> str:
+    """Cells are HTML already; heads of runs too."""
+    right = set(numbers)
+    lines = [
+        "<tr>"
+        + "".join(
+            f'<td class="n">{cell}</td>' if i in right else f"<td>{cell}</td>"
+            for i, cell in enumerate(row)
+        )
+        + "</tr>"
+        for row in rows
+    ]
+    head = "".join(f"<th>{one}</th>" for one in heads)
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+
+
+def _text(value: object) -> str:
+    return escape(clean(str(value), limit=_CHARS))
+
+
+def _value(value: object) -> str:
+    return "not set" if value is None else str(value)
+
+
+def _number(value: float | int | None, spec: str = ".4g") -> str:
+    if value is None:
+        return "&#8212;"
+    return (
+        format(value, spec) if math.isfinite(value) else ("NaN" if value != value else f"{value}")
+    )

@@ -1,0 +1,42 @@
+"""Which run a run began from: its weights were a checkpoint of another one.
+
+A run says so itself (`parent` in run.json), or its config does: `model.path` inside the checkpoints
+of a run directory. A resumed run is no child, it is one more attempt of the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Any
+
+from albor_core.run.rundir import is_run_id
+
+_WHERE_FROM = (
+    "SELECT r.run, json_extract(r.facts, '$.parent'), (SELECT json_extract(p.value, '$')"
+    " FROM params p WHERE p.run_id = r.id AND p.key = 'model.path')"
+    " FROM runs r WHERE r.run IN (SELECT value FROM json_each(?))"
+)
+
+
+def parents(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
+    """By run the id of the run it began from; runs that began from nothing are left out."""
+    rows = db.execute(_WHERE_FROM, (json.dumps([*runs]),))
+    found = {run: parent_id(said, model_path) for run, said, model_path in rows}
+    return {run: parent for run, parent in found.items() if parent is not None and parent != run}
+
+
+def parent_id(said: Any, model_path: Any) -> str | None:
+    """The run that `parent` of run.json names, else the one whose checkpoint `model_path` is."""
+    if isinstance(said, str) and is_run_id(said):
+        return said
+    if not isinstance(model_path, str):
+        return None
+    parts = PurePosixPath(model_path).parts
+    for run, folder in pairwise(parts):
+        if folder == "checkpoints" and is_run_id(run):
+            return run
+    return None

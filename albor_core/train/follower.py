@@ -1,0 +1,93 @@
+"""A rank that follows: builds what rank 0 builds, then does as it is told until the end.
+
+It writes nothing but a traceback and decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from albor_core.data.dataset import val_batches
+from albor_core.run.config import Config
+from albor_core.train.checkpoint import Checkpoint, step_name
+from albor_core.train.evaluate import sample_with, validate_with
+from albor_core.train.faults import Faults
+from albor_core.train.life import Life
+from albor_core.train.parts import build
+from albor_core.train.ranks import Order, Word
+from albor_core.train.resume import reset_parts, restore_parts
+from albor_core.train.sharding import fingerprint, whole
+from albor_core.train.stepping import Stepper, take_step
+from albor_core.train.steps import choose_step
+
+
+class Follower:
+    """One life of a rank above 0."""
+
+    def __init__(self, life: Life, config: Config, faults: Faults) -> None:
+        """Meets the others. Raises AlborError as rank 0 does."""
+        self.life, self.config, self.faults = life, config, faults
+        self.parts = build(config)
+        self.step = 0
+        self._stepper: Stepper | None = None
+        self._val: list[NDArray[np.int64]] | None = None
+
+    def run(self) -> None:
+        """Obey until the end."""
+        ranks = self.parts.ranks
+        while (order := ranks.hear()).word is not Word.END:
+            self._obey(order)
+        ranks.leave()
+
+    def _obey(self, order: Order) -> None:
+        parts = self.parts
+        match order.word:
+            case Word.STEP:
+                assert self._stepper is not None
+                self.step = order.step
+                where = {"step": order.step, "position": order.at}
+                take_step(parts, self._stepper, self.faults, _untimed, **where)
+            case Word.CHOOSE:
+                self.parts, self._stepper = choose_step(parts, _say_nothing)
+            case Word.RESTORE:
+                checkpoint = Checkpoint(self.life.run.checkpoints / step_name(order.step), {})
+                restore_parts(parts, checkpoint, checkpoint.trainer())
+            case Word.START_OVER:
+                reset_parts(parts)
+            case Word.VALIDATE:
+                validate_with(parts.model, self._val_batches(), order.at, parts.placement)
+            case Word.FORWARD:
+                sample_with(parts.model, parts.placement, (order.step, order.at))
+            case Word.GATHER:
+                _gather(parts.model.state_dict())
+                _gather(parts.optimizer.tensors())
+            case Word.COMPARE:
+                parts.ranks.agree(fingerprint(parts.model))
+
+    def _val_batches(self) -> list[NDArray[np.int64]]:
+        """Always the same ones."""
+        if self._val is None:
+            assert self.parts.val is not None
+            size, number = self.config.data.batch_size, self.config.training.eval_batches
+            self._val = list(val_batches(self.parts.val, size, number))
+        return self._val
+
+
+def _gather(tensors: Mapping[str, Tensor]) -> None:
+    """Rank 0 keeps what comes of it."""
+    for tensor in tensors.values():
+        whole(tensor.detach())
+
+
+@contextlib.contextmanager
+def _untimed(name: str) -> Iterator[None]:
+    yield
+
+
+def _say_nothing(name: str, **data: object) -> None:
+    """Rank 0 has said it."""

@@ -1,0 +1,103 @@
+"""What people ask of a running loop: save, pause, go on. Looked at between two steps only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from albor_core.run.journal import Journal
+from albor_core.run.rundir import RunDir
+from albor_core.train.bricks import StepClock
+from albor_core.train.keeper import Keeper
+from albor_core.train.life import Signals, answer_command, take_command
+from albor_core.train.resume import Course
+from albor_core.train.watch import Machine, Watch
+
+
+def answer(run: RunDir, journal: Journal, command_id: str, status: str, detail: str) -> None:
+    """Tell the guard; training goes on if that fails, and the guard says "no answer"."""
+    try:
+        answer_command(run, command_id, status, detail)
+    except OSError as error:
+        journal.event("control.unanswered", severity="yellow", reason=str(error))
+
+
+class Requests:
+    """Carries out what lies in guard/cmd.json, when a signal said that something does."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        signals: Signals,
+        course: Course,
+        keeper: Keeper,
+        watch: Watch,
+        clock: StepClock,
+        *,
+        save_if_wanted: Callable[[], None],
+    ) -> None:
+        self.run, self.signals, self.course = run, signals, course
+        self.keeper, self.watch, self.clock = keeper, watch, clock
+        self._save_if_wanted = save_if_wanted
+        self._is_paused = False
+
+    def obey(self) -> str | None:
+        """The word of the command that was carried out, if there was one."""
+        if not self.signals.command:
+            return None
+        self.signals.command = False
+        progress = self.course.progress
+        found = take_command(self.run, progress.last_command)
+        if found is None:
+            return None
+        command_id, word = found
+        progress.last_command = command_id
+        step = progress.step
+        if word == "checkpoint":
+            if self.keeper.has(step, progress.evaluated_step):
+                self._answer(command_id, "done", f"step {step} is saved already")
+            else:
+                self.keeper.ask(command_id)
+                self._save_if_wanted()
+        elif word == "pause":
+            self._answer(command_id, "done", f"paused at step {step}")
+            if not self._is_paused:
+                self.pause("asked for")
+        elif word == "resume":
+            self._answer(command_id, "done", f"goes on from step {step}")
+        else:
+            self._answer(command_id, "refused", f"{word!r} is not for the trainer")
+        return word
+
+    def pause(self, reason: str) -> None:
+        """Stand still, visibly alive, until a resume command or a stop."""
+        reporter, step = self.course.reporter, self.course.progress.step
+        with self.clock.held():
+            self._is_paused = True
+            reporter.journal.event("control.paused", step=step, severity="yellow", reason=reason)
+            self._show_pause()
+            while self.signals.stop is None:
+                self.signals.wait(0.5)
+                if self.obey() == "resume":
+                    break
+                self.keeper.collect()
+                self._save_if_wanted()
+                self._show_pause()
+                self._show_machine(self.watch.take())
+                reporter.keep_alive()
+            self._is_paused = False
+            if self.signals.stop is not None:
+                return
+            self.course.cord.resumed()
+            reporter.calm()
+            reporter.journal.event("control.resumed", step=step)
+
+    def _show_pause(self) -> None:
+        limit_s = self.course.parts.config.guard.stale_s
+        self.course.reporter.phase("paused", limit_s=limit_s)
+
+    def _show_machine(self, machine: Machine | None) -> None:
+        if machine is not None:
+            self.course.reporter.state.fields |= machine.state()
+
+    def _answer(self, command_id: str, status: str, detail: str) -> None:
+        answer(self.run, self.course.reporter.journal, command_id, status, detail)

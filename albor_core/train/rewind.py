@@ -1,0 +1,156 @@
+"""Back to a checkpoint: when a life begins, and when a run has left its path.
+
+Either way the journal says so, on the disk, before the next step: what was said about later steps
+is no part of this history. After a rollback the run trains on other data than the first time
+(Chowdhery et al. 2022, arXiv:2204.02311, section 5.1: the same batches give the same spike), so the
+batches in between are left behind for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from albor_core.kernels import dispatch
+from albor_core.run.errors import DataError, NoCheckpointError
+from albor_core.train.checkpoint import (
+    Checkpoint,
+    discard_after,
+    list_checkpoints,
+    newest_usable,
+)
+from albor_core.train.life import Life
+from albor_core.train.optim import Optimizer
+from albor_core.train.reporter import versions
+from albor_core.train.resume import Course, changed_fields, refuse_change, restore, start_over
+from albor_core.train.stability import Trouble
+
+
+def begin(course: Course, life: Life, *, allow_config_change: bool) -> Checkpoint | None:
+    """Go to the newest good checkpoint and return it; without any, to the beginning.
+
+    Raises NoCheckpointError, ConfigError (another config) or DataError (other data).
+    """
+    journal = course.reporter.journal
+    checkpoint = _newest(course, life.run.checkpoints)
+    if checkpoint is None:
+        if life.attempt > 1:
+            journal.rewind(-1)
+        course.reporter.params(course.parts.config.resolved())
+    else:
+        _resume(course, life, checkpoint, allow_config_change=allow_config_change)
+        journal.rewind(checkpoint.step)
+    journal.barrier()
+    _announce(course, life, checkpoint)
+    return checkpoint
+
+
+def _newest(course: Course, folder: Path) -> Checkpoint | None:
+    journal = course.reporter.journal
+    try:
+        checkpoint, rejected = newest_usable(folder)
+    except NoCheckpointError as error:
+        journal.event("checkpoint.bad", severity="red", reason=error.message[:1500])
+        raise
+    for bad in rejected:
+        path, reason = str(bad.path), bad.reason[:500]
+        journal.event("checkpoint.bad", severity="yellow", path=path, reason=reason)
+    return checkpoint
+
+
+def _resume(
+    course: Course, life: Life, checkpoint: Checkpoint, *, allow_config_change: bool
+) -> None:
+    parts, trainer = course.parts, checkpoint.trainer()
+    changes = changed_fields(trainer["config"], parts.config.resolved())
+    data_hash = checkpoint.manifest["data_hash"]
+    if not allow_config_change:
+        refuse_change(changes, str(life.run.config_resolved))
+        if data_hash != parts.train.manifest.data_hash:
+            raise DataError(
+                f"{parts.config.data.train}: not the shards this run was trained on so far",
+                hint="put them back, or go on with --allow-config-change",
+            )
+    restore(course, checkpoint, trainer)
+    is_plain = isinstance(parts.optimizer, Optimizer)
+    if is_plain and trainer["device"] == parts.placement.device.type:  # that race is decided
+        chosen = course.progress.kernels.items()
+        dispatch.pin({op: b for op, b in chosen if b in ("triton", "reference")})
+    journal, step = course.reporter.journal, course.progress.step
+    for path, old, new in changes:
+        journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)
+        journal.append("p", key=path, value=new)
+
+
+def _announce(course: Course, life: Life, checkpoint: Checkpoint | None) -> None:
+    parts, reporter = course.parts, course.reporter
+    placement = parts.placement
+    reporter.state.fields["device"] = placement.device_name or str(placement.device)
+    reporter.journal.event(
+        "run.start",
+        step=course.progress.step,
+        resumed_from=None if checkpoint is None else checkpoint.step,
+        attempt=life.attempt,
+        device=placement.device_name or str(placement.device),
+        precision=placement.precision,
+        threads=torch.get_num_threads(),
+        world_size=parts.ranks.world_size,
+        **(
+            {} if parts.ranks.is_alone else {"strategy": parts.config.training.distributed.strategy}
+        ),
+        versions=versions(torch.__version__),
+        num_steps=parts.num_steps,
+        parameters=parts.model.config.num_parameters,
+    )
+
+
+def target_of(folder: Path, trouble: Trouble) -> int:
+    """The step to go back to: of the newest checkpoint from before the trouble; if all are younger,
+    of the oldest (skipped steps leave the weights alone); 0 if there is none.
+    """
+    steps = [int(path.name[5:]) for path in list_checkpoints(folder)]
+    return max((step for step in steps if step < trouble.step), default=min(steps, default=0))
+
+
+def go_back(course: Course, folder: Path, trouble: Trouble, *, in_a_row: int) -> Checkpoint | None:
+    """Go back to `target_of`, past the data since; None: that is the beginning.
+
+    Nothing may be in flight. The caller saves: only then is the rollback itself beyond a kill, and
+    a kill before that repeats it, to the same bits. Raises NoCheckpointError if all are damaged.
+    """
+    before = course.progress
+    discard_after(folder, target_of(folder, trouble))
+    checkpoint = _newest(course, folder)
+    if checkpoint is None:
+        start_over(course)
+    else:
+        restore(course, checkpoint, checkpoint.trainer())
+    course.tally.forgive()
+    here = course.progress
+    course.progress = replace(
+        here,
+        skipped=before.skipped,
+        spikes=before.spikes,
+        last_command=before.last_command,
+        kernels=before.kernels,
+        data_offset=before.position() - here.step,
+        rollbacks=before.rollbacks + 1,
+        rollbacks_in_a_row=in_a_row,
+        last_trouble=before.step,
+    )
+    journal = course.reporter.journal
+    journal.rewind(-1 if checkpoint is None else here.step)
+    journal.barrier()
+    journal.event(
+        "training.rollback",
+        step=here.step,
+        severity="yellow",
+        reason=trouble.reason,
+        message=trouble.message,
+        at_step=before.step,
+        batches_left_behind=before.step - here.step,
+        in_a_row=in_a_row,
+    )
+    return checkpoint

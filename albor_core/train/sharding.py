@@ -1,0 +1,131 @@
+"""A model over several ranks: a copy on each (DDP, by accelerate) or a part on each (FSDP2).
+
+Copies are equal by construction: same start, same gradients, same update. Parts are DTensors, cut
+along their first axis; `whole` and `part_of` translate between them and the plain tensors of a
+checkpoint, which therefore looks the same however many ranks wrote it.
+
+FSDP2 is torch's own `fully_shard`: accelerate's preparation of it does not know CPUs. Its modules
+take 0.8 s to load, so they are known here by what they can do until they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from albor_core.model.llama import Llama
+
+
+def replicate(model: nn.Module, *, is_exact: bool) -> nn.Module:
+    """`model` with gradients that are averaged over ranks while the backward runs.
+
+    `is_exact`: gradients are added up in the same order in every life. Otherwise DDP sorts its
+    buckets anew after the first step, so that a resumed run with more than two ranks differs in
+    rounding.
+    """
+    from accelerate import (  # noqa: PLC0415  0.15 s, and only here
+        Accelerator,
+        DistributedDataParallelKwargs,
+    )
+
+    options = DistributedDataParallelKwargs(
+        gradient_as_bucket_view=True,
+        find_unused_parameters=is_exact,  # keeps the buckets as they are
+    )
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    accelerator = Accelerator(  # "no": autocast is ours, whatever the user's environment asks for
+        cpu=on_cpu, device_placement=False, mixed_precision="no", kwargs_handlers=[options]
+    )
+    prepared: nn.Module = accelerator.prepare_model(model)
+    if isinstance(prepared, DistributedDataParallel):
+        prepared.broadcast_buffers = False  # tables of cos and sin; as an option it warns
+    return prepared
+
+
+def shard(
+    model: Llama,
+    device: torch.device,
+    world_size: int,
+    *,
+    half: torch.dtype | None,
+    compiles: bool,
+) -> None:
+    """Keep this rank's part of each parameter, on `device`. In place.
+
+    One group of parameters a block, and one for the rest: the embedding may be the head as well, so
+    it belongs to the whole model. Parts are fp32 and gathered in `half`, if that is what autocast
+    computes in: copies that it made itself would stay whole until the backward. Gradients are
+    added up in fp32.
+    """
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
+
+    mesh = init_device_mesh(device.type, (world_size,))
+    # inputs stay: positions are turned in fp32
+    policy = MixedPrecisionPolicy(half, torch.float32, cast_forward_inputs=False)
+    for layer in model.model.layers:
+        if compiles:
+            layer.compile(dynamic=False)
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def sync_gradients(model: nn.Module, *, syncs: bool) -> None:
+    """Whether the next forward and its backward end with gradients of all ranks; otherwise they
+    only add up here (`no_sync`).
+    """
+    if hasattr(model, "set_requires_gradient_sync"):
+        model.set_requires_gradient_sync(syncs)  # type: ignore[operator]
+    elif isinstance(inner := getattr(model, "_orig_mod", model), DistributedDataParallel):
+        inner.require_backward_grad_sync = syncs
+
+
+def settle(model: nn.Module) -> None:
+    """Drop what a forward without a backward gathered: weights may change now."""
+    if hasattr(model, "reshard"):
+        model.reshard()  # type: ignore[operator]
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What of it lies on this rank; shares memory."""
+    found: Tensor = getattr(tensor, "to_local", lambda: tensor)()
+    return found
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of it. A collective where it is sharded."""
+    found: Tensor = getattr(tensor, "full_tensor", lambda: tensor)()
+    return found
+
+
+def part_of(value: Tensor, like: Any) -> Tensor:
+    """The whole `value`, which every rank has, as `like` is placed. No collective."""
+    if not hasattr(like, "device_mesh") or value.shape != like.shape:
+        return value
+    from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415
+
+    here = value.to(like.device_mesh.device_type)
+    found: Tensor = distribute_tensor(here, like.device_mesh, like.placements, src_data_rank=None)
+    return found
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Whole tensors into a model that may be sharded. RuntimeError where they do not fit."""
+    settle(model)
+    mine = model.state_dict()
+    placed = {
+        name: part_of(tensor, mine[name]) if name in mine else tensor
+        for name, tensor in tensors.items()
+    }
+    model.load_state_dict(placed, strict=True)
+
+
+def fingerprint(model: nn.Module) -> int:
+    """A sum over all bits of the weights: equal on ranks whose copies are. Waits for the device."""
+    found = [local(p.detach()).contiguous().view(torch.int32) for p in model.parameters()]
+    sums = [bits.sum(dtype=torch.int64) * (i + 1) for i, bits in enumerate(found)]
+    return int(torch.stack(sums).sum()) & (2**62 - 1)

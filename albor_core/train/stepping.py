@@ -1,0 +1,57 @@
+"""One optimizer step, as every rank takes it: micro-batches, gradients, update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from albor_core.train.faults import Faults
+from albor_core.train.graphed import GraphedStep
+from albor_core.train.optim import Updated
+from albor_core.train.parts import Parts
+from albor_core.train.steps import PlainStep, half_batch_norm
+
+Stepper = PlainStep | GraphedStep
+Brick = Callable[[str], AbstractContextManager[None]]
+
+
+def take_step(
+    parts: Parts, stepper: Stepper, faults: Faults, brick: Brick, *, step: int, position: int
+) -> tuple[Tensor, Updated]:
+    """Train step `step` on global batch `position`: (loss of the whole batch, its update).
+
+    Nothing here waits for the device. `brick` times the parts of it.
+    """
+    accumulation = parts.share.accumulation
+    parts.optimizer.set_lr(parts.schedule.lr_at(step))
+    factors = [faults.factor(point, position) for point in ("loss", "grad")]
+    small = _half_batch_norm(parts, stepper, step, position)
+    total = torch.zeros((), device=parts.placement.device)
+    for micro in range(accumulation):
+        with brick("data"):
+            faults.at("data", step)
+            ids = parts.batch(position, micro)
+        with brick("forward"):
+            loss = stepper.forward(ids, *factors, is_last=micro == accumulation - 1)
+        with brick("backward"):
+            stepper.backward(micro)
+        total += loss
+        if micro == 0 and accumulation > 1:
+            small = stepper.first_norm()
+    with brick("optimizer"):
+        total = parts.ranks.mean(total)
+        updated = stepper.update(total)
+    if small is not None:
+        parts.measure_noise(small, updated.norm)
+    return total, updated
+
+
+def _half_batch_norm(parts: Parts, stepper: Stepper, step: int, position: int) -> Tensor | None:
+    """Gradient norm of half the batch, where that is the only way to the noise scale."""
+    every = parts.config.training.stability.noise_scale_interval
+    if every is None or step % every or parts.share.accumulation > 1:
+        return None
+    return half_batch_norm(stepper, parts.batch(position, 0))

@@ -1,0 +1,306 @@
+"""How a step is taken: written-out kernels where they pass, otherwise autograd, compiled or plain.
+
+The fused step is a candidate on a GPU in bf16, and the only one in fp8. Before the first step its
+logits, its loss and each of its gradients meet the plain model's in fp32, on a batch of the run's
+own data; what it may err is twice what the plain model errs in bf16, in fp8 with its MLPs' operands
+rounded alike. Speed is not raced here: docs/performance.md has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albor_core.model.fp8 import emulated
+from albor_core.model.fused import FusedLlama, share_kept
+from albor_core.run.errors import AlborError
+from albor_core.train.graphed import GraphedStep
+from albor_core.train.optim import (
+    FlatAdamW,
+    Optimizer,
+    Updated,
+    gradient_norms,
+    scale_gradients,
+    wrong_groups,
+)
+from albor_core.train.parts import Forward, Parts, fp8_refused, plain_optimizer
+from albor_core.train.sharding import local, replicate, sync_gradients
+from albor_core.train.tally import is_sound
+
+GATE_ROWS = 2  # sequences of a batch that the gate compares
+SLACK = 2.0
+KEPT_SHARE = 0.365  # of the device's memory that a forward may keep before SwiGLU is recomputed
+
+
+class PlainStep:
+    """Autograd through `parts.forward`; the reference, and the only one on a CPU."""
+
+    def __init__(self, parts: Parts) -> None:
+        assert isinstance(parts.optimizer, Optimizer)
+        self.parts, self.optimizer = parts, parts.optimizer
+        self._model = self._spread(parts)
+        self._loss: Tensor | None = None
+        self._norms: dict[str, Tensor] = {}
+
+    @staticmethod
+    def _spread(parts: Parts) -> Forward:
+        """Over the other ranks, if there are any."""
+        if parts.ranks.is_alone or parts.ranks.is_sharded:
+            return parts.forward
+        placement = parts.placement
+        is_exact = parts.config.training.deterministic or not placement.is_gpu
+        copies = replicate(parts.model, is_exact=is_exact)
+        forward: Forward = torch.compile(copies, dynamic=False) if placement.compiles else copies
+        return forward
+
+    def forward(
+        self,
+        ids: Tensor,
+        loss_factor: float = 1.0,
+        grad_factor: float = 1.0,
+        *,
+        is_last: bool = True,
+    ) -> Tensor:
+        """Loss of a micro-batch over the accumulated ones; the factors are injected faults.
+
+        `is_last`: of the step, so that its backward ends with the gradients of all ranks.
+        """
+        accumulation = self.parts.share.accumulation
+        if isinstance(self._model, nn.Module):
+            sync_gradients(self._model, syncs=is_last)
+        with self.parts.placement.autocast():
+            _, loss = self._model(ids, ids)
+            assert loss is not None
+            loss = loss / accumulation if loss_factor == 1 else loss * (loss_factor / accumulation)
+        self._loss = loss if grad_factor == 1 else loss * grad_factor
+        return loss.detach()
+
+    def backward(self, micro: int) -> None:
+        """Its gradients; they add up over a step's micro-batches."""
+        loss, scale = self._loss, self.parts.scale
+        assert loss is not None
+        (loss if scale is None else loss * scale.scale).backward()  # type: ignore[no-untyped-call]
+        self._loss = None
+
+    def norm(self) -> Tensor:
+        """L2, of the gradients so far, on the device."""
+        norms = self._norms_of(list(self._gradients().values()))
+        norm: Tensor = torch.linalg.vector_norm(norms)
+        return norm if self.parts.scale is None else norm / self.parts.scale.scale
+
+    def first_norm(self) -> Tensor | None:
+        """Of the first micro-batch of several, by itself, on this rank; None where its gradients
+        cannot be seen.
+        """
+        if self.parts.ranks.is_sharded:
+            return None
+        return self.norm() * self.parts.share.accumulation
+
+    def _norms_of(self, gradients: list[Tensor]) -> Tensor:
+        """(n,) of whole gradients; a collective where they are sharded."""
+        norms = gradient_norms(gradients)
+        ranks = self.parts.ranks
+        return ranks.total(norms.square()).sqrt() if ranks.is_sharded else norms
+
+    def drop(self) -> None:
+        """Forget the gradients so far."""
+        for parameter in self.optimizer.named().values():
+            parameter.grad = None
+
+    def norms(self) -> dict[str, float]:
+        """Gradient norm of each parameter in the last update, before clipping; 0.0 without one.
+
+        Waits for the device.
+        """
+        if not self._norms:
+            return {}
+        values = torch.stack(list(self._norms.values())).tolist()
+        found = dict(zip(self._norms, values, strict=True))
+        return {name: found.get(name, 0.0) for name in self.optimizer.named()}
+
+    def update(self, total: Tensor) -> Updated:
+        """Clip and apply the gradients, unless loss (`total`) or gradients are not sound: then the
+        weights stay as they are, the step counts, and so does the skip.
+        """
+        scale, named = self.parts.scale, self._gradients()  # parts of them, where sharded
+        gradients = list(named.values())
+        if scale is not None:
+            scale.unscale(gradients)
+        norms = self._norms_of(gradients)
+        self._norms = dict(zip(named, norms.unbind(), strict=True))
+        norm: Tensor = torch.linalg.vector_norm(norms)
+        skip = (~(torch.isfinite(norm) & is_sound(total))).float()
+        counts = skip
+        if scale is not None:  # overflowing is how the scale is found, until it is at 1
+            counts = skip * (~is_sound(total) | (scale.scale <= 1.0))
+            scale.update(skip)
+        factor, spike = self.parts.clip.factor(norm, skip)
+        scale_gradients(gradients, factor)
+        self.optimizer.step(skip)
+        return Updated(norm, skip, counts, spike)
+
+    def _gradients(self) -> dict[str, Tensor]:
+        named = self.optimizer.named()
+        return {name: local(p.grad) for name, p in named.items() if p.grad is not None}
+
+
+def half_batch_norm(step: PlainStep | GraphedStep, ids: Tensor) -> Tensor:
+    """Gradient norm of the first half of a micro-batch (B, T), B even; nothing else changes.
+
+    The half goes in twice: shapes stay, so nothing is compiled or captured anew.
+    """
+    half = ids[: len(ids) // 2]
+    step.forward(torch.cat((half, half)))
+    step.backward(0)
+    norm = step.norm()
+    step.drop()
+    return norm
+
+
+def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -> None:
+    """That hyper-parameters arrived as the config has them, and that new state is zero.
+
+    Raises AlborError (C-HYPERPARAMS-001, C-GPUINIT-001). `event` is told what arrived.
+    """
+    groups = parts.optimizer.groups()
+    wrong = wrong_groups(groups, parts.config.optimizer)
+    state = parts.optimizer.tensors() if is_new else {}
+    wrong += [f"{name} does not begin at zero" for name, t in state.items() if t.any()]
+    told = [{"kind": group.kind, **group.values} for group in groups]
+    event("optimizer.ready", optimizer=parts.config.optimizer.name, groups=told)
+    if wrong:
+        raise AlborError(
+            f"the optimizer is not the one of the config: {'; '.join(wrong[:5])}",
+            hint="this is a mistake of Albor, please report it",
+        )
+
+
+def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainStep | GraphedStep]:
+    """The step to train with, and parts that fit it; `event` is told what was chosen and why."""
+    if not isinstance(parts.optimizer, FlatAdamW):
+        if parts.placement.is_gpu:
+            kind = "compiled" if parts.placement.compiles else "plain"
+            event("step.chosen", backend=kind, reason=f"not fused: {parts.obstacle}"[:500])
+        return parts, PlainStep(parts)
+    fused = FusedLlama(
+        parts.model,
+        parts.optimizer.flat,
+        keeps_activation=_keeps_activation(parts),
+        in_fp8=parts.placement.precision == "fp8",
+    )
+    step, faults = _graphed(parts, fused)
+    faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
+    if step is not None and not faults:
+        event("step.chosen", backend="fused", reason="logits and gradients pass parity")
+        return parts, step
+    del step
+    event("kernels.rejected", severity="yellow", backend="fused", reason=faults[:1000])
+    if fused.scales is not None:
+        raise fp8_refused(faults[:300])
+    plain = plain_optimizer(parts.config, parts.model)
+    if int(parts.optimizer.tensors()["step.model.norm.weight"]):
+        plain.load(parts.optimizer.tensors())
+    parts = replace(parts, optimizer=plain)
+    return parts, PlainStep(parts)
+
+
+def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
+    """The fused step, or what is wrong with it."""
+    assert isinstance(parts.optimizer, FlatAdamW)
+    ids = parts.batch(1, 0)
+    try:
+        fused.calibrate(ids[:GATE_ROWS])
+        if faults := compare(parts, fused, ids[:GATE_ROWS]):
+            return None, "; ".join(faults)
+        step = GraphedStep(
+            fused,
+            parts.optimizer,
+            batch=(ids.shape[0], ids.shape[1]),
+            accumulation=parts.share.accumulation,
+            clip=parts.clip,
+            ranks=parts.ranks,
+        )
+        fused.calibrate(ids[:GATE_ROWS])  # the warm-up before a capture saw one token only
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a driver or compiler raises, the run goes on without it
+        return None, f"{type(error).__name__}: {str(error)[:300]}"
+    return step, ""
+
+
+def _keeps_activation(parts: Parts) -> float:
+    """In how many of the layers SwiGLU's result fits beside all else that a forward keeps."""
+    data = parts.config.data
+    total = torch.cuda.get_device_properties(parts.placement.device).total_memory
+    tokens = parts.share.batch_size * data.seq_len
+    return share_kept(parts.model.config, tokens, KEPT_SHARE * total)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a way to compute the model gives for one batch."""
+
+    loss: Tensor
+    logits: Tensor
+    gradients: dict[str, Tensor]
+
+    def results(self) -> dict[str, Tensor]:
+        return {"loss": self.loss, "logits": self.logits, **self.gradients}
+
+
+def compare(parts: Parts, fused: FusedLlama, ids: Tensor) -> list[str]:
+    """Every result of the fused model that errs too much, with its numbers; [] is a pass."""
+    assert isinstance(parts.optimizer, FlatAdamW)
+    truth = look_plainly(parts, ids, half=False)
+    with nullcontext() if fused.scales is None else emulated(parts.model):
+        plain = look_plainly(parts, ids, half=True)
+    return violations(look_fused(fused, parts.optimizer, ids), plain, truth)
+
+
+def look_plainly(parts: Parts, ids: Tensor, *, half: bool) -> Seen:
+    """Autograd through the plain model, in fp32 or under the run's autocast."""
+    model = parts.model
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
+        _, loss = model(ids, ids)
+        loss.backward()
+        with torch.no_grad():
+            logits, _ = model(ids)
+    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return Seen(loss.detach(), logits.detach(), found)
+
+
+def look_fused(fused: FusedLlama, optimizer: FlatAdamW, ids: Tensor) -> Seen:
+    """The same by the kernels; gradients are live views."""
+    logits = fused.logits(ids)
+    loss = fused.forward(ids, torch.ones((), device=ids.device))
+    fused.backward(ids)
+    return Seen(loss, logits, optimizer.flat.gradients())
+
+
+def violations(found: Seen, plain: Seen, truth: Seen) -> list[str]:
+    """Results whose error is above SLACK times the plain model's, or not a number.
+
+    An error is the norm of the difference over the norm of the truth; half a unit of bf16 is always
+    allowed.
+    """
+    roundoff = torch.finfo(torch.bfloat16).eps / 2
+    got, allowed, broken = found.results(), plain.results(), []
+    for name, exact in truth.results().items():
+        if name not in got:
+            broken.append(f"{name}: missing")
+            continue
+        error, usual = _error(got[name], exact), _error(allowed[name], exact)
+        if not error <= SLACK * max(usual, roundoff):
+            broken.append(f"{name}: error {error:.2e}, plainly {usual:.2e}")
+    return broken
+
+
+def _error(value: Tensor, exact: Tensor) -> float:
+    difference: Any = (value.double() - exact.double()).norm() / exact.double().norm()
+    return float(difference)

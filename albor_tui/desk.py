@@ -1,0 +1,159 @@
+"""What the cockpit can do to runs besides commanding their guards: annotate, resume, export,
+report, judge alerts. Everything here blocks and is called from worker threads only, and imports
+what it needs when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from albor_core.feed.status import run_status
+from albor_core.feed.view import RunView
+from albor_core.run.errors import InUseError, NotFoundError, UsageError
+from albor_core.run.rundir import find_run
+from albor_core.store.paths import global_store
+from albor_tui.command import albor
+
+if TYPE_CHECKING:
+    from albor_core.store.reader import Reader
+    from albor_core.store.rows import AlertRow
+
+T = TypeVar("T")
+_FLAGS = {"untag": ("runs", "tag", "--remove"), "unpin": ("runs", "pin", "--off")}
+_LONG_S = 600.0  # an export of long runs
+
+
+class Board(Protocol):
+    """All alerts, followed. Belongs to the thread that made it."""
+
+    def poll(self) -> tuple[AlertRow, ...] | None:
+        """Every alert, newest first; None when nothing changed."""
+
+    @property
+    def problem(self) -> str:
+        """Why there are none to be read; "" if all is well."""
+
+    def close(self) -> None:
+        """Let go of files."""
+
+
+class Desk(Protocol):
+    """Acts on runs, named by a path or an id. Every method raises AlborError."""
+
+    def board(self) -> Board: ...
+
+    def annotate(self, run: str, kind: str, value: str = "") -> str: ...
+
+    def resume(self, run: str) -> str: ...
+
+    def export(self, runs: Sequence[str], out: Path) -> str: ...
+
+    def report(self, runs: Sequence[str], out: Path) -> str: ...
+
+    def matching(self, words: str) -> frozenset[str]: ...
+
+    def find(self, run_id: str) -> RunView: ...
+
+    def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]: ...
+
+
+def reference(view: RunView) -> str:
+    """What names a run to a command without doubt."""
+    return view.path if view.folder is not None and view.folder.is_dir() else view.id
+
+
+class LiveDesk:
+    """The real thing, on the store of this home or the one given."""
+
+    def __init__(self, target: Path | None = None) -> None:
+        self._store = target if target is not None and target.is_file() else global_store()
+
+    def board(self) -> Board:
+        return StoreBoard(self._store)
+
+    def annotate(self, run: str, kind: str, value: str = "") -> str:
+        """Kinds: tag, untag, note, pin, unpin, ack (the alert's id, or `all`)."""
+        operands = (run, value) if value else (run,)
+        command = ("alerts", "ack") if kind == "ack" else _FLAGS.get(kind, ("runs", kind))
+        albor(*command, operands=operands)
+        return value
+
+    def resume(self, run: str) -> str:
+        """Under a new guard, from its newest checkpoint. Raises AlborError, also for a run that is
+        complete or at work: it is looked at now, whatever the screen showed."""
+        status = run_status(find_run(run))
+        if status.word == "completed":
+            raise UsageError("it is complete", hint="a longer one is another run: n")
+        if status.is_alive:
+            raise InUseError(f"it is {status.word}")
+        albor("train", "resume", "--detach", operands=(run,))
+        return "a guard has started it again"
+
+    def export(self, runs: Sequence[str], out: Path) -> str:
+        albor("runs", "export", "--out", str(out), operands=tuple(runs), timeout_s=_LONG_S)
+        return str(out)
+
+    def report(self, runs: Sequence[str], out: Path) -> str:
+        albor("report", "--out", str(out), operands=tuple(runs), timeout_s=_LONG_S)
+        return str(out)
+
+    def matching(self, words: str) -> frozenset[str]:
+        """Ids of the runs that a filter (store/filter.py) keeps. Raises FilterError."""
+        from albor_core.feed.words import words_of_unended
+        from albor_core.store.filter import parse_filter
+        from albor_core.store.reader import Reader
+
+        wanted = parse_filter(words)
+        if not self._store.is_file():
+            raise NotFoundError("there is no store yet")
+        with Reader(self._store) as reader:
+            return reader.matching(wanted, words_of_unended(reader.unended()))
+
+    def find(self, run_id: str) -> RunView:
+        """A run as the store remembers it."""
+        from albor_core.feed.stores import view_of_row
+        from albor_core.store.reader import Reader
+
+        with Reader(self._store) as reader:
+            return view_of_row(reader.run(run_id))
+
+    def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
+        """The albor.alerts.test document."""
+        return albor("alerts", "test", operands=(run, *conditions))
+
+
+class StoreBoard:
+    """Asks the store only when somebody wrote to it."""
+
+    def __init__(self, store: Path) -> None:
+        from albor_core.feed.stores import StoreWatch
+
+        self._watch = StoreWatch(store)
+        self._version: int | None = None
+        self._alerts: tuple[AlertRow, ...] | None = None
+
+    @property
+    def problem(self) -> str:
+        return self._watch.problem
+
+    def poll(self) -> tuple[AlertRow, ...] | None:
+        version = self._ask(lambda reader: reader.version())
+        if version is None or version == self._version:
+            first, self._alerts = self._alerts is None, self._alerts or ()
+            return () if first else None
+        found = self._ask(lambda reader: reader.alerts(None))
+        if found is None:
+            return None
+        self._version = version
+        fresh = tuple(reversed(found))
+        if fresh == self._alerts:
+            return None
+        self._alerts = fresh
+        return fresh
+
+    def _ask(self, question: Callable[[Reader], T]) -> T | None:
+        return self._watch.ask(question)
+
+    def close(self) -> None:
+        self._watch.close()

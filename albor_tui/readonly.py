@@ -1,0 +1,66 @@
+"""A cockpit that can look and do nothing: what is served to a browser unless somebody says more.
+
+The screens stay as they are; every deed is refused at its door, with the reason on the status line.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from albor_core.feed.view import RunView
+from albor_core.run.errors import AlborError
+from albor_tui.desk import Desk, LiveDesk
+from albor_tui.launchpad import LiveLaunchpad
+from albor_tui.messages import CommandReport
+from albor_tui.source import LiveSource
+
+WHY = "this cockpit is read-only"
+HINT = "start it with --allow-control"
+
+
+def _refuse() -> NoReturn:
+    raise AlborError(WHY, hint=HINT)
+
+
+class ReadOnlySource(LiveSource):
+    """Shows everything, commands nobody."""
+
+    def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]:
+        yield CommandReport(view.name or view.id, cmd, "refused", f"{WHY}; {HINT}")
+
+    def acknowledge(self, view: RunView, alert_id: str) -> None:
+        _refuse()
+
+
+class ReadOnlyDesk(LiveDesk, Desk):
+    """Answers questions, writes nothing, anywhere."""
+
+    def annotate(self, run: str, kind: str, value: str = "") -> str:
+        _refuse()
+
+    def resume(self, run: str) -> str:
+        _refuse()
+
+    def export(self, runs: Sequence[str], out: Path) -> str:
+        _refuse()
+
+    def report(self, runs: Sequence[str], out: Path) -> str:
+        _refuse()
+
+
+class ReadOnlyLaunchpad(LiveLaunchpad):
+    """Reads no file that a stranger names and starts nothing."""
+
+    def check(self, path: Path, overrides: Sequence[str]) -> Any:
+        _refuse()
+
+    def plan(
+        self, path: Path, overrides: Sequence[str], cancelled: threading.Event
+    ) -> dict[str, Any]:
+        _refuse()
+
+    def start(self, path: Path, overrides: Sequence[str], name: str) -> tuple[str, str]:
+        _refuse()

@@ -1,0 +1,153 @@
+"""Where the run could go on from: its checkpoints, good and bad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.content import Content
+from textual.widgets import Static
+
+from albor_core.feed.checkpoints import SavedView, ShelfView
+from albor_core.feed.files import text
+from albor_core.feed.view import RunView
+from albor_tui import quantity
+from albor_tui.screens.tabs.page import Page
+from albor_tui.source import Archive
+from albor_tui.widgets import meters
+from albor_tui.widgets.checkpoint_list import STATE_TONE, CheckpointList
+from albor_tui.widgets.line_list import LineList
+from albor_tui.widgets.sheet import Sheet
+
+_MEANS = {
+    "verified": "every file has the size its manifest states, and was read back after the save",
+    "whole": "every file has the size its manifest states; nobody told of reading it back",
+    "writing": "not finished: it counts when it has its final name",
+    "damaged": "never loaded, never deleted: a resume takes the newest good one",
+}
+
+
+@dataclass(frozen=True)
+class ShelfWanted:
+    """What lies in the folder of checkpoints."""
+
+    PERIOD_S: ClassVar[float | None] = 1.0
+
+    def put(self, archive: Archive) -> ShelfView:
+        return archive.checkpoints()
+
+
+class CheckpointsPage(Page):
+    """A list, and everything about the one under the cursor."""
+
+    def __init__(self, name: str, view: RunView) -> None:
+        super().__init__(name, view)
+        self._shelf: ShelfView | None = None
+
+    def compose(self) -> ComposeResult:
+        with Container(id="checkpoint-frame", classes="frame"):
+            yield CheckpointList(id="checkpoint-list")
+        yield Sheet("this checkpoint", id="checkpoint-about")
+        yield Static(id="no-checkpoint", classes="empty", markup=False)
+
+    def enter(self) -> None:
+        self.ask(ShelfWanted())
+        self._arrange()
+        self.query_one(CheckpointList).focus()
+
+    def show_view(self, view: RunView) -> None:
+        if self._shelf is not None and not self._shelf.saved:
+            self._arrange()
+
+    def take(self, answer: object) -> None:
+        assert isinstance(answer, ShelfView)
+        self._shelf = answer
+        self._arrange()
+
+    def _arrange(self) -> None:
+        shelf = self._shelf or ShelfView()
+        is_empty = not shelf.saved
+        self.query_one("#checkpoint-frame").display = not is_empty
+        self.query_one("#checkpoint-about").display = not is_empty
+        empty = self.query_one("#no-checkpoint", Static)
+        empty.display = is_empty
+        if is_empty:
+            empty.update(_nothing(self.view, shelf, is_known=self._shelf is not None))
+            return
+        good = sum(one.state in ("verified", "whole") for one in shelf.saved)
+        bad = sum(one.state == "damaged" for one in shelf.saved)
+        size = sum(one.num_bytes or 0 for one in shelf.saved)
+        frame = self.query_one("#checkpoint-frame")
+        frame.border_title = Content.assemble(
+            ("checkpoints ", "bold $ink"),
+            (f"{good} good   {quantity.bytes_(size)}", "$ink-muted"),
+            (f"   {bad} damaged", "$error") if bad else "",
+            (f"   {len(shelf.failed)} saves failed", "$error") if shelf.failed else "",
+        )
+        gone = max(0, shelf.written - good - bad)
+        words = f"{shelf.written} written, {gone} removed as newer ones came" if gone else ""
+        frame.border_subtitle = Content.styled(words, "$ink-muted")
+        self.query_one(CheckpointList).saved = shelf.saved
+        self._tell()
+
+    @on(LineList.Moved)
+    def _tell(self) -> None:
+        one = self.query_one(CheckpointList).current
+        if one is not None:
+            self.query_one("#checkpoint-about", Sheet).show(
+                _about(one, self._shelf or ShelfView(), self.view.id)
+            )
+
+
+def _about(one: SavedView, shelf: ShelfView, run_id: str) -> list[Content]:
+    tone = STATE_TONE.get(one.state, "$warning")
+    facts = [
+        (
+            "state",
+            meters.text(one.state, tone) + meters.text(f"   {_MEANS[one.state]}", "$ink-muted"),
+        ),
+    ]
+    if one.reason:
+        facts.append(("reason", meters.text(one.reason, "$error")))
+    if one.wall is not None:
+        facts.append(("saved", meters.text(quantity.clock(one.wall), "$ink")))
+    facts.append(("folder", meters.text(one.path, "$ink")))
+    if one.is_latest:
+        facts.append(("resume", meters.text(f"albor train resume {run_id}", "$ink")))
+    if shelf.failed:
+        last = shelf.failed[-1]
+        words = (
+            f"step {quantity.count(last.step)}: {text(last.data, 'reason') or 'no reason given'}"
+        )
+        facts.append(("failed", meters.text(words, "$error")))
+    return [Content.assemble((f"{name:<8}", "$ink-muted"), value) for name, value in facts]
+
+
+def _nothing(view: RunView, shelf: ShelfView, *, is_known: bool) -> Content:
+    if not is_known:
+        return Content.styled("looking for checkpoints", "$ink-muted")
+    lines = [Content.styled("No checkpoint yet.", "bold $ink")]
+    if shelf.problem:
+        lines = [meters.text(shelf.problem, "bold $warning")]
+    if shelf.failed:
+        reason = text(shelf.failed[-1].data, "reason")
+        lines.append(meters.text(f"{len(shelf.failed)} saves failed: {reason}", "$error"))
+    if view.kind != "train":
+        lines.append(
+            Content.styled(
+                "Albor writes them for its own trainer only (train apply).", "$ink-muted"
+            )
+        )
+    elif view.is_active:
+        lines.append(Content.styled("c writes one now.", "$ink-muted"))
+    elif view.status == "queued":
+        lines.append(Content.styled("The run has not started.", "$ink-muted"))
+    elif not shelf.problem:
+        lines.append(Content.styled("A restart would begin at step 0.", "$ink-muted"))
+    return meters.rows(lines)
+
+
+PAGE = CheckpointsPage

@@ -1,0 +1,148 @@
+"""Everything that happened: alerts, restarts, rewinds, checkpoints, commands; and every attempt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.content import Content
+from textual.widgets import Static
+
+from albor_core.feed.archive import Told
+from albor_core.feed.view import AlertView, EventView, RunView
+from albor_tui.screens.tabs.page import Page
+from albor_tui.source import Archive
+from albor_tui.widgets import meters
+from albor_tui.widgets.event_list import KINDS, AttemptTable, EventList, kind_of, words_of_event
+from albor_tui.widgets.line_list import LineList
+
+
+@dataclass(frozen=True)
+class EventsWanted:
+    """The newest events."""
+
+    PERIOD_S: ClassVar[float | None] = 0.5
+
+    def put(self, archive: Archive) -> Told:
+        return archive.events()
+
+
+class EventsPage(Page):
+    """A list with a filter, and the table of attempts."""
+
+    BINDINGS = [
+        Binding("f", "kind(1)", "Kind", tooltip="Only one kind of event, then the next"),
+        Binding("F", "kind(-1)", "Kind back", show=False, tooltip="The kind before"),
+    ]
+
+    def __init__(self, name: str, view: RunView) -> None:
+        super().__init__(name, view)
+        self._told: Told | None = None
+        self._kind = KINDS[0]
+        self._titled = ""
+
+    def compose(self) -> ComposeResult:
+        yield AttemptTable(id="attempts")
+        with Container(id="event-frame", classes="frame"):
+            yield EventList(id="event-list")
+            yield Static(id="no-event", classes="empty", markup=False)
+        yield Static(id="event-about", markup=False)
+
+    def enter(self) -> None:
+        self.ask(EventsWanted())
+        self.show_view(self.view)
+        self.query_one(EventList).focus()
+
+    def show_view(self, view: RunView) -> None:
+        table = self.query_one(AttemptTable)
+        table.styles.height = 3 + min(max(1, len(view.attempts)), self._room_for_attempts)
+        table.show(view.attempts, is_active=view.is_active)
+        self._arrange()
+
+    @property
+    def _room_for_attempts(self) -> int:
+        return 3 if self.content_size.height < 28 else 6
+
+    def take(self, answer: object) -> None:
+        assert isinstance(answer, Told)
+        self._told = answer
+        self._arrange()
+
+    def alert_at_cursor(self) -> AlertView | None:
+        event = self.query_one(EventList).current
+        if event is None or event.name != "andon.alert":
+            return None
+        alert_id = event.data.get("id")
+        return next((alert for alert in self.view.alerts if alert.id == alert_id), None)
+
+    def _arrange(self) -> None:
+        events = self._told.events if self._told is not None else self.view.events
+        shown = tuple(event for event in reversed(events) if self._kind in ("all", kind_of(event)))
+        listing, empty = self.query_one(EventList), self.query_one("#no-event", Static)
+        listing.show(shown, self.view.alerts)
+        listing.display, empty.display = bool(shown), not shown
+        if not shown:
+            empty.update(self._nothing(len(events)))
+            self.query_one("#event-about", Static).display = False
+        self._title(events, len(shown))
+
+    def _title(self, events: tuple[EventView, ...], shown: int) -> None:
+        counts = Counter(map(kind_of, events))
+        kinds = "   ".join(f"{kind} {counts[kind]}" for kind in KINDS[1:] if counts[kind])
+        mark = f"{self._kind} {shown} {kinds}"
+        if mark == self._titled:
+            return
+        self._titled = mark
+        frame = self.query_one("#event-frame")
+        frame.border_title = Content.assemble(
+            ("events ", "bold $ink"),
+            (f"{self._kind} {shown}", "$accent" if self._kind != "all" else "$ink-muted"),
+        )
+        frame.border_subtitle = Content.styled(kinds, "$ink-muted")
+
+    @on(LineList.Moved)
+    def _tell(self) -> None:
+        """The whole of the event under the cursor; a line of the list may be too short for it."""
+        event, about = self.query_one(EventList).current, self.query_one("#event-about", Static)
+        about.display = event is not None
+        if event is None:
+            return
+        width = max(10, self.content_size.width - 2)
+        words = meters.text(words_of_event(event), "$ink")
+        wrapped = words.wrap(width)[:2]
+        attempt = f"   attempt {event.attempt}" if event.attempt else ""
+        head = meters.text(f"{event.name}   {event.severity}{attempt}", "$ink-muted")
+        about.update(meters.rows([meters.fit(line, width) for line in (head, *wrapped)]))
+
+    def on_resize(self) -> None:
+        self._tell()
+
+    def action_kind(self, by: int) -> None:
+        self._kind = KINDS[(KINDS.index(self._kind) + by) % len(KINDS)]
+        self._arrange()
+
+    def _nothing(self, total: int) -> Content:
+        if total:
+            words = f"None of its {total} events is of this kind: {self._kind}."
+            return meters.rows(
+                [Content.styled(words, "bold $ink"), Content.styled("f shows the next kind.",
+                                                                    "$ink-muted")]
+            )  # fmt: skip
+        lines = [Content.styled("Nothing has happened yet.", "bold $ink")]
+        if self.view.status == "queued":
+            lines.append(Content.styled("The first event is the run's start.", "$ink-muted"))
+        else:
+            words = "Events come from journal.jsonl and the guard's attempts.jsonl in"
+            lines += [
+                Content.styled(words, "$ink-muted"),
+                meters.text(self.view.path, "$ink-muted"),
+            ]
+        return meters.rows(lines)
+
+
+PAGE = EventsPage

@@ -1,0 +1,112 @@
+"""The first tab: loss first, then everything that explains it."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.content import Content
+
+from albor_core.feed.view import Curve, RunView
+from albor_tui import glyphs
+from albor_tui.messages import CurvesChanged, LogArrived
+from albor_tui.screens.curves import loss_chart, single_chart
+from albor_tui.screens.tabs.page import Page
+from albor_tui.widgets.chart import Chart
+from albor_tui.widgets.facts import Alerts, Bricks, GuardPanel, Vitals
+from albor_tui.widgets.gpu_panel import GpuPanel
+from albor_tui.widgets.log_tail import LogTail
+
+# the order of panels in the grid: a narrow terminal shows what is alive on its first page
+_WIDE = ("loss", "machine", "bricks", "lr", "grad", "speed", "log", "guard", "alerts")
+_NARROW = ("loss", "machine", "guard", "log", "bricks", "alerts", "lr", "grad", "speed")
+
+
+class OverviewPage(Page):
+    """What is alive of a run. Its curves and its log come with the run's own polls."""
+
+    BINDINGS = [Binding("l", "focus_log", "Log", show=False, tooltip="Go to the log's end")]
+
+    def __init__(self, name: str, view: RunView) -> None:
+        super().__init__(name, view)
+        self.curves: dict[str, Curve] = {}
+        self._has_curves = False
+
+    def compose(self) -> ComposeResult:
+        yield Vitals(id="vitals")
+        with Container(id="body"):
+            yield Chart(id="loss")
+            yield GpuPanel(id="machine")
+            yield Bricks(id="bricks")
+            yield Chart("learning rate", id="lr")
+            yield Chart("gradient norm", id="grad")
+            yield Chart("tokens/s", id="speed")
+            yield LogTail(id="log")
+            yield GuardPanel(id="guard")
+            yield Alerts(id="alerts")
+
+    def enter(self) -> None:
+        self._set_title()
+        self._draw()
+        self.query_one("#loss", Chart).focus()
+
+    def on_resize(self) -> None:
+        self.call_later(self._arrange)  # the breakpoint classes are set after this event
+
+    def _arrange(self) -> None:
+        body = self.query_one("#body", Container)
+        wanted = _NARROW if self.screen.has_class("-narrow") else _WIDE
+        if wanted != tuple(child.id for child in body.children):
+            for name in wanted:
+                body.move_child(self.query_one(f"#{name}"), after=len(body.children) - 1)
+
+    def has_picture(self) -> bool:
+        return self._has_curves and all(chart.is_painted for chart in self.query(Chart))
+
+    def show_view(self, view: RunView) -> None:
+        for panel in (Vitals, Bricks, GuardPanel, Alerts):
+            self.query_one(panel).view = view
+        machine = self.query_one(GpuPanel)
+        machine.gpus, machine.host = view.gpu, view.system
+        machine.why_none = f"no GPU in use; device {view.device or 'unknown'}"
+
+    @on(CurvesChanged)
+    def show_curves(self, message: CurvesChanged) -> None:
+        message.stop()
+        self.curves, self._has_curves = message.curves, True
+        self._draw()
+
+    @on(LogArrived)
+    def show_log(self, message: LogArrived) -> None:
+        message.stop()
+        self.query_one(LogTail).add(message.lines)
+
+    def _set_title(self) -> None:
+        """Once: a title that moves with the numbers would redraw its whole chart each time."""
+        mark = glyphs.current.legend
+        self.query_one("#loss", Chart).border_title = Content.assemble(
+            ("loss ", "bold $ink"),
+            (f" {mark} raw", "$line-raw"),
+            (f"  {mark} smoothed", "$line-main"),
+            (f"  {mark} validation", "$line-val"),
+        )
+
+    def _draw(self) -> None:
+        view, curves = self.view, self.curves
+        self.query_one("#loss", Chart).data = loss_chart(view, curves)
+        self.query_one("#lr", Chart).data = single_chart(
+            view, curves.get("optim/lr"), "second", history=view.lr_history, is_noisy=False
+        )
+        self.query_one("#grad", Chart).data = single_chart(
+            view, curves.get("optim/grad_norm"), "fourth", history=view.grad_norm_history
+        )
+        self.query_one("#speed", Chart).data = single_chart(
+            view, curves.get("perf/tokens_per_s"), "third"
+        )
+
+    def action_focus_log(self) -> None:
+        self.query_one(LogTail).focus()
+
+
+PAGE = OverviewPage

@@ -1,0 +1,97 @@
+"""The last line of every screen: its keys, as many as fit, the important ones first.
+
+Keys whose binding is shown come first; the rest follow where there is room, so a wide terminal
+teaches more. Help and Quit always have their place. A click does what the key does.
+
+Keys are those of the screen and the app, and before them those of a part of the screen that has the
+focus and the class `-keys`: a tab, say.
+"""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import App
+from textual.binding import Binding
+from textual.content import Content
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+
+from albor_tui.widgets import meters
+from albor_tui.widgets.bulkhead import Bulkhead
+
+_GAP = 2
+_ALWAYS = ("help", "leave")
+_FOREIGN = ("quit",)  # Textual's own, beside our `leave`
+_WORDS = {"enter": "enter", "space": "space", "escape": "esc"}
+
+
+def key_name(app: App[object], binding: Binding) -> str:
+    """How a key is written: words where Textual draws a sign that fonts and ASCII lack."""
+    return binding.key_display or _WORDS.get(binding.key) or app.get_key_display(binding)
+
+
+class KeyBar(Bulkhead, Widget):
+    """Draws the active bindings of its screen and the app that explain themselves (have a tooltip);
+    those of widgets, such as moving up and down, are left to `?`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: list[tuple[int, int, str]] = []  # first cell, end, action
+        self._owners: dict[str, DOMNode] = {}  # whose action it is
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
+
+    def _bindings_changed(self, _screen: Screen[object]) -> None:
+        self.refresh()
+
+    def render(self) -> Content:
+        width = self.content_size.width
+        wanted = self._shown_keys()
+        fixed = [b for b in wanted if b.action in _ALWAYS]
+        room = width - sum(self._length(b) for b in fixed)
+        chosen: list[Binding] = []
+        for binding in wanted:
+            if binding not in fixed and self._length(binding) <= room:
+                room -= self._length(binding)
+                chosen.append(binding)
+        self._drawn, parts, at = [], [], 0
+        for binding in (*chosen, *fixed):
+            key, length = self._key(binding), self._length(binding)
+            self._drawn.append((at, at + length - _GAP, binding.action))
+            parts.append(
+                Content.assemble(
+                    (key, "bold $footer-key-foreground"),
+                    (f" {binding.description}", "$footer-description-foreground"),
+                    " " * _GAP,
+                )
+            )
+            at += length
+        return meters.fit(Content("").join(parts), width)
+
+    def _shown_keys(self) -> list[Binding]:
+        """One per action; those to be shown first, each group in the order it was declared."""
+        found: dict[str, Binding] = {}
+        for node, binding, enabled, tooltip in self.screen.active_bindings.values():
+            is_ours = node in (self.screen, self.app) or node.has_class("-keys")
+            is_ours = is_ours and binding.action not in _FOREIGN
+            if is_ours and enabled and tooltip and binding.description and not binding.system:
+                if binding.action not in found:
+                    self._owners[binding.action] = node
+                found.setdefault(binding.action, binding)
+        listed = list(found.values())
+        return [b for b in listed if b.show] + [b for b in listed if not b.show]
+
+    def _key(self, binding: Binding) -> str:
+        return key_name(self.app, binding)
+
+    def _length(self, binding: Binding) -> int:
+        return len(self._key(binding)) + 1 + len(binding.description) + _GAP
+
+    async def on_click(self, event: events.Click) -> None:
+        x = event.x - self.gutter.left
+        for start, end, action in self._drawn:
+            if start <= x < end:
+                await self.app.run_action(action, self._owners.get(action, self.screen))
+                return

@@ -1,0 +1,118 @@
+"""What a run would be and cost, from its albor.train.plan document: problems first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from textual.content import Content
+from textual.reactive import reactive
+
+from albor_tui import glyphs, quantity
+from albor_tui.widgets import meters
+from albor_tui.widgets.panel import Panel
+
+_LABEL = 9
+Document = Mapping[str, Any]
+
+
+class PlanPanel(Panel):
+    """Draws a plan; says that it is being made, or why there is none."""
+
+    HEADING = "plan"
+    document: reactive[Document | None] = reactive(None, init=False, layout=False, repaint=False)
+    problem: reactive[str] = reactive("", init=False, layout=False, repaint=False)
+    is_old: reactive[bool] = reactive(True, init=False, layout=False, repaint=False)
+
+    def watch_document(self) -> None:
+        self.changed()
+
+    def watch_problem(self) -> None:
+        self.changed()
+
+    def watch_is_old(self) -> None:
+        words = ("plan ", "bold $ink"), ("being made" if self.is_old else "", "$ink-muted")
+        self.border_title = Content.assemble(*words)
+
+    def draw(self, width: int, height: int) -> Content:
+        if self.problem:
+            return meters.rows(_wrapped(self.problem, width, "$error")[:height])
+        if self.document is None:
+            return Content.styled("being made", "$ink-muted")
+        return meters.rows(list(plan_lines(self.document, width))[:height])
+
+
+def plan_lines(document: Document, width: int) -> Iterator[Content]:
+    """The lines of a plan: verdict, problems, costs, warnings, rules."""
+    problems = document["problems"]
+    if problems:
+        words = f"{len(problems)} problem{'s' * (len(problems) != 1)}: nothing can be started"
+        yield meters.text(f"{glyphs.current.cross} {words}", "bold $error")
+        for problem in problems:
+            where = f"{problem['field']}: " if problem["field"] else ""
+            yield from _wrapped(f"{where}{problem['message']}", width, "$error")
+            if problem["hint"]:
+                yield from _wrapped(problem["hint"], width, "$ink-muted", indent="  ")
+    else:
+        yield Content.styled(f"{glyphs.current.check} ready to start", "bold $success")
+    yield from (meters.fit(line, width) for line in _costs(document, width))
+    for words in document["warnings"]:
+        text = words["message"] if isinstance(words, Mapping) else words
+        yield from _wrapped(f"{glyphs.current.alert} {text}", width, "$warning")
+    for words in document["notes"]:
+        yield from _wrapped(f"{glyphs.current.dot} {words}", width, "$ink-muted")
+    if document["andon"]:
+        yield Content.styled("the cord is pulled by", "$ink-muted")
+    for words in document["andon"]:
+        yield from _wrapped(f"{glyphs.current.dot} {words}", width, "$ink-muted")
+
+
+def _costs(document: Document, width: int) -> Iterator[Content]:
+    model, memory, steps = document["model"], document["memory"], document["training"]
+    yield _line("model", f"{quantity.si(model['parameters'])} parameters, {model['precision']}")
+    yield _memory(memory, width)
+    took = document["time"]
+    if took:
+        about = f"about {quantity.duration(took['seconds'])}, assuming {took['assumption']}"
+        yield _line("time", about)
+    else:
+        yield _line("time", "not known")
+    yield _line("steps", _algebra(steps))
+    yield _line("tokens", f"{quantity.tokens(steps['total_tokens'])} in all")
+    disk = document["disk"]
+    free = quantity.bytes_(disk["free"])
+    yield _line("disk", f"{quantity.bytes_(disk['total'])} at most, {free} free")
+    device = document["device"]
+    yield _line("device", f"{device['kind']} {device['name'] or ''}")
+
+
+def _memory(memory: Mapping[str, Any], width: int) -> Content:
+    total, capacity = memory["total"], memory["capacity"]
+    if not capacity or total is None:
+        return _line("memory", f"{quantity.bytes_(total)}, capacity not known")
+    share = total / capacity
+    bar = meters.bar(min(1.0, share), max(6, min(24, width // 4)), meters.load_tone(share))
+    words = f" {quantity.bytes_(total)} of {quantity.bytes_(capacity)} ({quantity.percent(share)})"
+    return Content.assemble(("memory".ljust(_LABEL), "$ink-muted"), bar, meters.text(words, "$ink"))
+
+
+def _algebra(steps: Mapping[str, Any]) -> str:
+    if steps["max_steps"] is None:
+        return "not known: the data could not be read"
+    per_step = quantity.tokens(steps["tokens_per_step"])
+    words = f"{quantity.count(steps['max_steps'])} of {per_step} tokens each"
+    words += f", warm-up {quantity.count(steps['warmup_steps'])}"
+    if steps["reachable_steps"] is not None:
+        words += f", the data holds {quantity.count(steps['reachable_steps'])}"
+    return f"{words}, {quantity.count(steps['checkpoints'])} checkpoints"
+
+
+def _line(label: str, words: str) -> Content:
+    return Content.assemble((label.ljust(_LABEL), "$ink-muted"), meters.text(words, "$ink"))
+
+
+def _wrapped(words: str, width: int, tone: str, indent: str = "") -> list[Content]:
+    """Lines of at most `width` cells."""
+    content = meters.text(words, tone)
+    room = max(8, width - len(indent))
+    return [Content(indent) + line for line in content.wrap(room)] if words else []

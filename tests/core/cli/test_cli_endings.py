@@ -1,0 +1,145 @@
+"""Whoever waited for a run learns why it ended and what to do next; what ended is left alone."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+
+import pytest
+from cli_user import LOSSY, SLOW_STEPS, damage_a_shard, wait_until, write_config
+from test_cli_survival import read_all, terminal
+
+from albor_core.run.rundir import read_json
+from albor_core.train.checkpoint import list_checkpoints
+
+pytestmark = pytest.mark.slow
+
+
+def snapshot(folder):
+    return {
+        path: (path.stat().st_mtime_ns, path.stat().st_size)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_shard_that_went_bad_is_named_where_the_run_was_waited_for(user, data, tmp_path):
+    copy = tmp_path / "copy"
+    shard = damage_a_shard(data, copy)
+    write_config(user.folder / "tiny.yaml", copy)
+    result = user.albor("train", "apply", "tiny.yaml", "--name", "bad")
+    assert result.code == 7
+    assert shard.name in result.err and "albor data pretokenize" in result.err
+
+
+def test_an_alert_that_stopped_a_run_is_named_with_the_command_that_lists_it(user):
+    result = user.albor(
+        *("train", "apply", "tiny.yaml", "--name", "hot", "--set", LOSSY),
+        *("--set", "training.warmup_steps=0"),
+        ALBOR_FAULTS="loss:x100@3-1000",
+    )
+    assert result.code == 4
+    assert "Loss exploded" in result.err and "next: albor alerts ls hot" in result.err
+    (row,) = user.quick("runs", "ls", "status:stopped", "--json").document["runs"]
+    told = [
+        user.quick(*verb, "hot", "--json").document for verb in (("runs", "show"), ("monitor",))
+    ]
+    assert row["status"] == told[0]["status"] == told[1]["status"]["word"] == "stopped"
+
+
+def test_a_guard_that_gave_up_says_why_and_each_wait_is_told_once(user):
+    options = ("--option", "backoff_s=[0.6]", "--option", "max_restarts=2")
+    program = (sys.executable, "-c", "print('hi'); raise SystemExit(7)")
+    result = user.albor("guard", "run", "--name", "sick", *options, "--", *program)
+    assert result.code == 5
+    assert result.err.count("attempt 2 in") == result.err.count("attempt 3 in") == 1
+    assert "sick failed (exit code 5)" in result.err and "next: albor runs show sick" in result.err
+
+
+def test_no_usable_checkpoint_says_which_was_refused_and_why(user):
+    result = user.albor(
+        *("train", "apply", "tiny.yaml", "--name", "torn", "--set", "training.max_steps=20"),
+        *("--set", "training.warmup_steps=1"),
+    )
+    assert result.code == 0
+    run = user.run("torn")
+    for weights in run.checkpoints.glob("step-*/model.safetensors"):
+        raw = bytearray(weights.read_bytes())
+        raw[-1] ^= 1
+        weights.write_bytes(raw)
+    first, result = result, user.albor("train", "resume", "torn", "--allow-config-change")
+    assert (result.code, "completed" in first.err) == (6, True)
+    assert "completed" not in result.err, result.err
+    assert "bad-step-" in result.err and "next: restore one there" in result.err
+
+
+def test_resuming_a_completed_run_changes_nothing(old_hand):
+    run = old_hand.run("calm")
+    before = snapshot(run.path)
+    result = old_hand.albor("train", "resume", "calm")
+    assert (result.code, "nothing to go on with" in result.err) == (0, True)
+    assert old_hand.albor("train", "resume", "calm", "--json").document["outcome"] == "ended"
+    assert snapshot(run.path) == before
+
+
+def test_stopping_says_where_it_stopped_and_stopping_again_is_done_already(user):
+    run = user.apply("brief", "--set", "training.epochs=100", ALBOR_FAULTS=SLOW_STEPS)
+    wait_until(lambda: run.state.is_file())
+    first = user.albor("guard", "stop", "brief")
+    assert first.code == 0 and "stopped at step" in first.out
+    assert "albor train resume brief" in first.out
+    second = user.albor("guard", "stop", "brief")
+    assert second.code == 0 and "stopped at step" in second.out
+    assert user.albor("guard", "pause", "brief").code == 3
+
+
+def test_a_refused_apply_names_the_plan_with_the_same_overrides(user):
+    result = user.quick(
+        "train", "apply", "tiny.yaml", "--set", "training.max_steps=100000", "--seed", "3"
+    )
+    assert result.code == 2
+    assert "next: albor train plan tiny.yaml --set training.max_steps=100000 --seed 3" in result.err
+
+
+def test_an_interrupt_while_the_guard_is_starting_leaves_a_run_that_is_told_of(user):
+    words = ("train", "apply", "tiny.yaml", "--name", "early", "--set", "training.epochs=100")
+    process, line = terminal(user, *words, ALBOR_FAULTS=SLOW_STEPS)
+    run = user.run("early")
+    wait_until(lambda: run.run_json.is_file())  # it exists, and nobody follows it yet
+    process.send_signal(signal.SIGINT)
+    heard = read_all(line)
+    assert process.wait(timeout=30) in (0, 130)
+    if process.returncode == 0:
+        assert "early goes on without this terminal" in heard
+    else:
+        assert run.liveness().guard is None
+
+
+def test_an_edited_config_is_refused_by_field_and_taken_when_allowed(user):
+    """What --set said at the start stays, except where the file says something else now."""
+    first = user.albor(
+        *("train", "apply", "tiny.yaml", "--name", "more", "--set", "optimizer.lr=0.002"),
+        *("--set", "training.max_steps=20"),
+    )
+    assert first.code == 0, first
+    run = user.run("more")
+    path, before = run.config_yaml, snapshot(run.path)
+    text = path.read_text()
+    path.write_text(text + "\ngarbage: [\n")
+    broken = user.albor("train", "resume", "more", "--allow-config-change")
+    assert (broken.code, str(path) in broken.err) == (2, True), broken
+    path.write_text(re.sub(r"max_steps: \d+", "max_steps: 30", text))
+    refused = user.albor("train", "resume", "more")
+    assert refused.code == 2, refused
+    assert "training.max_steps: 20 -> 30" in refused.err and "optimizer.lr" not in refused.err
+    assert "--allow-config-change" in refused.err
+    after = snapshot(run.path)
+    assert {p for p in before | after if before.get(p) != after.get(p)} == {path}
+    went_on = user.albor("train", "resume", "more", "--allow-config-change")
+    assert went_on.code == 0, went_on
+    resolved = read_json(run.config_resolved)
+    assert (resolved["training"]["max_steps"], resolved["optimizer"]["lr"]) == (30, 0.002)
+    assert run.metadata()["max_steps"] == 30
+    assert list_checkpoints(run.checkpoints)[0].name == "step-00000030"
+    assert user.albor("train", "resume", "more").code == 0  # no edit any more

@@ -1,0 +1,254 @@
+"""A store that is gone, a run folder that is damaged, a home that is none: said, never shown as an
+empty history.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+
+import pytest
+
+from albor_core.run.journal import Journal
+from albor_core.run.rundir import create_run
+from albor_core.store.index import index_now
+from albor_core.store.paths import global_store
+from albor_core.store.rebuild import rebuild
+
+
+@pytest.fixture
+def runs(user, monkeypatch):
+    """Three runs of yesterday, indexed."""
+    monkeypatch.setenv("ALBOR_HOME", str(user.home))
+    made = [
+        create_run(user.folder / "runs", name, experiment="e", name=name, kind="track", argv=[])
+        for name in ("one", "two", "three")
+    ]
+    for run in made:
+        run.journal.touch()
+        os.utime(run.run_json, (time.time() - 86400,) * 2)
+    assert rebuild(None, made).problems == []
+    return made
+
+
+def lose_the_store():
+    for path in global_store().parent.glob("experiments.db*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("words", ["runs ls", "alerts ls", "runs diff one two"])
+def test_a_store_that_is_gone_is_no_empty_history(user, runs, words):
+    lose_the_store()
+    result = user.quick(*words.split())
+    assert (result.code, result.out) == (3, "")
+    assert "3 run(s) are registered" in result.err and "next: albor db rebuild" in result.err
+    assert user.quick(*words.split(), "--json").error["hint"] == "albor db rebuild"
+    assert "BAD  store" in user.quick("doctor").out
+    assert user.quick("db", "rebuild").code == 0
+    assert len(user.quick("runs", "ls").out.splitlines()) == 4
+
+
+def test_a_home_without_runs_still_says_how_to_start(user):
+    result = user.quick("runs", "ls")
+    assert (result.code, result.err) == (0, "")
+    assert "albor demo" in result.out
+
+
+def test_runs_that_the_store_does_not_have_are_counted(user, runs):
+    lose_the_store()
+    assert rebuild(None, runs[:1]).problems == []
+    listed = user.quick("runs", "ls")
+    assert "one" in listed.out
+    assert "2 registered run(s) are not in the store; next: albor db rebuild" in listed.err
+    assert user.quick("runs", "ls", "name:one").err == ""
+
+
+def test_a_run_that_has_just_begun_is_waited_for_and_not_called_missing(user, runs):
+    os.utime(runs[-1].run_json)
+    lose_the_store()
+    assert rebuild(None, runs[:-1]).problems == []
+    assert user.quick("runs", "ls").err == ""
+
+
+def test_a_damaged_folder_is_named_with_what_is_missing(user, runs):
+    runs[0].run_json.unlink()
+    result = user.quick("db", "rebuild")
+    assert result.code == 1
+    assert f"{runs[0].path}: run.json is missing (journal.jsonl" in result.err
+    assert "rebuilt 2 run(s)" in result.out
+    assert f"kept 1 run(s) as they were in {global_store()}" in result.out
+    told = user.quick("db", "rebuild", "--json")
+    assert told.code == 1
+    assert told.document["carried_from"] == {"one": str(global_store())}
+    assert len(told.document["problems"]) == 1 and len(told.document["rebuilt"]) == 2
+    assert user.quick("db", "rebuild", user.folder / "runs").code == 1
+    alone = user.quick("db", "rebuild", runs[0].path)
+    assert alone.code == 3 and "run.json is missing" in alone.err and "next:" in alone.err
+    assert len(user.quick("runs", "ls").out.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "words", ["runs ls", "monitor", "db rebuild", "alerts ls", "guard run -- true"]
+)
+@pytest.mark.parametrize("home", ["/dev/null", "/dev/null/x"])
+def test_a_home_that_is_no_folder_is_named(user, words, home):
+    result = user.albor(*words.split(), ALBOR_HOME=home)
+    assert (result.code, result.out) == (2, "")
+    assert f"ALBOR_HOME is {home}, but /dev/null is not a folder" in result.err
+    assert "next: export ALBOR_HOME=" in result.err
+
+
+@pytest.mark.parametrize("words", ["db rebuild", "runs import points.csv", "guard run -- true"])
+def test_a_home_where_no_folder_can_be_made_is_named(user, words):
+    (user.folder / "points.csv").write_text("step,loss\n1,2.0\n")
+    result = user.albor(*words.split(), ALBOR_HOME="/proc/x")
+    assert (result.code, result.out) == (2, "")
+    assert "/proc/x" in result.err and "next: export ALBOR_HOME=" in result.err
+
+
+def test_an_output_dir_that_takes_no_files_is_not_called_too_small(user):
+    result = user.quick("train", "plan", "tiny.yaml", "--set", "training.output_dir=/proc/x")
+    assert result.code == 1
+    text = " ".join(result.out.split())
+    assert "training.output_dir: /proc/x cannot be written" in text
+    assert "more than is free" not in text
+
+
+# -- albor db check ------------------------------------------------------------------------------
+
+
+def contents(*folders):
+    """All files but those that SQLite makes for whoever reads."""
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {path: path.read_bytes() for path in found if "experiments.db-" not in path.name}
+
+
+def test_check_finds_whole_stores_whole_and_changes_nothing(user, runs):
+    before = contents(user.folder, user.home)
+    result = user.quick("db", "check")
+    assert (result.code, result.out) == (0, "4 store(s) of 3 run(s): ok\n")
+    document = user.quick("db", "check", "--thorough", "--json").document
+    assert (document["ok"], document["stores"], document["problems"]) == (True, 4, [])
+    assert contents(user.folder, user.home) == before
+
+
+def lose_own_store(run):
+    run.store.unlink()
+
+
+def zero_a_page(run):
+    with run.store.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+
+
+def say_more(run):
+    Journal(run.journal, attempt=1).metrics(1, {"train/loss": 1.0})
+
+
+def replace_journal(run):
+    say_more(run)
+    index_now(run)
+    run.journal.unlink()
+    Journal(run.journal, attempt=2).metrics(7, {"train/loss": 1.0})
+
+
+def lose_from_global(run):
+    with sqlite3.connect(global_store()) as db:
+        db.execute("DELETE FROM runs WHERE run = ?", (run.id,))
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lose_own_store, "is in no store of its own"),
+        (zero_a_page, "experiments.db: "),
+        (say_more, "bytes of it are not in"),
+        (replace_journal, "not the file that"),
+        (lose_from_global, "one: not in"),
+    ],
+)
+def test_check_says_what_is_wrong_and_a_rebuild_mends_it(user, runs, harm, says):
+    say_more(runs[0])
+    index_now(runs[0])
+    assert user.quick("db", "check").code == 0
+    harm(runs[0])
+    result = user.quick("db", "check")
+    assert (result.code, result.out) == (1, "")
+    assert says in result.err and "next: albor db rebuild" in result.err
+    document = user.quick("db", "check", "--json").document
+    assert not document["ok"] and len(document["problems"]) == 1
+    assert user.quick("db", "rebuild").code == 0
+    assert user.quick("db", "check").code == 0
+
+
+def test_check_tells_damage_of_the_global_store_wherever_it_is_and_of_no_run_that_it_is_missing(
+    user, runs
+):
+    whole, page = global_store().read_bytes(), 4096
+    for at in range(0, len(whole), page):
+        for path in global_store().parent.glob("experiments.db-*"):
+            path.unlink()
+        global_store().write_bytes(whole[:at] + b"\xff" * page + whole[at + page :])
+        (problem,) = user.quick("db", "check", "--json").document["problems"]
+        assert problem.startswith(f"{global_store()}: "), at
+    user.quick("db", "rebuild")
+    assert user.quick("db", "check").code == 0
+
+
+def test_check_tells_a_lost_global_store_a_damaged_folder_and_a_folder_that_is_gone(user, runs):
+    shutil.rmtree(runs[0].path)
+    result = user.quick("db", "check")
+    assert (result.code, "1 run(s) have no folder any more" in result.out) == (0, True)
+    runs[1].run_json.unlink()
+    result = user.quick("db", "check")
+    assert result.code == 1 and "run.json is missing" in result.err
+    assert user.quick("db", "check", runs[2].path).code == 0
+    assert user.quick("db", "check", "nowhere").code == 3
+    lose_the_store()
+    result = user.quick("db", "check", runs[2].path, "--json")
+    assert result.code == 1 and "no such store" in result.document["problems"][0]
+
+
+def test_check_counts_damaged_lines_that_nothing_mends(user, runs):
+    with runs[0].journal.open("ab") as file:
+        file.write(b"garbage\n" * 3)
+    index_now(runs[0])
+    result = user.quick("db", "check")
+    assert (result.code, "one: 3 damaged line(s)" in result.err) == (0, True)
+
+
+def test_a_run_of_which_only_the_name_is_left_is_no_work_for_a_rebuild(user, runs):
+    shutil.rmtree(runs[0].path)
+    lose_the_store()
+    assert user.quick("db", "rebuild").code == 0
+    result = user.quick("db", "check")
+    assert result.code == 1 and "next: albor runs rm one" in result.err
+    assert user.quick("db", "check", "--json").document["lost"] == ["one"]
+    assert user.quick("runs", "rm", "one", "-y").code == 0
+    assert user.quick("db", "check").code == 0
+
+
+def test_a_copy_of_a_run_is_shown_once_it_was_rebuilt(user, runs):
+    copy = user.folder / "runs" / "copy"
+    shutil.copytree(runs[0].path, copy)
+    result = user.quick("runs", "show", copy)
+    assert (result.code, f"next: albor db rebuild {copy}" in result.err) == (3, True)
+    assert user.quick("db", "rebuild", copy).code == 0
+    assert user.quick("runs", "show", copy, "--json").document["run"]["id"] == "copy"
+
+
+def test_runs_from_elsewhere_that_were_rebuilt_are_runs_of_this_home(user, runs, monkeypatch):
+    new_home = {"ALBOR_HOME": str(user.folder / "new-home")}
+    assert user.quick("db", "rebuild", user.folder / "runs", **new_home).code == 0
+    listed = user.quick("runs", "ls", "--json", **new_home).document
+    monkeypatch.setenv(*next(iter(new_home.items())))
+    lose_the_store()
+    assert user.quick("db", "rebuild", **new_home).code == 0
+    assert user.quick("runs", "ls", "--json", **new_home).document == listed
+    shutil.copytree(runs[0].path, user.folder / "copies" / "one")
+    again = user.quick("db", "rebuild", user.folder / "copies", **new_home)
+    assert again.code == 1 and "this home knows another run one" in again.err

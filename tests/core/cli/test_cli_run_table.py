@@ -1,0 +1,226 @@
+"""`albor runs ls` and `mv`: filters, columns, groups, what is alive; a run elsewhere; a rebuild."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_user import tree_hash, valid
+
+from albor_core.run.journal import Journal
+from albor_core.run.rundir import create_run
+from albor_core.store.index import index_now
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def record(folder, run_id, *, seed=0, lr=1e-3, losses=(2.0, 1.0), end=True, **facts):
+    run = create_run(folder, run_id, experiment="exp", name=f"run {run_id}", kind="track",
+                     argv=["x"], seed=seed, facts=facts)  # fmt: skip
+    journal = Journal(run.journal, attempt=1)
+    journal.event("run.start")
+    for key, value in {"optimizer.lr": lr, "seed": seed, "optimizer.name": "adamw"}.items():
+        journal.append("p", key=key, value=value)
+    for step, loss in enumerate(losses):
+        journal.metrics(step, {"train/loss": loss, "val/loss": loss + 0.5})
+    if end:
+        journal.event("run.end", status="completed", reason="completed", code=0)
+    journal.close()
+    index_now(run)
+    return run
+
+
+@pytest.fixture
+def table(desk):
+    out = desk.folder / "out"
+    return {
+        "a0": record(out, "a0", seed=0, losses=(2.0, 1.0)),
+        "a1": record(out, "a1", seed=1, losses=(4.0, 3.0)),
+        "b0": record(out, "b0", lr=3e-4, losses=(1.0, math.nan)),
+        "c0": record(out, "c0", lr=1e-2, losses=(9.0, 8.0), end=False, parent="a0"),
+    }
+
+
+def ids(desk, *words):
+    return [row["id"] for row in valid(desk.quick("runs", "ls", *words, "--json"))["runs"]]
+
+
+def test_filters_sorting_and_limits(desk, table):
+    assert ids(desk) == ["c0", "b0", "a1", "a0"]
+    assert ids(desk, "train/loss<5", "lr>=1e-3") == ["a1", "a0"]
+    assert ids(desk, "train/loss<5 lr>=1e-3") == ["a1", "a0"]
+    assert ids(desk, "-id:a0", "-has:nan") == ["c0", "a1"]
+    assert ids(desk, '-"run a1"', "!has:parent") == ["b0", "a0"]
+    assert ids(desk, "--sort", "loss") == ["a0", "a1", "c0", "b0"]
+    assert ids(desk, "--sort", "loss", "--reverse") == ["c0", "a1", "a0", "b0"]
+    assert ids(desk, "--sort", "lr") == ["c0", "a1", "a0", "b0"]
+    assert ids(desk, "--sort", "name") == ["a0", "a1", "b0", "c0"]
+    document = valid(desk.quick("runs", "ls", "--limit", "2", "--json"))
+    assert (len(document["runs"]), document["total"]) == (2, 4)
+    assert "2 of 4 runs" in desk.quick("runs", "ls", "--limit", "2").err
+
+
+def test_a_pinned_run_comes_first_whatever_the_order(desk, table):
+    desk.quick("runs", "pin", "a0")
+    assert ids(desk)[0] == "a0"
+    assert ids(desk, "--sort", "loss", "--reverse", "--limit", "1") == ["a0"]
+    assert desk.quick("runs", "ls").out.splitlines()[1].startswith("a0 * ")
+
+
+def test_columns_are_fields_metrics_and_params(desk, table):
+    words = ("--columns", "id,loss,lr,val/loss:min,optimizer.name,nothing", "--sort", "name")
+    document = valid(desk.quick("runs", "ls", *words, "--json"))
+    assert document["runs"][0]["values"] == {
+        "lr": 1e-3, "val/loss:min": 1.5, "optimizer.name": "adamw", "nothing": None,
+    }  # fmt: skip
+    head, first, *_ = desk.quick("runs", "ls", *words).out.splitlines()
+    assert head.split() == ["run", "loss", "lr", "val/loss:min", "optimizer.name", "nothing"]
+    assert first.split() == ["a0", "1.0000", "0.001", "1.5", "adamw", "-"]
+    shown = desk.quick("runs", "ls", "--columns", "id,tags,parent,status,path,age,created,mfu")
+    assert shown.code == 0 and "a0" in shown.out.splitlines()[1]
+
+
+def test_seeds_of_one_config_are_one_line(desk, table):
+    document = valid(desk.quick("runs", "ls", "--group", "--columns", "lr", "--json"))
+    group = next(g for g in document["groups"] if len(g["runs"]) == 2)
+    assert (group["runs"], sorted(group["seeds"])) == (["a1", "a0"], [0, 1])
+    assert (group["bands"]["loss"]["mean"], group["bands"]["loss"]["n"]) == (2.0, 2)
+    assert group["bands"]["lr"]["std"] == 0
+    diverged = next(g for g in document["groups"] if g["runs"] == ["b0"])
+    assert diverged["bands"]["loss"] == {
+        "n": 0, "nonfinite": 1, "mean": None, "std": None, "minimum": None, "maximum": None,
+    }  # fmt: skip
+    assert "2 +- 1.4" in desk.quick("runs", "ls", "--group").out
+
+
+def test_what_is_alive_is_asked_of_the_kernel(desk, table, hold):
+    """One without an end and one that had ended: a held lock makes both run."""
+    first = hold(table["c0"].run_lock)
+    assert ids(desk, "status:running") == ["c0"]
+    assert ids(desk, "status:active") == ["c0"]
+    assert ids(desk, "status!=running") == ["b0", "a1", "a0"]
+    hold(table["a0"].run_lock)
+    words = {
+        row["id"]: row["status"] for row in desk.quick("runs", "ls", "--json").document["runs"]
+    }
+    assert words == {"a0": "running", "a1": "completed", "b0": "completed", "c0": "running"}
+    first.communicate()
+    assert ids(desk, "status:running", "id:c0") == []
+
+
+def test_a_mistake_in_a_filter_names_its_column(desk, table):
+    result = desk.quick("runs", "ls", "tag:a", "status:runing", "--json")
+    assert result.code == 2
+    assert result.error["message"].startswith("filter, column 14: status: 'runing' is none of ")
+    result = desk.quick("runs", "ls", "--sort", "nothing", "--json")
+    assert (result.code, "no run has such" in result.error["message"]) == (2, True)
+    result = desk.quick("runs", "ls", "lrr<1")
+    assert (result.code, result.out) == (0, "no run matches\n")
+    assert "no run has a metric or param 'lrr'" in result.err
+    result = desk.quick("runs", "ls", "--columns", "id,lss:min,loss")
+    assert result.code == 0 and "no run has a metric or param 'lss'" in result.err
+    assert "'loss'" not in result.err
+
+
+def test_nobody_is_asked_whether_to_remove_a_run_that_never_was(desk, table):
+    result = desk.quick("runs", "rm", "nobody")
+    assert result.code == 3 and "no run 'nobody'" in result.err and "--yes" not in result.err
+
+
+def test_hostile_words_come_out_harmless(desk, table):
+    for words in (["1); DROP TABLE runs;--"], ["\x1b[31m"], ["--columns", "\x1b[2J,id"],
+                  ["--sort", "x\x1b[31m"], ["'\u202e'"], ["%" * 250], ["(a+)+$"]):  # fmt: skip
+        result = desk.quick("runs", "ls", *words)
+        assert result.code in (0, 2)
+        assert "\x1b" not in result.out + result.err and "\u202e" not in result.out + result.err
+    assert len(ids(desk)) == 4
+
+
+def test_show_says_where_a_run_comes_from_and_what_came_of_it(desk, table):
+    shown = valid(desk.quick("runs", "show", "c0", "--json"))
+    assert (shown["parent"], shown["children"]) == ("a0", [])
+    assert desk.quick("runs", "show", "a0", "--json").document["children"] == ["c0"]
+    assert "began from a checkpoint of a0" in desk.quick("runs", "show", "c0").out
+    assert "runs that began from it: c0" in desk.quick("runs", "show", "a0").out
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["../../etc", "/etc", "a/../../b", ".", "..", "x" * 300, "-rf", "a\x00b", "A0"],
+    ids=ascii,
+)
+@pytest.mark.parametrize("verb", ["show", "tag", "note", "pin", "mv", "tail", "export", "diff"])
+def test_a_reference_that_is_no_run_reaches_nothing(desk, table, verb, reference):
+    before = tree_hash(desk.folder, desk.home / "runs")
+    more = {"tag": ["t"], "note": ["t"], "mv": ["elsewhere"], "diff": ["a0"]}.get(verb, [])
+    result = desk.quick("runs", verb, "--", reference, *more)
+    assert result.code in (2, 3), result
+    assert tree_hash(desk.folder, desk.home / "runs") == before
+
+
+def test_a_run_is_moved_and_everything_goes_on(desk, table, hold):
+    holder = hold(table["a0"].run_lock)
+    refused = desk.quick("runs", "mv", "a0", "elsewhere", "--json")
+    assert (refused.code, refused.error["code"]) == (8, "in_use")
+    assert not (desk.folder / "elsewhere").exists()
+    holder.communicate()
+    (moved,) = valid(desk.quick("runs", "mv", "a0", "elsewhere", "--json"))["moved"]
+    place = desk.folder / "elsewhere" / "a0"
+    assert (moved["path"], moved["copied"], moved["indexed"]) == (str(place), False, True)
+    shown = valid(desk.quick("runs", "show", "a0", "--json"))
+    assert shown["run"]["path"] == str(place) and shown["run"]["loss"] == 1.0
+    desk.quick("runs", "tag", "a0", "moved")
+    assert ids(desk, "tag:moved") == ["a0"]
+    assert desk.quick("runs", "mv", "nobody", "elsewhere").code == 3
+    assert desk.quick("runs", "mv", "a1", "elsewhere/a0").code == 0  # a folder like any other
+    assert desk.quick("runs", "mv", "elsewhere/a0/a1", "b0", "out").code == 0
+    assert sorted(ids(desk)) == ["a0", "a1", "b0", "c0"]
+
+
+def test_a_rebuild_changes_nothing_that_is_shown(desk, table):
+    """Tag, note, pin, import, delete another's folder: both lists and every page stay the same."""
+    desk.quick("runs", "tag", "a0", "best", "of all")
+    desk.quick("runs", "note", "a1", "gradient spikes")
+    desk.quick("runs", "pin", "b0")
+    _import(desk)
+    shutil.rmtree(table["c0"].path)
+    asked = [("ls",), ("ls", "--group"), ("ls", "spikes"), ("ls", "lr>1e-4"), ("ls", "tag:best")]
+    asked += [("show", row) for row in ids(desk)]
+
+    def told():
+        return [desk.quick("runs", *words, "--json").out for words in asked]
+
+    before = told()
+    assert desk.quick("db", "rebuild").code == 0
+    assert told() == before
+
+
+def _import(desk):
+    """A run that came from a CSV file, where this Albor can import."""
+    from albor_core.cli.runs import runs
+
+    if "import" in runs.entries:
+        (desk.folder / "old.csv").write_text("step,train/loss\n1,3.0\n2,2.5\n")
+        result = desk.quick("runs", "import", "old.csv", "--json")
+        assert result.code == 0, result
+
+
+def test_the_run_table_loads_no_more_than_it_needs(desk, table):
+    """0.1 s is what a person waits without noticing: nothing heavy is imported on the way."""
+    code = (
+        "import sys; from albor_core.cli.main import cli;"
+        " cli.main(['runs', 'ls', 'lr>1e-4', '--json'], standalone_mode=False);"
+        " print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          cwd=ROOT)  # fmt: skip
+    heavy = {
+        *("pydantic", "sqlite_utils", "yaml", "numpy", "torch", "textual", "psutil", "pynvml"),
+        *("hashlib", "asyncio", "subprocess", "tempfile", "albor_core.run.config"),
+        *("albor_core.feed.view", "albor_core.store.reader", "albor_core.store.index"),
+    }
+    assert heavy & set(done.stderr.split()) == set()

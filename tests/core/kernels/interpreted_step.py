@@ -1,0 +1,319 @@
+"""Run by test_fused_step.py under TRITON_INTERPRET=1: one JSON line per claim."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+
+import torch
+
+from albor_core.kernels import adamw, fp8, muon, rms_norm
+from albor_core.kernels.parity import deviations
+from albor_core.model import fused as fused_module
+from albor_core.model.flat import FlatParameters
+from albor_core.model.fp8 import emulated
+from albor_core.model.fused import FusedLlama
+from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.run.sections import OptimizerConfig
+from albor_core.train.graphed import GraphedStep
+from albor_core.train.muon import FlatMuon, MuonOptimizer
+from albor_core.train.optim import (
+    FlatAdamW,
+    Optimizer,
+    gradient_norms,
+    scale_gradients,
+    wrong_groups,
+)
+from albor_core.train.stability import Clip, ZClip
+from albor_core.train.steps import Seen, half_batch_norm, look_fused, violations
+
+HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
+UNTIED = LlamaConfig(64, 1, 4, 2, 128, 96, 64, tie_word_embeddings=False)
+
+
+def say(name: str, holds: bool, detail: object = "") -> None:
+    sys.stdout.write(json.dumps({"name": name, "holds": holds, "detail": str(detail)}) + "\n")
+
+
+def tokens(T: int = 17) -> torch.Tensor:
+    return torch.randint(0, 96, (2, T), generator=torch.Generator().manual_seed(1))
+
+
+def plain(model: Llama, ids: torch.Tensor) -> Seen:
+    _, loss = model(ids, ids)
+    loss.backward()
+    found = {n: p.grad.clone() for n, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    return Seen(loss.detach(), model(ids)[0].detach(), found)
+
+
+def made(config: LlamaConfig, *, keeps: bool = True) -> tuple[Llama, FusedLlama, FlatAdamW]:
+    model = Llama(config)
+    init_weights(model, 0)
+    flat = FlatParameters(model, torch.float32)
+    return model, FusedLlama(model, flat, keeps_activation=keeps), FlatAdamW(flat, **HYPER)
+
+
+def worst(got: Seen, wanted: Seen) -> float:
+    a, b = got.results(), wanted.results()
+    return max(float((a[n] - b[n]).norm() / b[n].norm()) for n in b)
+
+
+def equals_autograd() -> None:
+    for config in (TINY, UNTIED):
+        for keeps in (True, False):
+            model, fused, optimizer = made(config, keeps=keeps)
+            wanted = plain(model, tokens())
+            whole = worst(look_fused(fused, optimizer, tokens()), wanted)
+            limit, fused_module.LOGITS_BYTES = fused_module.LOGITS_BYTES, 96 * 4 * 10
+            pieces = worst(look_fused(fused, optimizer, tokens()), wanted)
+            fused_module.LOGITS_BYTES = limit
+            name = f"tied {config.tie_word_embeddings}, keeps {keeps}"
+            say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
+
+
+def updates_like_torch() -> None:
+    model, fused, _ = made(UNTIED)
+    twin = Llama(UNTIED)
+    init_weights(twin, 0)
+    optimizer = Optimizer(twin, **HYPER, fused=False)
+    flat = FlatAdamW(FlatParameters(model, torch.float32), **HYPER, accumulates=True)
+    fused = FusedLlama(model, flat.flat, keeps_activation=True)
+    step = GraphedStep(fused, flat, batch=(2, 9), accumulation=2, clip=Clip(0.5))
+    norms = []
+    for number in range(3):
+        optimizer.set_lr(0.01 / (number + 1)), flat.set_lr(0.01 / (number + 1))
+        total = torch.zeros(())
+        for micro in range(2):
+            ids = torch.randint(0, 96, (2, 9), generator=torch.Generator().manual_seed(micro))
+            (twin(ids, ids)[1] / 2).backward()
+            total += step.forward(ids)
+            step.backward(micro)
+        gradients = [p.grad for p in twin.parameters()]
+        norm = torch.linalg.vector_norm(gradient_norms(gradients))
+        scale_gradients(gradients, Clip(0.5).factor(norm, torch.zeros(()))[0])
+        optimizer.step(torch.zeros(()))
+        norms.append(float(norm / step.update(total).norm))
+    pairs = zip(model.parameters(), twin.parameters(), strict=True)
+    moved = max(float((a - b).norm() / b.norm()) for a, b in pairs)
+    say("three clipped, accumulated steps", moved < 1e-4, moved)
+    say("the norm before clipping", all(abs(n - 1) < 1e-5 for n in norms), norms)
+    say("state under the same names", set(flat.tensors()) == set(optimizer.tensors()))
+    skips_what_is_not_finite(model, step, flat)
+    takes_over_a_state(optimizer, flat)
+
+
+def skips_what_is_not_finite(model: Llama, step: GraphedStep, flat: FlatAdamW) -> None:
+    before = {n: t.clone() for n, t in {**model.state_dict(), **flat.tensors()}.items()}
+    loss = step.forward(tokens(9), float("nan"))
+    step.backward(0)
+    updated = step.update(loss)
+    after = {**model.state_dict(), **flat.tensors()}
+    same = all(torch.equal(after[n], t) for n, t in before.items())
+    say("a step of NaN moves nothing", same and float(updated.skip) == 1.0)
+
+
+def takes_over_a_state(optimizer: Optimizer, flat: FlatAdamW) -> None:
+    flat.load(optimizer.tensors())
+    theirs = optimizer.tensors()
+    same = all(torch.equal(t, theirs[n]) for n, t in flat.tensors().items())
+    say("torch's state goes into flat buffers", same)
+
+
+def muon_is_the_same_over_flat_buffers() -> None:
+    """Untied, so that what AdamW keeps lies on both sides of Muon's matrices."""
+    model, twin = Llama(UNTIED), Llama(UNTIED)
+    init_weights(model, 0), init_weights(twin, 0)
+    own = {"muon_lr": 0.02, "momentum": 0.9}
+    flat = FlatMuon(FlatParameters(model, torch.float32), **HYPER, **own)
+    plain = MuonOptimizer(twin, **HYPER, **own, fused=False)
+    fused = FusedLlama(model, flat.flat, keeps_activation=True)
+    step = GraphedStep(fused, flat, batch=(2, 9), accumulation=1, clip=Clip(0.5))
+    for number in range(3):
+        optimizer_rate = 0.01 / (number + 1)
+        plain.set_lr(optimizer_rate), flat.set_lr(optimizer_rate)
+        ids = torch.randint(0, 96, (2, 9), generator=torch.Generator().manual_seed(number))
+        loss = step.forward(ids)
+        step.backward(0)
+        step.update(loss)
+        twin(ids, ids)[1].backward()
+        torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.5)
+        plain.step(torch.zeros(()))
+    pairs = zip(model.parameters(), twin.parameters(), strict=True)
+    moved = max(float((a - b).norm() / b.norm()) for a, b in pairs)
+    say("muon: three clipped steps", moved < 1e-4, moved)
+    theirs, mine = plain.tensors(), flat.tensors()
+    say("muon: state under the same names", set(mine) == set(theirs))
+    wanted = OptimizerConfig(name="muon", lr=0.01 / 3, muon_lr=0.02 / 3, muon_momentum=0.9)
+    say("muon: hyper-parameters", not wrong_groups(flat.groups(), wanted), flat.groups())
+    flat.reset()
+    zero = not any(t.any() for t in flat.tensors().values())
+    flat.load(theirs)
+    same = all(torch.equal(t, theirs[n]) for n, t in flat.tensors().items())
+    say("muon: state goes out and comes back", zero and same)
+
+
+def muon_kernels_keep_the_error_rule() -> None:
+    for dtype in (torch.float32, torch.float16):
+        some = [c for c in muon._cases(torch.device("cpu"), dtype) if c[0].numel() < 10_000]
+        found = [d for c in some for d in deviations(muon.muon_triton, muon.muon_reference, *c)]
+        broken = [str(d) for d in found if not d.is_accurate()]
+        say(f"muon: kernels in {dtype}", len(found) == 6 and not broken, broken)
+    p, m, g, u, control = some[0]
+    control[muon.SKIP] = 1.0
+    made, after, still = muon.muon_triton(p, m, g * torch.nan, u, control)
+    same = torch.equal(after, m) and torch.equal(still, p) and not made.any()
+    say("muon: kernels skip", same)
+
+
+def watches_like_the_plain_step() -> None:
+    """Norms of single parameters, ZClip's statistics, half a batch: as autograd has them."""
+    model, fused, flat = made(UNTIED)
+    zclip = ZClip(torch.device("cpu"), threshold=2.5, decay=0.9, warmup=2)
+    step = GraphedStep(fused, flat, batch=(2, 9), accumulation=1, clip=Clip(None, zclip))
+    seen, spikes = [], []
+    for factor in (1.0, 1.0, 1.0, 40.0):
+        seen.append(plain(model, tokens(9)))
+        loss = step.forward(tokens(9), 1.0, factor)
+        step.backward(0)
+        before = torch.cat([p.detach().flatten() for p in model.parameters()])
+        updated = step.update(loss)
+        spikes.append(float(updated.spike))
+    exact = {n: float(g.norm()) * 40 for n, g in seen[-1].gradients.items()}
+    found = step.norms()
+    worst_norm = max(abs(found[n] / exact[n] - 1) for n in exact)
+    say("norms of parameters", set(found) == set(exact) and worst_norm < 1e-4, worst_norm)
+    after = torch.cat([p.detach().flatten() for p in model.parameters()])
+    say("zclip sees the spike", spikes == [0.0, 0.0, 0.0, 1.0] and bool((after != before).any()))
+    whole = math.sqrt(sum(n * n for n in exact.values()))
+    say("zclip remembers what it allowed", float(zclip.state[0]) < whole / 10, zclip.state)
+    say("the loss of a broken gradient", abs(float(loss / seen[-1].loss) - 1) < 1e-5)
+    half = tokens(9)[:1]
+    wanted = plain(model, half).gradients.values()
+    norm = math.sqrt(sum(float(g.square().sum()) for g in wanted))
+    got = float(half_batch_norm(step, tokens(9)))
+    say("the norm of half a batch", abs(got / norm - 1) < 1e-5, (got, norm))
+
+
+def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
+    """Whether the comparison that runs before step 1 notices."""
+    model, fused, optimizer = made(TINY)
+    truth = plain(model, tokens())
+    clean = violations(look_fused(fused, optimizer, tokens()), truth, truth)
+    sabotage(fused)
+    broken = violations(look_fused(fused, optimizer, tokens()), truth, truth)
+    say(f"gate: {name}", not clean and bool(broken), broken[:2])
+
+
+def swapped_strides(fused: FusedLlama) -> None:
+    """A view of o_proj's square matrix, read along the wrong axis."""
+    layer = fused.layers[0]
+    layer.o.value = layer.o.value.t()
+
+
+def missing_rope(fused: FusedLlama) -> None:
+    """Angles of nothing."""
+    fused.rotary.cos, fused.rotary.sin = (
+        torch.ones_like(fused.rotary.cos),
+        torch.zeros_like(fused.rotary.sin),
+    )
+
+
+def overflow(fused: FusedLlama) -> None:
+    """Activations beyond fp16's 65,504, as a half-precision accumulator would leave them."""
+    gate_up = fused.layers[0].mlp.gate_up
+    gate_up.value = (gate_up.value * 1e6).half().float()
+
+
+def nan_backward(fused: FusedLlama) -> None:
+    """A transposed product that is not a number once its operand reaches 1e5."""
+    gate_up = fused.layers[0].mlp.gate_up
+    honest = gate_up.backward
+
+    def faulty(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+        dx = honest(x, dy)
+        large = gate_up.gradient * 1e5
+        gate_up.gradient.copy_(torch.where(large.abs() > 1.0, torch.nan, gate_up.gradient))
+        return dx
+
+    gate_up.backward = faulty  # type: ignore[method-assign]
+
+
+def zeroed_output(fused: FusedLlama) -> None:
+    """A kernel that never stored."""
+    down = fused.layers[1].mlp.down
+    down.value = torch.zeros_like(down.value)
+
+
+def fp8_kernels_keep_the_error_rule() -> None:
+    for dtype in (torch.float32, torch.float16):
+        small = next(c for c in fp8._cases(torch.device("cpu"), dtype) if len(c[0]) == 128)
+        found = deviations(fp8.fp8_triton, fp8.fp8_reference, *small)
+        broken = [str(d) for d in found if not d.is_accurate()]
+        say(f"fp8: kernels in {dtype}", len(found) == 6 and not broken, broken)
+
+
+def fp8_rounds_as_torch_does() -> None:
+    """Every half and whole unit, what is below the smallest, what is above the largest, no number.
+
+    One saturates where the other gives up: torch is asked for what is left.
+    """
+    every = torch.arange(127).to(torch.uint8).view(fp8.E4M3).float()
+    halves = (every[1:] + every[:-1]) / 2
+    some = torch.cat((every, halves, halves * (1 + 1e-5), halves * (1 - 1e-5), every * 1e-9))
+    some = torch.cat((some, torch.tensor([449.0, 1e30, torch.inf, torch.nan])))
+    x = torch.zeros(4096)
+    x[: len(some)], x[2048 : 2048 + len(some)] = some, -some
+    seen = torch.zeros(fp8.SLOTS)
+    got = fp8.cast(x.view(64, 64), torch.ones(()), seen)
+    want = x.clamp(-448, 448).to(fp8.E4M3).view(64, 64)
+    same = torch.equal(got.rows.float().nan_to_num(7e3), want.float().nan_to_num(7e3))
+    turned = torch.equal(got.columns.view(torch.uint8).t(), got.rows.view(torch.uint8))
+    say("fp8: rounds as torch does", same and turned)
+    fp8.cast(torch.full((64, 64), -3.5), torch.ones(()), seen.zero_())
+    say("fp8: sees the largest", float(seen.max()) == 3.5)
+
+
+def fp8_errs_as_its_arithmetic_does() -> None:
+    config = LlamaConfig(64, 1, 4, 2, 64, 96, 64)
+    model = Llama(config)
+    init_weights(model, 0)
+    ids, flat = tokens(64), FlatParameters(model, torch.float32)
+    truth = plain(model, ids)
+    with emulated(model):
+        allowed = plain(model, ids)
+    fused = FusedLlama(model, flat, keeps_activation=1.0, in_fp8=True)
+    fused.calibrate(ids)
+    optimizer = FlatAdamW(flat, **HYPER)
+    broken = violations(look_fused(fused, optimizer, ids), allowed, truth)
+    say("fp8: errs as its arithmetic does", not broken, broken)
+    gradient = flat.gradients()["model.layers.0.mlp.up_proj.weight"]
+    error = float((gradient - truth.gradients["model.layers.0.mlp.up_proj.weight"]).norm())
+    say("fp8: is in use", error > 0.01 * float(gradient.norm()), error)
+    assert fused.scales is not None
+    fused.scales.forget()
+    fused.scales.advance = lambda: None  # type: ignore[method-assign]
+    broken = violations(look_fused(fused, optimizer, ids), allowed, truth)
+    say("gate: fp8 without scales", bool(broken), broken[:2])
+
+
+def main() -> None:
+    rms_norm.PROGRAMS = 8
+    adamw.SUM_BLOCK, adamw.SUM_PROGRAMS = 8192, 3
+    equals_autograd()
+    updates_like_torch()
+    muon_is_the_same_over_flat_buffers()
+    muon_kernels_keep_the_error_rule()
+    watches_like_the_plain_step()
+    fp8_kernels_keep_the_error_rule()
+    fp8_rounds_as_torch_does()
+    fp8_errs_as_its_arithmetic_does()
+    for sabotage in (swapped_strides, missing_rope, overflow, nan_backward, zeroed_output):
+        gate_catches(sabotage.__name__.replace("_", " "), sabotage)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The written-out step against autograd and torch's AdamW, and the gate that lets it in."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from oracle import ROOT, python
+
+from albor_core.kernels import dispatch
+from albor_core.kernels.toolchain import HAS_TRITON
+from albor_core.model.flat import ALIGNED, FlatParameters
+from albor_core.model.llama import Llama, LlamaConfig, init_weights
+
+needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
+CLAIMS = [
+    "autograd: tied True, keeps True",
+    "autograd: tied True, keeps False",
+    "autograd: tied False, keeps True",
+    "autograd: tied False, keeps False",
+    "three clipped, accumulated steps",
+    "the norm before clipping",
+    "state under the same names",
+    "a step of NaN moves nothing",
+    "torch's state goes into flat buffers",
+    "muon: three clipped steps",
+    "muon: state under the same names",
+    "muon: hyper-parameters",
+    "muon: state goes out and comes back",
+    "muon: kernels in torch.float32",
+    "muon: kernels in torch.float16",
+    "muon: kernels skip",
+    "norms of parameters",
+    "zclip sees the spike",
+    "zclip remembers what it allowed",
+    "the loss of a broken gradient",
+    "the norm of half a batch",
+    "fp8: kernels in torch.float32",
+    "fp8: kernels in torch.float16",
+    "fp8: rounds as torch does",
+    "fp8: sees the largest",
+    "fp8: errs as its arithmetic does",
+    "fp8: is in use",
+    "gate: fp8 without scales",
+    "gate: swapped strides",
+    "gate: missing rope",
+    "gate: overflow",
+    "gate: nan backward",
+    "gate: zeroed output",
+]
+
+
+@pytest.fixture(scope="module")
+def claims() -> dict[str, dict[str, object]]:
+    script = str(ROOT / "tests/core/kernels/interpreted_step.py")
+    child = python(script, TRITON_INTERPRET="1", ALBOR_KERNELS="triton")
+    assert child.returncode == 0, child.stderr[-2000:]
+    lines = [json.loads(line) for line in child.stdout.splitlines()]
+    return {line["name"]: line for line in lines}
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLAIMS)
+def test_the_interpreted_step_keeps_its_claim(claims, name):
+    assert claims[name]["holds"], claims[name]["detail"]
+
+
+@needs_triton
+@pytest.mark.slow
+def test_every_claim_is_listed(claims):
+    assert sorted(claims) == sorted(CLAIMS)
+
+
+def test_flat_parameters_change_neither_values_nor_names():
+    model = Llama(TINY)
+    init_weights(model, 3)
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    FlatParameters(model, torch.bfloat16)
+    after = model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], t) for name, t in before.items())
+
+
+def test_projections_that_are_fused_lie_in_a_row_and_views_start_aligned():
+    model = Llama(TINY)
+    init_weights(model, 3)
+    flat = FlatParameters(model, torch.bfloat16)
+    names = [f"model.layers.1.self_attn.{p}_proj.weight" for p in "qkv"]
+    fused = flat.matrices.view(flat.matrices.shadow, names[0], names[2])
+    weights = torch.cat([model.get_parameter(name) for name in names])
+    assert torch.equal(fused, weights.detach().bfloat16())
+    starts = {name: place[0] for name, place in flat.matrices.places.items()}
+    assert all(at % ALIGNED == 0 for name, at in starts.items() if "o_proj" in name)
+
+
+def test_loading_a_checkpoint_reaches_the_shadows():
+    model, other = Llama(TINY), Llama(TINY)
+    init_weights(model, 0), init_weights(other, 1)
+    flat = FlatParameters(model, torch.bfloat16)
+    model.load_state_dict(other.state_dict())
+    flat.refresh()
+    name = "model.embed_tokens.weight"
+    wanted = other.get_parameter(name).detach().bfloat16()
+    assert torch.equal(flat.matrices.view(flat.matrices.shadow, name), wanted)
+
+
+def test_a_frozen_parameter_is_refused_by_name():
+    model = Llama(TINY)
+    model.model.norm.weight.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"model\.norm\.weight"):
+        FlatParameters(model, torch.bfloat16)
+
+
+def test_without_a_gpu_there_is_an_obstacle():
+    assert "CUDA" in dispatch.obstacle("swiglu", "cpu", torch.bfloat16)

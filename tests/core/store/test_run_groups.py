@@ -1,0 +1,109 @@
+"""Runs of one config as one: who belongs together, mean and band, a diverged seed is said."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from albor_core.store.filter import parse_filter
+from albor_core.store.group import band, band_of, band_series, groups_of
+from albor_core.store.lineage import parent_id
+from albor_core.store.listing import parse_column
+from albor_core.store.paths import global_store
+from albor_core.store.reader import Reader
+from albor_core.store.rows import Series
+
+
+def record(bench, run_id, *, seed, lr, losses, **params):
+    run = bench.run(run_id, name=f"sweep-{run_id}", seed=seed)
+    journal = bench.journal(run)
+    given = {"optimizer.lr": lr, "training.seed": seed, "training.output_dir": f"/x/{run_id}"}
+    for key, value in {**given, **params}.items():
+        journal.append("p", key=key, value=value)
+    for step, loss in enumerate(losses):
+        journal.metrics(step, {"train/loss": loss})
+    bench.index(run)
+
+
+def test_runs_that_differ_by_seed_name_and_folder_are_one_group(bench):
+    record(bench, "a0", seed=0, lr=0.1, losses=[3.0, 1.0])
+    record(bench, "a1", seed=1, lr=0.1, losses=[5.0, 2.0])
+    record(bench, "a2", seed=2, lr=0.1, losses=[4.0, math.nan])
+    record(bench, "b0", seed=0, lr=0.2, losses=[3.0, 7.0])
+    record(bench, "c0", seed=0, lr=0.1, losses=[3.0, 7.0], **{"optimizer.name": "lion"})
+    bench.index(bench.run("plain-1"))
+    bench.index(bench.run("plain-2"))  # nothing is known of either: never the same
+    with Reader(global_store()) as reader:
+        rows = reader.runs(sort="id", descending=False)
+        groups = groups_of(reader, rows, [parse_column("lr"), parse_column("train/loss:max")])
+    assert [group.runs for group in groups] == [
+        ("a0", "a1", "a2"), ("b0",), ("c0",), ("plain-1",), ("plain-2",),
+    ]  # fmt: skip
+    first = groups[0]
+    assert (first.seeds, first.name, first.experiment) == ((0, 1, 2), "sweep-a", "exp")
+    loss = first.bands["loss"]
+    assert (loss.n, loss.nonfinite, loss.mean, loss.minimum, loss.maximum) == (2, 1, 1.5, 1.0, 2.0)
+    assert loss.std == pytest.approx(math.sqrt(0.5))
+    assert first.bands["lr"].mean == pytest.approx(0.1)
+    assert first.bands["train/loss:max"].mean == 4.0
+    assert groups[1].bands["loss"].std is None
+    assert groups[3].bands["loss"].mean is None
+
+
+def test_a_group_has_the_same_key_in_every_store(bench):
+    record(bench, "a0", seed=0, lr=0.1, losses=[3.0])
+    record(bench, "a1", seed=1, lr=0.1, losses=[3.0])
+    keys = []
+    for path in (global_store(), bench.root / "out" / "a1" / ".albor" / "experiments.db"):
+        with Reader(path) as reader:
+            keys += [group.key for group in groups_of(reader, reader.runs())]
+    assert len(set(keys)) == 1 and len(keys) == 2
+
+
+def test_the_band_of_curves_is_over_runs_and_never_hides_one_that_ended_early(bench):
+    record(bench, "a0", seed=0, lr=0.1, losses=[1.0] * 40)
+    record(bench, "a1", seed=1, lr=0.1, losses=[3.0] * 20)
+    with Reader(global_store()) as reader:
+        made = band_of(reader, ["a0", "a1"], "train/loss", max_points=8)
+    both = [i for i, n in enumerate(made.n) if n == 2]
+    alone = [i for i, n in enumerate(made.n) if n == 1]
+    assert both and alone and max(made.steps[i] for i in both) < min(made.steps[i] for i in alone)
+    assert all((made.mean[i], made.minimum[i], made.maximum[i]) == (2.0, 1.0, 3.0) for i in both)
+    assert all(made.std[i] == pytest.approx(math.sqrt(2)) for i in both)
+    assert all(made.mean[i] == 1.0 and math.isnan(made.std[i]) for i in alone)
+
+
+def test_buckets_of_other_widths_and_points_that_are_nan_weigh_what_they_hold():
+    wide = Series("k", (0, 4), (0,), (0,), (2.0, 6.0), (0,), (4, 4), (0, 0), False)
+    fine = Series("k", (0, 2, 4, 6), (0,), (0,), (1.0, 3.0, math.nan, 5.0), (0,), (2, 2, 2, 2),
+                  (0, 0, 2, 1), False)  # fmt: skip
+    made = band_series("k", [wide, fine])
+    assert (made.steps, made.mean, made.n) == ((0, 4), (2.0, 5.5), (2, 2))
+    empty = Series("k", (), (), (), (), (), (), (), True)
+    assert band_series("k", [empty]).steps == ()
+    assert band([]).mean is None
+    assert (band([math.inf, None]).n, band([math.inf, None]).nonfinite) == (0, 1)
+
+
+def test_a_run_names_its_parent_or_its_weights_do():
+    assert parent_id("mother", None) == "mother"
+    assert parent_id(None, "/out/mother/checkpoints/step-00000100") == "mother"
+    assert parent_id("mother", "/out/other/checkpoints/step-00000100") == "mother"
+    for said, path in ((None, None), (3, 4), ("../x", None), (None, "/models/llama"),
+                       (None, "checkpoints/step-1")):  # fmt: skip
+        assert parent_id(said, path) is None
+
+
+def test_parents_and_children_find_each_other(bench):
+    bench.index(bench.run("mother"))
+    bench.index(bench.run("said", parent="mother"))
+    child = bench.run("fork")
+    path = "/somewhere/mother/checkpoints/step-00000002"
+    bench.journal(child).append("p", key="model.path", value=path)
+    bench.index(child)
+    with Reader(global_store()) as reader:
+        assert reader.parents(["mother", "said", "fork"]) == {"said": "mother", "fork": "mother"}
+        assert reader.children("mother") == {"said", "fork"}
+        assert reader.children("moth") == reader.children("fork") == frozenset()
+        assert reader.matching(parse_filter("has:parent")) == {"said", "fork"}

@@ -1,0 +1,151 @@
+"""The verdict keeps its word: how often noise alone is called a difference, and a real one found.
+
+Noise is AR(1) with mean 0 and variance 1, as the losses of neighbouring steps are. Bounds are
+quantiles of the binomial distribution at the stated rate, so that a verdict that keeps it fails one
+time in a million: every call draws pairs nobody saw before.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from albor_core.store.verdict import CONFIDENCE, MIN_POINTS, Curve, verdict
+
+PAIRS = 500
+ONCE_IN_A_MILLION = 1e-6
+
+
+def noise(chance, count, correlation):
+    fresh = math.sqrt(1 - correlation**2)
+    value = chance.gauss(0, 1)
+    for _ in range(count):
+        yield value
+        value = correlation * value + fresh * chance.gauss(0, 1)
+
+
+def curves(chance, count, correlation, *, gap=0.0, apart=0.0):
+    """Two curves whose last quarter is `count` points of noise; `apart` moves the second's steps"""
+    steps = range(3 * count, 4 * count)
+    before = [-0.01 * count]  # so that the window that is compared begins after it
+    for offset, shift in ((0.0, 0.0), (gap, apart)):
+        values = [offset + value for value in noise(chance, count, correlation)]
+        yield Curve([*before, *(step + shift for step in steps)], [9.0, *values])
+
+
+def most_by_chance(trials, rate, tail=ONCE_IN_A_MILLION):
+    """The smallest k with P(more than k of `trials`) < tail, at `rate` each."""
+    above, k = 1.0, -1
+    while above >= tail:
+        k += 1
+        above -= math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k)
+    return k
+
+
+def outcomes(count, correlation, **how):
+    seed = random.SystemRandom().getrandbits(64)
+    chance = random.Random(seed)
+    found = [verdict(*curves(chance, count, correlation, **how)).outcome for _ in range(PAIRS)]
+    return found, seed
+
+
+def test_the_bound_is_the_binomial_one():
+    assert most_by_chance(1, 0.5, 0.6) == 0 and most_by_chance(1, 0.5, 0.4) == 1
+    assert most_by_chance(500, 0.05) == 51  # 25 expected, 26 more are 5.3 standard deviations
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.5], ids=["same steps", "other steps"])
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("count", [25, 100, 400])
+def test_noise_alone_is_called_a_difference_no_more_often_than_stated(count, correlation, apart):
+    found, seed = outcomes(count, correlation, apart=apart)
+    wrong = sum(outcome in ("better", "worse") for outcome in found)
+    assert wrong <= most_by_chance(PAIRS, 1 - CONFIDENCE), f"{wrong} of {PAIRS}, seed {seed}"
+    assert wrong + found.count("indistinguishable") == PAIRS
+
+
+def test_few_points_of_white_noise_keep_the_rate_too():
+    found, seed = outcomes(MIN_POINTS, 0.0)
+    wrong = sum(outcome in ("better", "worse") for outcome in found)
+    assert wrong <= most_by_chance(PAIRS, 1 - CONFIDENCE), f"{wrong} of {PAIRS}, seed {seed}"
+
+
+@pytest.mark.parametrize(("count", "correlation"), [(25, 0.0), (100, 0.5), (400, 0.9)])
+def test_a_clear_difference_is_found(count, correlation):
+    """Clear is ten times the standard error that the mean of such noise has."""
+    memory = (1 + correlation) / (1 - correlation)
+    gap = 10 * math.sqrt(2 * memory / count)
+    found, seed = outcomes(count, correlation, gap=gap)
+    assert found.count("worse") >= 0.95 * PAIRS, f"{found.count('worse')} of {PAIRS}, seed {seed}"
+    assert "better" not in found
+
+
+def test_more_evidence_gives_a_narrower_interval():
+    chance = random.Random(1)
+    wide, narrow = (verdict(*curves(chance, count, 0.5)).interval for count in (40, 4000))
+    # ten times by the square root of the counts; the blocks' own noise is below a factor of two
+    assert (wide[1] - wide[0]) > 5 * (narrow[1] - narrow[0])
+
+
+def falling(count, *, ends=1.0, start=0, spoiled=0, bad=math.nan):
+    chance = random.Random(count + start)
+    values = [ends + 2 * math.exp(-i / count * 8) + chance.gauss(0, 0.01) for i in range(count)]
+    return Curve(range(start, start + count), [*values[: count - spoiled], *[bad] * spoiled])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_run_that_ended_in_nan_is_worse_whatever_its_finite_points_say(bad):
+    healthy, dead = falling(400, ends=2.0), falling(400, ends=1.0, spoiled=60, bad=bad)
+    found = verdict(healthy, dead)
+    assert (found.outcome, found.interval, found.difference) == ("worse", None, None)
+    assert "NaN or Inf" in found.detail
+    assert verdict(dead, healthy).outcome == "better"
+    assert verdict(dead, dead).outcome == "not_comparable"
+
+
+def test_a_few_points_of_nan_are_left_out_and_counted():
+    found = verdict(falling(400, ends=1.0), falling(400, ends=2.0, spoiled=5))
+    assert found.outcome == "worse" and "5 of NaN or Inf left out" in found.detail
+
+
+def test_a_common_slope_does_not_hide_a_gap_at_other_steps():
+    """Averaged over the same stretches, a trend that both share takes no part in the interval."""
+    found = verdict(
+        Curve(range(0, 1000, 2), [3 - i / 500 for i in range(0, 1000, 2)]),
+        Curve(range(1, 1001, 2), [3.2 - i / 500 for i in range(1, 1001, 2)]),
+    )
+    assert found.outcome == "worse"
+    # one step of the slope is 0.002: so far apart are the points of a stretch
+    assert 0.198 - 1e-9 < found.interval[0] <= found.interval[1] < 0.202 + 1e-9
+
+
+def test_a_gap_that_shrinks_is_found_however_little_noise_there_is():
+    """To blocks a drift looks like noise that remembers for ever: the line decides."""
+
+    def curve(rate, noise, seed):
+        chance = random.Random(seed)
+        steps = range(1, 201)
+        return Curve(steps, [2 + 3 * math.exp(-s * rate) + chance.gauss(0, noise) for s in steps])
+
+    for noise in (0.0, 0.001, 0.02):
+        slow, fast = curve(0.01, noise, 1), curve(0.03, noise, 3)
+        found = verdict(slow, fast)
+        assert (found.outcome, verdict(fast, slow).outcome) == ("better", "worse"), noise
+        assert found.interval[0] < found.difference < found.interval[1] < 0
+        # the true gap goes from 0.63 to 0.40 in the window
+        assert found.interval[0] > -0.75 and found.interval[1] < -0.3
+
+
+def test_curves_that_cross_in_the_window_have_no_better_one():
+    steps = range(1, 201)
+    rising, falling_ = ([2 + sign * (s - 175) / 100 for s in steps] for sign in (1, -1))
+    assert verdict(Curve(steps, rising), Curve(steps, falling_)).outcome == "indistinguishable"
+
+
+def test_curves_of_steps_that_never_meet_are_not_compared():
+    found = verdict(falling(100), falling(100, start=1000))
+    assert (found.outcome, found.detail) == ("not_comparable", "the curves share no steps")
+    found = verdict(falling(20), falling(20, start=15))
+    assert found.outcome == "not_comparable" and f"needs {MIN_POINTS}" in found.detail

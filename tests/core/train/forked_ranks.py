@@ -1,0 +1,144 @@
+"""python forked_ranks.py JOBS.json: trains runs on several ranks that are forks of this process.
+
+The trainer starts its ranks as programs, each of which loads torch; here that is done once for all
+jobs. What is tested is the same: rank 0's loop, the other ranks, and what they say to each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tiny_run import rewrite_config, train_here
+
+from albor_core.data.dataset import PackedShards
+from albor_core.run.config import parse_config
+from albor_core.run.rundir import RunDir
+from albor_core.train import crew, loop, resume, stepping
+from albor_core.train.faults import faults_from
+from albor_core.train.follower import Follower
+from albor_core.train.life import Life
+
+LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Job:
+    """One life of a run on as many ranks as its config says."""
+
+    run: str
+    attempt: int = 1
+    stop_after: int | None = None
+    faults: str = ""
+    traced: str = ""
+    """Folder for a file of each rank with the sequences that it trained on, one line a batch."""
+    spoiled_at: int | None = None
+    """Step after which the last rank's weights change by themselves."""
+    distributed: tuple[int, str] | None = None
+    """World size and strategy that the run's config has from now on."""
+
+
+def write_jobs(path: Path, jobs: list[Job]) -> Path:
+    path.write_text(json.dumps([asdict(job) for job in jobs]))
+    return path
+
+
+def main() -> int:
+    jobs = [Job(**job) for job in json.loads(Path(sys.argv[1]).read_text())]
+    codes = [_run(job) for job in jobs]
+    print(json.dumps(codes))
+    return 0
+
+
+def _run(job: Job) -> int:
+    """Rank 0's exit code."""
+    run = RunDir(Path(job.run))
+    if job.distributed is not None:
+        world_size, strategy = job.distributed
+        wanted = {"world_size": world_size, "strategy": strategy}
+        rewrite_config(run, "training.distributed", wanted)
+    config = parse_config(run.config_resolved.read_bytes(), file=str(run.config_resolved))
+    world_size = config.training.distributed.world_size
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pids = [_fork(job, run, config, rank, listener) for rank in range(world_size)]
+    first, *rest = (os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
+    return first or next((code for code in rest if code), 0)
+
+
+def _fork(job, run, config, rank, listener) -> int:
+    world_size = config.training.distributed.world_size
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        signal.alarm(LIMIT_S)  # a rank that hangs fails its job, not the whole suite
+        if world_size > 1:
+            os.environ |= {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(listener.getsockname()[1]),
+                "GLOO_SOCKET_IFNAME": "lo",
+            }
+            if rank == 0:
+                os.environ[crew.STORE_FD] = str(os.dup(listener.fileno()))
+        if job.traced:
+            _trace(Path(job.traced) / f"rank{rank}")
+        if job.spoiled_at is not None and rank == world_size - 1:
+            _spoil(job.spoiled_at)
+        if rank == 0:
+            train_here(run, attempt=job.attempt, faults=job.faults, stop_after=job.stop_after)
+        else:
+            faults = faults_from({"ALBOR_FAULTS": job.faults}, attempt=job.attempt)
+            Follower(Life(run, job.attempt, f"n{job.attempt}"), config, faults).run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _trace(path: Path) -> None:
+    real = PackedShards.batch
+
+    def batch(self, indices):
+        if sys._getframe(1).f_code.co_name == "batch":  # of Parts, not of a validation
+            with path.open("a") as file:
+                file.write(json.dumps([int(i) for i in indices]) + "\n")
+        return real(self, indices)
+
+    PackedShards.batch = batch
+
+
+def _spoil(step: int) -> None:
+    import torch
+
+    from albor_core.train import follower
+
+    real = stepping.take_step
+
+    def take_step(parts, *arguments, **where):
+        found = real(parts, *arguments, **where)
+        if where["step"] == step:
+            with torch.no_grad():
+                next(parts.model.parameters()).view(-1)[0] += 1e-6
+        return found
+
+    follower.take_step = take_step
+
+
+assert loop and resume  # loaded before the first fork
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""A desk and a launchpad of fixed values that write down what they were asked to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fake_feed
+
+from albor_core.feed.view import RunView
+from albor_core.run.errors import AlborError, NotFoundError, Problem
+from albor_core.run.reference import FieldDoc
+from albor_core.store.filter import parse_filter
+from albor_core.store.rows import AlertRow
+from albor_tui.launchpad import Checked, ConfigFile
+
+
+def alert(number: int, severity: str = "yellow", **changes: Any) -> AlertRow:
+    run = ("code-125m", "sweep-lr-3e3")[number % 2]
+    fields: dict[str, Any] = {
+        "id": f"gradient_norm-gt-5@1.{100 * number}",
+        "run_id": f"{run}-00000{number % 2}",
+        "run_name": run,
+        "rule": "gradient_norm-gt-5" if severity == "yellow" else "loss-gt-9",
+        "severity": severity,
+        "action": "warn" if severity == "yellow" else "stop",
+        "metric": "optim/grad_norm",
+        "value": 7.31,
+        "threshold": 5.0,
+        "message": f"gradient norm 7.31 is above 5 at step {100 * number}",
+        "step": 100 * number,
+        "attempt": 1,
+        "wall": fake_feed.WALL - 600 * (number + 1),
+        "acked_by": None,
+        "acked_wall": None,
+    }
+    return AlertRow(**{**fields, **changes})
+
+
+ALERTS = (
+    alert(0, "red"),
+    alert(1),
+    alert(2, acked_by="ana", acked_wall=fake_feed.WALL - 60),
+    alert(3, "red"),
+)
+REHEARSAL = {
+    "schema": "albor.alerts.test/1",
+    "run": "code-125m-000000",
+    "rules": [
+        {
+            "id": "gradient_norm-gt-5",
+            "condition": "gradient_norm > 5",
+            "metric": "optim/grad_norm",
+            "action": "warn",
+            "arm_step": 100,
+            "sentence": "",
+            "points": 15_280,
+            "exact": True,
+            "alerts": [{"step": 200}, {"step": 15_102}],
+        }
+    ],
+}
+
+
+class FakeBoard:
+    problem = ""
+
+    def __init__(self, desk: FakeDesk) -> None:
+        self._desk, self._told = desk, -1
+
+    def poll(self) -> tuple[AlertRow, ...] | None:
+        if self._told == self._desk.version:
+            return None
+        self._told = self._desk.version
+        return self._desk.alerts
+
+    def close(self) -> None:
+        pass
+
+
+class FakeDesk:
+    """What LiveDesk does, into lists. `refusal` makes every deed fail."""
+
+    def __init__(self) -> None:
+        self.alerts: tuple[AlertRow, ...] = ALERTS
+        self.version = 1
+        self.done: list[tuple[Any, ...]] = []
+        self.refusal: AlborError | None = None
+
+    def _do(self, *deed: Any) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.done.append(deed)
+
+    def board(self) -> FakeBoard:
+        return FakeBoard(self)
+
+    def annotate(self, run: str, kind: str, value: str = "") -> str:
+        self._do(kind, run, value)
+        if kind == "ack":
+            self.alerts = tuple(
+                row
+                if row.id != value
+                else AlertRow(**{**vars(row), "acked_by": "me", "acked_wall": fake_feed.WALL})
+                for row in self.alerts
+            )
+            self.version += 1
+        return value
+
+    def resume(self, run: str) -> str:
+        self._do("resume", run)
+        return "a guard has started it again"
+
+    def export(self, runs: Sequence[str], out: Path) -> str:
+        self._do("export", tuple(runs), out.name)
+        return str(out)
+
+    def report(self, runs: Sequence[str], out: Path) -> str:
+        self._do("report", tuple(runs), out.name)
+        return str(out)
+
+    def matching(self, words: str) -> frozenset[str]:
+        parse_filter(words)
+        return frozenset({"distill-50m-77aa10"})
+
+    def find(self, run_id: str) -> RunView:
+        return fake_feed.training(run_id)
+
+    def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
+        self.done.append(("rehearse", run, tuple(conditions)))
+        return REHEARSAL
+
+
+FIELDS = (
+    FieldDoc("data.train", "data", "path", "required", "Directory of training shards.", True),
+    FieldDoc("data.batch_size", "data", "whole number > 0", "required", "Sequences.", True),
+    FieldDoc("optimizer.lr", "optimizer", "number > 0", "required", "Peak learning rate.", True),
+    FieldDoc(
+        "training.lr_scheduler",
+        "training",
+        "cosine or linear",
+        "cosine",
+        "Shape of the learning rate.",
+        False,
+        ("cosine", "linear"),
+    ),
+    FieldDoc("training.max_steps", "training", "whole number > 0", "none", "Steps.", False),
+)
+VALUES = {
+    "data.train": "shards/train",
+    "data.batch_size": "8",
+    "optimizer.lr": "0.0003",
+    "training.lr_scheduler": "cosine",
+    "training.max_steps": "null",
+}
+
+
+def plan(problems: tuple[dict[str, str], ...] = ()) -> dict[str, Any]:
+    return {
+        "schema": "albor.train.plan/1",
+        "model": {"parameters": 128_994_048, "precision": "bf16"},
+        "memory": {"total": 21_500_000_000, "capacity": 150_000_000_000},
+        "training": {
+            "max_steps": 4_920,
+            "tokens_per_step": 524_288,
+            "total_tokens": 2_579_496_960,
+            "warmup_steps": 200,
+            "reachable_steps": 5_000,
+            "checkpoints": 5,
+        },
+        "disk": {"total": 6_200_000_000, "free": 412_000_000_000},
+        "device": {"kind": "cuda", "name": "NVIDIA H200"},
+        "time": {"seconds": 15_300.0, "assumption": "40 % of the peak"},
+        "problems": list(problems),
+        "warnings": [],
+        "notes": ["20 tokens per parameter"],
+        "andon": ["loss > 10 -> stop; arms once loss has been <= 10"],
+    }
+
+
+class FakeLaunchpad:
+    """What LiveLaunchpad does, without files and processes."""
+
+    def __init__(self) -> None:
+        self.planned: list[tuple[str, ...]] = []
+        self.started: list[tuple[str, tuple[str, ...], str]] = []
+        self.problems: tuple[dict[str, str], ...] = ()
+        self.refusal: AlborError | None = None
+
+    def configs(self) -> tuple[ConfigFile, ...]:
+        return (
+            ConfigFile(Path("configs/demo.yaml"), "Small enough for two cores."),
+            ConfigFile(Path("configs/train/pretrain-125m.yaml"), "GPT-2 small."),
+        )
+
+    def fields(self) -> tuple[FieldDoc, ...]:
+        return FIELDS
+
+    def check(self, path: Path, overrides: Sequence[str]) -> Checked:
+        if not path.name.endswith(".yaml"):
+            raise NotFoundError(f"{path}: No such file or directory")
+        given = dict(text.split("=", 1) for text in overrides)
+        wrong = "x" in given.get("optimizer.lr", "")
+        problem = Problem("optimizer.lr", "must be a number such as 0.1, 3e-4 or 10B")
+        return Checked({**VALUES, **given}, (problem,) if wrong else ())
+
+    def plan(
+        self, path: Path, overrides: Sequence[str], cancelled: threading.Event
+    ) -> dict[str, Any]:
+        self.planned.append(tuple(overrides))
+        return plan(self.problems)
+
+    def start(self, path: Path, overrides: Sequence[str], name: str) -> tuple[str, str]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.started.append((str(path), tuple(overrides), name))
+        return "code-125m-3f2a91", "/runs/code-125m-3f2a91"

@@ -1,0 +1,126 @@
+"""The board of alerts: what is listed, who has seen it, what rules would have said."""
+
+from __future__ import annotations
+
+import fake_desk
+import pytest
+from settled import until
+from textual.widgets import Input, Static
+
+from albor_core.run.errors import ConfigError, Problem
+from albor_tui.screens.andon import AndonScreen
+from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.run import RunScreen
+from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
+from albor_tui.widgets.status_bar import StatusBar
+
+pytestmark = pytest.mark.slow  # in sum; `make check` is under a minute
+
+SIZE = (120, 36)
+
+
+async def on_board(pilot, run_id: str = "") -> AlertTable:
+    await pilot.app.push_screen(AndonScreen(run_id))
+    table = pilot.app.screen.query_one(AlertTable)
+    await until(pilot, lambda: bool(table.alerts), "the alerts never came")
+    return table
+
+
+async def test_open_alerts_of_all_runs_come_first_and_o_shows_the_seen_ones(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await on_board(pilot)
+        assert [row.acked_by for row in table.alerts] == [None] * 3
+        await pilot.press("o")
+        assert len(table.alerts) == 4
+
+
+async def test_each_alert_can_be_acknowledged_not_only_the_worst(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await on_board(pilot)
+        yellow = next(i for i, row in enumerate(table.alerts) if row.severity == "yellow")
+        await pilot.press(*["down"] * yellow)
+        wanted = table.current
+        await pilot.press("a")
+        await until(pilot, lambda: ("ack", wanted.run_id, wanted.id) in desk.done)
+        await until(pilot, lambda: wanted.id not in {row.id for row in table.alerts})
+        assert len(table.alerts) == 2
+
+
+async def test_acknowledging_all_asks_first(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await on_board(pilot)
+        await pilot.press("A")
+        assert isinstance(pilot.app.screen, ConfirmScreen)
+        await pilot.press("n")
+        assert not [deed for deed in desk.done if deed[0] == "ack"]
+        await pilot.press("A", "y")
+        await until(pilot, lambda: len([d for d in desk.done if d[0] == "ack"]) == 3)
+        await until(pilot, lambda: not table.alerts)
+        empty = pilot.app.screen.query_one("#empty", Static)
+        assert "o shows what has been seen" in str(empty.content)
+
+
+async def test_f_walks_through_the_severities(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await on_board(pilot)
+        await pilot.press("f")
+        assert {row.severity for row in table.alerts} == {"red"}
+        await pilot.press("f")
+        assert {row.severity for row in table.alerts} == {"yellow"}
+        await pilot.press("f")
+        assert len(table.alerts) == 3
+
+
+async def test_rules_are_played_on_the_history_of_the_run_under_the_cursor(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await on_board(pilot)
+        panel = pilot.app.screen.query_one(RulesPanel)
+        await until(pilot, lambda: panel.document is not None)
+        assert ("rehearse", table.current.run_id, ()) in desk.done
+        assert "2 alerts at step 200, 15,102" in str(panel.render())
+
+
+async def test_a_rule_that_was_typed_is_played_and_a_wrong_one_says_why(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await on_board(pilot)
+        await pilot.press("e")
+        pilot.app.screen.query_one(Input).value = "loss > 3"
+        await pilot.press("enter")
+        run = table.current.run_id
+        await until(pilot, lambda: ("rehearse", run, ("loss > 3",)) in desk.done)
+
+        def refuse(run: str, conditions: object) -> dict[str, object]:
+            raise ConfigError("bad", problems=(Problem("", "'losss' is not a metric"),))
+
+        desk.rehearse = refuse
+        await pilot.press("e")
+        pilot.app.screen.query_one(Input).value = "losss > 3"
+        await pilot.press("enter")
+        panel = pilot.app.screen.query_one(RulesPanel)
+        await until(pilot, lambda: "not a metric" in panel.problem)
+
+
+async def test_enter_opens_the_run_of_the_alert(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        await on_board(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen))
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, AndonScreen)
+
+
+async def test_no_alert_at_all_is_good_news(cockpit, desk):
+    desk.alerts = ()
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        await pilot.app.push_screen(AndonScreen())
+        empty = pilot.app.screen.query_one("#empty", Static)
+        await until(pilot, lambda: "All quiet" in str(empty.content))
+        await pilot.press("a")
+        assert "no alert here" in str(pilot.app.screen.query_one(StatusBar).line)
+
+
+async def test_the_board_of_one_run_shows_only_its_alerts(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        wanted = fake_desk.ALERTS[1].run_id
+        table = await on_board(pilot, wanted)
+        assert {row.run_id for row in table.alerts} == {wanted}

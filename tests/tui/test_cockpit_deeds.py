@@ -1,0 +1,271 @@
+"""What keys do to runs from the table: each asked for, shown, undone or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import fake_feed
+import pytest
+from settled import until
+from textual.widgets import Input, Static
+
+from albor_core.run.errors import UsageError
+from albor_tui.app import AlborApp
+from albor_tui.screens.andon import AndonScreen
+from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.launch import LaunchScreen
+from albor_tui.screens.order import GROUPS, arrange, grouped, is_plain
+from albor_tui.screens.prompt import PromptScreen
+from albor_tui.screens.run import RunScreen
+from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run_table import RunTable
+from albor_tui.widgets.status_bar import StatusBar
+
+pytestmark = pytest.mark.slow  # in sum; `make check` is under a minute
+
+Cockpit = Callable[..., AlborApp]
+SIZE = (120, 40)
+
+
+async def ready(pilot) -> RunTable:
+    table = pilot.app.screen.query_one(RunTable)
+    await until(pilot, lambda: len(table.runs) == 7, "the runs never came")
+    return table
+
+
+def said(pilot) -> str:
+    return str(pilot.app.screen.query_one(StatusBar).line)
+
+
+async def go_to(pilot, table: RunTable, status: str) -> None:
+    row = next(i for i, view in enumerate(table.runs) if view.status == status)
+    await pilot.press("home", *["down"] * row)
+
+
+async def answer(pilot, words: str) -> None:
+    await until(pilot, lambda: isinstance(pilot.app.screen, PromptScreen))
+    pilot.app.screen.query_one(Input).value = words
+    await pilot.press("enter")
+
+
+async def test_a_tag_goes_to_every_selected_run_and_u_takes_it_back(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        chosen = [view.id for view in table.runs[:2]]
+        await pilot.press("space", "space", "T")
+        await answer(pilot, "keep")
+        await until(pilot, lambda: len(desk.done) == 2)
+        assert sorted(desk.done) == sorted(("tag", run, "keep") for run in chosen)
+        await until(pilot, lambda: "2 runs: done" in said(pilot))
+        await pilot.press("u")
+        await until(pilot, lambda: len(desk.done) == 4)
+        assert sorted(desk.done[2:]) == sorted(("untag", run, "keep") for run in chosen)
+
+
+async def test_a_minus_in_front_of_a_tag_takes_it_away(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await pilot.press("T")
+        await answer(pilot, "-old")
+        await until(pilot, lambda: desk.done == [("untag", table.current.id, "old")])
+
+
+async def test_escape_leaves_a_question_without_doing_anything(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("N", *"never", "escape")
+        assert not isinstance(pilot.app.screen, PromptScreen)
+        assert desk.done == []
+
+
+async def test_a_note_cannot_be_undone_and_says_so(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("N")
+        await answer(pilot, "looks odd after step 400")
+        await until(pilot, lambda: len(desk.done) == 1)
+        await pilot.press("u")
+        await until(pilot, lambda: "nothing to undo" in said(pilot))
+
+
+async def test_pin_pins_and_a_pinned_run_is_unpinned(cockpit, source, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await pilot.press("P")
+        await until(pilot, lambda: [deed[0] for deed in desk.done] == ["pin"])
+        first = table.current.id
+        source.show(tuple(replace(v, is_pinned=v.id == first) for v in source.rows))
+        await until(pilot, lambda: table.current.is_pinned)
+        await pilot.press("P")
+        await until(pilot, lambda: [deed[0] for deed in desk.done] == ["pin", "unpin"])
+
+
+async def test_a_refused_deed_shows_why(cockpit, desk):
+    desk.refusal = UsageError("tag: needs a text of 1 to 64 characters", hint="albor runs tag")
+    async with cockpit().run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("T")
+        await answer(pilot, "x")
+        await until(pilot, lambda: "needs a text" in said(pilot))
+        assert said(pilot).startswith("cannot tag ")
+
+
+async def test_export_and_report_ask_where_to_and_say_where_it_went(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        run = table.current.id
+        await pilot.press("E")
+        await answer(pilot, "out.csv")
+        await until(pilot, lambda: desk.done == [("export", (run,), "out.csv")])
+        await until(pilot, lambda: "out.csv" in said(pilot))
+        await pilot.press("H")
+        await answer(pilot, "out.html")
+        await until(pilot, lambda: desk.done[1:] == [("report", (run,), "out.html")])
+
+
+@pytest.mark.parametrize(("key", "cmd"), [("p", "pause"), ("c", "checkpoint")])
+async def test_a_command_is_sent_and_its_way_is_shown(cockpit, source, key, cmd):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await go_to(pilot, table, "running")
+        await pilot.press(key)
+        await until(pilot, lambda: source.commands == [(table.current.id, cmd)])
+        await until(pilot, lambda: "done" in said(pilot))
+
+
+async def test_a_paused_run_is_resumed_by_the_same_key(cockpit, source):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await go_to(pilot, table, "paused")
+        await pilot.press("p")
+        await until(pilot, lambda: source.commands == [(table.current.id, "resume")])
+
+
+async def test_a_command_to_a_run_without_a_guard_says_that_there_is_none(cockpit, source):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await go_to(pilot, table, "lost")
+        await pilot.press("c")
+        await until(pilot, lambda: "it is lost, nobody works on it" in said(pilot))
+        assert said(pilot).startswith("cannot checkpoint old-baseline: ")
+        assert source.commands == []
+
+
+async def test_stopping_many_runs_asks_once_and_names_them(cockpit, source):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await pilot.press("home", "space", "space", "x")
+        assert isinstance(pilot.app.screen, ConfirmScreen)
+        words = "".join(str(s.content) for s in pilot.app.screen.query(Static))
+        assert "Stop 2 runs?" in words
+        assert table.runs[0].name in words
+        await pilot.press("y")
+        await until(pilot, lambda: [cmd for _, cmd in source.commands] == ["stop", "stop"])
+
+
+async def test_a_filter_with_a_field_is_answered_by_the_store(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await pilot.press("slash")
+        pilot.app.screen.query_one("#filter", Input).value = "lr>=1e-4 status:paused"
+        await until(pilot, lambda: [v.id for v in table.runs] == ["distill-50m-77aa10"])
+
+
+async def test_a_filter_that_cannot_be_understood_names_the_column(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await pilot.press("slash")
+        pilot.app.screen.query_one("#filter", Input).value = "lr>>3"
+        listing = pilot.app.screen.query_one("#list")
+        await until(pilot, lambda: "column" in str(listing.border_subtitle))
+        assert len(table.runs) <= 7
+
+
+async def test_g_groups_under_headings_and_the_cursor_skips_them(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await pilot.press("g", "g")  # by state
+        shown = [table.render_line(y).text for y in range(1, 14)]
+        heads = [line for line in shown if " run" in line and "active" in line]
+        assert heads, shown
+        seen = set()
+        for _ in range(7):
+            seen.add(table.current.id)
+            await pilot.press("down")
+        assert len(seen) == 7
+        for _ in range(3):
+            await pilot.press("g")
+        assert table.virtual_size.height == 8
+
+
+async def test_the_palette_has_every_key_and_every_run(cockpit):
+    app = cockpit()
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert "Launch a run from a config" in titles
+        assert "Theme: colour-blind" in titles
+        await pilot.press("ctrl+p", *"distill")
+        await until(pilot, lambda: "distill-50m" in _palette(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen))
+
+
+def _palette(app: AlborApp) -> str:
+    from textual.command import CommandList
+
+    options = app.screen.query_one(CommandList)
+    return " ".join(str(o.prompt) for o in options._options)
+
+
+async def test_n_and_shift_a_open_launch_and_andon_and_escape_comes_back(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        for key, screen in (("n", LaunchScreen), ("A", AndonScreen)):
+            await pilot.press(key)
+            assert isinstance(pilot.app.screen, screen)
+            await pilot.press("escape")
+            assert pilot.app.screen.query_one(RunTable) is table
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+async def test_the_last_line_fits_and_always_tells_help_and_quit(cockpit, width):
+    async with cockpit().run_test(size=(width, 36)) as pilot:
+        await ready(pilot)
+        bar = pilot.app.screen.query_one(KeyBar)
+        line = bar.render_line(0).text
+        assert "? Help" in line
+        assert "q Quit" in line
+        if width == 200:
+            assert "Pin" in line
+
+
+async def test_a_click_on_a_key_does_what_the_key_does(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        at = pilot.app.screen.query_one(KeyBar).render_line(0).text.index("n New")
+        await pilot.click(KeyBar, offset=(at + 1, 0))
+        assert isinstance(pilot.app.screen, LaunchScreen)
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_grouping_keeps_every_run_once(by):
+    rows = fake_feed.rows()
+    arranged, starts = grouped(rows, by)
+    assert sorted(v.id for v in arranged) == sorted(v.id for v in rows)
+    assert [start for start, _ in starts] == sorted({start for start, _ in starts})
+    assert bool(starts) == bool(by)
+
+
+def test_pinned_runs_stand_first():
+    rows = tuple(replace(v, is_pinned=v.status == "lost") for v in fake_feed.rows())
+    assert arrange(rows)[0].status == "lost"
+
+
+@pytest.mark.parametrize(
+    ("words", "plain"),
+    [("wide 125m", True), ("status:running", False), ("lr>1", False), ("-x", False)],
+)
+def test_words_alone_need_no_store(words, plain):
+    assert is_plain(words) is plain

@@ -1,0 +1,237 @@
+"""Room goes to what has something to show, keys are named where they work, and what is missing is
+said in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import fake_desk
+import fake_feed
+import pytest
+from settled import until
+from textual.content import Content
+
+from albor_tui import glyphs, themes
+from albor_tui.screens.diff import DiffScreen
+from albor_tui.screens.launch import LaunchScreen
+from albor_tui.widgets import meters
+from albor_tui.widgets.alert_panels import AlertPanel
+from albor_tui.widgets.config_form import ConfigForm, ConfigList
+from albor_tui.widgets.diff_panels import ReachPanel
+from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run_table import RunTable
+from albor_tui.widgets.status_bar import TopBar
+
+
+def text_of(screen) -> str:
+    return "\n".join(strip.text for strip in screen._compositor.render_strips())
+
+
+async def listed(pilot, count: int) -> None:
+    table = pilot.app.screen.query_one(RunTable)
+    await until(pilot, lambda: len(table.runs) == count)
+    await pilot.pause()
+
+
+@pytest.mark.slow
+async def test_few_runs_leave_their_room_to_the_chart_and_a_filter_moves_nothing(cockpit, source):
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        await listed(pilot, 7)
+        listing, preview = (pilot.app.screen.query_one(f"#{name}") for name in ("list", "preview"))
+        await until(pilot, lambda: listing.size.height + 2 == 7 + 3)
+        assert preview.size.height > 25
+        before = preview.region
+        await pilot.press("slash", *"sweep")
+        await until(pilot, lambda: len(pilot.app.screen.query_one(RunTable).runs) < 7)
+        await pilot.pause()
+        assert preview.region.bottom == before.bottom
+        assert before.height - preview.region.height <= 1  # the line that is typed into
+        await pilot.press("escape")
+        one = source.rows[0]
+        source.show(tuple(replace(one, id=f"r{i}", name=f"r{i}") for i in range(60)))
+        await listed(pilot, 60)
+        await until(pilot, lambda: preview.outer_size.height == 15)
+
+
+@pytest.mark.slow
+async def test_without_runs_only_keys_that_do_something_are_named(cockpit, source):
+    source.show(())
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        screen = pilot.app.screen
+        bar = screen.query_one(KeyBar)
+        await until(pilot, lambda: "Stop" not in str(bar.render()))
+        assert {"New", "Andon", "Help", "Quit"} <= set(str(bar.render()).split())
+        await pilot.press("x", "d", "E", "enter")
+        assert pilot.app.screen is screen
+        source.show(fake_feed.rows())
+        await until(pilot, lambda: "Stop" in str(bar.render()))
+
+
+@pytest.mark.slow
+async def test_a_narrow_top_line_counts_by_symbols(cockpit):
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        bar = pilot.app.screen.query_one(TopBar)
+        await until(pilot, lambda: bool(bar.counts))
+        assert str(bar.render()).split()[-2:] == ["\u25cb", "1"]
+        assert "running" not in str(bar.render())
+        await pilot.resize_terminal(160, 45)
+        await until(pilot, lambda: "2 running" in str(bar.render()))
+
+
+@pytest.mark.slow
+async def test_one_long_name_takes_no_room_from_the_columns_of_all(cockpit, source):
+    rows = [replace(source.rows[0], id=f"r{i}", name=f"run-{i:02d}") for i in range(20)]
+    source.show((*rows, replace(source.rows[0], id="long", name="x" * 90)))
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        await listed(pilot, 21)
+        head = pilot.app.screen.query_one(RunTable).render_line(0).text
+        assert head.split() == [
+            "state",
+            "run",
+            "experiment",
+            "done",
+            "loss",
+            "trend",
+            "loss",
+            "ppl",
+            "tok/s",
+            "mfu",
+            "eta",
+            "alert",
+        ]
+        assert head.index("experiment") < 45
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "shown"),
+    [
+        ("long-context-123", 16, "long-context-123"),
+        ("long-context-123", 14, "long-co\u2026xt-123"),
+        ("long-context-003", 9, "long\u2026-003"),
+        ("\u8a00\u8a9e\u30e2\u30c7\u30eb-125m", 11, "\u8a00\u8a9e \u2026-125m"),
+        ("abcdefgh", 4, "abc\u2026"),
+        ("abcdefgh", 0, ""),
+    ],
+)
+def test_a_name_that_is_cut_keeps_both_its_ends(name, width, shown):
+    cut = meters.fit_middle(Content(name), width)
+    assert str(cut) == shown
+    assert cut.cell_length <= width
+
+
+def test_a_bar_without_colour_still_says_how_full_it_is():
+    for environ in ({"NO_COLOR": "1"}, {"NO_COLOR": "1", "LANG": "C"}, {"TERM": "linux"}):
+        look = glyphs.fitting(environ)
+        assert look.bar_full != look.bar_empty
+    assert glyphs.fitting({"NO_COLOR": ""}) is glyphs.UNICODE
+
+
+@pytest.mark.slow
+async def test_no_color_on_the_terminals_own_colours_leaves_every_colour_out(cockpit, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with cockpit(theme="ansi").run_test(size=(100, 30)) as pilot:
+        await listed(pilot, 7)
+        for strip in pilot.app.screen._compositor.render_strips():
+            for segment in strip:
+                for colour in (segment.style.color, segment.style.bgcolor):
+                    assert colour is None or colour.is_default
+
+
+def nothing_in_common() -> dict:
+    empty = {"steps": [], "min": [], "max": [], "mean": []}
+    verdict = {"outcome": "not_comparable", "interval": None, "difference": None,
+               "method": "none", "detail": "not both runs have val/loss"}  # fmt: skip
+    document = fake_feed.diff_document()
+    return {
+        **document,
+        "config": [],
+        "code": [],
+        "data": [{"key": "train", "values": ["shards/a", "shards/b"]}],
+        "environment": [],
+        "unrecorded": ["code"],
+        "metrics": {},
+        "reach": [],
+        "verdicts": [{"run": "b", "against": "a", **verdict}],
+        "curves": {"val/loss": [empty, empty]},
+    }
+
+
+@pytest.mark.slow
+async def test_two_runs_without_values_get_words_and_no_empty_axes(cockpit, source):
+    source.document = nothing_in_common()
+    async with cockpit().run_test(size=(120, 36)) as pilot:
+        await pilot.app.push_screen(DiffScreen(("a", "b"), {"a": "one", "b": "two"}))
+        screen = pilot.app.screen
+        await until(pilot, lambda: "no metric in common" in text_of(screen))
+        shown = text_of(screen)
+        assert "nothing that both have measured" in shown
+        assert "not both runs have val/loss" in shown
+        assert "none" not in shown
+        assert "0.0" not in shown
+        assert "data.train" in shown
+        assert "not recorded: code" in shown
+
+
+@pytest.mark.slow
+async def test_what_does_not_fit_whole_behind_a_reach_is_left_out(cockpit):
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        await pilot.app.push_screen(DiffScreen(("a", "b"), {"a": "one", "b": "two"}))
+        panel = pilot.app.screen.query_one(ReachPanel)
+        await until(pilot, lambda: "31,200" in str(panel.render()))
+        assert "\u2026" not in str(panel.render())
+        await pilot.resize_terminal(160, 45)
+        await until(pilot, lambda: "4h44m" in str(panel.render()))
+
+
+@pytest.mark.slow
+async def test_keys_of_the_form_are_named_where_there_is_a_form(cockpit):
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        await pilot.app.push_screen(LaunchScreen())
+        screen = pilot.app.screen
+        bar = screen.query_one(KeyBar)
+        await until(pilot, lambda: screen.query_one(ConfigList).count() == 2)
+        await until(pilot, lambda: "Go" not in str(bar.render()))
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.query_one(ConfigForm).count() > 3)
+        await until(pilot, lambda: "Go" in str(bar.render()).split())
+
+
+def test_a_long_alert_is_folded_and_its_facts_stay():
+    panel = AlertPanel()
+    panel.set_reactive(AlertPanel.alert, fake_desk.alert(0, message="gradient norm is odd " * 9))
+    lines = str(panel.draw(40, 9)).split("\n")
+    assert len(lines) == 9
+    assert lines[0].startswith("gradient norm is odd")
+    assert lines[2].endswith("\u2026")
+    assert [line.split()[0] for line in lines[3:]] == [
+        "run",
+        "rule",
+        "metric",
+        "value",
+        "step",
+        "seen",
+    ]
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("look", [t for t in themes.ALL if not t.ansi], ids=lambda t: t.name)
+def test_text_can_be_read_on_the_ground_and_under_the_cursor(look):
+    """WCAG 2.1, 1.4.3 and 1.4.11: 4.5 for text, 3 for large signs and what can be missed."""
+    grounds = (look.background, look.variables["cursor-ground"])
+    for ground in grounds:
+        for name in ("accent", "secondary", "success", "warning", "error", "foreground"):
+            assert contrast(getattr(look, name), ground) >= 4.5, name
+        assert contrast(look.variables["ink"], ground) >= 7
+        assert contrast(look.variables["ink-muted"], ground) >= 4.4
+        assert contrast(look.variables["ink-faint"], ground) >= 2.6
+    assert contrast(look.variables["ink-faint"], look.background) >= 3

@@ -1,0 +1,88 @@
+"""How Launch, Andon, help and questions look, cell by cell, on frozen data."""
+
+from __future__ import annotations
+
+import pytest
+from settled import until
+
+from albor_tui.screens.andon import AndonScreen
+from albor_tui.screens.launch import LaunchScreen
+from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
+from albor_tui.widgets.config_form import ConfigForm, ConfigList
+from albor_tui.widgets.plan_panel import PlanPanel
+from albor_tui.widgets.run_table import RunTable
+
+SIZES = [
+    pytest.param((80, 24), id="80x24"),
+    pytest.param((120, 36), id="120x36", marks=pytest.mark.slow),
+    pytest.param((200, 60), id="200x60", marks=pytest.mark.slow),
+]
+
+
+async def board(pilot) -> None:
+    await pilot.app.push_screen(AndonScreen())
+    screen = pilot.app.screen
+    await until(pilot, lambda: bool(screen.query_one(AlertTable).alerts))
+    await until(pilot, lambda: screen.query_one(RulesPanel).document is not None)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_andon(snap_compare, cockpit, size):
+    assert snap_compare(cockpit(), terminal_size=size, run_before=board)
+
+
+@pytest.mark.slow
+def test_andon_for_colour_blind_eyes(snap_compare, cockpit):
+    app = cockpit(theme="colour-blind")
+    assert snap_compare(app, terminal_size=(120, 36), run_before=board)
+
+
+async def form(pilot) -> None:
+    await pilot.app.push_screen(LaunchScreen())
+    screen = pilot.app.screen
+    await until(pilot, lambda: screen.query_one(ConfigList).count() == 2)
+    await pilot.press("enter")
+    await until(pilot, lambda: screen.query_one(ConfigForm).count() > 3)
+    await pilot.press("down", "down")
+    await until(pilot, lambda: not screen.query_one(PlanPanel).is_old)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_launch(snap_compare, cockpit, size):
+    assert snap_compare(cockpit(), terminal_size=size, run_before=form)
+
+
+@pytest.mark.slow
+def test_launch_with_problems_in_daylight(snap_compare, cockpit, launchpad):
+    hint = "albor data pretokenize CORPUS"
+    launchpad.problems = (
+        {"field": "data.train", "message": "no such directory", "hint": hint, "file": ""},
+    )
+    assert snap_compare(cockpit(theme="light"), terminal_size=(80, 24), run_before=form)
+
+
+@pytest.mark.slow
+def test_configs_to_choose_from(snap_compare, cockpit):
+    async def choose(pilot) -> None:
+        await pilot.app.push_screen(LaunchScreen())
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.query_one(ConfigList).count() == 2)
+        await pilot.pause()
+
+    assert snap_compare(cockpit(), terminal_size=(80, 24), run_before=choose)
+
+
+async def listed(pilot) -> None:
+    table = pilot.app.screen.query_one(RunTable)
+    await until(pilot, lambda: len(table.runs) == 7)
+
+
+def test_keys(snap_compare, cockpit):
+    async def ask(pilot) -> None:
+        await listed(pilot)
+        await pilot.press("question_mark")
+        pilot.app.screen.query_one("#dialog").styles.background = "black"
+
+    assert snap_compare(cockpit(theme="ansi"), terminal_size=(80, 50), run_before=ask)

@@ -1,0 +1,212 @@
+"""The cockpit in a browser: who is let in, what is served, what a page of another site can do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from albor_core.run.errors import AlborError, UsageError
+from albor_tui.main import main
+from albor_tui.web import MIN_TOKEN_CHARS, Doorkeeper, read_token
+
+pytest.importorskip("textual_serve")
+TOKEN = "t" * MIN_TOKEN_CHARS
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def token_file(folder: Path, text: str = TOKEN, mode: int = 0o600) -> Path:
+    path = folder / "token"
+    path.write_text(text + "\n")
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org"])
+def test_beyond_loopback_there_is_no_server_without_a_token_file(host, capsys):
+    assert main(["--web", "--host", host]) == 2
+    assert "ssh -L" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"), [(TOKEN, 0o644, "others can read"), ("short", 0o600, "characters")]
+)
+def test_a_token_that_others_can_read_or_guess_is_refused(tmp_path, text, mode, said):
+    with pytest.raises(UsageError, match=said):
+        read_token(token_file(tmp_path, text, mode))
+
+
+def test_a_token_file_behind_a_link_is_refused(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(token_file(tmp_path))
+    with pytest.raises(UsageError):
+        read_token(link)
+
+
+@pytest.mark.parametrize(
+    ("headers", "let_in"),
+    [
+        ({"Host": "127.0.0.1:8000"}, True),
+        ({"Host": "localhost:9000"}, True),  # ssh -L 9000:localhost:8000
+        ({"Host": "[::1]:8000"}, True),
+        ({"Host": "evil.example:8000"}, False),
+        ({"Host": ""}, False),
+        ({"Host": "[::1"}, False),
+        ({"Host": "localhost:8000", "Origin": "http://localhost:8000"}, True),
+        ({"Host": "localhost:8000", "Origin": "http://evil.example"}, False),
+        ({"Host": "localhost:8000", "Origin": "null"}, False),
+        ({"Host": "localhost:8000", "Sec-Fetch-Site": "cross-site"}, False),
+    ],
+)
+def test_only_our_own_name_and_our_own_page_are_let_in(headers, let_in):
+    keeper = Doorkeeper(host="127.0.0.1", token="")
+    assert (keeper.problem(headers) == "") is let_in
+
+
+def test_without_a_token_everybody_here_is_known_and_with_one_nobody_is():
+    assert Doorkeeper(host="127.0.0.1", token="").is_known("")
+    assert not Doorkeeper(host="127.0.0.1", token=TOKEN).is_known("guess")
+
+
+class Served:
+    """`albor-tui --web` in a process of its own."""
+
+    def __init__(self, home: Path, *options: str) -> None:
+        self.port = free_port()
+        argv = [sys.executable, "-m", "albor_tui.main", "--web", "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            [*argv, *options],
+            env={**os.environ, "ALBOR_HOME": str(home)},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 30
+        while not self._answers():
+            assert self.process.poll() is None, self.process.stderr.read()
+            assert time.monotonic() < deadline, "the server never answered"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    def get(self, path: str = "/", data: bytes | None = None, **headers: str) -> tuple[int, str]:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", data=data, headers=headers
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(15)
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def open_server(tmp_path: Path) -> Iterator[Served]:
+    server = Served(tmp_path / "home")
+    yield server
+    server.close()
+
+
+@pytest.mark.slow
+def test_a_browser_gets_the_page_and_another_site_does_not(open_server):
+    code, page = open_server.get()
+    assert code == 200
+    assert f"ws://127.0.0.1:{open_server.port}/ws" in page
+    assert open_server.get(Host="evil.example")[0] == 403
+    assert open_server.get(Origin="http://evil.example")[0] == 403
+    assert open_server.get("/ws")[0] == 403
+
+
+@pytest.mark.slow
+async def test_the_socket_serves_a_cockpit_that_can_only_look(open_server):
+    import aiohttp
+
+    url = f"http://127.0.0.1:{open_server.port}/ws?width=80&height=24"
+    origin = f"http://127.0.0.1:{open_server.port}"
+    seen = b""
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await session.ws_connect(url, headers={"Origin": "http://evil.example"})
+        async with session.ws_connect(url, headers={"Origin": origin}) as ws:
+            async with asyncio.timeout(30):
+                while b"No runs here yet" not in seen:
+                    message = await ws.receive()
+                    if message.type is aiohttp.WSMsgType.BINARY:
+                        seen += message.data
+                # a launch is refused at its door: type a path, read the reason
+                for keys in ("n", "o", "/etc/passwd", "\r"):
+                    await ws.send_str(json.dumps(["stdin", keys]))
+                    await asyncio.sleep(0.4)
+                while b"read-only" not in re.sub(rb"\x1b\[[0-9;]*m", b"", seen):
+                    message = await ws.receive()
+                    if message.type is aiohttp.WSMsgType.BINARY:
+                        seen += message.data
+    assert b"root:" not in seen
+
+
+@pytest.mark.slow
+def test_with_a_token_nothing_is_served_before_it_was_given(tmp_path):
+    server = Served(tmp_path / "home", "--token-file", str(token_file(tmp_path)))
+    try:
+        assert "password" in server.get()[1]  # redirected to the form
+        assert server.get("/static/js/textual.js")[0] == 401
+        assert server.get("/ws", Origin=f"http://127.0.0.1:{server.port}")[0] == 401
+        assert server.get("/login", data=b"token=wrong")[0] == 401
+        jar = urllib.request.HTTPCookieProcessor()
+        opener = urllib.request.build_opener(jar)
+        url = f"http://127.0.0.1:{server.port}/login"
+        with opener.open(url, data=f"token={TOKEN}".encode(), timeout=10) as answer:
+            assert "/ws" in answer.read().decode()
+        cookie = next(iter(jar.cookiejar))
+        assert TOKEN not in cookie.value
+        assert cookie.has_nonstandard_attr("HttpOnly")
+    finally:
+        server.close()
+
+
+def test_a_read_only_cockpit_refuses_every_deed(tmp_path):
+    import fake_feed
+
+    from albor_tui.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
+
+    view = fake_feed.training()
+    reports = list(ReadOnlySource(None).command(view, "stop"))
+    assert [report.status for report in reports] == ["refused"]
+    desk, pad = ReadOnlyDesk(None), ReadOnlyLaunchpad()
+    deeds = (
+        lambda: ReadOnlySource(None).acknowledge(view, "a"),
+        lambda: desk.annotate("r", "tag", "x"),
+        lambda: desk.resume("r"),
+        lambda: desk.export(["r"], tmp_path / "x"),
+        lambda: desk.report(["r"], tmp_path / "x"),
+        lambda: pad.check(tmp_path / "x.yaml", ()),
+        lambda: pad.start(tmp_path / "x.yaml", (), ""),
+    )
+    for deed in deeds:
+        with pytest.raises(AlborError, match="read-only"):
+            deed()

@@ -1,0 +1,83 @@
+"""The pictures of README and docs are what the screens show, on frozen data.
+
+pytest tests/tui/test_pictures.py --snapshot-update     writes docs/pictures anew
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import fake_feed
+import pytest
+from picture import picture
+from settled import settled, until
+from test_cockpit_screens import board, form
+from test_cockpit_snapshots import run_ready, runs_ready
+from test_run_tabs_snapshots import counted, ready  # noqa: F401  a fixture of the tabs
+
+from albor_tui.screens.diff import DiffScreen
+from albor_tui.screens.help import HelpScreen
+from albor_tui.screens.run import TABS
+
+pytestmark = pytest.mark.slow
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+WIDE, SMALL = (160, 45), (80, 24)
+TAB_NAMES = [tab.key for tab in TABS if tab.key != "overview"]
+
+
+async def compared(pilot) -> None:
+    names = {"a": "code-125m", "b": "wide"}
+    await pilot.app.push_screen(DiffScreen(("a", "b"), names))
+    await until(pilot, lambda: pilot.app.screen._document is not None)
+    await settled(pilot)
+
+
+async def helped(pilot) -> None:
+    await runs_ready(pilot)
+    await pilot.press("question_mark")
+    await until(pilot, lambda: isinstance(pilot.app.screen, HelpScreen))
+    await pilot.pause()
+
+
+SCREENS = {
+    "runs": ({}, runs_ready),
+    "run": ({"run": True}, run_ready),
+    "diff": ({}, compared),
+    "launch": ({}, form),
+    "andon": ({}, board),
+    "help": ({}, helped),
+}
+PICTURES = [
+    *((name, name, WIDE, "dark") for name in SCREENS),
+    *((f"run-{name}", name, WIDE, "dark") for name in TAB_NAMES),
+    *((f"{name}-light", name, WIDE, "light") for name in ("runs", "run", "diff")),
+    *((f"{name}-80x24", name, SMALL, "dark") for name in ("runs", "run")),
+]
+
+
+@pytest.mark.parametrize(("name", "screen", "size", "theme"), PICTURES, ids=lambda v: str(v))
+async def test_a_picture_is_what_the_screen_shows(
+    cockpit, source, request, name, screen, size, theme
+):
+    busy = replace(source.rows[0], events=fake_feed.EVENTS)
+    source.show((busy, *source.rows[1:]))
+    options, wait = SCREENS.get(screen, ({"run": True, "tab": screen}, None))
+    if "run" in options:
+        options = {**options, "run": busy}
+    app = cockpit(theme=theme, **options)
+    async with app.run_test(size=size) as pilot:
+        await (wait or ready(source, screen))(pilot)
+        drawn = picture(app, f"albor-tui: {name}")
+    path = FOLDER / f"{name}.svg"
+    if request.config.getoption("--snapshot-update"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(drawn)
+    assert path.is_file(), "pytest tests/tui/test_pictures.py --snapshot-update"
+    assert path.read_text() == drawn, f"{name} looks different now: look at it, then update it"
+    assert len(drawn) < 150_000
+
+
+def test_no_picture_is_left_of_a_screen_that_is_gone():
+    assert {path.stem for path in FOLDER.glob("*.svg")} == {name for name, *_ in PICTURES}

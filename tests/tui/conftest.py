@@ -9,6 +9,7 @@ from typing import Any
 import fake_desk
 import fake_feed
 import pytest
+from textual.widgets import Input
 
 from albor_tui import glyphs
 from albor_tui.app import AlborApp
@@ -19,6 +20,7 @@ from albor_tui.widgets import alert_panels, checkpoint_list, event_list, facts
 @pytest.fixture(autouse=True)
 def frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """The wall clock stands still, the look is Unicode, no animation, no foreign home."""
+    monkeypatch.setattr(Input, "_toggle_cursor", lambda box: None)  # a cursor that does not blink
     monkeypatch.setattr(facts, "now_wall", lambda: fake_feed.WALL)
     monkeypatch.setattr(alert_panels, "now_wall", lambda: fake_feed.WALL)
     for module in (checkpoint_list, event_list, samples):

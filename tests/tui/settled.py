@@ -21,11 +21,15 @@ async def until(pilot: Pilot, holds: Callable[[], bool], what: str = "") -> None
 
 
 async def settled(pilot: Pilot) -> None:
-    """Until every chart on the screen shows its newest data and nothing is queued."""
+    """Until every chart on the screen shows its newest data, and still does when what was queued
+    meanwhile (a search asks for curves, the curves paint) has been done."""
     screen = pilot.app.screen
-    await until(
-        pilot,
-        lambda: all(c.is_painted for c in screen.query(Chart) if c.region.height > 4),
-        "a chart was never painted",
-    )
-    await pilot.pause()
+
+    def is_painted() -> bool:
+        return all(c.is_painted for c in screen.query(Chart) if c.region.height > 4)
+
+    in_a_row = 0
+    while in_a_row < 3:
+        await until(pilot, is_painted, "a chart was never painted")
+        await pilot.pause()
+        in_a_row = in_a_row + 1 if is_painted() else 0

@@ -37,7 +37,7 @@ class AndonScreen(ActingScreen):
         Binding("f", "severity", "Severity", tooltip="Only red, only yellow, or both"),
         Binding("o", "seen", "Seen too", tooltip="Only what nobody has seen, or all"),
         Binding("e", "try", "Try a rule", tooltip="Play a rule you type on this run's history"),
-        Binding("z", "zoom", "Zoom", show=False, tooltip="Give the focused panel the whole screen"),
+        Binding("z", "zoom", "Zoom", show=False, tooltip="The focused panel alone, and back"),
     ]
 
     def __init__(self, run_id: str = "") -> None:

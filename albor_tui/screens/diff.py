@@ -44,7 +44,7 @@ class DiffScreen(PollingScreen):
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
         Binding("m", "metric", "Metric", tooltip="Overlay the next metric"),
-        Binding("z", "zoom", "Zoom", tooltip="Give the focused panel the whole screen, and back"),
+        Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
     def __init__(self, run_ids: tuple[str, ...], names: Mapping[str, str]) -> None:

@@ -58,6 +58,6 @@ def keys_of(screen: Screen[object]) -> Content:
 
 
 _GENERAL = Content.assemble(
-    ("\nRuns do not need the cockpit: closing it changes nothing, they go on.", "$ink-muted"),
+    ("\nClosing the cockpit changes nothing: runs go on without it.", "$ink-muted"),
     ("\nFor programs: albor-tui --json, albor runs ls --json", "$ink-muted"),
 )

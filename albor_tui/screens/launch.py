@@ -60,7 +60,7 @@ class LaunchScreen(PollingScreen):
         Binding("g", "go", "Go", tooltip="Start the run; shows its plan and asks first"),
         Binding("o", "other", "Other file", tooltip="Type the path of a config"),
         Binding("tab", "app.focus_next", "Focus", show=False, tooltip="Form or plan"),
-        Binding("z", "zoom", "Zoom", tooltip="Give the focused panel the whole screen, and back"),
+        Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
     def __init__(self, path: Path | None = None) -> None:

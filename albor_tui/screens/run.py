@@ -71,7 +71,7 @@ class RunScreen(Bulkhead, PollingScreen):
         Binding("x", "stop_too", show=False, priority=True),  # as on the list of runs
         Binding("a", "acknowledge", "Ack", tooltip="Acknowledge an open alert; asks which"),
         Binding("A", "acknowledge_all", "Ack all", show=False, tooltip="All of them; asks first"),
-        Binding("z", "zoom", "Zoom", tooltip="Give the focused panel the whole screen, and back"),
+        Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
     def __init__(self, view: RunView, tab: str = "") -> None:

@@ -9,6 +9,7 @@ import pytest
 from settled import until
 from textual.widgets import Static
 
+from albor_tui.screens.andon import AndonScreen
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.help import HelpScreen
@@ -127,3 +128,28 @@ async def test_keys_that_do_not_fit_are_said_to_go_on(cockpit, source, height, s
         dialog = pilot.app.screen.query_one("#dialog")
         await until(pilot, lambda: "esc closes" in str(dialog.border_subtitle))
         assert ("for more" in str(dialog.border_subtitle)) is says_more
+
+
+@pytest.mark.parametrize("place", ["runs", "run", "charts", "logs", "andon", "launch", "diff"])
+@pytest.mark.slow
+async def test_every_key_is_explained_on_one_line(cockpit, source, place):
+    opened = {
+        "andon": AndonScreen,
+        "launch": LaunchScreen,
+        "diff": lambda: DiffScreen(("a", "b"), {"a": "a", "b": "b"}),
+    }
+    tab = {"run": "overview", "charts": "charts", "logs": "logs"}.get(place)
+    options = {"run": source.rows[0], "tab": tab} if tab else {}
+    async with cockpit(**options).run_test(size=(80, 24)) as pilot:
+        if place in opened:
+            await pilot.app.push_screen(opened[place]())
+        await pilot.pause()
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(pilot.app.screen, HelpScreen))
+        dialog = pilot.app.screen.query_one("#dialog")
+        room = dialog.scrollable_content_region.width
+        lines = [
+            line for static in dialog.query(Static) for line in str(static.content).split("\n")
+        ]
+        assert len(lines) > 8
+        assert [line for line in lines if len(line) > room] == []

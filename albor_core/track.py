@@ -34,7 +34,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
-import json
 import os
 import platform
 import secrets
@@ -51,7 +50,7 @@ from typing import Any, Self
 import orjson
 
 from albor_core.guard.joined import Life, joined_life
-from albor_core.guard.redact import redact_json, redact_text
+from albor_core.guard.redact import redact, redact_text
 from albor_core.guard.sidecar import Sidecar
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.facts import git_facts, versions
@@ -142,8 +141,7 @@ def _fresh(
     folder: str | os.PathLike[str] | None,
     facts: Mapping[str, Any],
 ) -> Life:
-    safe = json.dumps({"argv": list(sys.argv), "git": git_facts(Path.cwd())})
-    code = json.loads(redact_json(safe, dict(os.environ))[0])
+    code, _ = redact({"argv": list(sys.argv), "git": git_facts(Path.cwd())}, dict(os.environ))
     seed = settings.get("seed")
     title = printable(name or experiment)
     for last in (False, False, True):  # a random id may be taken: three times in a row is no chance
@@ -516,6 +514,6 @@ def _recordable(config: object) -> dict[str, Any]:
             f"config: a {type(config).__name__} is no configuration",
             hint="give a mapping, a dataclass or an argparse.Namespace",
         )
-    safe, _ = redact_json(json.dumps(as_json(config), allow_nan=False), dict(os.environ))
-    found: dict[str, Any] = json.loads(safe)
+    safe, _ = redact(as_json(config), dict(os.environ))
+    found: dict[str, Any] = safe
     return found

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.guard.options import Options, parse_options
-from albor_core.guard.redact import redact_json
+from albor_core.guard.redact import redact
 from albor_core.run.errors import AlborError, ConfigError, InUseError
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json, write_json
@@ -100,8 +100,8 @@ def write_launch(
 
 
 def _without_secrets(argv: Sequence[str]) -> list[str]:
-    safe, _ = redact_json(json.dumps(list(argv)), dict(os.environ))
-    words: list[str] = json.loads(safe)
+    safe, _ = redact(list(argv), dict(os.environ))
+    words: list[str] = safe
     return words
 
 

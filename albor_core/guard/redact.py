@@ -3,16 +3,20 @@
 Four nets, because each alone has holes: the values of our own environment under secret-sounding
 names; names and options that announce a secret; formats of well-known tokens; and, last, words too
 random to be anything else.
+
+In data a name that announces a secret hides its text whole, however short. Numbers stay, but for
+passwords and keys: under `token` they count or number something. Prose gives fewer signs: there a
+word after `password:` needs four characters to be taken for one.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 MARK = "[redacted]"
 ALLOWED = ("CUDA_", "NCCL_", "TORCH_", "OMP_", "PYTHON", "ALBOR_", "TRITON_", "NVIDIA_")
@@ -22,21 +26,30 @@ _SENSITIVE = (
 )
 _SECRET_NAME = re.compile(_SENSITIVE + r"|(?:^|_)(?:key|auth)(?:$|_)", re.IGNORECASE)
 _MIN_SECRET = 6
-# No pattern can match a quote, and numbers are never secret: the result stays the JSON it was. All
-# repetitions are bounded and none stands before the word it looks for: a log line of one long word
-# must not cost minutes of backtracking.
-_VALUE = (
-    r"""(?!(?:-?[\d.]{1,32}(?:e[+-]?\d{1,4})?|null|true|false)[\s"',;}\]])([^\s"'\\,;&)}\]]{4,})"""
-)
+# All repetitions are bounded and none stands before the word it looks for: a log line of one long
+# word must not cost minutes of backtracking. No pattern reaches over the end of a line.
+_GAP = r"[^\S\r\n]"
+_PLAIN = r"(?:-?[\d.]{1,32}(?:e[+-]?\d{1,4})?|null|none|true|false)"
+_VALUE = rf"""(?!{_PLAIN}(?:[\s"',;}}\]]|$))([^\s"'\\,;&)}}\]]"""
 _ASSIGNED = re.compile(
-    rf"""({_SENSITIVE}[\w.-]{{0,32}}(?:\\?["'])?\s{{0,8}}[:=]\s{{0,8}}(?:\\?["'])?){_VALUE}""",
+    rf"""({_SENSITIVE}[\w.-]{{0,32}}(?:\\?["'])?{_GAP}{{0,8}}[:=]{_GAP}{{0,8}}(?:\\?["'])?)"""
+    rf"{_VALUE}{{4,}})",
     re.IGNORECASE,
 )
 _OPTION = re.compile(
-    rf"""(?<![^\s"',\[])(-[\w.-]{{1,64}})((?:\\?["'])?,?\s{{1,64}}(?:\\?["'])?){_VALUE}"""
+    rf"""(?<![^\s"',\[])(-[\w.-]{{1,64}})((?:\\?["'])?,?{_GAP}{{1,64}}(?:\\?["'])?){_VALUE}+)""",
+    re.IGNORECASE,
 )
 _SENSITIVE_WORD = re.compile(_SENSITIVE, re.IGNORECASE)
-_BEARER = re.compile(r"((?:bearer|basic)\s+)([\w.~+/=-]{8,})", re.IGNORECASE)
+_PASSWORD = re.compile(_SENSITIVE.replace("token(?!s|i)|", ""), re.IGNORECASE)
+_HOLDER = re.compile(_SENSITIVE + r"s?$", re.IGNORECASE)  # not `token_embedding: {...}`
+_NUMBER = re.compile(_PLAIN, re.IGNORECASE)
+_NO_SECRET = ("null", "none", "true", "false")
+_FLAG = re.compile(r"--?[\w.-]{1,64}")
+_PAIR = re.compile(
+    r"""(-[\w.-]{1,64}=)(.+)|([\w.+-]{1,64}=)(\S+)""", re.DOTALL
+)  # of a command line, where the word ends the value
+_BEARER = re.compile(r"((?:bearer|basic)[^\S\r\n]+)([\w.~+/=-]{8,})", re.IGNORECASE)
 _URL = re.compile(r"(\b[a-z][a-z0-9+.-]{1,15}://)([^\s/@\"'\\]{1,256})@", re.IGNORECASE)
 _KNOWN = re.compile(
     r"\b(?:hf_\w{16,}|sk-[\w-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
@@ -57,49 +70,111 @@ def is_shown(name: str) -> bool:
     return name.startswith(ALLOWED) and not is_secret_name(name)
 
 
-def redact_json(document: str, environment: Mapping[str, str]) -> tuple[str, int]:
-    """A JSON text without secrets, and how many were taken out. The result is JSON again."""
-    count = 0
-
-    def hide(match: re.Match[str]) -> str:
-        nonlocal count
-        if MARK[:-1] in match[match.lastindex or 0]:  # no value has the bracket that ends it
-            return match[0]
-        count += 1
-        return (match[1] if match.lastindex and match.lastindex > 1 else "") + MARK
-
-    def hide_user(match: re.Match[str]) -> str:
-        nonlocal count
-        count += 1
-        return f"{match[1]}{MARK}@"
-
-    def hide_option(match: re.Match[str]) -> str:
-        nonlocal count
-        if _SENSITIVE_WORD.search(match[1]) is None or MARK[:-1] in match[3]:
-            return match[0]
-        count += 1
-        return match[1] + match[2] + MARK
-
-    def hide_random(match: re.Match[str]) -> str:
-        nonlocal count
-        if not _is_random(match[0]):
-            return match[0]
-        count += 1
-        return MARK
-
-    for value in _secret_values(environment):
-        inside = json.dumps(value)[1:-1]
-        count += document.count(inside)
-        document = document.replace(inside, MARK)
-    document = _URL.sub(hide_user, document)
-    document = _BEARER.sub(hide, _OPTION.sub(hide_option, _ASSIGNED.sub(hide, document)))
-    return _WORD.sub(hide_random, _KNOWN.sub(hide, document)), count
+def redact(data: Any, environment: Mapping[str, str]) -> tuple[Any, int]:
+    """JSON data without secrets, and how many were taken out."""
+    nets = _Nets(environment)
+    return nets.data(data), nets.count
 
 
 def redact_text(text: str, environment: Mapping[str, str]) -> str:
     """A text without secrets."""
-    safe, _ = redact_json(json.dumps(text), environment)
-    return str(json.loads(safe))
+    return _Nets(environment).text(text)
+
+
+class _Nets:
+    """What takes the secrets out, counted."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.count = 0
+        self._values = _secret_values(environment)
+
+    def data(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(name): self._named(name, item) for name, item in value.items()}
+        return self._words(value) if isinstance(value, list | tuple) else value
+
+    def text(self, text: str) -> str:
+        for value in self._values:
+            self.count += text.count(value)
+            text = text.replace(value, MARK)
+        text = _URL.sub(self._without_user, text)
+        text = _BEARER.sub(
+            self._marked, _OPTION.sub(self._option, _ASSIGNED.sub(self._marked, text))
+        )
+        return _WORD.sub(self._random, _KNOWN.sub(self._marked, text))
+
+    def _named(self, name: str, value: Any) -> Any:
+        """A value under its name. Lists and mappings are hidden where the name ends in the word."""
+        if _SENSITIVE_WORD.search(name) is None:
+            return self.data(value)
+        if isinstance(value, Mapping | list | tuple) and _HOLDER.search(name) is None:
+            return self.data(value)
+        return self._hidden(value, numbers=_PASSWORD.search(name) is not None)
+
+    def _hidden(self, value: Any, *, numbers: bool) -> Any:
+        if isinstance(value, Mapping):
+            return {
+                self.text(name): self._hidden(item, numbers=numbers) for name, item in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self._hidden(item, numbers=numbers) for item in value]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value in ("", MARK) or not (isinstance(value, str) or (is_number and numbers)):
+            return value
+        self.count += 1
+        return MARK
+
+    def _words(self, items: Sequence[Any]) -> list[Any]:
+        """A list, which may be a command line: `--password WORD`, `--password=WORD`."""
+        found: list[Any] = []
+        option = ""  # the secret's name, where the last word announced one
+        for item in items:
+            if not isinstance(item, str):
+                found.append(self.data(item))
+            elif option:
+                found.append(self._argument(option, item))
+            else:
+                pair = _PAIR.fullmatch(item)
+                name = pair[1] or pair[3] if pair else ""
+                if pair and _SENSITIVE_WORD.search(name):
+                    found.append(name + self._argument(name, pair[2] or pair[4]))
+                else:
+                    found.append(self.text(item))
+            is_option = isinstance(item, str) and not option and _FLAG.fullmatch(item)
+            option = item if is_option and _SENSITIVE_WORD.search(item) else ""
+        return found
+
+    def _argument(self, name: str, word: str) -> str:
+        is_count = _PASSWORD.search(name) is None and _NUMBER.fullmatch(word)
+        if word in ("", MARK) or is_count or word.lower() in _NO_SECRET:
+            return word
+        self.count += 1
+        return MARK
+
+    def _marked(self, match: re.Match[str]) -> str:
+        if MARK[:-1] in match[match.lastindex or 0]:  # no value has the bracket that ends it
+            return match[0]
+        self.count += 1
+        return (match[1] if match.lastindex and match.lastindex > 1 else "") + MARK
+
+    def _without_user(self, match: re.Match[str]) -> str:
+        if match[2] != MARK:
+            self.count += 1
+        return f"{match[1]}{MARK}@"
+
+    def _option(self, match: re.Match[str]) -> str:
+        if _SENSITIVE_WORD.search(match[1]) is None or MARK[:-1] in match[3]:
+            return match[0]
+        self.count += 1
+        return match[1] + match[2] + MARK
+
+    def _random(self, match: re.Match[str]) -> str:
+        if not _is_random(match[0]):
+            return match[0]
+        self.count += 1
+        return MARK
 
 
 def _secret_values(environment: Mapping[str, str]) -> list[str]:

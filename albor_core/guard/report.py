@@ -16,7 +16,7 @@ from typing import Any
 from albor_core.guard import evidence
 from albor_core.guard.launch import Launch
 from albor_core.guard.policy import Ended, Facts, Finish, Memory, Restart, Words
-from albor_core.guard.redact import hidden_names, own_environment, redact_json, shown_environment
+from albor_core.guard.redact import hidden_names, own_environment, redact, shown_environment
 from albor_core.run.liveness import boot_id
 from albor_core.run.rundir import RunDir, write_bytes
 from albor_core.run.state import finite
@@ -174,16 +174,18 @@ def seal(document: dict[str, Any], environment: Mapping[str, str]) -> bytes:
     """The bytes to write: finite numbers only, redacted last, at most 256 KiB."""
     document = finite(document)
     document["redactions"], document["truncated"] = 0, []
-    text, count = redact_json(json.dumps(document, allow_nan=False, indent=1), environment)
+    safe, count = redact(document, environment)
     for name in _SHRINKABLE:
-        if len(text.encode()) <= MAX_BYTES:
+        if len(_as_text(safe)) <= MAX_BYTES:
             break
         document["truncated"].append(name)
         _shrink(document["evidence"], name)
-        text, count = redact_json(json.dumps(document, allow_nan=False, indent=1), environment)
-    sealed = json.loads(text)
-    sealed["redactions"] = count
-    return json.dumps(sealed, allow_nan=False, indent=1).encode()
+        safe, count = redact(document, environment)
+    return _as_text({**safe, "redactions": count})
+
+
+def _as_text(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, allow_nan=False, indent=1).encode()
 
 
 def _shrink(found: dict[str, Any], name: str) -> None:

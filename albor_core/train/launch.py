@@ -15,7 +15,7 @@ from typing import Any
 
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
-from albor_core.guard.redact import redact_json
+from albor_core.guard.redact import redact
 from albor_core.run.config import Config, LoadedConfig, parse_config
 from albor_core.run.edits import edited, origin, set_later
 from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
@@ -124,9 +124,8 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
 
 def provenance(argv: list[str]) -> dict[str, Any]:
     """`argv` and the repository here (commit, dirty, patch) for run.json, without secrets."""
-    raw = json.dumps({"argv": argv, "git": git_facts(Path.cwd())})
-    safe, _ = redact_json(raw, dict(os.environ))
-    found: dict[str, Any] = json.loads(safe)
+    safe, _ = redact({"argv": argv, "git": git_facts(Path.cwd())}, dict(os.environ))
+    found: dict[str, Any] = safe
     return found
 
 

@@ -261,6 +261,21 @@ def test_an_artefact_with_the_hash_of_the_reference_implementation(tmp_path):
         assert run.artifact(path) == f"blake3:{blake3(path.read_bytes()).hexdigest()}"
 
 
+def test_a_short_secret_is_not_recorded_and_numbers_under_such_a_name_are(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["train.py", "--password", "q1", "--lr", "0.1"])
+    with track.start(config={"db": {"password": "q1"}, "token_weights": [1.55, 2.0]}) as run:
+        run.params({"api_key": "q1"})
+    params = {p["key"]: p["value"] for p in records(run, "p")}
+    assert params == {
+        "db.password": "[redacted]",
+        "token_weights.0": 1.55,
+        "token_weights.1": 2.0,
+        "api_key": "[redacted]",
+    }
+    told = json.loads(run.dir.run_json.read_text())
+    assert told["argv"] == ["train.py", "--password", "[redacted]", "--lr", "0.1"]
+
+
 def test_a_config_may_be_many_things_and_secrets_are_not_recorded(monkeypatch, albor_home):
     import argparse
     import dataclasses

@@ -9,7 +9,6 @@ notices and begins again. Odd values, keys and steps are treated as in `track.py
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from albor_core.guard.redact import redact_json
+from albor_core.guard.redact import redact
 from albor_core.integrations.history.foreign import ForeignRun, Losses, Point, Rewind
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.flatten import flatten
@@ -160,8 +159,8 @@ def _described(foreign: ForeignRun) -> dict[str, Any]:
         "notes": foreign.notes[:_MAX_NOTE_CHARS],
         "facts": {"source": foreign.source, "from": str(foreign.where), **as_json(facts)},
     }
-    safe, _ = redact_json(json.dumps(said, allow_nan=False), dict(os.environ))
-    found: dict[str, Any] = json.loads(safe)
+    safe, _ = redact(said, dict(os.environ))
+    found: dict[str, Any] = safe
     return found
 
 

@@ -19,7 +19,7 @@ from albor_core.guard.launch import read_launch
 from albor_core.guard.ledger import Ledger
 from albor_core.guard.life import new_life
 from albor_core.guard.options import parse_options
-from albor_core.guard.redact import redact_json
+from albor_core.guard.redact import redact
 from albor_core.run.rundir import write_json
 
 # Shapes of secrets, put together here so that no scanner takes this file for a leak.
@@ -66,8 +66,52 @@ def test_no_secret_reaches_a_crash_report(box: Bench) -> None:
 
 def test_redaction_leaves_numbers_hashes_and_json_alone() -> None:
     document = {"tokens": 123456789, "hf_token": 12345678, "secret": None, "nonce": "0f" * 16}
-    text, count = redact_json(json.dumps(document), {})
-    assert (json.loads(text), count) == (document, 0)
+    assert redact(document, {}) == (document, 0)
+
+
+def test_a_secret_name_hides_its_value_however_short() -> None:
+    config = {
+        "password": "a",
+        "api_key": 7,
+        "hub": {"token": "xy", "token_dim": 5, "credentials": {"user": "u", "ids": ["v", 1]}},
+        "token_embedding": {"init": "normal"},
+        "secret": "",
+        "use_password": False,
+    }
+    assert redact(config, {})[0] == {
+        "password": "[redacted]",
+        "api_key": "[redacted]",
+        "hub": {
+            "token": "[redacted]",
+            "token_dim": 5,
+            "credentials": {"user": "[redacted]", "ids": ["[redacted]", "[redacted]"]},
+        },
+        "token_embedding": {"init": "normal"},
+        "secret": "",
+        "use_password": False,
+    }
+
+
+def test_a_command_line_hides_secrets_however_short() -> None:
+    words = ["--password", "a", "--token=x y", "--api-key", "7", "hub.token=b", "--lr", "1"]
+    told = "--password [redacted] --token=[redacted] --api-key [redacted] hub.token=[redacted]"
+    assert redact(words, {}) == ([*told.split(" "), "--lr", "1"], 4)
+    counts = ["--max-token-length", "512", "--token-budget=9", "--tokenizer", "a", "--seed", "1"]
+    assert redact(counts, {}) == (counts, 0)
+    assert redact(["sh", "-c", "go --secret b --n 1"], {})[0][2] == "go --secret [redacted] --n 1"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"token_weights": [1.55, 2.0]}, {"argv": ["--token", [1.55]]}, {"token": {"a": None}}],
+    ids=str,
+)
+def test_numbers_in_lists_stay(value: dict[str, object]) -> None:
+    assert redact(value, {}) == (value, 0)
+
+
+def test_a_random_word_on_a_line_of_its_own_is_hidden() -> None:
+    assert redact("a\n" + CANARIES["random word"], {}) == ("a\n[redacted]", 1)
 
 
 def test_a_report_of_any_size_fits() -> None:
@@ -80,9 +124,9 @@ def test_a_report_of_any_size_fits() -> None:
 
 @pytest.mark.parametrize("word", ["x", "-", "token", "a://", "eyJ-", "key=", " :", "--a-key "])
 def test_no_log_can_make_redaction_slow(word: str) -> None:
-    document = json.dumps([(word * 2048)[:2048]] * 32)  # as much as a report reads of a log
+    document = [(word * 2048)[:2048]] * 32  # as much as a report reads of a log
     started = time.process_time()
-    json.loads(redact_json(document, {})[0])
+    redact(document, {})
     assert time.process_time() - started < 3.0  # far below 1 s; backtracking would take minutes
 
 
@@ -350,6 +394,7 @@ def test_wrong_options_are_all_named_at_once() -> None:
 
 
 def test_what_is_hidden_already_is_left_as_it_is():
-    once, _ = redact_json('{"api_key": "abcdefgh1", "argv": ["--token", "abcdefgh2"]}', {})
-    assert "abcdefgh" not in once
-    assert redact_json(once, {}) == (once, 0)
+    argv = ["--token", "abcdefgh2", "https://u:abcdefgh3@host"]
+    once, count = redact({"api_key": "abcdefgh1", "argv": argv}, {})
+    assert "abcdefgh" not in json.dumps(once) and count == 3
+    assert redact(once, {}) == (once, 0)

@@ -11,7 +11,7 @@ import click
 from albor_core.cli.output import clean, emit, json_option, say, table, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.numbers import bytes_text
-from albor_core.run.rundir import RunDir, find_run, registered_runs
+from albor_core.run.rundir import RunDir, find_run, folder_of, registered_runs
 
 if TYPE_CHECKING:
     from albor_core.store.remove import Removed
@@ -46,14 +46,18 @@ def _chosen(reference: str) -> RunDir | str:
     from albor_core.feed.status import run_status
     from albor_core.feed.view import LIVE_WORDS
     from albor_core.store.paths import global_store
-    from albor_core.store.remove import is_remembered
+    from albor_core.store.remove import is_remembered, link_refused, must_be_ours
 
+    folder = folder_of(reference)
+    if folder is not None and folder.is_symlink():
+        raise link_refused(folder)
     try:
         run = find_run(reference)
     except NotFoundError:
         if is_remembered(reference, global_store()):
             return reference
         raise
+    must_be_ours(run)  # before anybody is asked, and before the first of several goes
     status = run_status(run)
     if status.is_alive or status.word in LIVE_WORDS:
         raise InUseError(

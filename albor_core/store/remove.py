@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import shlex
 import shutil
 import stat
 import time
@@ -192,13 +193,24 @@ def must_be_ours(run: RunDir) -> None:
         status = run.path.lstat()
     except OSError as error:
         raise NotFoundError(f"{run.path}: {error.strerror}", hint="albor runs ls") from error
+    if stat.S_ISLNK(status.st_mode):
+        raise link_refused(run.path)
     if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{run.path}: not a folder; links are not followed")
+        raise UsageError(f"{run.path}: not a folder")
     if status.st_uid != os.geteuid():
         raise UsageError(f"{run.path}: belongs to user id {status.st_uid}")
     document = read_json(run.run_json) or {}
     if document.get("id") != run.path.name or not is_run_id(run.path.name):
         raise UsageError(f"{run.path}: its run.json does not say that it is run {run.path.name!r}")
+
+
+def link_refused(path: Path) -> UsageError:
+    """What to say of a link where a run directory was meant."""
+    real = path.resolve()
+    return UsageError(
+        f"{path}: a symbolic link to {real}; links are not followed",
+        hint=f"albor runs rm {shlex.quote(str(real))}",
+    )
 
 
 @contextlib.contextmanager

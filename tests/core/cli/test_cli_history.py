@@ -239,6 +239,24 @@ def test_no_link_is_followed(desk, run, tmp_path):
     assert not run.path.exists()
 
 
+def test_a_run_folder_that_is_a_link_is_refused_and_what_lies_behind_it_stays(desk, run):
+    other = make(desk.folder / "out", "r2")
+    behind = desk.folder / "other disk" / "r1"
+    behind.parent.mkdir()
+    run.path.rename(behind)
+    run.path.symlink_to(behind)
+    alias = desk.folder / "alias"
+    alias.symlink_to(behind)
+    before = tree_hash(desk.folder, desk.home)
+    for reference in ("r1", run.path, f"{run.path}/", "alias"):
+        result = desk.quick("runs", "rm", "r2", reference, "--yes", "--json")
+        assert (result.code, result.error["hint"]) == (2, f"albor runs rm '{behind}'"), result
+        assert str(behind) in result.error["message"]
+    assert tree_hash(desk.folder, desk.home) == before and other.run_json.is_file()
+    assert desk.quick("runs", "rm", behind, "--yes").code == 0
+    assert run.path.is_symlink() and not behind.exists()
+
+
 def test_a_pointer_to_somebody_elses_folder_removes_nothing(desk, tmp_path):
     victim = tmp_path / "photos"
     victim.mkdir()

@@ -150,12 +150,17 @@ def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool) -> int:
     Stopping what has ended is done already. Raises when there is nobody to hear anything else.
     """
     from albor_core.cli.last_word import ended_at, way_on
+    from albor_core.feed.status import run_status
     from albor_core.run.control import send, wait_answer
 
     alive = found.liveness()
     if cmd == "stop" and not alive.is_alive:
         _tell(found, cmd, "done", f"nothing of it runs any more ({ended_at(found)})", as_json)
         return 0
+    if not alive.is_alive:
+        is_done = run_status(found).word == "completed"
+        hint = f"albor runs show {found.id}" if is_done else way_on(found)
+        raise NotFoundError(f"{found.id} is {ended_at(found)}: nobody can {cmd} it", hint=hint)
     if alive.guard is None:
         raise NotFoundError(
             f"{found.id}: no guard is running, so nobody can {cmd} it", hint=way_on(found)

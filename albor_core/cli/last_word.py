@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
 
 from albor_core.cli.output import clean
 from albor_core.feed.status import run_status
+from albor_core.guard.redact import MARK
 from albor_core.run.rundir import RunDir, read_json
 
 
@@ -35,19 +37,29 @@ def is_complete(run: RunDir) -> bool:
 
 
 def way_on(run: RunDir) -> str:
-    """The command that goes on with an ended run of either kind."""
+    """The command that goes on with an ended run, or starts its program again; for a run that
+    somebody else's loop tracked, the one that shows it.
+    """
     if run.config_yaml.is_file():
         return f"albor train resume {run.id}"
-    return "albor guard run -- CMD"
+    about = read_json(run.run_json) or {}
+    if about.get("kind") != "guard":
+        return f"albor runs show {run.id}"
+    argv = about.get("argv")
+    if not isinstance(argv, list) or not argv or any(MARK in str(word) for word in argv):
+        return "albor guard run -- CMD"
+    return shlex.join(["albor", "guard", "run", "--", *map(str, argv)])
 
 
 def _next(run: RunDir, code: int) -> str:
-    said = _hint(read_json(run.exit) or {})
+    words = read_json(run.exit) or {}
+    said = _hint(words)
     if said:
         return said
     match code:
         case 4:
-            return f"albor alerts ls {run.id}; when its cause is mended, {way_on(run)}"
+            list_of_causes = "alerts ls" if words.get("reason") == "andon" else "runs tail"
+            return f"albor {list_of_causes} {run.id}; when its cause is mended, {way_on(run)}"
         case 6:
             return f"albor runs show {run.id}; nothing in {run.checkpoints} was removed"
         case 7:

@@ -38,7 +38,7 @@ EXIT_CLASSES: Mapping[str, tuple[str, str]] = {
     "gpu_lost": ("ends", "the driver reported a GPU that needs a reset (Xid 48, 79, 95, 119)"),
     "stopped": ("ends", "as somebody asked"),
     "config": ("ends", "exit code 2 by its last words: the config is refused"),
-    "andon": ("ends", "exit code 4 by its last words: an Andon rule stopped it"),
+    "andon": ("ends", "exit code 4 by its last words: an Andon rule or a limit of the trainer"),
     "internal": ("ends", "exit code 5 by its last words: a mistake of the program itself"),
     "no_checkpoint": ("ends", "exit code 6 by its last words: checkpoints exist, none is usable"),
     "data": ("ends", "exit code 7 by its last words: the data is refused"),

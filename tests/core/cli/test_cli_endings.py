@@ -48,6 +48,18 @@ def test_an_alert_that_stopped_a_run_is_named_with_the_command_that_lists_it(use
     assert row["status"] == told[0]["status"] == told[1]["status"]["word"] == "stopped"
 
 
+def test_a_run_that_its_own_limit_ended_is_told_of_with_the_command_that_shows_why(user):
+    result = user.albor(
+        *("train", "apply", "tiny.yaml", "--name", "nan", "--set", "training.nan_limit=3"),
+        *("--set", "training.stability.max_rollbacks=0"),
+        ALBOR_FAULTS="loss:nan@3-1000",
+    )
+    assert (result.code, "nan_limit" in result.err) == (4, True), result
+    hint = "albor runs tail nan; when its cause is mended, albor train resume nan"
+    assert f"next: {hint}" in result.err
+    assert "step.skipped" in user.quick("runs", "tail", "nan").out
+
+
 def test_a_guard_that_gave_up_says_why_and_each_wait_is_told_once(user):
     options = ("--option", "backoff_s=[0.6]", "--option", "max_restarts=2")
     program = (sys.executable, "-c", "print('hi'); raise SystemExit(7)")
@@ -91,7 +103,26 @@ def test_stopping_says_where_it_stopped_and_stopping_again_is_done_already(user)
     assert "albor train resume brief" in first.out
     second = user.albor("guard", "stop", "brief")
     assert second.code == 0 and "stopped at step" in second.out
-    assert user.albor("guard", "pause", "brief").code == 3
+    refused = user.albor("guard", "pause", "brief", "--json")
+    assert (refused.code, refused.error["hint"]) == (3, "albor train resume brief")
+    assert refused.error["message"].startswith("brief is stopped at step")
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "hint"),
+    [
+        ("done", ["true"], "albor runs show done"),
+        ("torn", ["sh", "-c", "exit 3"], "albor guard run -- sh -c 'exit 3'"),
+        ("shy", ["false", "--password", "x"], "albor guard run -- CMD"),
+    ],
+)
+def test_asking_an_ended_program_to_pause_is_told_how_it_ended(desk, name, command, hint):
+    ended = ("--option", "max_restarts=0", "--", *command)
+    desk.albor("guard", "run", "--name", name, *ended)
+    for verb in ("pause", "resume", "checkpoint"):
+        refused = desk.quick("guard", verb, name, "--json")
+        assert (refused.code, refused.error["hint"]) == (3, hint), refused
+        assert refused.error["message"].endswith(f": nobody can {verb} it")
 
 
 def test_a_refused_apply_names_the_plan_with_the_same_overrides(user):

@@ -15,21 +15,25 @@ from albor_tui.widgets.panel import Panel
 
 now_wall = time.time  # replaced in tests
 
-KINDS = ("all", "alerts", "restarts", "rewinds", "checkpoints", "control", "other")
+KINDS = ("all", "alerts", "restarts", "rewinds", "checkpoints", "control", "life", "other")
 _DETAIL_CHARS = 400
 
 
 def kind_of(event: EventView) -> str:
-    """The filter that an event falls under."""
+    """The filter that an event falls under. A restart is the start of a later attempt, so that
+    their number is that of the restarts; `life` has the other words of the run and its guard.
+    """
     name, room = event.name, event.name.partition(".")[0]
     if room in ("andon", "jidoka"):
         return "alerts"
-    if "rewind" in name or "rollback" in name or _resumed_from(event) is not None:
+    if name == "run.start" and ((event.attempt or 1) > 1 or _resumed_from(event) is not None):
+        return "restarts"
+    if "rewind" in name or "rollback" in name:
         return "rewinds"
     if room == "checkpoint":
         return "checkpoints"
     if room in ("run", "guard"):
-        return "restarts"
+        return "life"
     return "control" if room in ("control", "config") else "other"
 
 

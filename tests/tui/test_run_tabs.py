@@ -301,15 +301,18 @@ async def test_events_are_newest_first_and_filtered_by_kind(cockpit, source):
         await until(pilot, lambda: listing.count() == len(fake_feed.EVENTS))
         assert listing.current is not None and listing.current.name == "andon.alert"
         kinds = {}
-        for kind in ("alerts", "restarts", "rewinds", "checkpoints", "control"):
+        restarts = len(at(source).attempts) - 1
+        assert f"restarts {restarts}   " in str(listing.parent.border_subtitle)
+        for kind in ("alerts", "restarts", "rewinds", "checkpoints", "control", "life"):
             await pilot.press("f")
             kinds[kind] = [event.name for event in listing.events]
         assert kinds == {
             "alerts": ["andon.alert", "jidoka.pause"],
-            "restarts": ["run.start", "guard.preflight_note"],
-            "rewinds": ["run.start"],
+            "restarts": ["run.start"],
+            "rewinds": [],
             "checkpoints": ["checkpoint.saved", "checkpoint.bad", "checkpoint.saved"],
             "control": ["control.resumed"],
+            "life": ["run.start", "guard.preflight_note"],
         }
         await pilot.press("f")
         assert "None of its 9 events" in text_of(pilot.app.screen)

@@ -85,7 +85,8 @@ class EventsPage(Page):
         shown = tuple(event for event in reversed(events) if self._kind in ("all", kind_of(event)))
         listing, empty = self.query_one(EventList), self.query_one("#no-event", Static)
         listing.show(shown, self.view.alerts)
-        listing.display, empty.display = bool(shown), not shown
+        listing.styles.height = "1fr" if shown else 0  # hidden it would lose the focus, and f
+        empty.display = not shown
         if not shown:
             empty.update(self._nothing(len(events)))
             self.query_one("#event-about", Static).display = False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from albor_core.feed.status import run_status
 from albor_core.feed.view import RunView
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
-from albor_core.run.rundir import find_run
+from albor_core.run.rundir import find_run, read_json
 from albor_core.store.paths import global_store
 from albor_tui.command import albor
 
@@ -56,6 +56,8 @@ class Desk(Protocol):
     def find(self, run_id: str) -> RunView: ...
 
     def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]: ...
+
+    def watched(self, run: str) -> tuple[str, ...]: ...
 
 
 def reference(view: RunView) -> str:
@@ -121,6 +123,25 @@ class LiveDesk:
     def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
         """The albor.alerts.test document."""
         return albor("alerts", "test", operands=(run, *conditions))
+
+    def watched(self, run: str) -> tuple[str, ...]:
+        """What pulls the cord of a run besides its rules: budgets of tokens, hours and bricks."""
+        from albor_core.andon.budgets import Budgets
+        from albor_core.andon.explain import explain
+
+        resolved = read_json(find_run(run).config_resolved) or {}
+        monitoring = resolved.get("monitoring")
+        found = monitoring if isinstance(monitoring, dict) else {}
+        limits, bricks = _numbers(found.get("budgets")), _numbers(found.get("bricks"))
+        action = (found.get("budgets") or {}).get("action") if limits else None
+        budgets = Budgets.from_config({"budgets": {**limits, "action": action}})
+        return explain((), warmup_steps=0, budgets=budgets, bricks_ms=bricks)
+
+
+def _numbers(section: object) -> dict[str, Any]:
+    """What is a number in a section of a config, which may be of any program."""
+    found = section if isinstance(section, dict) else {}
+    return {key: value for key, value in found.items() if isinstance(value, int | float)}
 
 
 class StoreBoard:

@@ -84,6 +84,18 @@ class Rehearsed(Message):
     run_id: str
     document: dict[str, Any] | None
     problem: str = ""
+    watched: tuple[str, ...] = ()  # budgets that pull the cord too, in sentences
+
+
+@dataclass
+class PastFound(Message):
+    """The run of an alert as it is now, and the curve that the alert is about."""
+
+    run_id: str
+    metric: str
+    view: RunView | None
+    curves: dict[str, Curve]
+    problem: str = ""
 
 
 @dataclass

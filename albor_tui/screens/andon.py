@@ -12,18 +12,24 @@ from textual.widgets import Static
 from albor_core.feed.clean import clean
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.store.rows import AlertRow
-from albor_tui.messages import AlertsChanged, Rehearsed, RunFound
+from albor_tui.messages import AlertsChanged, PastFound, Rehearsed, RunFound
 from albor_tui.screens.acting import ActingScreen
+from albor_tui.screens.alert_chart import alert_chart, alert_title
 from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.curves import MAX_POINTS
 from albor_tui.screens.prompt import PromptScreen
 from albor_tui.widgets import meters
 from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel
+from albor_tui.widgets.chart import Chart, ChartData
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.line_list import LineList
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 SEVERITIES = ("", "red", "yellow")
 REST_S = 0.3  # the cursor stands still this long before rules are played
+AGAIN_S = 5.0  # between two looks at a run that goes on
+LEAST_ROWS, CHART_ROWS = 8, 10  # of the list with its frame; of the chart, at the least
+ON_ALERTS = frozenset({"open", "acknowledge", "acknowledge_all", "try"})  # nothing without one
 
 
 class AndonScreen(ActingScreen):
@@ -48,6 +54,8 @@ class AndonScreen(ActingScreen):
         self._open_only = True
         self._tried = ""
         self._playing = ""  # the run whose rules are on the panel
+        self._past: PastFound | None = None  # what the chart draws
+        self._wanted_past = ("", "")  # run and metric
         self._titled: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
@@ -55,6 +63,7 @@ class AndonScreen(ActingScreen):
         with Container(id="list"):
             yield AlertTable(id="alerts-table")
             yield Static(id="empty", markup=False)
+        yield Chart(id="alert-chart")
         with Container(id="andon-body"):
             yield AlertPanel(id="alert")
             yield RulesPanel(id="rules")
@@ -64,6 +73,7 @@ class AndonScreen(ActingScreen):
     def on_mount(self) -> None:
         self.query_one("#empty", Static).display = False
         self.query_one(AlertTable).focus()
+        self.set_interval(AGAIN_S, self._look_again)
         super().on_mount()
 
     def follow(self) -> None:
@@ -96,9 +106,32 @@ class AndonScreen(ActingScreen):
         empty = self.query_one("#empty", Static)
         empty.display = not shown
         self.query_one(AlertTable).display = bool(shown)
+        if (not shown) != self.has_class("-empty"):
+            self.set_class(not shown, "-empty")
+            self.refresh_bindings()
         if not shown:
             empty.update(self._nothing())
             self.query_one(AlertPanel).alert = None
+        self._share_room()
+
+    def _share_room(self) -> None:
+        """A list that is shorter than its place leaves the rest to the chart."""
+        listing, body = self.query_one("#list"), self.query_one("#andon-body")
+        chart = self.query_one("#alert-chart")
+        rows = max(len(self.query_one(AlertTable).alerts) + 2, LEAST_ROWS)
+        place = self.size.height - body.outer_size.height - 2
+        is_few = chart.display and body.display and rows <= place - CHART_ROWS
+        self.set_class(is_few, "-few")
+        listing.styles.height = rows if is_few else None
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._share_room)
+        self.call_after_refresh(self.show_alert)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ON_ALERTS:
+            return not self.has_class("-empty")
+        return super().check_action(action, parameters)
 
     def _title(self, shown: int) -> None:
         total = len(self._alerts or ())
@@ -128,14 +161,67 @@ class AndonScreen(ActingScreen):
         if row is None:
             return
         self.query_one(AlertPanel).alert = row
+        self._look(row)
         if row.run_id != self._playing:
             self._tried = ""
             self._play(row.run_id)
 
+    def _look(self, row: AlertRow) -> None:
+        """Draw what the alert is about, as soon as that is known."""
+        chart = self.query_one("#alert-chart", Chart)
+        if not chart.display:
+            return
+        chart.entitle(alert_title(row))
+        past, wanted = self._past, (row.run_id, row.metric or "")
+        if past is not None and (past.run_id, past.metric) == wanted:
+            self._draw(row, past)
+        elif wanted != self._wanted_past:
+            chart.data = ChartData(empty="looking for its curve", subject=f"{wanted}")
+            self.set_timer(REST_S, lambda: self._find_past(*wanted))
+        self._wanted_past = wanted
+
+    def _look_again(self) -> None:
+        """The run of the alert may have gone on."""
+        past = self._past
+        if self.is_current and past is not None and past.view is not None and past.view.is_active:
+            self._find_past(past.run_id, past.metric)
+
+    @work(thread=True, group="past", exit_on_error=False)
+    def _find_past(self, run_id: str, metric: str) -> None:
+        if (run_id, metric) != self._wanted_past:
+            return  # the cursor went on
+        try:
+            found = self.desk.find(run_id)
+            follower = self.source.follow(found)
+            try:
+                view = follower.poll() or found
+                curves = follower.curves((metric,), MAX_POINTS) if metric else {}
+            finally:
+                follower.close()
+        except AlborError as error:
+            self.post_message(PastFound(run_id, metric, None, {}, error.message))
+        else:
+            self.post_message(PastFound(run_id, metric, view, curves))
+
+    @on(PastFound)
+    def take_past(self, message: PastFound) -> None:
+        row = self.query_one(AlertTable).current
+        if row is not None and (message.run_id, message.metric) == self._wanted_past:
+            self._past = message
+            self.query_one(AlertPanel).run = message.view
+            self._draw(row, message)
+
+    def _draw(self, row: AlertRow, past: PastFound) -> None:
+        chart = self.query_one("#alert-chart", Chart)
+        if past.view is None:
+            chart.data = ChartData(empty=clean(past.problem))
+        else:
+            chart.data = alert_chart(row, past.view, past.curves)
+
     def _play(self, run_id: str) -> None:
         self._playing = run_id
         panel = self.query_one(RulesPanel)
-        panel.document, panel.problem = None, ""
+        panel.document, panel.problem, panel.watched = None, "", ()
         tried = self._tried
         self.set_timer(REST_S, lambda: self._rehearse(run_id, tried))
 
@@ -145,16 +231,18 @@ class AndonScreen(ActingScreen):
             return  # the cursor went on
         try:
             document = self.desk.rehearse(run_id, (condition,) if condition else ())
+            watched = () if condition else self.desk.watched(run_id)
         except AlborError as error:
             found = error.problems[0].message if isinstance(error, ConfigError) else error.message
             self.post_message(Rehearsed(run_id, None, found))
         else:
-            self.post_message(Rehearsed(run_id, document))
+            self.post_message(Rehearsed(run_id, document, watched=watched))
 
     @on(Rehearsed)
     def show_rehearsal(self, message: Rehearsed) -> None:
         if message.run_id == self._playing:
             panel = self.query_one(RulesPanel)
+            panel.watched = message.watched
             panel.problem, panel.document = message.problem, message.document
 
     @on(LineList.Chosen)

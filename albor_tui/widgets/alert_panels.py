@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 import time
 from collections.abc import Mapping
@@ -11,12 +12,18 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.feed.clean import clean
+from albor_core.feed.view import RunView
 from albor_core.store.rows import AlertRow
 from albor_tui import glyphs, quantity
 from albor_tui.widgets import meters
 from albor_tui.widgets.line_list import LineList
 from albor_tui.widgets.panel import Panel
 
+_DID = {
+    "warn": "warned; training went on",
+    "pause": "paused training",
+    "stop": "stopped training after a checkpoint",
+}
 _LOOKED_AT = 200  # alerts whose runs' names decide how wide that column is
 now_wall = time.time  # replaced in tests
 
@@ -60,39 +67,75 @@ class AlertTable(LineList):
 
 
 class AlertPanel(Panel):
-    """Everything known about one alert."""
+    """Everything known about one alert, the most important where there is little room."""
 
     HEADING = "alert"
     alert: reactive[AlertRow | None] = reactive(None, init=False, layout=False, repaint=False)
+    run: reactive[RunView | None] = reactive(None, init=False, layout=False, repaint=False)
 
     def watch_alert(self) -> None:
+        self.changed()
+
+    def watch_run(self) -> None:
         self.changed()
 
     def draw(self, width: int, height: int) -> Content:
         row = self.alert
         if row is None:
             return Content.styled("no alert", "$ink-muted")
-        seen = f"{row.acked_by}, {_ago(row.acked_wall)} ago" if row.acked_by else "by nobody yet: a"
-        limit = "" if row.threshold is None else f", limit {quantity.ratio(row.threshold)}"
-        facts = (
-            ("run", f"{row.run_name}  {row.run_id}" if row.run_name else row.run_id),
-            ("rule", f"{row.rule}  {row.action}"),
-            ("metric", row.metric or glyphs.current.missing),
-            ("value", f"{_value(row.value)}{limit}"),
-            ("step", f"{quantity.count(row.step)}   attempt {row.attempt or 1}"),
-            ("seen", seen),
-        )
-        tone = meters.SEVERITY_TONE.get(row.severity, "$warning")
+        facts = self._facts(row)
         said = textwrap.wrap(clean(row.message), max(1, width)) or [""]
-        room = max(1, height - len(facts))
+        more = height - min(3, len(said)) - sum(is_needed for is_needed, _, _ in facts)
+        shown = []
+        for is_needed, label, value in facts:
+            more -= not is_needed
+            if is_needed or more >= 0:
+                shown.append(Content.assemble((f"{label:<8}", "$ink-muted"), value))
+        tone = meters.SEVERITY_TONE.get(row.severity, "$warning")
+        room = max(1, height - len(shown))
         if len(said) > room:
             said[room - 1 :] = [" ".join(said[room - 1 :])]  # the last is cut, with a mark
-        lines = [meters.text(line, f"bold {tone}") for line in said[:room]]
-        lines += [
-            Content.assemble((f"{label:<8}", "$ink-muted"), meters.text(words, "$ink"))
-            for label, words in facts
-        ]
+        lines = [meters.text(line, f"bold {tone}") for line in said[:room]] + shown
         return meters.rows([meters.fit(line, width) for line in lines[:height]])
+
+    def _facts(self, row: AlertRow) -> list[tuple[bool, str, Content]]:
+        """Whether it is needed, its name, its value."""
+        seen = f"{row.acked_by}, {_ago(row.acked_wall)} ago" if row.acked_by else "by nobody yet: a"
+        limit = "" if row.threshold is None else f", limit {quantity.ratio(row.threshold)}"
+        ago = "" if row.wall is None else f", {_ago(row.wall)} ago"
+        run = self.run if self.run is not None and self.run.id == row.run_id else None
+        name = f"{row.run_name}  {row.run_id}" if row.run_name else row.run_id
+        facts = [
+            (True, "run", meters.text(name, "$ink")),
+            (False, "now", _now(run)),
+            (True, "rule", meters.text(f"{row.rule}  {row.action}", "$ink")),
+            (False, "did", meters.text(_DID.get(row.action, row.action), "$ink")),
+            (True, "metric", meters.text(row.metric or glyphs.current.missing, "$ink")),
+            (True, "value", meters.text(f"{_value(row.value)}{limit}", "$ink")),
+            (
+                True,
+                "step",
+                meters.text(f"{quantity.count(row.step)}   attempt {row.attempt or 1}", "$ink"),
+            ),
+            (False, "raised", meters.text(f"{quantity.clock(row.wall)}{ago}", "$ink")),
+            (True, "seen", meters.text(seen, "$ink")),
+        ]
+        if row.acked_by is None:
+            command = f"albor alerts ack {shlex.quote(row.run_id)} {shlex.quote(row.id)}"
+            facts.append((False, "shell", meters.text(command, "$ink-muted")))
+        return facts
+
+
+def _now(run: RunView | None) -> Content:
+    """How it stands with the run of an alert at this moment."""
+    if run is None:
+        return Content.styled(glyphs.current.missing, "$ink-faint")
+    at = f"  step {quantity.count(run.step)}" if run.step is not None else ""
+    of = f" / {quantity.count(run.max_steps)}" if run.max_steps and at else ""
+    why = f"  {run.detail}" if run.detail else ""
+    return Content.assemble(
+        meters.state(run.status, run.phase), meters.text(f"{at}{of}{why}", "$ink-muted")
+    )
 
 
 class RulesPanel(Panel):
@@ -103,6 +146,10 @@ class RulesPanel(Panel):
         None, init=False, layout=False, repaint=False
     )
     problem: reactive[str] = reactive("", init=False, layout=False, repaint=False)
+    watched: reactive[tuple[str, ...]] = reactive((), init=False, layout=False, repaint=False)
+
+    def watch_watched(self) -> None:
+        self.changed()
 
     def watch_document(self) -> None:
         self.changed()
@@ -116,10 +163,17 @@ class RulesPanel(Panel):
         if self.document is None:
             return Content.styled("playing the rules", "$ink-muted")
         rules = self.document["rules"]
+        lines = [line for rule in rules for line in _rule(rule, width)]
         if not rules:
             words = "This run has no rules of its own; e plays one that you type."
-            return Content.styled(words, "$ink-muted")
-        lines = [line for rule in rules for line in _rule(rule, width)]
+            lines = [meters.fit(Content.styled(words, "$ink-muted"), width)]
+        for sentence in self.watched:
+            limit, arrow, action = sentence.partition(" -> ")
+            told = f" {glyphs.current.crumb} {action}" if arrow else ""
+            line = Content.assemble(
+                meters.text(limit, "bold $ink"), meters.text(told, "$ink-muted")
+            )
+            lines.append(meters.fit(line, width))
         return meters.rows(lines[:height])
 
 
@@ -140,9 +194,11 @@ def _rule(rule: Mapping[str, Any], width: int) -> list[Content]:
         meters.text(f" {glyphs.current.crumb} {rule['action']}  ", "$ink-muted"),
         meters.text(said, tone),
     )
-    arms = meters.text(
-        f"  arms by step {quantity.count(rule['arm_step'])} at the latest", "$ink-muted"
-    )
+    when = f"arms by step {quantity.count(rule['arm_step'])} at the latest"
+    in_full = rule["sentence"].partition("; ")[2]
+    if in_full and len(in_full) + 2 <= width:
+        when = in_full
+    arms = meters.text(f"  {when}", "$ink-muted")
     if head.cell_length > width:
         named = head[: head.cell_length - len(said)]
         return [meters.fit(named, width), *_folded(said, tone, width), meters.fit(arms, width)]

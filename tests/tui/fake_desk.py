@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,52 +17,84 @@ from albor_core.store.filter import parse_filter
 from albor_core.store.rows import AlertRow
 from albor_tui.launchpad import Checked, ConfigFile
 
+RUNS = (("code-125m", "code-125m-3f2a91"), ("sweep-lr-3e3", "sweep-lr-3e3-0c11fe"))
+YELLOW = {
+    "rule": "gradient_norm-gt-3",
+    "action": "warn",
+    "metric": "optim/grad_norm",
+    "value": 4.7,
+    "threshold": 3.0,
+}
+RED = {
+    "rule": "loss-gt-9",
+    "action": "stop",
+    "metric": "train/loss",
+    "value": math.inf,
+    "threshold": 9.0,
+}
+STEPS = (14_312, 371, 9_400, 300)
+
 
 def alert(number: int, severity: str = "yellow", **changes: Any) -> AlertRow:
-    run = ("code-125m", "sweep-lr-3e3")[number % 2]
+    name, run_id = RUNS[number % 2]
+    step, looks = STEPS[number], YELLOW if severity == "yellow" else RED
+    words = "gradient norm 4.70 is above 3" if severity == "yellow" else "loss inf is above 9"
     fields: dict[str, Any] = {
-        "id": f"gradient_norm-gt-5@1.{100 * number}",
-        "run_id": f"{run}-00000{number % 2}",
-        "run_name": run,
-        "rule": "gradient_norm-gt-5" if severity == "yellow" else "loss-gt-9",
+        "id": f"{looks['rule']}@1.{step}",
+        "run_id": run_id,
+        "run_name": name,
         "severity": severity,
-        "action": "warn" if severity == "yellow" else "stop",
-        "metric": "optim/grad_norm",
-        "value": 7.31,
-        "threshold": 5.0,
-        "message": f"gradient norm 7.31 is above 5 at step {100 * number}",
-        "step": 100 * number,
+        "message": f"{words} at step {step:,}",
+        "step": step,
         "attempt": 1,
         "wall": fake_feed.WALL - 600 * (number + 1),
         "acked_by": None,
         "acked_wall": None,
+        **looks,
     }
     return AlertRow(**{**fields, **changes})
 
 
 ALERTS = (
-    alert(0, "red"),
-    alert(1),
+    alert(0),
+    alert(1, "red"),
     alert(2, acked_by="ana", acked_wall=fake_feed.WALL - 60),
     alert(3, "red"),
 )
 REHEARSAL = {
     "schema": "albor.alerts.test/1",
-    "run": "code-125m-000000",
+    "run": "code-125m-3f2a91",
     "rules": [
         {
-            "id": "gradient_norm-gt-5",
-            "condition": "gradient_norm > 5",
+            "id": "gradient_norm-gt-3",
+            "condition": "gradient_norm > 3",
             "metric": "optim/grad_norm",
             "action": "warn",
             "arm_step": 100,
-            "sentence": "",
+            "sentence": "gradient_norm > 3 -> warn; arms once gradient_norm has been <= 3, or at "
+            "step 100 (no warm-up: 100 steps)",
             "points": 15_280,
             "exact": True,
-            "alerts": [{"step": 200}, {"step": 15_102}],
-        }
+            "alerts": [{"step": 200}, {"step": 14_312}],
+        },
+        {
+            "id": "loss-gt-9",
+            "condition": "loss > 9",
+            "metric": "train/loss",
+            "action": "stop",
+            "arm_step": 100,
+            "sentence": "loss > 9 -> stop; arms once loss has been <= 9, or at step 100 (no "
+            "warm-up: 100 steps)",
+            "points": 15_280,
+            "exact": True,
+            "alerts": [],
+        },
     ],
 }
+WATCHED = (
+    "2,000,000,000 tokens -> stop; warns at 90%",
+    "brick optimizer above 50 ms (2x its budget of 25 ms) -> pause",
+)
 
 
 class FakeBoard:
@@ -126,7 +159,11 @@ class FakeDesk:
         return frozenset({"distill-50m-77aa10"})
 
     def find(self, run_id: str) -> RunView:
-        return fake_feed.training(run_id)
+        known = {view.id: view for view in fake_feed.rows()}
+        return known.get(run_id) or fake_feed.training(run_id)
+
+    def watched(self, run: str) -> tuple[str, ...]:
+        return WATCHED
 
     def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
         self.done.append(("rehearse", run, tuple(conditions)))

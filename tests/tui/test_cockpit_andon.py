@@ -7,11 +7,15 @@ import pytest
 from settled import until
 from textual.widgets import Input, Static
 
-from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.errors import ConfigError, NotFoundError, Problem
+from albor_core.run.rundir import create_run
+from albor_tui.desk import LiveDesk
 from albor_tui.screens.andon import AndonScreen
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
+from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel
+from albor_tui.widgets.chart import Chart
+from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar
 
 pytestmark = pytest.mark.slow  # in sum; `make check` is under a minute
@@ -77,7 +81,7 @@ async def test_rules_are_played_on_the_history_of_the_run_under_the_cursor(cockp
         panel = pilot.app.screen.query_one(RulesPanel)
         await until(pilot, lambda: panel.document is not None)
         assert ("rehearse", table.current.run_id, ()) in desk.done
-        assert "2 alerts at step 200, 15,102" in str(panel.render())
+        assert "2 alerts at step 200, 14,312" in str(panel.render())
 
 
 async def test_a_rule_that_was_typed_is_played_and_a_wrong_one_says_why(cockpit, desk):
@@ -115,8 +119,95 @@ async def test_no_alert_at_all_is_good_news(cockpit, desk):
         await pilot.app.push_screen(AndonScreen())
         empty = pilot.app.screen.query_one("#empty", Static)
         await until(pilot, lambda: "All quiet" in str(empty.content))
+        assert not pilot.app.screen.query_one("#andon-body").display
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: "Ack" not in str(bar.render()))
+
+
+async def test_an_alert_that_has_been_seen_is_not_acknowledged_again(cockpit, desk):
+    desk.alerts = (fake_desk.ALERTS[2],)
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        await pilot.app.push_screen(AndonScreen())
+        table = pilot.app.screen.query_one(AlertTable)
+        await pilot.press("o")
+        await until(pilot, lambda: len(table.alerts) == 1)
         await pilot.press("a")
         assert "no alert here" in str(pilot.app.screen.query_one(StatusBar).line)
+
+
+async def test_the_chart_shows_the_metric_of_the_alert_its_limit_and_where_it_was_crossed(cockpit):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await on_board(pilot)
+        chart = pilot.app.screen.query_one("#alert-chart", Chart)
+        await until(pilot, lambda: chart.data.has_points)
+        curve, limit = chart.data.traces
+        assert curve.y[curve.nearest(table.current.step)] == max(curve.y)
+        assert set(limit.y) == {table.current.threshold}
+        assert ("warning", table.current.step) in {(m.kind, m.step) for m in chart.data.marks}
+        assert "limit 3.00" in str(chart.border_title)
+        await pilot.press("down")
+        await until(pilot, lambda: "train/loss" in str(chart.border_title))
+        await until(pilot, lambda: ("alert", 371) in {(m.kind, m.step) for m in chart.data.marks})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metric": None, "threshold": None}, "names no metric"),
+        ({"metric": "own/quality"}, "no points"),
+    ],
+)
+async def test_a_curve_that_is_not_there_is_said_to_be(cockpit, desk, changes, words):
+    desk.alerts = (fake_desk.alert(0, **changes),)
+    async with cockpit().run_test(size=SIZE) as pilot:
+        await on_board(pilot)
+        chart = pilot.app.screen.query_one("#alert-chart", Chart)
+        await until(pilot, lambda: words in chart.data.empty)
+
+
+async def test_a_run_that_the_store_has_lost_costs_only_the_chart(cockpit, desk):
+    def lost(run_id: str) -> None:
+        raise NotFoundError("no run of this id")
+
+    desk.find = lost
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await on_board(pilot)
+        chart = pilot.app.screen.query_one("#alert-chart", Chart)
+        await until(pilot, lambda: chart.data.empty == "no run of this id")
+        assert len(table.alerts) == 3
+
+
+async def test_budgets_stand_beside_the_rules_and_the_alert_says_what_came_of_it(cockpit):
+    async with cockpit().run_test(size=(200, 60)) as pilot:
+        await on_board(pilot)
+        rules = pilot.app.screen.query_one(RulesPanel)
+        panel = pilot.app.screen.query_one(AlertPanel)
+        await until(pilot, lambda: "2,000,000,000 tokens" in str(rules.render()))
+        await until(pilot, lambda: "step 15,280 / 40,000" in str(panel.render()))
+        shown = str(panel.render())
+        assert "warned; training went on" in shown
+        command = "albor alerts ack code-125m-3f2a91 gradient_norm-gt-3@1.14312"
+        assert command in shown
+
+
+def test_budgets_of_a_run_are_read_from_its_config_whatever_stands_there(tmp_path):
+    def watched(monitoring: object) -> tuple[str, ...]:
+        name = f"run-{len(list(tmp_path.iterdir()))}"
+        resolved = {"monitoring": monitoring}
+        run = create_run(
+            tmp_path, name, experiment="e", name="n", kind="train", argv=["x"], resolved=resolved
+        )
+        return LiveDesk().watched(str(run.path))
+
+    assert watched(
+        {"budgets": {"tokens": 1_000_000, "action": "pause"}, "bricks": {"data_ms": 10.0}}
+    ) == (
+        "1,000,000 tokens -> pause; warns at 90%",
+        "brick data above 20 ms (2x its budget of 10 ms) -> pause",
+    )
+    assert watched({"budgets": {"tokens": None}, "bricks": {"data_ms": None}}) == ()
+    assert watched({"budgets": "none", "bricks": ["odd"]}) == ()
+    assert watched("nothing") == ()
 
 
 async def test_the_board_of_one_run_shows_only_its_alerts(cockpit):

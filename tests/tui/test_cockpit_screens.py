@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from settled import until
+from settled import settled, until
 
 from albor_tui.screens.andon import AndonScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
+from albor_tui.widgets.chart import Chart
 from albor_tui.widgets.config_form import ConfigForm, ConfigList
 from albor_tui.widgets.plan_panel import PlanPanel
 from albor_tui.widgets.run_table import RunTable
@@ -24,7 +25,9 @@ async def board(pilot) -> None:
     screen = pilot.app.screen
     await until(pilot, lambda: bool(screen.query_one(AlertTable).alerts))
     await until(pilot, lambda: screen.query_one(RulesPanel).document is not None)
-    await pilot.pause()
+    chart = screen.query_one("#alert-chart", Chart)
+    await until(pilot, lambda: not chart.display or chart.data.has_points)
+    await settled(pilot)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -90,8 +90,8 @@ class BricksPage(PacedPage):
         curve = self._curves.get(f"brick/{row.name}_ms")
         data = single_chart(self.view, curve, "second")
         if curve is not None and row.budget_ms and data.lines:
-            ends = (float(curve.steps[0]), float(curve.steps[-1]))
-            limit = Line("fourth", ends, (row.budget_ms, row.budget_ms))
+            steps = tuple(map(float, curve.steps))
+            limit = Line("fourth", steps, (row.budget_ms,) * len(steps))
             data = replace(data, lines=(*data.lines, limit))
         chart.data = data
         title = (row.name, row.budget_ms)

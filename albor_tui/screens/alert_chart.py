@@ -1,0 +1,53 @@
+"""What an alert is about: its metric over the run so far, the limit, and where it was crossed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from textual.content import Content
+
+from albor_core.feed.view import Curve, RunView
+from albor_core.store.rows import AlertRow
+from albor_tui import quantity
+from albor_tui.plot import Line
+from albor_tui.screens.curves import single_chart
+from albor_tui.widgets import meters
+from albor_tui.widgets.chart_data import ChartData, Mark
+
+
+def alert_chart(row: AlertRow, view: RunView, curves: Mapping[str, Curve]) -> ChartData:
+    """The curve of the alert's metric under its limit, with what happened to the run. Pure."""
+    metric = row.metric or ""
+    data = single_chart(view, curves.get(metric), "main")
+    subject = f"{row.run_id}\n{row.id}"
+    if not data.lines:
+        return ChartData(empty=_nothing(metric), subject=subject)
+    (curve,) = data.traces
+    lines = data.lines
+    if row.threshold is not None and math.isfinite(row.threshold):
+        # at every step: a stretch with an end beyond the axis, by a rounding, is not drawn
+        lines = (*lines, Line("fourth", curve.x, (row.threshold,) * len(curve.x)))
+    marks = data.marks
+    if row.step is not None and not any(m.step == row.step and m.kind in _KINDS for m in marks):
+        kind = "alert" if row.severity == "red" else "warning"
+        marks = (*marks, Mark(kind, row.step, row.message or row.rule))
+    return replace(data, lines=lines, marks=marks, subject=subject)
+
+
+_KINDS = ("alert", "warning")
+
+
+def _nothing(metric: str) -> str:
+    return "no points of this metric are left" if metric else "this alert names no metric"
+
+
+def alert_title(row: AlertRow) -> Content:
+    """Metric, limit and run."""
+    limit = "" if row.threshold is None else f"   limit {quantity.ratio(row.threshold)}"
+    return Content.assemble(
+        meters.text(row.metric or "no metric", "bold $ink"),
+        (limit, "$line-fourth"),
+        meters.text(f"   {row.run_name or row.run_id}", "$ink-muted"),
+    )

@@ -9,13 +9,17 @@ import click
 
 from albor_core.cli.lookup import db_option, locate, open_store
 from albor_core.cli.output import emit, json_option, talk
-from albor_core.run.errors import AlborError, NotFoundError, UsageError
+from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
 
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="RUN...")
 @click.option(
-    "--out", "-o", type=click.Path(path_type=Path), required=True, help="The page to write."
+    "--out",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The page to write.",
 )
 @click.option("--metric", default="val/loss", show_default=True, help="What the verdict is about.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
@@ -45,19 +49,24 @@ def report(
     with reader:
         ids = [locate(one)[0] for one in references]
         page = render(reader, ids, metric=metric).encode("utf-8", "replace")
-    _write(out, page)
+    _write(out, page, replace=force)
     if as_json:
         emit({"schema": "albor.report/1", "runs": ids, "out": str(out), "bytes": len(page)})
     else:
         talk(f"{out}: {len(page):,} bytes")
 
 
-def _write(out: Path, page: bytes) -> None:
+def _write(out: Path, page: bytes, *, replace: bool) -> None:
     """The whole page or nothing."""
-    fresh = out.with_name(f".{out.name}.{os.getpid()}")
+    from albor_core.store.whole_file import whole_file
+
     try:
-        fresh.write_bytes(page)
-        fresh.replace(out)
+        with (
+            whole_file(out, replace=replace) as descriptor,
+            os.fdopen(os.dup(descriptor), "wb") as file,
+        ):
+            file.write(page)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise AlborError(f"{out}: {error.strerror}", hint="--out another/place.html") from error
+        raise AlborError(
+            f"{out}: {error.strerror}", hint=remedy(error) or "another --out"
+        ) from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from albor_core.data.manifest import MANIFEST_NAME
 from albor_core.data.packing import SHARD_PATTERN
 from albor_core.data.publish import fsync_directory, temporary
-from albor_core.run.errors import AlborError, DataError, InUseError, remedy
+from albor_core.run.errors import AlborError, DataError, InUseError, UsageError, remedy
 
 SPLITS = ("train", "val")
 _LOCK_NAME = ".pretokenize.lock"
@@ -36,10 +36,12 @@ class Mark:
 
 @contextmanager
 def only_packer(out_dir: Path) -> Iterator[Mark]:
-    """Hold `out_dir` against other packers. Raises InUseError naming the holder, AlborError where
-    the disk refuses.
+    """Hold `out_dir` against other packers. Raises InUseError naming the holder, UsageError where
+    it is a file, AlborError where the disk refuses.
     """
     lock = out_dir / _LOCK_NAME
+    if out_dir.is_file():
+        raise UsageError(f"{out_dir}: is a file; name a folder", hint="another --out")
     made = [folder for folder in (out_dir, *out_dir.parents) if not folder.exists()]
     try:
         out_dir.mkdir(parents=True, exist_ok=True)

@@ -26,12 +26,14 @@ def temporary(path: Path) -> Path:
 
 
 def check_target(path: Path, example: str) -> None:
-    """Raise UsageError where `path` is no place for a file; `example` is a name for one."""
+    """Raise UsageError where `path` is a folder, AlborError where its own folder is missing;
+    `example` is a name for a file.
+    """
     if path.is_dir() or not path.name:
         raise UsageError(f"{path}: is a folder; name a file in it", hint=f"--out {path / example}")
     if not path.parent.exists():
-        raise UsageError(
-            f"{path.parent}: no such folder, so {path.name} cannot be put there",
+        raise AlborError(
+            f"{path}: cannot be written: there is no folder {path.parent}",
             hint=f"mkdir -p {path.parent}",
         )
 

@@ -16,7 +16,7 @@ from albor_core.data.publish import sha256_file
 from albor_core.data.shards import ShardReport, pretokenize
 from albor_core.data.sources import import_sources
 from albor_core.data.tokenizer import train_tokenizer
-from albor_core.run.errors import DataError, UsageError
+from albor_core.run.errors import AlborError, DataError, UsageError, remedy
 from albor_core.run.rundir import read_json, write_json
 
 EXCLUDED = ("test", "tests", "idlelib", "lib2to3", "__pycache__", "site-packages")
@@ -50,8 +50,12 @@ def prepare(root: Path, say: Say) -> DemoData:
     corpus, tokenizer = root / "corpus.parquet", root / "tokenizer.json"
     try:
         root.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise UsageError(f"{root}: is a file; name a folder", hint="another --out") from error
     except OSError as error:
-        raise UsageError(f"{root}: {error.strerror}", hint="another --out") from error
+        raise AlborError(
+            f"{root}: {error.strerror}", hint=remedy(error) or "another --out"
+        ) from error
     stamp = _imported(root, source, corpus)
     if stamp is None:
         say(f"importing the Python standard library from {source}")

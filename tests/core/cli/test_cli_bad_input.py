@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from cli_user import ALBOR, damage_a_shard, tree_hash, validate, write_config
 
+from albor_core.run.rundir import create_run
+from albor_core.store.index import index_now
+
 PLANS = {  # what was wrong, and the words that must be in the message
     "an unknown key": (("optimizer.lrr=1",), ("optimizer.lrr", "is not a field", "optimizer.lr")),
     "heads that do not divide": (
@@ -122,12 +125,12 @@ def test_files_of_other_kinds_are_imported_by_their_ending(user):
     assert (document["files"], document["skipped"]) == (1, {})
 
 
-@pytest.mark.parametrize("out", [".", "nowhere/x.parquet"])
-def test_an_output_that_is_no_file_is_a_usage_error_that_names_one(user, out):
+@pytest.mark.parametrize(("out", "code"), [(".", 2), ("nowhere/x.parquet", 1)])
+def test_an_output_that_is_no_file_is_refused_with_one_that_is(user, out, code):
     (user.folder / "src").mkdir()
     (user.folder / "src" / "a.py").write_text("a = 1\n")
     result = user.quick("data", "import", "src", "-o", out)
-    assert (result.code, result.out) == (2, "")
+    assert (result.code, result.out) == (code, "")
     assert "folder" in result.err and "next:" in result.err
 
 
@@ -253,6 +256,45 @@ def test_a_wrong_command_line_is_one_message_and_changes_nothing(user, words, co
     assert machine.code == code
     assert machine.error["hint"]
     assert tree_hash(user.folder, user.home.parent) == before
+
+
+OUTPUTS = {
+    "report": ("report", "r1"),
+    "export": ("runs", "export", "r1", "--format", "jsonl"),
+    "parquet": ("runs", "export", "r1", "--format", "parquet"),
+    "import": ("data", "import", "src"),
+    "tokenizer": ("tokenizer", "apply", "corpus.parquet", "--vocab-size", "300"),
+    "shards": (
+        *("data", "pretokenize", "corpus.parquet"),
+        *("--tokenizer", "tokenizer.json", "--seq-len", "32"),
+    ),
+    "demo": ("demo", "--tokens", "8192"),
+}
+
+
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_an_output_that_cannot_be_written_fails_the_same_way_everywhere(
+    user, data, what, monkeypatch
+):
+    monkeypatch.setenv("ALBOR_HOME", str(user.home))
+    run = create_run(user.folder / "runs", "r1", experiment="e", name="r1", kind="track", argv=[])
+    index_now(run)
+    for name in ("src", "corpus.parquet", "tokenizer.json"):
+        (user.folder / name).symlink_to(data / name)
+    (user.folder / "file").write_text("mine")
+    (user.folder / "folder").mkdir()
+    before = sorted(user.folder.iterdir())
+    wrong_kind = "file" if what in ("shards", "demo") else "folder"
+    outputs = {"file/out": 1, "/proc/none/out": 1, "x" * 300: 1, wrong_kind: 2}
+    if what == "tokenizer":
+        del outputs[wrong_kind]  # a folder is where tokenizer.json goes
+    for out, code in outputs.items():
+        result = user.quick(*OUTPUTS[what], "--json", "--out", out)
+        assert (result.code, out in result.error["message"]) == (code, True), result
+        assert result.error["hint"]
+        assert sorted(user.folder.iterdir()) == before, out
+    assert (user.folder / "file").read_text() == "mine"
+    assert list((user.folder / "folder").iterdir()) == []
 
 
 @pytest.mark.parametrize("words", [(), ("runs",), ("train",)])

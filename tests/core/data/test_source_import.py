@@ -196,8 +196,9 @@ def test_an_output_that_names_no_place_for_a_file_is_refused(tmp_path, monkeypat
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.py").write_text("a\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="folder") as caught:
+    with pytest.raises(AlborError, match="folder") as caught:
         import_sources([Path("s")], Path(out))
+    assert caught.value.exit_code == (1 if out.startswith("nowhere") else 2)
     assert caught.value.hint.startswith(("--out ", "mkdir -p nowhere/deep"))
     assert [p.name for p in tmp_path.rglob("*")] == ["s", "a.py"]
 

@@ -146,7 +146,7 @@ def rules_from(monitoring: Mapping[str, Any], *, warmup_steps: int) -> tuple[Rul
     rules: list[Rule] = []
     problems: list[Problem] = []
     for index, entry in enumerate(monitoring.get("alerts") or ()):
-        where = f"monitoring.alerts[{index}]"
+        where = f"monitoring.alerts.{index}"
         action = str(entry.get("action", "warn"))
         if action not in ACTIONS:
             problems.append(

@@ -336,7 +336,41 @@ def _problems(
             found.append((line, Problem(dotted, message, hint, where)))
     found.sort(key=lambda pair: pair[0])
     unique = {(problem.field, problem.message): problem for _, problem in found}
-    return list(unique.values())
+    return _without_echoes(list(unique.values()), document, sources)
+
+
+def _without_echoes(
+    found: list[Problem], document: Document, sources: Mapping[KeyPath, str]
+) -> list[Problem]:
+    """One problem for a setting with two names: of the name that was written, or of the first."""
+
+    def is_written(path: KeyPath) -> bool:
+        if path in sources:
+            name = sources[path].removeprefix("--set ").partition("=")[0]
+            return tuple(part.strip() for part in name.split(".")) == path
+        return path in document.lines
+
+    def rank(problem: Problem) -> tuple[bool, int]:
+        return not is_written(_path(problem.field)), found.index(problem)
+
+    kept = []
+    for problem in found:
+        path = _path(problem.field)
+        twin = next(
+            (
+                p
+                for p in found
+                if _path(p.field) == _TWINS.get(path) and p.message == problem.message
+            ),
+            None,
+        )
+        if twin is None or is_written(path) or rank(problem) < rank(twin):
+            kept.append(problem)
+    return kept
+
+
+def _path(field: str) -> KeyPath:
+    return tuple(field.split("."))
 
 
 def _yaml_path(loc: tuple[str | int, ...]) -> KeyPath:

@@ -128,7 +128,7 @@ def test_every_bad_rule_is_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         rules_from(bad, warmup_steps=0)
     fields = [problem.field for problem in caught.value.problems]
-    assert fields == ["monitoring.alerts[0].condition", "monitoring.alerts[1].action"]
+    assert fields == ["monitoring.alerts.0.condition", "monitoring.alerts.1.action"]
 
 
 def test_rule_ids_are_distinct_and_need_no_quoting():
@@ -192,5 +192,5 @@ def test_the_plan_warns_that_a_fresh_model_is_on_the_bad_side():
 
 def test_problems_of_rules_name_the_file():
     (problem,) = andon_problems({"alerts": [{"condition": "los > 1"}]}, file="x.yaml")
-    assert str(problem).startswith("x.yaml: monitoring.alerts[0].condition: ")
+    assert str(problem).startswith("x.yaml: monitoring.alerts.0.condition: ")
     assert andon_problems(SPEC) == ()

@@ -167,7 +167,27 @@ def test_either_name_of_the_save_interval_sets_both(field):
     assert (training.save_interval, training.checkpoint.save_every) == (40, 40)
 
 
-@pytest.mark.parametrize("name", ["training.save_interval", "training.checkpoint.save_every"])
+NAMES = ("training.save_interval", "training.checkpoint.save_every")
+
+
+@pytest.mark.parametrize(
+    ("line", "overrides", "told"),
+    [
+        ("save_interval: 0", (), NAMES[:1]),
+        ("checkpoint: {save_every: 0}", (), NAMES[1:]),
+        ("save_interval: 0\n  checkpoint: {save_every: 0}", (), NAMES),
+        ("save_interval: 25", ("training.save_interval=0",), NAMES[:1]),
+        ("save_interval: 25", ("training.checkpoint. save_every =0",), NAMES[1:]),
+        ("log_interval: 1", ("training.checkpoint={save_every: 0}",), NAMES[1:]),
+        ("save_interval: 1", ("training.checkpoint.save_every=0", f"{NAMES[0]}=0"), NAMES[:1]),
+    ],
+)
+def test_a_wrong_save_interval_is_told_under_the_name_that_was_written(line, overrides, told):
+    found = problems(replace={"save_interval: 25": line}, overrides=overrides)
+    assert sorted(one.split(": ")[-2] for one in found) == sorted(told)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_an_override_of_either_name_wins_over_both_in_the_file(name):
     raw = RAW.replace(b"save_interval: 25", b"save_interval: 25\n  checkpoint: {save_every: 25}")
     training = parsed(f"{name}=7", raw=raw).training

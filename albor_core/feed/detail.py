@@ -59,6 +59,7 @@ class RunFeed:
         self._everybodys = StoreWatch(global_store(), clock=clock)
         self._ledger = RecordTail(run.attempts, parse_json)
         self._journal = RecordTail(run.journal, parse_line)
+        self._ends: tuple[int | None, dict[str, float]] = (None, {})  # a step, and values there
 
     def close(self) -> None:
         """Let go of the store."""
@@ -75,16 +76,55 @@ class RunFeed:
             view = merge(view, row)
         if view is None:
             return None
-        alerts = self._alerts()
+        alerts, events = self._alerts(), self._events()
+        if not view.is_active:
+            view = self._remembered(view, events)
         waiting = [alert for alert in alerts if not alert.is_acknowledged]
         return replace(
             view,
             alerts=alerts,
             attempts=self._attempts(),
-            events=self._events(),
+            events=events,
             alerts_open=len(waiting),
             severity=_worst(waiting, view) if waiting else "green",
         )
+
+    def _remembered(self, view: RunView, events: Sequence[EventView]) -> RunView:
+        """What a run that has ended left in its records, where no state file tells it."""
+        point, device = view.checkpoint, view.device
+        for event in reversed(events):
+            if event.name == "checkpoint.saved" and point.last_step is None:
+                path = text(event.data, "path") or None
+                point = replace(point, last_step=event.step, last_wall=event.wall, last_path=path)
+            elif event.name == "run.start":
+                device = device or text(event.data, "device")
+        ends = self._last_values(view)
+        return replace(
+            view,
+            checkpoint=point,
+            device=device,
+            lr=ends.get("optim/lr") if view.lr is None else view.lr,
+            grad_norm=ends.get("optim/grad_norm") if view.grad_norm is None else view.grad_norm,
+        )
+
+    def _last_values(self, view: RunView) -> dict[str, float]:
+        """Of the last step, asked for once where they are wanted."""
+        step = view.step
+        if step is None or (view.lr is not None and view.grad_norm is not None):
+            return {}
+        if self._ends[0] != step:
+            keys = ("optim/lr", "optim/grad_norm")
+            found = self._ask(
+                lambda reader: {
+                    key: points[-1][1]
+                    for key in keys
+                    if (points := reader.points(self.run.id, key, step))
+                }
+            )
+            if not found:
+                return {}
+            self._ends = (step, found)
+        return self._ends[1]
 
     def _what_is_missing(self) -> str:
         """Why the store alone has to tell of the run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from albor_core.feed.view import RunsView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui import glyphs
 from albor_tui.desk import reference
-from albor_tui.messages import CurvesChanged, FilterAnswered, RunsChanged
+from albor_tui.messages import CurvesChanged, FilterAnswered, RunChanged, RunsChanged
 from albor_tui.naming import name_of, tails_of
 from albor_tui.screens.acting import ActingScreen
 from albor_tui.screens.curves import MAX_POINTS, PREVIEW_KEYS, loss_chart
@@ -97,6 +98,8 @@ class RunsScreen(ActingScreen):
         self._is_chosen = threading.Event()
         self._on_screen: frozenset[str] = frozenset()  # written and read whole, too
         self._shown: tuple[str, float | None] = ("", None)
+        self._full: RunView | None = None  # the highlighted run with what the list does not know
+        self._asked = ""  # the run that this was asked of last
 
     def has_picture(self) -> bool:
         if not self._view.rows:
@@ -165,6 +168,11 @@ class RunsScreen(ActingScreen):
             self._shown = mark
             curves = follower[1].curves(PREVIEW_KEYS, MAX_POINTS)
             self.post_message(CurvesChanged(view.id, curves))
+            self.poll_now()  # its details come after the chart
+        elif not view.is_active and self._asked != view.id and self.has_class("-wide"):
+            self._asked = view.id
+            if (full := follower[1].poll()) is not None:
+                self.post_message(RunChanged(full))
         return follower
 
     @on(RunsChanged)
@@ -274,7 +282,7 @@ class RunsScreen(ActingScreen):
         if message.view is not None:
             self._is_chosen.set()
         self._on_screen = self.query_one(RunTable).visible_ids
-        self.query_one(Glance).view = message.view
+        self._show_glance(message.view)
         chart = self.query_one("#preview-chart", Chart)
         if message.view is None:
             chart.data = ChartData()
@@ -285,6 +293,26 @@ class RunsScreen(ActingScreen):
             )
             chart.data = loss_chart(message.view, {})
             self.poll_now()
+
+    def _show_glance(self, view: RunView | None) -> None:
+        """The list knows less of a run that has ended than its own records do."""
+        full = self._full
+        if view is not None and full is not None and full.id == view.id and not view.is_active:
+            view = replace(
+                view,
+                lr=full.lr,
+                loss_ema=full.loss_ema,
+                step_ms=full.step_ms,
+                device=full.device,
+                checkpoint=full.checkpoint,
+            )
+        self.query_one(Glance).view = view
+
+    @on(RunChanged)
+    def show_details(self, message: RunChanged) -> None:
+        if self._highlighted is not None and self._highlighted.id == message.view.id:
+            self._full = message.view
+            self._show_glance(self._highlighted)
 
     @on(CurvesChanged)
     def draw_preview(self, message: CurvesChanged) -> None:

@@ -15,6 +15,8 @@ from albor_tui import glyphs, quantity
 from albor_tui.widgets import meters
 from albor_tui.widgets.panel import Panel
 
+_OVER = ("completed", "stopped", "failed")
+
 
 class RunPanel(Panel):
     """A panel that draws `view`."""
@@ -52,7 +54,7 @@ class Head(RunPanel):
         if view.is_live:
             parts += [("eta ", "$ink-muted"), (quantity.duration(view.eta_s), "bold $ink")]
         elif view.age_s is not None:
-            is_over = view.status in ("completed", "stopped", "failed")
+            is_over = view.status in _OVER
             word, tone = ("ended ", "$ink") if is_over else ("last news ", "$warning")
             parts += [(word, "$ink-muted"), (f"{quantity.age(view.age_s)} ago", tone)]
         else:
@@ -115,7 +117,7 @@ class Bricks(RunPanel):
     def show(self, view: RunView, width: int, height: int) -> Content:
         known = [b for b in view.bricks if b.measured_ms is not None]
         if not known:
-            return Content.styled("no timings yet", "$ink-muted")
+            return Content.styled(f"no timings{_yet(view)}", "$ink-muted")
         scale = max(max(b.measured_ms or 0, b.budget_ms or 0) for b in known) or 1.0
         bars = max(4, width - 10 - 8 - 9)
         lines = []
@@ -169,7 +171,7 @@ class GuardPanel(RunPanel):
             )
         if view.is_live:
             return _fact("guard", Content.styled("none", "$warning"))
-        is_over = view.status in ("completed", "stopped", "failed")
+        is_over = view.status in _OVER
         word, tone = ("ended", "$ink-muted") if is_over else ("gone", "$warning")
         return _fact("guard", Content.styled("none yet" if view.status == "queued" else word, tone))
 
@@ -186,7 +188,7 @@ class GuardPanel(RunPanel):
     def _checkpoint(self, view: RunView, width: int) -> list[Content]:
         point = view.checkpoint
         if point.last_step is None:
-            none = "writing the first one" if point.in_flight else "none yet"
+            none = "writing the first one" if point.in_flight else f"none{_yet(view)}"
             return [_fact("checkpoint", Content.styled(none, "$ink-muted"))]
         # Its age is a wall-clock difference across a restart: good enough for people.
         since = ""
@@ -212,6 +214,11 @@ class GuardPanel(RunPanel):
         if point.failures:
             lines.append(_fact("failed saves", Content.styled(str(point.failures), "$error")))
         return lines
+
+
+def _yet(view: RunView) -> str:
+    """What is missing may come only while the run is not over."""
+    return "" if view.status in _OVER else " yet"
 
 
 def now_wall() -> float:

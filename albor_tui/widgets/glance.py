@@ -83,4 +83,8 @@ def _saved(view: RunView) -> Content:
         return Content.styled("no checkpoint yet", "$ink-muted")
     if step is None:  # of a run that is over the list does not know
         return Content.styled(glyphs.current.missing, "$ink-muted")
-    return _plain(f"step {quantity.count(step)}")
+    best = view.checkpoint.best_step
+    told = "" if best is None else f"   best {quantity.count(best)}"
+    if best is not None and view.checkpoint.best_value is not None:
+        told += f"  {quantity.loss(view.checkpoint.best_value)}"
+    return Content.assemble((f"step {quantity.count(step)}", "$ink"), (told, "$ink-muted"))

@@ -10,12 +10,14 @@ import pytest
 from settled import settled, until
 from textual.widgets import Input, Static
 
+from albor_core.feed.view import CheckpointView
 from albor_core.run.errors import StoreError
 from albor_tui.app import AlborApp
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.help import HelpScreen
 from albor_tui.screens.run import RunScreen
+from albor_tui.widgets.glance import Glance
 from albor_tui.widgets.run_table import RunTable, layout
 from albor_tui.widgets.status_bar import StatusBar
 
@@ -236,3 +238,25 @@ async def test_rows_that_a_larger_terminal_or_the_wheel_brings_are_asked_for(coc
         await until(pilot, lambda: "run-060" in pilot.app.screen._on_screen)
         table.scroll_to(y=150, animate=False)
         await until(pilot, lambda: "run-160" in pilot.app.screen._on_screen)
+
+
+async def test_the_glance_of_a_run_that_has_ended_shows_what_its_own_records_say(cockpit, source):
+    """The list knows neither rate nor device nor checkpoint of it; the run's own files do."""
+    whole = next(view for view in source.rows if view.status == "completed")
+    bare = replace(whole, lr=None, device="", checkpoint=CheckpointView(), step_ms=None)
+
+    class Knowing(fake_feed.FakeFollower):
+        def poll(self):
+            return whole
+
+    source.show((bare,))
+    source.follow = lambda view: Knowing(source, view.id)
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        glance = pilot.app.screen.query_one(Glance)
+        await until(pilot, lambda: "2.61e-4" in str(glance.render()))
+        shown = str(glance.render())
+        assert "step 15,000   best 14,000  2.4107" in shown
+        assert "cuda:0" in shown
+        source.show((bare, *source.rows[1:]))  # news of the list does not take it away
+        await pilot.pause()
+        assert "2.61e-4" in str(glance.render())

@@ -69,7 +69,9 @@ class OverviewPage(Page):
             self.query_one(panel).view = view
         machine = self.query_one(GpuPanel)
         machine.gpus, machine.host = view.gpu, view.system
-        machine.why_none = f"no GPU in use; device {view.device or 'unknown'}"
+        has_run = bool(view.device) and not view.is_active
+        device = f"it ran on {view.device}" if has_run else f"device {view.device or 'unknown'}"
+        machine.why_none = f"no GPU in use; {device}"
 
     @on(CurvesChanged)
     def show_curves(self, message: CurvesChanged) -> None:

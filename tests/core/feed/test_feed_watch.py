@@ -393,3 +393,34 @@ def test_a_crowd_of_ended_runs_costs_a_poll_next_to_nothing(tmp_path, home, hold
         feed.poll()
         best = min(best, time.perf_counter() - began)
     assert best < 0.05  # 4 polls a second would cost a fifth of one core at the very most
+
+
+def test_a_run_that_ended_without_a_state_file_is_known_from_its_records(tmp_path):
+    run = create_run(tmp_path / "out", "a", experiment="e", name="a", kind="train", argv=["x"])
+    journal = Journal(run.journal, attempt=1)
+    journal.event("run.start", attempt=1, device="NVIDIA H200")
+    for step in (1, 2, 3):
+        journal.metrics(step, {"train/loss": 3.0, "optim/lr": step / 1000, "optim/grad_norm": 0.5})
+        journal.event("checkpoint.saved", step=step, path=f"step-{step}")
+    journal.event("run.end", step=3, status="completed", reason="completed", code=0)
+    journal.close()
+    write_json(run.exit, {"attempt": 1, "reason": "completed", "code": 0, "wall": time.time()})
+    index_now(run)
+    feed = RunFeed(run)
+    for _ in range(2):  # the second time without asking again
+        view = feed.poll()
+        assert (view.lr, view.grad_norm, view.device) == (0.003, 0.5, "NVIDIA H200")
+        assert (view.checkpoint.last_step, view.checkpoint.last_path) == (3, "step-3")
+    feed.close()
+
+
+def test_what_the_state_file_says_of_a_run_that_ended_stays(tmp_path):
+    run = make_run(tmp_path, "a", losses=[3.0, 2.0], ended="completed", state=False)
+    write_state(run, [3.0, 2.0], phase="completed", learning_rate=0.25, device="cpu")
+    journal = Journal(run.journal, attempt=1)
+    journal.metrics(2, {"optim/lr": 0.5})
+    journal.event("checkpoint.saved", step=9, path="later")
+    journal.close()
+    index_now(run)
+    view = RunFeed(run).poll()
+    assert (view.lr, view.device, view.checkpoint.last_step) == (0.25, "cpu", 2)

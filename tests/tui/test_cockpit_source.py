@@ -14,6 +14,7 @@ from sim_run import make
 from albor_core.feed.view import RunView
 from albor_core.run.rundir import RunDir
 from albor_core.store.annotations import read_annotations
+from albor_tui import source
 from albor_tui.source import LiveSource, deliver
 
 SIM = Path(__file__).with_name("sim_run.py")
@@ -30,6 +31,8 @@ print("ready", flush=True)
 while True:
     for command in take_commands(run, time.time()):
         answer(run, command.id, "accepted")
+        if command.cmd == "pause":
+            continue  # never done
         time.sleep(0.3)
         answer(run, command.id, "done", f"{command.cmd} by the guard")
     time.sleep(0.02)
@@ -61,6 +64,15 @@ def test_a_command_is_sent_accepted_and_done(run, guard):
     reports = list(deliver(view_of(run), "checkpoint"))
     assert [report.status for report in reports] == ["sent", "accepted", "done"]
     assert reports[-1].detail == "checkpoint by the guard"
+
+
+def test_a_command_that_is_accepted_and_never_done_is_not_waited_for_without_end(
+    run, guard, monkeypatch
+):
+    monkeypatch.setattr(source, "DONE_S", 0.2)
+    reports = list(deliver(view_of(run), "pause"))
+    assert [report.status for report in reports] == ["sent", "accepted", "no answer"]
+    assert reports[-1].detail == "still under way after 0 s"
 
 
 def test_without_a_guard_nothing_is_sent(run):

@@ -9,6 +9,7 @@ import click
 
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import emit, json_option, say
+from albor_core.cli.run_name import RUN_NAME
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, TryAgainError
 from albor_core.run.rundir import (
     RunDir,
@@ -45,7 +46,7 @@ def guard() -> None:
 
 @guard.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
-@click.option("--name", help="A name for people; the run id is made from it.")
+@click.option("--name", type=RUN_NAME, help="A name for people; the run id is made from it.")
 @click.option("--experiment", default="guard", show_default=True)
 @click.option(
     "--option",

@@ -144,7 +144,36 @@ def _usage(error: click.ClickException) -> int:
             click.echo(error.format_message(), err=True)  # the page itself, in lines
             return error.exit_code
         return report(UsageError(f"{path}: which command?", hint=f"{path} --help"))
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        return report(_no_such_option(error.option_name, context))
     return report(UsageError(error.format_message(), hint=f"{path} --help"))
+
+
+def _no_such_option(name: str, context: click.Context) -> UsageError:
+    """Says where the option belongs, or which one resembles it. Click finds --quiet like --set."""
+    path, outer = context.command_path, context.parent
+    message = f"No such option {name!r}."
+    while outer is not None:
+        if name in _options(outer):
+            rest = path.removeprefix(outer.command_path).strip()
+            command = f"{outer.command_path} {name} {rest}"
+            return UsageError(f"{message} It stands before the command.", hint=command)
+        outer = outer.parent
+    import difflib
+
+    known = {option.lstrip("-"): option for option in _options(context)}
+    close = difflib.get_close_matches(name.lstrip("-"), known, n=1, cutoff=0.7)
+    meant = f" Did you mean {known[close[0]]!r}?" if close else ""
+    return UsageError(message + meant, hint=f"{path} --help")
+
+
+def _options(context: click.Context) -> list[str]:
+    return [
+        word
+        for param in context.command.get_params(context)
+        if isinstance(param, click.Option)
+        for word in (*param.opts, *param.secondary_opts)
+    ]
 
 
 def _command_path() -> str:

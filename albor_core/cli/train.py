@@ -12,6 +12,7 @@ import click
 
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import F, emit, json_option, say, talk
+from albor_core.cli.run_name import RUN_NAME
 from albor_core.run.errors import ConfigError, NotFoundError
 from albor_core.run.rundir import RunDir, find_run, read_json, runs_in
 from albor_core.run.share import MAX_RANKS
@@ -124,7 +125,7 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
 
 @train.command()
 @_config_options
-@click.option("--name", help="A name for people; the run id is made from it.")
+@click.option("--name", type=RUN_NAME, help="A name for people; the run id is made from it.")
 @click.option(
     "--resume",
     "resume_from",

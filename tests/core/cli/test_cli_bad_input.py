@@ -188,8 +188,10 @@ def test_a_damaged_shard_is_refused_with_7(user, data, tmp_path):
     assert any(shard.name in problem["message"] for problem in plan.document["problems"])
 
 
-@pytest.mark.parametrize("name", ["../../x", "[/", "a\nb", "x" * 300, "\x1b[31m"], ids=range(5))
-def test_a_hostile_name_names_a_folder_inside_output_dir_and_nothing_else(user, name):
+@pytest.mark.parametrize(
+    "name", ["..x", "[red]x", "Two words", "x" * 200, "\u00fc\u4e2d"], ids=range(5)
+)
+def test_an_odd_name_names_a_folder_inside_output_dir_and_nothing_else(user, name):
     from albor_core.run.rundir import is_run_id
 
     words = ("guard", "run", f"--name={name}", "--json", "--", sys.executable, "-c", "pass")
@@ -200,6 +202,8 @@ def test_a_hostile_name_names_a_folder_inside_output_dir_and_nothing_else(user, 
     assert [path.name for path in runs.iterdir() if path.is_dir()] == [document["run"]["id"]]
     listed = user.quick("runs", "ls")
     assert "\x1b" not in listed.out and len(listed.out.splitlines()) == 2
+    (row,) = user.quick("runs", "ls", "--json").document["runs"]
+    assert row["name"] == name
     assert user.quick("runs", "show", document["run"]["id"]).code == 0
 
 
@@ -235,6 +239,10 @@ def test_a_missing_program_is_not_found_and_makes_no_run(user):
         (("demo", "--tokens", "1e21"), 2, "--tokens"),
         (("demo", "--out", "tiny.yaml"), 2, "tiny.yaml"),
         (("runs", "show", "a", "--nonsense"), 2, "--nonsense"),
+        (("train", "apply", "x", "--quiet"), 2, "next: albor --quiet train apply"),
+        (("runs", "ls", "-q"), 2, "next: albor -q runs ls"),
+        (("train", "apply", "x", "--detatch"), 2, "Did you mean '--detach'?"),
+        (("train", "plan", "x", "--seeds"), 2, "Did you mean '--seed'?"),
         (("data", "verify", "nowhere"), 3, "nowhere"),
         (("data", "pretokenize", "none.parquet"), 2, "--tokenizer"),
         (("tokenizer", "check", "tiny.yaml"), 7, "tiny.yaml"),
@@ -255,6 +263,33 @@ def test_a_wrong_command_line_is_one_message_and_changes_nothing(user, words, co
     machine = user.quick(*words[:2], "--json", *words[2:])
     assert machine.code == code
     assert machine.error["hint"]
+    assert tree_hash(user.folder, user.home.parent) == before
+
+
+@pytest.mark.parametrize("verb", [("train", "apply", "tiny.yaml"), ("guard", "run")], ids=" ".join)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "letter or digit"),
+        ("  ", "letter or digit"),
+        ("..", "letter or digit"),
+        ("a\nb", "cannot be shown"),
+        ("a\x1b[31m", "cannot be shown"),
+        ("\udcff", "cannot be shown"),
+        ("-rf", "option"),
+        ("a/b", "path"),
+        ("../../a", "path"),
+        ("a" * 10_000, "10,000 characters"),
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_a_name_that_is_none_is_refused_before_anything_is_made(user, verb, name, why):
+    before = tree_hash(user.folder, user.home.parent)
+    program = ("--", "true") if verb[0] == "guard" else ()
+    result = user.quick(*verb, f"--name={name}", "--json", *program)
+    assert (result.code, result.error["code"]) == (2, "usage")
+    assert why in result.error["message"] and len(result.error["message"]) < 200
+    assert result.error["hint"] == f"albor {verb[0]} {verb[1]} --help"
     assert tree_hash(user.folder, user.home.parent) == before
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from albor_core.cli.count import COUNT
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import emit, json_option, say
+from albor_core.cli.output import clean, emit, json_option, say
 from albor_core.run.errors import ConfigError
 
 
@@ -87,5 +89,22 @@ def check(file: Path, corpus: Path | None, as_json: bool) -> None:
     if as_json:
         emit({"schema": "albor.tokenizer.check/1", **found})
     else:
-        for key, value in found.items():
-            say(f"{key}: {value}")
+        say(clean(found["path"]))
+        for key, text in _facts(found):
+            say(f"  {key:<16} {clean(text)}")
+
+
+def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What `check_tokenizer` found, for people."""
+    yield "sha256", found["sha256"]
+    yield "vocabulary", f"{found['vocab_size']:,} tokens"
+    names = found["specials"].items()
+    yield "special tokens", ", ".join(f"{n} {'missing' if i is None else i}" for n, i in names)
+    total, failed = found["samples"], found["failed"]
+    yield "round trips", f"{total - len(failed):,} of {total:,} samples"
+    for text in failed:
+        yield "changed", text
+    size = found["bytes_per_token"]
+    yield "bytes per token", "unknown without --corpus" if size is None else f"{size:.2f}"
+    for problem in found["problems"]:
+        yield "problem", problem

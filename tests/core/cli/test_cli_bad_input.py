@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +93,30 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing(user):
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     windows = user.quick("train", "plan", "tiny.yaml", "--json").document
     assert {**windows, "disk": None} == {**plain, "disk": None}  # free space moves by itself
+
+
+def test_the_check_of_a_tokenizer_is_plain_text_for_people(user, data):
+    result = user.quick("tokenizer", "check", data / "tokenizer.json")
+    assert result.code == 0
+    facts = dict(line.strip().split("  ", 1) for line in result.out.splitlines()[1:])
+    facts = {key: text.strip() for key, text in facts.items()}
+    sha256 = hashlib.sha256((data / "tokenizer.json").read_bytes()).hexdigest()
+    assert facts.pop("special tokens").startswith("<|endoftext|> 0, <|pad|> 1, ")
+    assert facts.pop("round trips") in {f"{n} of {n} samples" for n in range(1, 100)}
+    assert facts == {
+        "sha256": sha256,
+        "vocabulary": "512 tokens",
+        "bytes per token": "unknown without --corpus",
+    }
+    damaged = json.loads((data / "tokenizer.json").read_text())
+    damaged["pre_tokenizer"] = damaged["decoder"] = None
+    damaged["added_tokens"] = []
+    (user.folder / "odd.json").write_text(json.dumps(damaged))
+    odd = user.quick("tokenizer", "check", "odd.json", "--corpus", data / "corpus.parquet").out
+    lines = [line.strip() for line in odd.splitlines()]
+    ours = [line for line in lines if not line.startswith("changed ")]  # the rest are the samples
+    assert len(ours) < len(lines) and any(line.startswith("problem ") for line in ours)
+    assert not re.search(r"[\[{(]'|None", "\n".join(ours)), odd
 
 
 def test_a_config_is_found_from_another_folder_and_its_paths_are_the_callers(user):

@@ -18,7 +18,7 @@ from textual.command import Provider
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.events import Resize
-from textual.filter import LineFilter, Monochrome, NoColor
+from textual.filter import ANSIToTruecolor, LineFilter, Monochrome, NoColor
 from textual.geometry import Size
 from textual.screen import Screen
 
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 _DARK_S = 0.25  # the first frame comes then, with or without what it is to show
 _SETTLED_S = 1.5
+_GARBAGE = (
+    50_000  # objects between collections: Python's 700 are a sixteenth of the CPU of watching
+)
 _TEXTUALS = ("screen.copy_text", "quit")  # no commands of ours
 
 
@@ -92,8 +95,9 @@ class AlborApp(App[None]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """NO_COLOR on the terminal's own colours leaves them out. Textual chose greys before it
-        knew the theme, and the grey of a default colour is black on black."""
-        filters = super().get_line_filters()
+        knew the theme, and the grey of a default colour is black on black. Other themes name no
+        colour of the terminal's, so there is none to translate in each line of each frame."""
+        filters = [f for f in super().get_line_filters() if not isinstance(f, ANSIToTruecolor)]
         if not (self.no_color and self.native_ansi_color):
             return filters
         return [NoColor() if isinstance(one, Monochrome) else one for one in filters]
@@ -133,6 +137,7 @@ class AlborApp(App[None]):
             self.stylesheet.prepare(themes.variables(look))
         if not gc.isenabled():  # see main.py
             gc.freeze()  # what is loaded stays: a collection would only walk over it
+            gc.set_threshold(_GARBAGE)
             gc.enable()
 
     def pop_screen(self) -> AwaitComplete:

@@ -17,6 +17,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui import glyphs
+from albor_tui.compositor import SparingCompositor
 from albor_tui.messages import CommandReport
 from albor_tui.source import HasSource, Source
 from albor_tui.widgets.status_bar import StatusBar
@@ -36,6 +37,7 @@ class PollingScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
+        self._compositor = SparingCompositor()
         self.period_s = self.PERIOD_S
         self._uncovered = threading.Event()
         self._wanted = threading.Event()  # somebody waits for news

@@ -18,6 +18,7 @@ from albor_tui import glyphs
 from albor_tui.widgets.bulkhead import Bulkhead
 
 KEPT_LINES = 2000
+KEPT_STRIPS = 200  # what a screen shows, and some more
 _CUT_COLUMNS = 1000  # nobody reads further right, and a 16 KiB line would cost its full width
 
 _ERROR_WORDS = ("error", "traceback", "exception", "fatal", "nan")
@@ -44,6 +45,7 @@ class LogTail(Bulkhead, ScrollView, can_focus=True):
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._follows = True
         self._handle = 0  # of the scrollbar, in eighths of a cell
+        self._strips: dict[tuple[str, str, int], Strip] = {}  # each line scrolls through all rows
 
     def add(self, lines: tuple[str, ...]) -> None:
         """Append lines; the oldest beyond KEPT_LINES go."""
@@ -94,7 +96,19 @@ class LogTail(Bulkhead, ScrollView, can_focus=True):
         line = self._lines[row]
         return self._strip(line, tone_of(line), width)
 
+    def notify_style_update(self) -> None:
+        self._strips.clear()
+        super().notify_style_update()
+
     def _strip(self, line: str, name: str, width: int) -> Strip:
+        strip = self._strips.get((line, name, width))
+        if strip is None:
+            if len(self._strips) >= KEPT_STRIPS:
+                self._strips.clear()
+            strip = self._strips[line, name, width] = self._drawn(line, name, width)
+        return strip
+
+    def _drawn(self, line: str, name: str, width: int) -> Strip:
         style = self.get_component_rich_style(f"log-tail--{name}")
         shown = Content(line)
         if shown.cell_length > width:

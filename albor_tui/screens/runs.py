@@ -220,6 +220,8 @@ class RunsScreen(ActingScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ON_RUNS:
             return not self.has_class("-empty")
+        if action in ("filter", "clear", "undo"):  # a filter that hides all can be taken away
+            return bool(self._view.rows) or not self._has_news
         return super().check_action(action, parameters)
 
     @work(thread=True, exclusive=True, group="filter", exit_on_error=False)

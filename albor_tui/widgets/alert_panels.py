@@ -91,6 +91,8 @@ class AlertPanel(Panel):
             more -= not is_needed
             if is_needed or more >= 0:
                 shown.append(Content.assemble((f"{label:<8}", "$ink-muted"), value))
+        if row.acked_by is None:
+            shown += _command(row, width, more)
         tone = meters.SEVERITY_TONE.get(row.severity, "$warning")
         room = max(1, height - len(shown))
         if len(said) > room:
@@ -105,7 +107,7 @@ class AlertPanel(Panel):
         ago = "" if row.wall is None else f", {_ago(row.wall)} ago"
         run = self.run if self.run is not None and self.run.id == row.run_id else None
         name = f"{row.run_name}  {row.run_id}" if row.run_name else row.run_id
-        facts = [
+        return [
             (True, "run", meters.text(name, "$ink")),
             (False, "now", _now(run)),
             (True, "rule", meters.text(f"{row.rule}  {row.action}", "$ink")),
@@ -120,10 +122,25 @@ class AlertPanel(Panel):
             (False, "raised", meters.text(f"{quantity.clock(row.wall)}{ago}", "$ink")),
             (True, "seen", meters.text(seen, "$ink")),
         ]
-        if row.acked_by is None:
-            command = f"albor alerts ack {shlex.quote(row.run_id)} {shlex.quote(row.id)}"
-            facts.append((False, "shell", meters.text(command, "$ink-muted")))
-        return facts
+
+
+def _command(row: AlertRow, width: int, room: int) -> list[Content]:
+    """What acknowledges it in a shell: whole, on as many lines as that takes, or not at all."""
+    words = (row.run_id, row.id)
+    command = " ".join(("albor alerts ack", *(shlex.quote(clean(word)) for word in words)))
+    folded = textwrap.wrap(
+        command, max(8, width - 10), break_on_hyphens=False, break_long_words=False
+    )
+    if len(folded) > room or any(len(line) > width - 10 for line in folded):
+        return []
+    ends = [" \\"] * (len(folded) - 1) + [""]
+    return [
+        Content.assemble(
+            ("shell   " if i == 0 else " " * 8, "$ink-muted"),
+            meters.text(line + end, "$ink-muted"),
+        )
+        for i, (line, end) in enumerate(zip(folded, ends, strict=True))
+    ]
 
 
 def _now(run: RunView | None) -> Content:

@@ -17,6 +17,7 @@ now_wall = time.time  # replaced in tests
 
 KINDS = ("all", "alerts", "restarts", "rewinds", "checkpoints", "control", "life", "other")
 _DETAIL_CHARS = 400
+_WIDE = 110  # cells of a line that has room for long names
 
 
 def kind_of(event: EventView) -> str:
@@ -105,7 +106,7 @@ class EventList(LineList):
             (f"{mark} ", tone),
             (f"{age:>4} ", "$ink-muted"),
             (f"{step:>9}  ", "$ink"),
-            meters.fit(meters.text(event.name, "$secondary"), 18),
+            meters.fit(meters.text(event.name, "$secondary"), 18 if width < _WIDE else 26),
             " ",
             meters.text(words, tone if event.severity in ("yellow", "red") else "$ink"),
         )

@@ -31,6 +31,11 @@ def key_name(app: App[object], binding: Binding) -> str:
     return binding.key_display or _WORDS.get(binding.key) or app.get_key_display(binding)
 
 
+def _title(binding: Binding) -> str:
+    """Textual's own are not all written like ours."""
+    return binding.description[:1].upper() + binding.description[1:]
+
+
 class KeyBar(Bulkhead, Widget):
     """Draws the active bindings of its screen and the app that explain themselves (have a tooltip);
     those of widgets, such as moving up and down, are left to `?`."""
@@ -63,7 +68,7 @@ class KeyBar(Bulkhead, Widget):
             parts.append(
                 Content.assemble(
                     (key, "bold $footer-key-foreground"),
-                    (f" {binding.description}", "$footer-description-foreground"),
+                    (f" {_title(binding)}", "$footer-description-foreground"),
                     " " * _GAP,
                 )
             )

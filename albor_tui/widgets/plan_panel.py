@@ -100,10 +100,10 @@ def _algebra(steps: Mapping[str, Any]) -> str:
     if steps["max_steps"] is None:
         return "not known: the data could not be read"
     per_step = quantity.tokens(steps["tokens_per_step"])
-    words = f"{quantity.count(steps['max_steps'])} of {per_step} tokens each"
+    words = f"{quantity.count(steps['max_steps'])} of {per_step} tokens"
     words += f", warm-up {quantity.count(steps['warmup_steps'])}"
     if steps["reachable_steps"] is not None:
-        words += f", the data holds {quantity.count(steps['reachable_steps'])}"
+        words += f", data for {quantity.count(steps['reachable_steps'])}"
     return f"{words}, {quantity.count(steps['checkpoints'])} checkpoints"
 
 

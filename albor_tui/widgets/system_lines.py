@@ -116,11 +116,13 @@ def _gauge(
     """Name, bar, numbers, and the past in what room is left."""
     room = width - _NAME - _NUMBERS
     bars = max(8, room // 2)
+    drawn = trace(past or (), max(0, room - bars), top)
     return Content.assemble(
         (name.ljust(_NAME), "$ink-muted"),
         meters.bar(share, bars, tone),
         (f"  {numbers}".ljust(_NUMBERS), "$ink"),
-        trace(past or (), max(0, room - bars), top),
+        " " * (room - bars - drawn.cell_length) if drawn.plain else "",  # newest at the right
+        drawn,
     )
 
 

@@ -213,6 +213,20 @@ def test_a_long_alert_is_folded_and_its_facts_stay():
     ]
 
 
+def test_a_command_is_shown_whole_or_not_at_all():
+    panel = AlertPanel()
+    panel.set_reactive(AlertPanel.alert, fake_desk.alert(0))
+    told = [line.strip() for line in str(panel.draw(70, 14)).split("\n")]
+    assert told[-1] == "shell   albor alerts ack code-125m-3f2a91 gradient_norm-gt-3@1.14312"
+    told = [line.strip() for line in str(panel.draw(45, 14)).split("\n")]
+    assert told[-2:] == [
+        "shell   albor alerts ack code-125m-3f2a91 \\",
+        "gradient_norm-gt-3@1.14312",
+    ]
+    assert "shell" not in str(panel.draw(30, 14))
+    assert "shell" not in str(panel.draw(70, 9))
+
+
 def luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]

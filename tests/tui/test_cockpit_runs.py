@@ -18,6 +18,7 @@ from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.help import HelpScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.glance import Glance
+from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable, layout
 from albor_tui.widgets.status_bar import StatusBar
 
@@ -138,6 +139,24 @@ async def test_x_stops_only_after_a_yes(cockpit, source):
         assert source.commands == []
         await pilot.press("x", "y")
         await until(pilot, lambda: source.commands == [(run_id, "stop")])
+
+
+async def test_without_runs_only_keys_that_mean_something_are_shown(cockpit, source):
+    source.show(())
+    async with cockpit().run_test(size=(120, 36)) as pilot:
+        await until(pilot, lambda: pilot.app.screen.has_class("-empty"))
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: "Filter" not in str(bar.render()))
+        shown = str(bar.render())
+        assert "New" in shown and "Clear" not in shown and "Undo" not in shown
+        source.show(fake_feed.rows())
+        await until(pilot, lambda: "Filter" in str(bar.render()))
+        await pilot.press("slash", *"no such run")
+        await until(pilot, lambda: pilot.app.screen.has_class("-empty"))
+        await pilot.press("enter")
+        await until(pilot, lambda: "Clear" in str(bar.render()))
+        await pilot.press("escape")
+        await until(pilot, lambda: not pilot.app.screen.has_class("-empty"))
 
 
 async def test_no_run_at_all_says_what_to_type(cockpit, source):

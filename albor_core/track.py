@@ -62,7 +62,7 @@ from albor_core.run.live import LiveState
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import albor_home, create_run, is_run_id, new_run_id, write_json
 from albor_core.run.state import StateWriter
-from albor_core.run.values import HOUSE_NAMES, Odd, as_json, printable, safe_key, tidy
+from albor_core.run.values import HOUSE_NAMES, Odd, as_json, as_text, printable, safe_key, tidy
 
 STATUSES = {"completed": 0, "stopped": 1, "failed": 1}  # and the exit code that exit.json carries
 _SEVERITIES = ("info", "green", "yellow", "red")
@@ -71,6 +71,7 @@ _TICK_S = 0.25  # the live state is written at most this often
 _SYNC_S = 30.0  # what a power cut may take
 _ODD_GAP_S = 60.0
 _MAX_SHAPES = 256
+_MAX_DATA = 4096  # values of an event: a journal line has fewer bytes
 _OWN_EVENTS = ("run.", "andon.", "guard.", "track.", "store.", "checkpoint.")
 _PLAIN = frozenset((float, int))  # exactly: a bool, numpy or torch scalar takes the general way
 _open: dict[Path, Run] = {}
@@ -249,14 +250,17 @@ class Run:
         """
         if type(values) is dict and _PLAIN.issuperset(map(type, values.values())):
             keys = tuple(values)
-            names = self._names.get(keys)
+            try:
+                names = self._names.get(keys)
+            except Exception:  # a key of somebody else's, which cannot be compared
+                names = None
             if names is not None:
                 return dict(zip(names, values.values(), strict=True)) if names else values
             self._learn(keys)
         return tidy(values, self.odd)
 
     def _learn(self, keys: tuple[Any, ...]) -> None:
-        if not all(isinstance(key, str) and safe_key(key) == key for key in keys):
+        if not all(type(key) is str and safe_key(key) == key for key in keys):
             return  # counted as odd each time
         names = tuple(HOUSE_NAMES.get(key, key) for key in keys)
         if len(set(names)) == len(names):
@@ -270,7 +274,7 @@ class Run:
             whole = int(step)
             if whole != step or not 0 <= whole < _MAX_STEP:
                 raise ValueError
-        except (TypeError, ValueError, OverflowError, RuntimeError):
+        except Exception:  # somebody else's object
             self.odd.note("bad_step", step)
             return self.step + 1
         if whole < self.step and self._has_logged:
@@ -286,13 +290,17 @@ class Run:
         if self._is_shut:
             self._refuse("event")
             return
-        word = printable(str(name)).strip()[:100] or "event"
+        word = printable(as_text(name)).strip()[:100] or "event"
         is_ours = word == "sample" or word.startswith(_OWN_EVENTS)
         word = f"user.{word}" if is_ours else word
-        colour = severity if severity in _SEVERITIES else "info"
+        colour = severity if type(severity) is str and severity in _SEVERITIES else "info"
         with self._lock:
             self._journal.append(
-                "e", step=self._at(step), name=word, severity=colour, data=as_json(data)
+                "e",
+                step=self._at(step),
+                name=word,
+                severity=colour,
+                data=as_json(data, most=_MAX_DATA),
             )
 
     def sample(self, text: str, *, prompt: str = "", step: int | None = None) -> None:
@@ -301,7 +309,9 @@ class Run:
             self._refuse("sample")
             return
         with self._lock:
-            self._journal.append("s", step=self._at(step), prompt=str(prompt), text=str(text))
+            self._journal.append(
+                "s", step=self._at(step), prompt=as_text(prompt), text=as_text(text)
+            )
 
     def artifact(
         self,
@@ -319,24 +329,24 @@ class Run:
         if self._is_shut:
             self._refuse("artifact")
             return None
-        where = Path(path).expanduser().absolute()
+        where: object = path
         try:
+            where = Path(path).expanduser().absolute()
             size, digest = fingerprint(where)
-        except OSError as error:
-            self.odd.note("artifact_unreadable", str(where))
-            self.event(
-                "artifact.failed", step=step, severity="yellow", path=str(where), error=str(error)
-            )
+        except Exception as error:  # of the system, or of what was given for a path
+            self.odd.note("artifact_unreadable", where)
+            self.event("artifact.failed", step=step, severity="yellow", path=where, error=error)
             return None
+        title = as_text(name) if name is not None else ""
         with self._lock:
             self._journal.append(
                 "a",
                 step=self._at(step),
-                name=printable(name or where.name),
+                name=printable(title or where.name),
                 path=os.fsencode(where).decode(errors="backslashreplace"),
                 bytes=size,
                 hash=digest,
-                kind=printable(str(kind)),
+                kind=printable(as_text(kind)),
             )
         return digest
 
@@ -361,7 +371,7 @@ class Run:
         """
         if not self._is_shut:
             with self._lock:
-                self._live.beat(phase, self.step)
+                self._live.beat(printable(as_text(phase))[:100], self.step)
 
     def disown(self) -> None:
         """In a forked child: the run is its parent's, and this process leaves it alone."""
@@ -423,7 +433,7 @@ class Run:
         """
         if status not in STATUSES:
             raise UsageError(f"status {status!r}: one of {', '.join(STATUSES)}")
-        self._close(status, status, message, STATUSES[status], None)
+        self._close(status, status, as_text(message), STATUSES[status], None)
 
     def end(self, *, error: BaseException | None = None, by: signal.Signals | None = None) -> None:
         """Close as what ended the block or the program says."""
@@ -434,7 +444,7 @@ class Run:
         elif isinstance(error, KeyboardInterrupt):
             self._close("stopped", "stopped", "interrupted", 130, None)
         else:
-            message = redact_text(str(error)[:8000], dict(os.environ))[:2000]
+            message = redact_text(as_text(error)[:8000], dict(os.environ))[:2000]
             about = {"type": type(error).__name__, "message": message, "where": _where(error)}
             self._close("failed", "exception", message, 1, about)
 

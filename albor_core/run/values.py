@@ -3,7 +3,8 @@
 One rule each, and none raises: float, int and bool are numbers; NaN and Inf are data; an integer
 beyond 64 bits becomes the nearest float, or Inf; numpy and torch scalars, and arrays of one
 element, give their item; a mapping is flattened with `/`; None is "unknown" and left out; anything
-else is no number, left out and counted. Keys become text of 1 to 256 printable characters. What was
+else is no number, left out and counted, and so is an object that raises when it is asked. One call
+takes 100,000 values. Keys become text of 1 to 256 printable characters. What was
 odd is counted by kind, with the first example.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 MAX_KEY_CHARS = 256
 MAX_DEPTH = 8
+MAX_VALUES = 100_000  # of one call
 _WALL = "_wall"  # the store's own series
 _MAX_EXAMPLE = 120
 
@@ -52,7 +54,7 @@ class Odd:
         """Count one. The example is shown to people: bounded, printable, made once a kind."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if kind not in self.examples:
-            text = " = ".join(_described(part)[:_MAX_EXAMPLE] for part in example)
+            text = " = ".join(as_text(part)[:_MAX_EXAMPLE] for part in example)
             self.examples[kind] = printable(text)[:_MAX_EXAMPLE]
 
     @property
@@ -63,25 +65,54 @@ class Odd:
 def tidy(values: Any, odd: Odd) -> dict[str, float | int]:
     """The numbers in `values` by their keys, flat. Raises nothing, whatever it is given."""
     found: dict[str, float | int] = {}
-    if isinstance(values, Mapping):
-        _collect(values, "", 0, found, odd)
-    else:
+    items = _items(values)
+    if items is None:
         odd.note("not_a_mapping", values)
+    else:
+        _collect(items, "", 1, found, _Room(MAX_VALUES), odd)
     return found
 
 
+@dataclass
+class _Room:
+    """How many values may still be looked at: mappings in each other's loops multiply."""
+
+    left: int
+
+    def takes_one(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+def _items(value: Any) -> list[tuple[Any, Any]] | None:
+    """What a mapping holds; None for anything else, and where it cannot be read."""
+    try:
+        return list(value.items()) if isinstance(value, Mapping) else None
+    except Exception:  # somebody else's mapping
+        return None
+
+
 def _collect(
-    values: Mapping[Any, Any], prefix: str, depth: int, found: dict[str, float | int], odd: Odd
+    items: list[tuple[Any, Any]],
+    prefix: str,
+    depth: int,
+    found: dict[str, float | int],
+    room: _Room,
+    odd: Odd,
 ) -> None:
-    for key, value in list(values.items()):
-        name = f"{prefix}/{_described(key)}" if prefix else _described(key)
-        if isinstance(value, Mapping):
-            if depth + 1 < MAX_DEPTH:
-                _collect(value, name, depth + 1, found, odd)
+    for key, value in items:
+        name = f"{prefix}/{as_text(key)}" if prefix else as_text(key)
+        if not room.takes_one():
+            odd.note("too_many_values", name)
+            return
+        if value is None:
+            continue
+        inner = _items(value)
+        if inner is not None:
+            if depth < MAX_DEPTH:
+                _collect(inner, name, depth + 1, found, room, odd)
             else:
                 odd.note("nested_too_deep", name)
-            continue
-        if value is None:
             continue
         number = as_number(value)
         if number is None:
@@ -97,6 +128,13 @@ def _collect(
 
 def as_number(value: Any) -> float | int | None:
     """The number that `value` is, or None. An integer beyond 64 bits comes back as a float."""
+    try:
+        return _number(value)
+    except Exception:  # somebody else's object: whatever it raises, it gave no number
+        return None
+
+
+def _number(value: Any) -> float | int | None:
     if not isinstance(value, bool | int | float):
         value = _item(value)
     if isinstance(value, bool):
@@ -115,15 +153,14 @@ def _as_float(value: int) -> float:
 
 
 def _item(value: Any) -> Any:
-    """The one element of an array or tensor, or a number of another kind (Decimal, Fraction)."""
+    """The one element of an array or tensor, or a number of another kind (Decimal, Fraction).
+    Raises what the object does.
+    """
     if isinstance(value, str | bytes | bytearray | complex):
         return None
-    try:
-        if callable(getattr(value, "item", None)):
-            return value.item()  # raises where there is more than one element
-        return float(value) if hasattr(type(value), "__float__") else None
-    except Exception:  # somebody else's object: whatever it raises, it gave no number
-        return None
+    if callable(getattr(value, "item", None)):
+        return value.item()  # raises where there is more than one element
+    return float(value) if hasattr(type(value), "__float__") else None
 
 
 def safe_key(key: str) -> str:
@@ -147,31 +184,52 @@ def printable(text: str) -> str:
     )
 
 
-def as_json(value: Any, *, depth: int = 0) -> Any:
+def as_json(value: Any, *, most: int = MAX_VALUES) -> Any:
     """Any object as JSON data: a config, or the data of an event. NaN and Inf become their names,
-    what has no form in JSON its text of at most 1,000 characters.
+    what has no form in JSON or lies 8 deep its text of at most 1,000 characters.
+    What is beyond `most` values is left out. Raises nothing.
     """
-    if value is None or isinstance(value, str | bool):
+    return _json(value, 0, _Room(most))
+
+
+def _json(value: Any, depth: int, room: _Room) -> Any:
+    if value is None or value is True or value is False:
         return value
-    if isinstance(value, Mapping) and depth < MAX_DEPTH:
-        return {
-            printable(_described(key)): as_json(item, depth=depth + 1)
-            for key, item in list(value.items())
-        }
-    if isinstance(value, list | tuple | set | frozenset) and depth < MAX_DEPTH:
-        return [as_json(item, depth=depth + 1) for item in value]
-    number = as_number(value)
+    held = _held(value)
+    if held is not None and depth < MAX_DEPTH:
+        if isinstance(held, dict):
+            return {k: _json(v, depth + 1, room) for k, v in held.items() if room.takes_one()}
+        return [_json(item, depth + 1, room) for item in held if room.takes_one()]
+    number = None if held is not None else as_number(value)
     if number is None:
-        return _described(value)[:1000]
+        return as_text(value) if _is_text(value) else as_text(value)[:1000]
     if isinstance(number, float) and not math.isfinite(number):
         return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
     return number
 
 
-def _described(value: object) -> str:
-    if isinstance(value, str):
-        return value
+def _held(value: Any) -> dict[str, Any] | list[Any] | None:
+    """The first of what a mapping, list, tuple or set holds; None for anything else, and for what
+    cannot be read.
+    """
+    items = _items(value)
+    if items is not None:
+        return {printable(as_text(key)): item for key, item in items[:MAX_VALUES]}
     try:
-        return str(value)
+        return (
+            list(value)[:MAX_VALUES] if isinstance(value, list | tuple | set | frozenset) else None
+        )
+    except Exception:  # somebody else's list
+        return None
+
+
+def _is_text(value: object) -> bool:
+    return issubclass(type(value), str)
+
+
+def as_text(value: object) -> str:
+    """The text of anything, as a plain str. Raises nothing."""
+    try:
+        return str.__str__(value if isinstance(value, str) else str(value))
     except Exception:  # somebody else's __str__; digits of an integer beyond Python's limit
         return f"<{type(value).__name__}>"

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from albor_core import track
 from albor_core.cli.main import cli
+from albor_core.run.values import as_json
 from albor_core.store.reader import Reader
 from albor_core.store.settle import settle
 
@@ -75,6 +76,105 @@ def test_bad_input_is_recorded_as_the_table_says_and_raises_nothing(tmp_path):
     for kind in (*kinds, "step_repeated", "step_backwards", "artifact_unreadable"):
         assert re.search(rf"\d {kind} ", said), (kind, said)
     assert checks["logged"]["ok"] is None and run.id in said
+
+
+def refuse(*args):
+    raise RuntimeError("not for you")
+
+
+def made(*bases, **members):
+    """A class whose named methods all raise, but for those given."""
+    return type("Odd", bases or (object,), members)
+
+
+Raises = made(__float__=refuse, __int__=refuse, __str__=refuse, __repr__=refuse, __fspath__=refuse)
+Key = made(__hash__=lambda self: 1, __eq__=refuse, __str__=refuse)
+SELF: dict = {}
+SELF.update({str(i): SELF for i in range(10)})  # ten in each other: 10^8 of them 8 deep
+DEEP: dict = {"x": 1.0}
+for _ in range(100_000):
+    DEEP = {"x": DEEP}
+CONTRIVED = {
+    "an object whose __float__ raises": (lambda: {"x": Raises()}, "not_a_number"),
+    "a float whose __float__ raises": (
+        lambda: {"x": made(float, __float__=refuse)(1.5)}, "not_a_number",
+    ),
+    "an int whose __int__ raises": (
+        lambda: {"x": made(int, __int__=refuse)(1)}, "not_a_number",
+    ),
+    "an object that lies about its class": (
+        lambda: {"x": made(__class__=property(refuse))()}, "not_a_number",
+    ),
+    "an object without attributes": (
+        lambda: {"x": made(__getattr__=refuse)()}, "not_a_number",
+    ),
+    "a str subclass as a value": (
+        lambda: {"x": made(str, __str__=refuse)("1")}, "not_a_number",
+    ),
+    "keys whose __eq__ and __str__ raise": (lambda: {Key(): "x"}, "not_a_number"),
+    "a mapping in itself": (lambda: SELF, "nested_too_deep too_many_values"),
+    "a mapping of a hundred thousand levels": (lambda: DEEP, "nested_too_deep"),
+    "a mapping of 200,000 values": (
+        lambda: dict.fromkeys(map(str, range(200_000)), None), "too_many_values",
+    ),
+    "a mapping that cannot be read": (
+        lambda: made(dict, items=refuse)(x=1.0), "not_a_mapping",
+    ),
+    "a mapping inside that cannot be read": (
+        lambda: {"x": made(dict, items=refuse)(x=1.0)}, "not_a_number",
+    ),
+    "an object for a mapping": (lambda: made(__class__=property(refuse))(), "not_a_mapping"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONTRIVED)
+def test_a_contrived_value_is_left_out_and_counted_and_raises_nothing(what):
+    make, kinds = CONTRIVED[what]
+    with track.start("odd") as run:
+        for step in (1, 2):  # what was seen before takes another way
+            run.log(make(), step=step)
+        run.event("odd", value=make())
+        run.log({"fine": 1.0}, step=3)
+        assert set(run.odd.counts) == set(kinds.split())
+    json.dumps(as_json(make()), allow_nan=False)
+    assert series(run) == {"fine": [(3, 1.0)]}
+
+
+def test_contrived_keys_and_large_tensors_have_the_behaviour_of_the_table():
+    torch = pytest.importorskip("torch")
+    word = made(str, __str__=refuse, isprintable=refuse, __eq__=refuse, __hash__=str.__hash__)
+    with track.start("odd") as run:
+        run.log({b"k": 1.0, (1, 2): 2.0, word("w"): 3.0})
+        run.log({"t": torch.ones(1000, 1000), "none": torch.ones(0), "one": torch.ones(1, 1)})
+        run.log({"meta": torch.ones(1, device="meta"), "complex": torch.ones(1) * 1j, "z": 1j})
+        assert run.odd.counts == {"not_a_number": 5}
+    found = series(run)
+    assert found == {"b'k'": [(1, 1.0)], "(1, 2)": [(1, 2.0)], "w": [(1, 3.0)], "one": [(2, 1.0)]}
+
+
+def test_contrived_steps_words_and_paths_raise_nothing(tmp_path):
+    torch = pytest.importorskip("torch")
+    unequal = made(__int__=lambda self: 3, __ne__=refuse, __str__=refuse)
+    with track.start("odd") as run:
+        for step in (Raises(), unequal(), torch.ones(2), [], b"1", math.nan):
+            run.log({"x": 1.0}, step=step)
+        assert run.odd.counts == {"bad_step": 6}
+        run.event(Raises(), severity=torch.ones(2), step=Raises(), **{"x": Raises()})
+        run.sample(Raises(), prompt=Raises())
+        run.beat(Raises())
+        for path in (Raises(), None, 3, "a\0b", "~nobody-of-this-name/x"):
+            assert run.artifact(path, name=Raises(), kind=Raises()) is None
+        (tmp_path / "file").write_text("x")
+        assert run.artifact(tmp_path / "file", name=Raises(), kind=Raises())
+        run.close(message=Raises())
+    assert run.odd.counts == {"bad_step": 6, "artifact_unreadable": 5}
+    assert series(run) == {"x": [(step, 1.0) for step in range(1, 7)]}
+
+
+def test_an_error_that_cannot_be_told_is_still_the_programs_own():
+    with pytest.raises(ValueError), track.start("odd") as run:
+        raise made(ValueError, __str__=refuse)
+    assert json.loads(run.dir.exit.read_text())["reason"] == "exception"
 
 
 def test_the_table_names_every_kind_that_is_counted():

@@ -128,7 +128,8 @@ class AttemptTable(Panel):
 
     def draw(self, width: int, height: int) -> Content:
         if not self._attempts:
-            return Content.styled("no attempt yet", "$ink-muted")
+            told = "no attempt yet" if self._alive else "no attempt was recorded"
+            return Content.styled(told, "$ink-muted")
         newest = self._attempts[-1].attempt
         lines = [
             Content.styled(f"{'':>2}{'began':<21}{'took':>8}{'step':>10}  ended", "$ink-muted")

@@ -89,6 +89,8 @@ class BricksPage(PacedPage):
         chart = self.query_one("#brick-chart", Chart)
         curve = self._curves.get(f"brick/{row.name}_ms")
         data = single_chart(self.view, curve, "second")
+        if not self.view.is_active:
+            data = replace(data, empty="no points were logged")
         if curve is not None and row.budget_ms and data.lines:
             steps = tuple(map(float, curve.steps))
             limit = Line("fourth", steps, (row.budget_ms,) * len(steps))

@@ -23,8 +23,8 @@ from albor_tui.widgets.line_list import LineList
 from albor_tui.widgets.sheet import Sheet
 
 _MEANS = {
-    "verified": "every file has the size its manifest states, and was read back after the save",
-    "whole": "every file has the size its manifest states; nobody told of reading it back",
+    "verified": "all files are whole, and were read back after the save",
+    "whole": "all files have their size; nobody told of reading them back",
     "writing": "not finished: it counts when it has its final name",
     "damaged": "never loaded, never deleted: a resume takes the newest good one",
 }

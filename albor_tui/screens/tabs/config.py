@@ -100,6 +100,7 @@ class ConfigPage(Page):
         file.display = has_any and (both or self._side == "file")
         empty = self.query_one("#no-config", Static)
         empty.display = not has_any
+        self.query_one("#config-body").display = has_any
         if not has_any:
             empty.update(_nothing(self.view, config, is_known=self._config is not None))
         changed = sum(field.is_changed for field in config.fields)

@@ -218,7 +218,8 @@ def snapped(line: Line, x: Range, y: Range, columns: int, rows: int) -> Line:
 
     return replace(
         line,
-        x=tuple(snap(value, x.low, across) for value in line.x),
+        # the grid's last place may round to just beyond the axis, where nothing is drawn
+        x=tuple(min(snap(value, x.low, across), x.high) for value in line.x),
         y=snap_y(line.y),
         low=snap_y(line.low),
         high=snap_y(line.high),

@@ -14,14 +14,21 @@ from hypothesis import strategies as st
 
 from albor_core.feed.view import AttemptView, Curve
 from albor_tui import plot, ticks
-from albor_tui.plot import Job
+from albor_tui.plot import Job, Line
 from albor_tui.ticks import Range
 from albor_tui.widgets.chart_canvas import whole_axis
 from albor_tui.widgets.chart_cells import Row, row_of
 from albor_tui.widgets.chart_curves import chart_of, marks, phases, rulers, single_chart, trace
 from albor_tui.widgets.chart_data import ChartData, Look, Mark, Ruler, Trace
 from albor_tui.widgets.chart_frame import Frame, Overlay, compose, measure
-from albor_tui.widgets.chart_lines import bucket_steps, bucketed, extremes, project, smoothed
+from albor_tui.widgets.chart_lines import (
+    bucket_steps,
+    bucketed,
+    extremes,
+    project,
+    smoothed,
+    snapped,
+)
 from albor_tui.widgets.chart_reading import exact, reading
 
 SIZE = (60, 12)
@@ -330,3 +337,13 @@ def test_rows_have_their_width_whatever_the_text():
             row = row_of(width, (words, "label"))
             assert len(row) == width
             assert "\x1b" not in text(row)
+
+
+def test_the_newest_point_stays_on_the_axis_wherever_the_axis_ends():
+    rng = random.Random()
+    for _ in range(2000):
+        low = rng.choice([0.0, rng.uniform(0, 1e6)])
+        axis = Range(low, low + rng.uniform(1, 1e6))
+        line = Line("main", (axis.low, axis.high), (0.0, 1.0))
+        drawn = snapped(line, axis, Range(0.0, 1.0), rng.randint(10, 300), 10)
+        assert all(axis.low <= place <= axis.high for place in drawn.x), (axis, drawn.x)

@@ -12,7 +12,7 @@ import click
 from albor_core.cli.count import COUNT
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import clean, emit, json_option, say
-from albor_core.run.errors import ConfigError
+from albor_core.run.errors import ConfigError, DataError
 
 
 @click.group(
@@ -82,7 +82,7 @@ def apply(corpus: Path, out: Path, vocab_size: int, force: bool, as_json: bool) 
 @click.option("--corpus", type=click.Path(path_type=Path), help="Measure bytes per token on it.")
 @json_option
 def check(file: Path, corpus: Path | None, as_json: bool) -> None:
-    """Check that FILE encodes and decodes anything without loss."""
+    """Check that FILE encodes and decodes anything without loss. Exits with 7 where it does not."""
     from albor_core.data.tokenizer import check_tokenizer
 
     found = check_tokenizer(file, corpus)
@@ -92,6 +92,8 @@ def check(file: Path, corpus: Path | None, as_json: bool) -> None:
         say(clean(found["path"]))
         for key, text in _facts(found):
             say(f"  {key:<16} {clean(text)}")
+    if found["problems"]:
+        click.get_current_context().exit(DataError.exit_code)
 
 
 def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -112,7 +112,9 @@ def test_the_check_of_a_tokenizer_is_plain_text_for_people(user, data):
     damaged["pre_tokenizer"] = damaged["decoder"] = None
     damaged["added_tokens"] = []
     (user.folder / "odd.json").write_text(json.dumps(damaged))
-    odd = user.quick("tokenizer", "check", "odd.json", "--corpus", data / "corpus.parquet").out
+    refused = user.quick("tokenizer", "check", "odd.json", "--corpus", data / "corpus.parquet")
+    assert refused.code == user.quick("tokenizer", "check", "odd.json", "--json").code == 7
+    odd = refused.out
     lines = [line.strip() for line in odd.splitlines()]
     ours = [line for line in lines if not line.startswith("changed ")]  # the rest are the samples
     assert len(ours) < len(lines) and any(line.startswith("problem ") for line in ours)

@@ -87,13 +87,14 @@ def test_an_empty_or_endless_text_is_refused(desk, run):
 
 def test_tail_shows_the_newest_records_and_neutralises_them(desk, run):
     journal = Journal(run.journal, attempt=1)
-    journal.event("odd", text="\x1b[31m")
+    journal.event("odd", text="\x1b[31m", names=["a.weight"], is_new=True)
     journal.close()
     result = desk.quick("runs", "tail", "r1", "-n", "3")
     lines = result.out.splitlines()
     assert len(lines) == 3
     assert "train/loss inf" in lines[0]
     assert "\x1b" not in result.out
+    assert lines[2].endswith('names=["a.weight"]  is_new=true')
     document = valid(desk.quick("runs", "tail", "r1", "-n", "4", "--json"))
     assert [record["t"] for record in document["records"]] == ["m", "m", "e", "e"]
     assert document["records"][0]["v"] == {"train/loss": "nan"}

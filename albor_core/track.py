@@ -142,7 +142,8 @@ def _fresh(
     folder: str | os.PathLike[str] | None,
     facts: Mapping[str, Any],
 ) -> Life:
-    code, _ = redact({"argv": list(sys.argv), "git": git_facts(Path.cwd())}, dict(os.environ))
+    code: dict[str, Any] = {"argv": list(sys.argv), "git": git_facts(Path.cwd())}
+    code, _ = redact(code, dict(os.environ))
     seed = settings.get("seed")
     title = printable(name or experiment)
     for last in (False, False, True):  # a random id may be taken: three times in a row is no chance
@@ -524,6 +525,6 @@ def _recordable(config: object) -> dict[str, Any]:
             f"config: a {type(config).__name__} is no configuration",
             hint="give a mapping, a dataclass or an argparse.Namespace",
         )
-    safe, _ = redact(as_json(config), dict(os.environ))
-    found: dict[str, Any] = safe
-    return found
+    said: dict[str, Any] = as_json(config)
+    safe, _ = redact(said, dict(os.environ))
+    return safe

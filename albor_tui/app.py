@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 _DARK_S = 0.25  # the first frame comes then, with or without what it is to show
 _SETTLED_S = 1.5
-_GARBAGE = (
-    50_000  # objects between collections: Python's 700 are a sixteenth of the CPU of watching
-)
+_GARBAGE = 50_000  # objects between collections: Python's 700 are met several times a frame
 _TEXTUALS = ("screen.copy_text", "quit")  # no commands of ours
 
 

@@ -1,7 +1,7 @@
 """What a frame draws again: the widgets under the cells that changed.
 
-Textual asks every widget on the screen for its lines whenever one cell of it changes, which was a
-quarter of what watching a run costs.
+Textual asks every widget on the screen for its lines whenever one cell of it changes, and watching
+a run is made of such changes.
 """
 
 from __future__ import annotations

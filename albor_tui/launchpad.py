@@ -6,7 +6,6 @@ The config models (pydantic, 0.1 s to import) load with the first question.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.flatten import bare
 from albor_tui.command import albor
 from albor_tui.recent import recent_configs, remember
 
@@ -162,5 +162,5 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
             found |= _leaves(value, f"{name}.")
-        found[name] = value if isinstance(value, str) else json.dumps(value)
+        found[name] = bare(value)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from albor_core.cli.output import clean, emit, json_option, say, when
+from albor_core.run.flatten import bare
 from albor_core.run.rundir import RunDir, find_run
 
 _POLL_S = 0.3
@@ -72,7 +72,7 @@ def _line(record: Mapping[str, Any]) -> str:
         case "e":
             data = record.get("data")
             pairs = data.items() if isinstance(data, dict) else ()
-            said = "  ".join(f"{key}={_plain(value)}" for key, value in pairs if value is not None)
+            said = "  ".join(f"{key}={bare(value)}" for key, value in pairs if value is not None)
             body = f"[{record.get('severity')}] {record.get('name')}  {said}"
         case "r":
             body = f"goes back to step {record.get('to')}"
@@ -83,10 +83,6 @@ def _line(record: Mapping[str, Any]) -> str:
         case other:
             body = str(other)
     return f"{head}  {body}"[:1000]
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _short(value: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from albor_core.feed.clean import clean
 from albor_core.feed.files import CachedJson
 from albor_core.run.errors import ConfigError
+from albor_core.run.flatten import bare
 from albor_core.run.rundir import RunDir
 
 MOST_BYTES = 1 << 20
@@ -113,12 +114,12 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping) and value:
             found |= _leaves(value, f"{name}.")
         else:
-            found[name] = value if isinstance(value, str) else json.dumps(value)
+            found[name] = bare(value)
     return found
 
 
 def _shown(params: Mapping[str, Any]) -> dict[str, str]:
-    return {k: v if isinstance(v, str) else json.dumps(v) for k, v in params.items()}
+    return {k: bare(v) for k, v in params.items()}
 
 
 def _places(raw: bytes) -> dict[str, int]:

@@ -101,8 +101,7 @@ def write_launch(
 
 def _without_secrets(argv: Sequence[str]) -> list[str]:
     safe, _ = redact(list(argv), dict(os.environ))
-    words: list[str] = safe
-    return words
+    return safe
 
 
 def _current_umask() -> int:

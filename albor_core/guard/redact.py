@@ -16,8 +16,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 MARK = "[redacted]"
 ALLOWED = ("CUDA_", "NCCL_", "TORCH_", "OMP_", "PYTHON", "ALBOR_", "TRITON_", "NVIDIA_")
 # "tokens" and "tokenizer" are everyday words here, "token" is not.
@@ -70,10 +71,11 @@ def is_shown(name: str) -> bool:
     return name.startswith(ALLOWED) and not is_secret_name(name)
 
 
-def redact(data: Any, environment: Mapping[str, str]) -> tuple[Any, int]:
+def redact(data: T, environment: Mapping[str, str]) -> tuple[T, int]:
     """JSON data without secrets, and how many were taken out."""
     nets = _Nets(environment)
-    return nets.data(data), nets.count
+    safe: T = nets.data(data)
+    return safe, nets.count
 
 
 def redact_text(text: str, environment: Mapping[str, str]) -> str:

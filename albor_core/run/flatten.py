@@ -1,7 +1,9 @@
-"""Nested plain data as dotted paths, and what differs between two. Standard library only."""
+"""Nested plain data as dotted paths, as text in a line, and what differs between two. Standard
+library only."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,6 +29,11 @@ def _leaves(data: Any, path: str) -> Iterator[tuple[str, Scalar]]:
         return
     for key, value in pairs:
         yield from _leaves(value, f"{path}.{key}" if path else str(key))
+
+
+def bare(value: Any) -> str:
+    """A value as people read it in a line of them: a word as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def diff_configs(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -125,8 +125,7 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
 def provenance(argv: list[str]) -> dict[str, Any]:
     """`argv` and the repository here (commit, dirty, patch) for run.json, without secrets."""
     safe, _ = redact({"argv": argv, "git": git_facts(Path.cwd())}, dict(os.environ))
-    found: dict[str, Any] = safe
-    return found
+    return safe
 
 
 def resize(run: RunDir, world_size: int) -> None:

@@ -48,6 +48,12 @@ class Deed:
     value: str
 
 
+def acknowledge_question(count: int, whose: str) -> tuple[Content, str]:
+    """What is asked before several alerts are acknowledged, and what that means."""
+    question = Content.styled(f"Acknowledge {count} alerts?", "bold $ink")
+    return question, f"They stay in the history of {whose}. This cannot be taken back."
+
+
 class ActingScreen(PollingScreen):
     """A screen whose keys act on runs."""
 

@@ -27,8 +27,8 @@ def alert_chart(row: AlertRow, view: RunView, curves: Mapping[str, Curve]) -> Ch
     (curve,) = data.traces
     lines = data.lines
     if row.threshold is not None and math.isfinite(row.threshold):
-        # at every step: a stretch with an end beyond the axis, by a rounding, is not drawn
-        lines = (*lines, Line("fourth", curve.x, (row.threshold,) * len(curve.x)))
+        ends = (curve.x[0], curve.x[-1])
+        lines = (*lines, Line("fourth", ends, (row.threshold, row.threshold)))
     marks = data.marks
     if row.step is not None and not any(m.step == row.step and m.kind in _KINDS for m in marks):
         kind = "alert" if row.severity == "red" else "warning"

@@ -13,7 +13,7 @@ from albor_core.feed.clean import clean
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.store.rows import AlertRow
 from albor_tui.messages import AlertsChanged, PastFound, Rehearsed, RunFound
-from albor_tui.screens.acting import ActingScreen
+from albor_tui.screens.acting import ActingScreen, acknowledge_question
 from albor_tui.screens.alert_chart import alert_chart, alert_title
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.curves import MAX_POINTS
@@ -278,9 +278,8 @@ class AndonScreen(ActingScreen):
             if yes:
                 self._acknowledge(rows)
 
-        question = Content.styled(f"Acknowledge {len(rows)} alerts?", "bold $ink")
-        kept = "They stay in the history of their runs. This cannot be taken back."
-        self.app.push_screen(ConfirmScreen(question, kept, decline="no"), decide)
+        question = acknowledge_question(len(rows), "their runs")
+        self.app.push_screen(ConfirmScreen(*question, decline="no"), decide)
 
     def _acknowledge(self, rows: tuple[AlertRow, ...]) -> None:
         desk = self.desk
@@ -318,15 +317,3 @@ class AndonScreen(ActingScreen):
         )
         value = "" if row.threshold is None else f"{clean(row.metric or '')} > {row.threshold:g}"
         self.app.push_screen(PromptScreen(question, "for example: loss > 3", value), play)
-
-    def action_back(self) -> None:
-        if self.maximized is not None:
-            self.minimize()
-        else:
-            self.app.pop_screen()
-
-    def action_zoom(self) -> None:
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused)

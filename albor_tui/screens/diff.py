@@ -134,18 +134,6 @@ class DiffScreen(PollingScreen):
         self._metric += 1
         self._draw()
 
-    def action_back(self) -> None:
-        if self.maximized is not None:
-            self.minimize()
-        else:
-            self.app.pop_screen()
-
-    def action_zoom(self) -> None:
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused)
-
 
 def overlay(curves: list[dict[str, Any]]) -> ChartData:
     """One line per run, the first on top: it is what the others are compared with."""

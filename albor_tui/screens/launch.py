@@ -343,12 +343,6 @@ class LaunchScreen(PollingScreen):
         kept = "The file itself was not touched."
         self.app.push_screen(ConfirmScreen(question, kept, decline="no"), decide)
 
-    def action_zoom(self) -> None:
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused)
-
 
 def _cost(plan: dict[str, object]) -> str:
     """One line: how long, how much memory."""

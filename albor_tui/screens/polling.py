@@ -149,6 +149,18 @@ class PollingScreen(Screen[None]):
         if event.worker.group == "poll":
             self.set_timer(RETRY_S, self._poll)
 
+    def action_back(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
+        else:
+            self.app.pop_screen()
+
+    def action_zoom(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
+        elif self.focused is not None:
+            self.maximize(self.focused)
+
     def say(self, words: str, tone: str = "$ink") -> None:
         """One line in the status bar."""
         self.query_one(StatusBar).say(words, tone)

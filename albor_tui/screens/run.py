@@ -23,7 +23,7 @@ from albor_core.feed.view import AlertView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui import quantity
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
-from albor_tui.screens.acting import standing
+from albor_tui.screens.acting import acknowledge_question, standing
 from albor_tui.screens.alert_choice import AlertChoice
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.curves import KEYS, MAX_POINTS
@@ -241,18 +241,6 @@ class RunScreen(Bulkhead, PollingScreen):
     async def choose_tab(self, message: TabBar.Chosen) -> None:
         await self.action_tab(message.key)
 
-    def action_back(self) -> None:
-        if self.maximized is not None:
-            self.minimize()
-        else:
-            self.app.pop_screen()
-
-    def action_zoom(self) -> None:
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused)
-
     def broke(self, error: Exception) -> None:
         self.say(words_of(error), "$error")
 
@@ -322,9 +310,8 @@ class RunScreen(Bulkhead, PollingScreen):
             if yes:
                 self._acknowledge(opened)
 
-        question = Content.styled(f"Acknowledge {len(opened)} alerts?", "bold $ink")
-        kept = "They stay in the history of the run. This cannot be taken back."
-        self.app.push_screen(ConfirmScreen(question, kept, decline="no"), decide)
+        question = acknowledge_question(len(opened), "the run")
+        self.app.push_screen(ConfirmScreen(*question, decline="no"), decide)
 
     def _acknowledge(self, alerts: Iterable[AlertView]) -> None:
         self._write_acknowledgements(self._view, tuple(alert.id for alert in alerts))

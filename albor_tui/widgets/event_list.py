@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from textual.content import Content
 
 from albor_core.feed.view import AlertView, AttemptView, EventView
+from albor_core.run.flatten import bare
 from albor_tui import glyphs, quantity
 from albor_tui.widgets import meters
 from albor_tui.widgets.line_list import LineList
@@ -60,7 +60,7 @@ def words_of_event(event: EventView) -> str:
             return f"attempt {event.attempt or 1} {begin}   {data.get('device') or ''}".rstrip()
         case "run.end":
             return f"{data.get('status') or 'ended'}   {data.get('message') or ''}".rstrip()
-    return "  ".join(f"{key}={_plain(value)}" for key, value in data.items())[:_DETAIL_CHARS]
+    return "  ".join(f"{key}={bare(value)}" for key, value in data.items())[:_DETAIL_CHARS]
 
 
 class EventList(LineList):
@@ -176,7 +176,3 @@ def _ms(value: object) -> str:
 
 def _bytes(value: object) -> str:
     return quantity.bytes_(value if isinstance(value, int | float) else None)
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)

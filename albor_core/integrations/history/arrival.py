@@ -160,8 +160,7 @@ def _described(foreign: ForeignRun) -> dict[str, Any]:
         "facts": {"source": foreign.source, "from": str(foreign.where), **as_json(facts)},
     }
     safe, _ = redact(said, dict(os.environ))
-    found: dict[str, Any] = safe
-    return found
+    return safe
 
 
 def _seed(params: Mapping[str, Any]) -> int | None:

@@ -92,8 +92,8 @@ class BricksPage(PacedPage):
         if not self.view.is_active:
             data = replace(data, empty="no points were logged")
         if curve is not None and row.budget_ms and data.lines:
-            steps = tuple(map(float, curve.steps))
-            limit = Line("fourth", steps, (row.budget_ms,) * len(steps))
+            ends = (float(curve.steps[0]), float(curve.steps[-1]))
+            limit = Line("fourth", ends, (row.budget_ms, row.budget_ms))
             data = replace(data, lines=(*data.lines, limit))
         chart.data = data
         title = (row.name, row.budget_ms)

@@ -61,13 +61,10 @@ def written(bench, run_id="r1", steps=40):
     return run
 
 
-DIE_AT = """
-import os, sqlite3, sys
+DYING = """
+import os, sys
 from pathlib import Path
-from albor_core.run.rundir import RunDir
 from albor_core.store import connect
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
 count = [0]
 def note(statement):
     count[0] += 1
@@ -78,10 +75,19 @@ def traced(db, busy_ms):
     real(db, busy_ms)
     db.set_trace_callback(note)
 connect._configure = traced
+"""  # kill -9 before the statement numbered by the second argument
+
+DIE_AT = (
+    DYING
+    + """
+from albor_core.run.rundir import RunDir
+from albor_core.store.index import Indexer
+from albor_core.store.paths import global_store
 with Indexer(RunDir(Path(sys.argv[1])), global_store()) as indexer:
     indexer.drain()
 print(count[0])
 """
+)
 
 
 @pytest.mark.slow
@@ -287,23 +293,13 @@ def test_an_upgraded_store_is_a_fresh_one_with_rows_in_it(bench, snapshot_of):
     assert snapshot_of(global_store()) == wanted
 
 
-UPGRADE = """
-import os, sqlite3, sys
-from pathlib import Path
-from albor_core.store import connect
-count = [0]
-def note(statement):
-    count[0] += 1
-    if count[0] == int(sys.argv[2]):
-        os.kill(os.getpid(), 9)
-real = connect._configure
-def traced(db, busy_ms):
-    real(db, busy_ms)
-    db.set_trace_callback(note)
-connect._configure = traced
+UPGRADE = (
+    DYING
+    + """
 connect.open_writer(Path(sys.argv[1])).close()
 print(count[0])
 """
+)
 
 
 @pytest.mark.slow

@@ -146,7 +146,9 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
     words = facts.words
     if facts.locked_out:
         return _SPOKEN[8]
-    code = status.code if status.code is not None or words is None else words.code
+    code = status.code
+    if words is not None and (code is None or (status.signal and _is_final(words))):
+        code = words.code  # killed on its way out: it had ended before
     if code == 0:
         finished = words is not None and words.reason in _COMPLETED
         done = finished or facts.reached_end or not facts.needs_words
@@ -171,6 +173,10 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
     if code in _PLAIN:
         return _PLAIN[code]
     return _restart("signal" if ExitStatus(code).signal else "exception")
+
+
+def _is_final(words: Words) -> bool:
+    return words.code in _SPOKEN or (words.code == 0 and words.reason in _COMPLETED)
 
 
 def _killed(facts: Facts) -> ExitClass:

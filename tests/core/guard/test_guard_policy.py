@@ -127,6 +127,9 @@ def test_exit_0_is_only_the_end_when_something_says_so(facts: Facts, name: str) 
         (1, Facts(xids=(48,)), "gpu_lost"),
         (8, Facts(locked_out=True), "in_use"),
         (4, Facts(words=words(4, "andon"), stop_signal=15), "andon"),
+        (137, Facts(words=words(4, "andon")), "andon"),  # killed on its way out
+        (139, Facts(words=words(0, "completed")), "done"),
+        (137, Facts(words=words(0, "stopped")), "killed"),
     ],
 )
 def test_evidence_decides_where_the_code_alone_cannot(

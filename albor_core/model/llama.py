@@ -26,7 +26,8 @@ from albor_core.kernels.rms_norm import rms_norm
 from albor_core.run.shape import ModelShape
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
-HEAD_SPREAD = 0.18  # standard deviation of a logit at step 0, in nats; see init_std
+HEAD_SPREAD = 0.15  # standard deviation of a logit at step 0; see final_norm
+EMBEDDING_STD = 0.2
 
 
 @dataclass(frozen=True)
@@ -243,29 +244,40 @@ class Llama(nn.Module):
 def init_std(config: LlamaConfig) -> dict[str, float]:
     """Standard deviations of "matrix", "residual", "embedding" and "head" at the start.
 
-    Chosen so that the loss starts within 0.03 of ln V at any size. Matrices: 0.64 / sqrt(D), the
-    usual 0.02 at D = 1024, so that activations do not depend on the width. Those writing to the
-    residual stream (o_proj, down_proj): smaller by sqrt(2 L), so that its sum over 2 L blocks does
-    not grow with depth (Radford et al. 2019, GPT-2, section 2.3); it comes to some 0.2 rms.
+    Matrices: 0.64 / sqrt(D), the usual 0.02 at D = 1024, so that activations do not depend on the
+    width. Those writing to the residual stream (o_proj, down_proj): smaller by sqrt(2 L), so that
+    its sum over 2 L blocks does not grow with depth (Radford et al. 2019, GPT-2, section 2.3); it
+    comes to some 0.2 rms.
 
-    Head: the final norm makes rms(h) = 1, so a logit is normal with deviation k = std * sqrt(D),
-    and E[log sum exp] - E[target logit] = ln V + k^2 / 2. k = HEAD_SPREAD makes the excess
-    0.016, and n random targets scatter the mean by k / sqrt(n): 0.006 over a thousand.
-    Tied, h also holds the embedding just read, a share std / 0.2 of it, which lifts that token's
-    own logit by std * D * std / 0.2 = k^2 / 0.2 = 0.16 nats whatever the width: one of V,
-    negligible. An untied embedding starts like a matrix.
-
-    Price: a tied model starts slower than one whose embedding alone is 0.02 (k^2 / 2 up to 0.2):
-    mean loss of the last 50 of 250 steps 3.36 for k = 0.15, 3.19 for 0.24, 2.89 for 0.02 (24 layers
-    of 1024, lr 6e-4, source code, one seed, H200). `initializer_range` overrides all four.
+    Embedding: EMBEDDING_STD, as loud as that sum. AdamW moves each number by up to lr a step, and
+    those of rare tokens all the same way: in a warm-up to 2e-3 further than 0.02, whereafter tokens
+    look alike and a run may stay at the loss of guessing by frequency for 100 steps.
+    docs/performance.md has what each start reaches. `initializer_range` overrides all four.
     """
-    width, fixed = config.hidden_size, config.initializer_range
-    matrix = 0.64 / math.sqrt(width)
-    head = HEAD_SPREAD / math.sqrt(width)
-    embedding = head if config.tie_word_embeddings else matrix
-    residual = matrix / math.sqrt(2 * config.num_hidden_layers)
-    stds = {"matrix": matrix, "residual": residual, "embedding": embedding, "head": head}
+    matrix = 0.64 / math.sqrt(config.hidden_size)
+    stds = {
+        "matrix": matrix,
+        "residual": matrix / math.sqrt(2 * config.num_hidden_layers),
+        "embedding": EMBEDDING_STD,
+        "head": EMBEDDING_STD if config.tie_word_embeddings else matrix,
+    }
+    fixed = config.initializer_range
     return stds if fixed is None else dict.fromkeys(stds, fixed)
+
+
+def final_norm(config: LlamaConfig) -> float:
+    """The weight that the final norm starts with, so that the loss starts within 0.03 of ln V at
+    any size; 1 where `initializer_range` is given.
+
+    The norm makes rms(h) = weight, so a logit is normal with deviation k = weight * std * sqrt(D),
+    std the head's, and E[log sum exp] - E[target logit] = ln V + k^2 / 2. k = HEAD_SPREAD makes
+    the excess 0.011, and n random targets scatter the mean by k / sqrt(n): 0.005 over a thousand.
+    Tied, h also holds the embedding just read, which lifts that token's own logit by k * sqrt(D)
+    at most: 5 nats for one of V, 0.005 in the loss.
+    """
+    if config.initializer_range is not None:
+        return 1.0
+    return HEAD_SPREAD / (init_std(config)["head"] * math.sqrt(config.hidden_size))
 
 
 def init_weights(model: Llama, seed: int) -> None:
@@ -278,7 +290,7 @@ def init_weights(model: Llama, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
-                parameter.fill_(1.0)
+                parameter.fill_(final_norm(model.config) if name == "model.norm.weight" else 1.0)
                 continue
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
             draw.normal_(0.0, stds[_role(name)], generator=_stream(seed, name))

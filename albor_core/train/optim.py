@@ -237,6 +237,10 @@ class FlatAdamW:
         self._step = torch.zeros((), dtype=torch.float32, device=device)
         self._betas = torch.tensor(betas, dtype=torch.float64, device=device)
         self._sums = [torch.zeros_like(s.master) for s in self._segments] if accumulates else []
+        self._gradient_views = [
+            [segment.view(gradient, name) for name in segment.places]
+            for segment, gradient in zip(self._segments, self.gradients(), strict=True)
+        ]
 
     def _cut(self) -> list[Piece]:
         """What AdamW updates: everything."""
@@ -277,8 +281,7 @@ class FlatAdamW:
     def norms(self) -> dict[str, Tensor]:
         """The L2 norm of each parameter's gradient, fp32; a few launches, no host sync."""
         found: dict[str, Tensor] = {}
-        for segment, gradient in zip(self._segments, self.gradients(), strict=True):
-            views = [segment.view(gradient, name) for name in segment.places]
+        for segment, views in zip(self._segments, self._gradient_views, strict=True):
             norms = torch._foreach_norm(views, 2, torch.float32)
             found |= dict(zip(segment.places, norms, strict=True))
         return found

@@ -14,6 +14,7 @@ from albor_core.model.llama import (
     IGNORED,
     Llama,
     LlamaConfig,
+    final_norm,
     init_std,
     init_weights,
     param_groups,
@@ -97,6 +98,7 @@ def test_initial_deviations_are_those_stated():
     std = init_std(TINY)
     state = model(replace(TINY, vocab_size=2048)).state_dict()
     for name, role in [
+        ("model.embed_tokens.weight", "embedding"),
         ("model.layers.1.self_attn.q_proj.weight", "matrix"),
         ("model.layers.1.mlp.up_proj.weight", "matrix"),
         ("model.layers.1.mlp.down_proj.weight", "residual"),
@@ -104,7 +106,8 @@ def test_initial_deviations_are_those_stated():
     ]:
         count = state[name].numel()  # a sample deviation is off by 1 / sqrt(2 n); five of those
         assert state[name].std().item() == pytest.approx(std[role], rel=5 / math.sqrt(2 * count))
-    assert torch.equal(state["model.norm.weight"], torch.ones(64))
+    assert torch.equal(state["model.layers.0.input_layernorm.weight"], torch.ones(64))
+    assert torch.equal(state["model.norm.weight"], torch.full((64,), final_norm(TINY)))
 
 
 def test_weights_depend_on_the_seed_alone():

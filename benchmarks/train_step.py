@@ -1,10 +1,11 @@
-"""Whole training steps of the 350M shape against their peers, interleaved in one process: one GPU.
+"""Whole training steps against their peers, interleaved in one process: one GPU.
 
-    python benchmarks/train_step.py [--batches 4 16 64] [--only NAME ...] [--rounds 9]
-                                    [--warm 20] [--profile] [--json FILE]
+    python benchmarks/train_step.py [--shape 350m] [--batches 4 16 64] [--only NAME ...]
+                                    [--rounds 9] [--warm 20] [--profile] [--json FILE]
 
-24 layers of 1024, 16 + 4 heads, 4096, tied vocabulary of 32,768, T = 1024, bf16 arithmetic over
-fp32 master weights, random tokens; forward, backward, clip at 1.0 and AdamW. Peers start from the
+350m: 24 layers of 1024, 16 + 4 heads, 4096; 50m: 12 layers of 512, 8 + 2 heads, 2048; tied
+vocabulary of 32,768, T = 1024, bf16 arithmetic over fp32 master weights, random tokens; forward,
+backward, clip at 1.0 and AdamW ("ours-muon": Muon for the hidden matrices). Peers start from the
 same weights: the plain model of this repository under torch.compile ("hand+compile"), transformers'
 Llama under torch.compile, transformers with Liger's kernels. Whoever is not installed is "not
 measured". After 20 s of load that all share, every round times each for about 0.7 s; the ratio is
@@ -38,11 +39,15 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import FusedLlama, share_kept
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.graphed import GraphedStep
+from albor_core.train.muon import FlatMuon
 from albor_core.train.optim import FlatAdamW
 from albor_core.train.stability import Clip
 from albor_core.train.steps import KEPT_SHARE
 
-SHAPE = LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024)
+SHAPES = {
+    "350m": LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024),
+    "50m": LlamaConfig(512, 12, 8, 2, 2048, 32768, 1024),
+}
 T = 1024
 HYPER: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 WARM_LOAD_S, ROUND_S = 20.0, 0.7
@@ -64,17 +69,19 @@ class Peer:
 
 
 def ours(
-    start: Llama, B: int, *, in_fp8: bool = False
+    start: Llama, B: int, *, in_fp8: bool = False, muon: bool = False
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Any]]:
     """(step, loss and gradients without an update) of the trainer's fused step."""
     model = copy.deepcopy(start)
     flat = FlatParameters(model, torch.bfloat16)
-    optimizer = FlatAdamW(flat, **HYPER)
+    optimizer = (
+        FlatMuon(flat, muon_lr=None, momentum=0.95, **HYPER) if muon else FlatAdamW(flat, **HYPER)
+    )
     memory = torch.cuda.get_device_properties(0).total_memory
-    share = share_kept(SHAPE, B * T, KEPT_SHARE * memory)  # as the trainer decides
+    share = share_kept(start.config, B * T, KEPT_SHARE * memory)  # as the trainer decides
     fused = FusedLlama(model, flat, keeps_activation=share, in_fp8=in_fp8)
     graphed = GraphedStep(fused, optimizer, batch=(B, T), accumulation=1, clip=Clip(1.0))
-    fused.calibrate(torch.randint(0, SHAPE.vocab_size, (2, T), device="cuda"))
+    fused.calibrate(torch.randint(0, start.config.vocab_size, (2, T), device="cuda"))
 
     def step(ids: Tensor) -> Tensor:
         optimizer.set_lr(HYPER["lr"])
@@ -163,6 +170,7 @@ def hugging_face(start: Llama, B: int, *, liger: bool = False) -> Any:
 
 PEERS: dict[str, Callable[[Llama, int], Any]] = {
     "ours": ours,
+    "ours-muon": lambda start, B: ours(start, B, muon=True),
     "ours-fp8": lambda start, B: ours(start, B, in_fp8=True),
     "hand+compile": hand,
     "hf+compile": hugging_face,
@@ -225,12 +233,14 @@ def clock_mhz() -> int:
     return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
 
 
-def contest(names: list[str], B: int, rounds: int, warm_s: float = WARM_LOAD_S) -> list[Peer]:
+def contest(
+    shape: LlamaConfig, names: list[str], B: int, rounds: int, warm_s: float = WARM_LOAD_S
+) -> list[Peer]:
     torch.manual_seed(0)
-    start = Llama(SHAPE)
+    start = Llama(shape)
     init_weights(start, 0)
     start.cuda()
-    batches = [torch.randint(0, SHAPE.vocab_size, (B, T), device="cuda") for _ in range(4)]
+    batches = [torch.randint(0, shape.vocab_size, (B, T), device="cuda") for _ in range(4)]
     wanted = truth(start, batches[0])
     peers = []
     for name in names:
@@ -256,7 +266,7 @@ def contest(names: list[str], B: int, rounds: int, warm_s: float = WARM_LOAD_S) 
     return peers
 
 
-def line(peer: Peer, first: Peer, B: int) -> dict[str, Any]:
+def line(shape: LlamaConfig, peer: Peer, first: Peer, B: int) -> dict[str, Any]:
     ratios = [theirs / mine for theirs, mine in zip(peer.ms, first.ms, strict=True)]
     ms = statistics.median(peer.ms)
     return {
@@ -265,7 +275,7 @@ def line(peer: Peer, first: Peer, B: int) -> dict[str, Any]:
         "ms": round(ms, 2),
         "ms_range": [round(min(peer.ms), 2), round(max(peer.ms), 2)],
         "tokens_per_s": round(B * T / ms * 1000),
-        "mfu": round(SHAPE.flops_per_token(T) * B * T / ms * 1000 / 989e12, 4),
+        "mfu": round(shape.flops_per_token(T) * B * T / ms * 1000 / 989e12, 4),
         "ratio": round(statistics.median(ratios), 4),
         "ratio_range": [round(min(ratios), 3), round(max(ratios), 3)],
         "peak_gib": round(peer.peak_gib, 1),
@@ -295,6 +305,7 @@ def profile(peer: Peer, ids: Tensor, top: int = 30) -> list[tuple[str, float, in
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", default="350m", choices=SHAPES)
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--only", nargs="*", default=[], choices=PEERS)
     parser.add_argument("--rounds", type=int, default=9)
@@ -305,6 +316,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/train_step.py needs a CUDA GPU; torch sees none here\n")
         return 2
+    shape = SHAPES[options.shape]
     names = [n for n in PEERS if not options.only or n in options.only]
     for name in list(names):
         missing = [m for m in NEEDS.get(name, ()) if importlib.util.find_spec(m) is None]
@@ -316,12 +328,12 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
     rows: list[dict[str, Any]] = []
     for B in options.batches:
-        peers = contest(names, B, options.rounds, options.warm)
+        peers = contest(shape, names, B, options.rounds, options.warm)
         for peer in peers:
-            rows.append(line(peer, peers[0], B))
+            rows.append(line(shape, peer, peers[0], B))
             print(json.dumps(rows[-1]), flush=True)
             if options.profile:
-                ids = torch.randint(0, SHAPE.vocab_size, (B, T), device="cuda")
+                ids = torch.randint(0, shape.vocab_size, (B, T), device="cuda")
                 rows[-1]["profile"] = profile(peer, ids)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1))

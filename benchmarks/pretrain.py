@@ -1,0 +1,259 @@
+"""What a recipe reaches: the Python sources installed here, trained on by the product: one GPU.
+
+    python benchmarks/pretrain.py --out DIR [--runs adamw muon 398m bf16 fp8] [--json FILE]
+
+Corpus: every .py file of the standard library and of site-packages, exact duplicates dropped, at
+most 100 kB, at least a quarter letters; whole packages are held out, and files equal to one of
+theirs with them (near-duplicates are not looked for). A byte-level BPE of 32,768, rows of 1,024.
+Everything goes through `albor tokenizer`, `albor data` and `albor train apply` with
+configs/train/pretrain-50m.yaml and -350m.yaml; only what RECIPES names is set. 5 % warm-up, cosine
+to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. The trainer of `adamw` is killed (-9)
+half-way; its guard resumes it. `398m` has the schedule of 78.0M tokens and is stopped at 26.3M.
+Validation:
+all that is held out. Exit code 2 without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from tokenizers import Tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+HELD_OUT = (
+    *("xarray", "anyio", "click", "torchdiffeq", "cloudpickle", "json", "http", "sqlite3"),
+    *("logging", "concurrent", "argparse.py", "tarfile.py", "difflib.py", "statistics.py"),
+)
+COLUMNS = ("text", "source", "file")
+SMALLEST, LARGEST, LETTERS = 1, 100_000, 0.25
+UNUSED = 0.002  # of the training files: packing splits off a validation of its own
+T = 1024
+POLL_S, LIMIT_S = 0.25, 560.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One run: what differs from the config's own."""
+
+    config: str
+    steps: int
+    batch: int
+    lr: float
+    sets: tuple[str, ...] = ()
+    killed_at: int | None = None
+    stopped_at: int | None = None
+
+
+LONG, SMALL, LARGE = 1190, "configs/train/pretrain-50m.yaml", "configs/train/pretrain-350m.yaml"
+EVERY = 401  # 26.3M tokens of 64 x 1,024
+RECIPES = {
+    "adamw": Recipe(SMALL, LONG, 64, 2e-3, killed_at=600),
+    "muon": Recipe(SMALL, LONG, 64, 3e-3, ("optimizer.name=muon", "optimizer.muon_lr=5e-3")),
+    "398m": Recipe(LARGE, LONG, 64, 1e-3, stopped_at=EVERY),
+    "bf16": Recipe(SMALL, 2000, 32, 2e-3),
+    "fp8": Recipe(SMALL, 2000, 32, 2e-3, ("training.mixed_precision=fp8",)),
+}
+
+
+def corpora(folder: Path) -> dict[str, Path]:
+    """`train` and `held` as Parquet: text, source (the package), file."""
+    places = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")]
+    rows: dict[str, list[tuple[str, str, str]]] = {"held": [], "train": []}
+    files = sorted((path for place in places for path in place.rglob("*.py")), key=str)
+    seen: set[bytes] = set()
+    found: dict[str, list[tuple[Path, str]]] = {"held": [], "train": []}
+    for path in dict.fromkeys(files):
+        place = max((p for p in places if path.is_relative_to(p)), key=lambda p: len(p.parts))
+        package = path.relative_to(place).parts[0]
+        if path.is_file():
+            found["held" if package in HELD_OUT else "train"].append((path, package))
+    for split, paths in found.items():  # held out first: nothing equal to it is trained on
+        for path, package in paths:
+            text = path.read_text(encoding="utf-8", errors="ignore")
+            key = hashlib.sha256(text.encode()).digest()
+            if key not in seen and is_code(text):
+                seen.add(key)
+                rows[split].append((text, package, str(path)))
+    made = {}
+    for split, kept in rows.items():
+        made[split] = folder / f"{split}.parquet"
+        columns = dict(zip(COLUMNS, map(list, zip(*kept, strict=True)), strict=True))
+        pq.write_table(pa.table(columns), made[split], row_group_size=1000)
+        size = sum(len(text) for text, _, _ in kept)
+        packages = len({package for _, package, _ in kept})
+        print(f"{split}: {len(kept):,} files, {packages} packages, {size / 1e6:.0f} MB")
+    print(f"held out: {', '.join(HELD_OUT)}", flush=True)
+    return made
+
+
+def is_code(text: str) -> bool:
+    data = np.frombuffer(text.encode(), np.uint8) | 32  # lower case
+    letters = int(np.count_nonzero((data >= ord("a")) & (data <= ord("z"))))
+    return SMALLEST <= len(text) <= LARGEST and letters >= LETTERS * len(data)
+
+
+def albor(*words: object) -> Any:
+    """The document of a command."""
+    line = [sys.executable, "-m", "albor_core.cli", *map(str, words), "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        raise SystemExit(
+            f"{' '.join(line)}: exit {done.returncode}\n{done.stderr[-2000:]}{done.stdout[-2000:]}"
+        )
+    return json.loads(done.stdout)
+
+
+def shards(folder: Path) -> dict[str, Any]:
+    """Folders of token rows by split, and the tokenizer; made once."""
+    tokenizer = folder / "tokenizer.json"
+    if not tokenizer.exists():
+        corpora(folder)
+        albor("tokenizer", "apply", folder / "train.parquet", "-o", tokenizer,
+              "--vocab-size", 32768)  # fmt: skip
+    report = albor("data", "pretokenize", folder / "train.parquet", "--tokenizer", tokenizer,
+                   "-o", folder / "train", "--seq-len", T, "--val-fraction", UNUSED)  # fmt: skip
+    train = report["splits"]["train"]
+    tokens = pack_held_out(folder, tokenizer)
+    print(f"tokens: {train['tokens']:,} to train on, {tokens:,} held out")
+    return {
+        "tokenizer": tokenizer,
+        "train": train["folder"],
+        "held": folder / "held",
+        "held_tokens": tokens,
+    }
+
+
+def pack_held_out(folder: Path, file: Path) -> int:
+    """All of held.parquet as one shard of rows; the number of tokens."""
+    tokenizer = Tokenizer.from_file(str(file))
+    end, ids = tokenizer.token_to_id("<|endoftext|>"), []
+    for encoded in tokenizer.encode_batch(
+        pq.read_table(folder / "held.parquet")["text"].to_pylist()
+    ):
+        ids += [*encoded.ids, end]
+    rows = np.array(ids[: len(ids) // T * T], dtype=np.uint32).reshape(-1, T)
+    (folder / "held").mkdir(exist_ok=True)
+    table = pa.table({"input_ids": pa.array(list(rows), pa.list_(pa.uint32()))})
+    pq.write_table(table, folder / "held" / "shard-00000.parquet")
+    return rows.size
+
+
+def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> Path:
+    """Under a guard of its own; the run directory."""
+    sets = {
+        "data.train": data["train"],
+        "data.val": data["held"],
+        "data.tokenizer": data["tokenizer"],
+        "data.batch_size": recipe.batch,
+        "optimizer.lr": recipe.lr,
+        "optimizer.min_lr": recipe.lr / 10,
+        "training.epochs": 2,
+        "training.max_steps": recipe.steps,
+        "training.warmup_steps": recipe.steps // 20,
+        "training.gradient_accumulation": 1,
+        "training.log_interval": 10,
+        "training.stability.zclip": "false",
+        "training.save_interval": 200,
+        "training.checkpoint.save_every": 200,
+        "training.eval_interval": EVERY,
+        "training.eval_batches": -(-data["held_tokens"] // (T * recipe.batch)),
+        "training.output_dir": folder / "runs",
+        "guard.backoff_s": "[5]",
+    }
+    words = [f"{key}={value}" for key, value in sets.items()] + list(recipe.sets)
+    overrides = [word for one in words for word in ("--set", one)]
+    made = albor("train", "apply", recipe.config, "--name", name, "--detach", *overrides)
+    return Path(made["run"]["path"])
+
+
+def state_of(run: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((run / "training_state.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def wait(run: Path, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    until = time.monotonic() + LIMIT_S
+    while time.monotonic() < until:
+        state = state_of(run)
+        if state.get("phase") in ("completed", "failed", "stopped") or done(state):
+            return state
+        time.sleep(POLL_S)
+    raise SystemExit(f"{run}: nothing for {LIMIT_S:.0f} s, see {run}/logs")
+
+
+def train(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    begun = time.monotonic()
+    run = start(name, recipe, data, folder)
+    if recipe.killed_at is not None:
+        at = recipe.killed_at
+        state = wait(run, lambda s: s.get("global_step", 0) >= at)
+        os.kill(state["pid"], signal.SIGKILL)
+        print(f"{name}: trainer killed at step {state['global_step']}", flush=True)
+    if recipe.stopped_at is not None:
+        at = recipe.stopped_at
+        wait(run, lambda s: s.get("global_step", 0) > at)
+        albor("guard", "stop", run)
+    wait(run, lambda s: False)
+    spent = time.monotonic() - begun
+    shown = albor("runs", "show", run)
+    points, per_step = shown["points"], recipe.batch * T
+    rates = sorted(value for _, value, _ in points["perf/tokens_per_s"])
+    return {
+        "run": name,
+        "status": shown["run"]["ended_status"],
+        "steps": shown["run"]["last_step"],
+        "validation": [
+            {"step": step, "tokens": step * per_step, "loss": loss}
+            for step, loss, _ in points["val/loss"]
+        ],
+        "not_finite": sum(value is None for _, value, _ in points["train/loss"]),
+        "restarts": shown["run"]["attempts"] - 1,
+        "tokens_per_s": rates[len(rates) // 2],
+        "wall_s": round(spent, 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
+    parser.add_argument("--runs", nargs="*", default=list(RECIPES), choices=RECIPES)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.stderr.write("benchmarks/pretrain.py needs a CUDA GPU; torch sees none here\n")
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    os.environ["ALBOR_HOME"] = str(options.out / "home")
+    begun = time.monotonic()
+    data = shards(options.out)
+    print(f"{torch.cuda.get_device_name()}; data made in {time.monotonic() - begun:.0f} s")
+    results = []
+    for name in options.runs:
+        results.append(train(name, RECIPES[name], data, options.out))
+        print(json.dumps(results[-1]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(results, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Two GPUs over NCCL take the steps that one takes, within what half precision rounds."""
+"""Two and four GPUs over NCCL take the steps that one takes, within what half precision rounds."""
 
 import pytest
 import torch
@@ -6,13 +6,7 @@ from tiny_run import events, history, make_run, train
 
 from albor_core.train.checkpoint import list_checkpoints, verify
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        torch.cuda.device_count() < 2,
-        reason=f"needs 2 GPUs, torch sees {torch.cuda.device_count()}",
-    ),
-]
+pytestmark = pytest.mark.gpu
 
 SHARED = {
     "training__device": "cuda",
@@ -20,8 +14,17 @@ SHARED = {
     "training__max_steps": 12,
     "optimizer__eps": 1e-4,  # as on the CPU: no weight moves by the sign of a rounding error
 }
+FUSED = {"training__compile": True, "training__mixed_precision": "bf16"}
+PLAIN = {"training__compile": False, "training__mixed_precision": "bf16"}
+EXACT = {"training__compile": False, "training__deterministic": True}
 LIMIT = 4 * 2**-9  # of a loss of 4: bf16 keeps 8 bits
 KEYS = ("train/loss", "val/loss")
+
+
+def needs(world):
+    there = torch.cuda.device_count()
+    reason = f"needs {world} GPUs, torch sees {there}"
+    return pytest.param(world, marks=pytest.mark.skipif(there < world, reason=reason))
 
 
 def course(folder, name, **changes):
@@ -31,32 +34,38 @@ def course(folder, name, **changes):
     return run
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The run of one GPU with such changes; each is made once."""
+    made = {}
+
+    def run(changes):
+        key = str(changes)
+        if key not in made:
+            made[key] = course(tmp_path_factory.mktemp("alone"), "one", **changes)
+        return made[key]
+
+    return run
+
+
+@pytest.mark.parametrize("world", [needs(2), needs(4)])
 @pytest.mark.parametrize(
-    ("kind", "changes", "limit"),
-    [
-        ("fused", {"training__compile": True, "training__mixed_precision": "bf16"}, LIMIT),
-        ("plain", {"training__compile": False, "training__mixed_precision": "bf16"}, LIMIT),
-        ("exact", {"training__compile": False, "training__deterministic": True}, 1e-5),
-        ("fsdp", {"training__compile": True, "training__mixed_precision": "bf16"}, LIMIT),
-    ],
+    ("strategy", "changes", "limit"),
+    [("ddp", FUSED, LIMIT), ("ddp", PLAIN, LIMIT), ("ddp", EXACT, 1e-5), ("fsdp", FUSED, LIMIT)],
+    ids=["fused", "plain", "exact", "fsdp"],
 )
-def test_two_gpus_take_the_steps_of_one(tmp_path, kind, changes, limit):
-    strategy = "fsdp" if kind == "fsdp" else "ddp"
-    one = course(tmp_path, "one", **changes)
-    two = course(
-        tmp_path,
-        "two",
-        **changes,
-        training__distributed={"world_size": 2, "strategy": strategy},
-    )
-    if kind == "fused":
-        assert [e["data"]["backend"] for e in events(two, "step.chosen")] == ["fused"]
-    expected, found = history(one, KEYS), history(two, KEYS)
+def test_several_gpus_take_the_steps_of_one(tmp_path, alone, strategy, changes, limit, world):
+    one = alone(changes)
+    together = {"world_size": world, "strategy": strategy}
+    many = course(tmp_path, "many", **changes, training__distributed=together)
+    if changes is FUSED and strategy == "ddp":
+        assert [e["data"]["backend"] for e in events(many, "step.chosen")] == ["fused"]
+    expected, found = history(one, KEYS), history(many, KEYS)
     assert [(step, key) for step, key, _ in found] == [(step, key) for step, key, _ in expected]
     for (_, _, a), (step, key, b) in zip(expected, found, strict=True):
         assert b == pytest.approx(a, abs=limit), (key, step)
     sizes = [
         {name: tensor.shape for name, tensor in checkpoint.model().items()}
-        for checkpoint in (verify(list_checkpoints(run.checkpoints)[0]) for run in (one, two))
+        for checkpoint in (verify(list_checkpoints(run.checkpoints)[0]) for run in (one, many))
     ]
     assert sizes[0] == sizes[1]

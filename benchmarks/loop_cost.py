@@ -30,7 +30,7 @@ import torch
 from albor_core.run.config import load_config
 from albor_core.run.rundir import RunDir, create_run
 from albor_core.run.state import StateWriter
-from albor_core.train.faults import Faults, faults_from
+from albor_core.train.faults import Faults
 from albor_core.train.life import Life, Signals
 from albor_core.train.loop import Training
 from albor_core.train.stepping import take_step
@@ -50,7 +50,6 @@ class Switched(Training):
         self.block = block
         self.seconds: dict[str, list[float]] = {"bare": [], "full": []}
         self._since = 0.0
-        self._nothing = Faults()
 
     def _is_bare(self, step: int) -> bool:
         return step > WARM_STEPS and (step - WARM_STEPS - 1) // self.block % 2 == 0
@@ -62,7 +61,7 @@ class Switched(Training):
             super()._train_step(step)
             return
         position = self.progress.position(step)
-        take_step(self.parts, self.stepper, self._nothing, no_brick, step=step, position=position)
+        take_step(self.parts, self.stepper, self.faults, no_brick, step=step, position=position)
 
     def _after_step(self) -> None:
         if not self._is_bare(self.step):
@@ -78,7 +77,7 @@ class Switched(Training):
         now = time.perf_counter()
         if step > WARM_STEPS + 1:
             self.seconds["full" if self._is_bare(step) else "bare"].append(now - self._since)
-        self._since = time.perf_counter()
+        self._since = now
 
 
 def make_run(options: argparse.Namespace, folder: Path) -> RunDir:
@@ -126,7 +125,7 @@ def main() -> int:
         run = make_run(options, Path(folder))
         config = load_config(run.config_resolved, ()).config
         training = Switched(
-            Life(run, 1, "loop-cost"), config, Signals(), faults_from({}, attempt=1),
+            Life(run, 1, "loop-cost"), config, Signals(), Faults(),
             StateWriter(run.state, run_id=run.id, attempt=1, nonce="loop-cost"),
             block=options.steps,
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """What a recipe reaches: the Python sources installed here, trained on by the product: one GPU.
 
-    python benchmarks/pretrain.py --out DIR [--runs adamw muon 398m bf16 fp8] [--json FILE]
+    python benchmarks/pretrain.py --out DIR [--runs adamw muon 398m] [--json FILE]
 
 Corpus: every .py file of the standard library and of site-packages, exact duplicates dropped, at
 most 100 kB, at least a quarter letters; whole packages are held out, and files equal to one of
@@ -9,8 +9,7 @@ Everything goes through `albor tokenizer`, `albor data` and `albor train apply` 
 configs/train/pretrain-50m.yaml and -350m.yaml; only what RECIPES names is set. 5 % warm-up, cosine
 to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. The trainer of `adamw` is killed (-9)
 half-way; its guard resumes it. `398m` has the schedule of 78.0M tokens and is stopped at 26.3M.
-Validation:
-all that is held out. Exit code 2 without a GPU.
+Validation: all that is held out. Exit code 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from tokenizers import Tokenizer
+
+from albor_core.data.packing import Packer
+from albor_core.data.tokenizer import END_OF_TEXT, load_tokenizer
+from albor_core.run.rundir import RunDir
+from albor_core.run.state import read_state
 
 ROOT = Path(__file__).resolve().parents[1]
 HELD_OUT = (
@@ -41,7 +43,7 @@ HELD_OUT = (
     *("logging", "concurrent", "argparse.py", "tarfile.py", "difflib.py", "statistics.py"),
 )
 COLUMNS = ("text", "source", "file")
-SMALLEST, LARGEST, LETTERS = 1, 100_000, 0.25
+LARGEST, LETTERS = 100_000, 0.25
 UNUSED = 0.002  # of the training files: packing splits off a validation of its own
 T = 1024
 POLL_S, LIMIT_S = 0.25, 560.0
@@ -52,26 +54,23 @@ class Recipe:
     """One run: what differs from the config's own."""
 
     config: str
-    steps: int
-    batch: int
     lr: float
     sets: tuple[str, ...] = ()
     killed_at: int | None = None
     stopped_at: int | None = None
 
 
-LONG, SMALL, LARGE = 1190, "configs/train/pretrain-50m.yaml", "configs/train/pretrain-350m.yaml"
-EVERY = 401  # 26.3M tokens of 64 x 1,024
+STEPS, BATCH = 1190, 64
+EVERY = 401  # steps between evaluations: 26.3M tokens
+SMALL, LARGE = "configs/train/pretrain-50m.yaml", "configs/train/pretrain-350m.yaml"
 RECIPES = {
-    "adamw": Recipe(SMALL, LONG, 64, 2e-3, killed_at=600),
-    "muon": Recipe(SMALL, LONG, 64, 3e-3, ("optimizer.name=muon", "optimizer.muon_lr=5e-3")),
-    "398m": Recipe(LARGE, LONG, 64, 1e-3, stopped_at=EVERY),
-    "bf16": Recipe(SMALL, 2000, 32, 2e-3),
-    "fp8": Recipe(SMALL, 2000, 32, 2e-3, ("training.mixed_precision=fp8",)),
+    "adamw": Recipe(SMALL, 2e-3, killed_at=600),
+    "muon": Recipe(SMALL, 3e-3, ("optimizer.name=muon", "optimizer.muon_lr=5e-3")),
+    "398m": Recipe(LARGE, 1e-3, stopped_at=EVERY),
 }
 
 
-def corpora(folder: Path) -> dict[str, Path]:
+def write_corpora(folder: Path) -> None:
     """`train` and `held` as Parquet: text, source (the package), file."""
     places = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")]
     rows: dict[str, list[tuple[str, str, str]]] = {"held": [], "train": []}
@@ -90,22 +89,19 @@ def corpora(folder: Path) -> dict[str, Path]:
             if key not in seen and is_code(text):
                 seen.add(key)
                 rows[split].append((text, package, str(path)))
-    made = {}
     for split, kept in rows.items():
-        made[split] = folder / f"{split}.parquet"
         columns = dict(zip(COLUMNS, map(list, zip(*kept, strict=True)), strict=True))
-        pq.write_table(pa.table(columns), made[split], row_group_size=1000)
+        pq.write_table(pa.table(columns), folder / f"{split}.parquet", row_group_size=1000)
         size = sum(len(text) for text, _, _ in kept)
         packages = len({package for _, package, _ in kept})
         print(f"{split}: {len(kept):,} files, {packages} packages, {size / 1e6:.0f} MB")
     print(f"held out: {', '.join(HELD_OUT)}", flush=True)
-    return made
 
 
 def is_code(text: str) -> bool:
     data = np.frombuffer(text.encode(), np.uint8) | 32  # lower case
     letters = int(np.count_nonzero((data >= ord("a")) & (data <= ord("z"))))
-    return SMALLEST <= len(text) <= LARGEST and letters >= LETTERS * len(data)
+    return 0 < len(text) <= LARGEST and letters >= LETTERS * len(data)
 
 
 def albor(*words: object) -> Any:
@@ -123,7 +119,7 @@ def shards(folder: Path) -> dict[str, Any]:
     """Folders of token rows by split, and the tokenizer; made once."""
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.exists():
-        corpora(folder)
+        write_corpora(folder)
         albor("tokenizer", "apply", folder / "train.parquet", "-o", tokenizer,
               "--vocab-size", 32768)  # fmt: skip
     report = albor("data", "pretokenize", folder / "train.parquet", "--tokenizer", tokenizer,
@@ -140,18 +136,15 @@ def shards(folder: Path) -> dict[str, Any]:
 
 
 def pack_held_out(folder: Path, file: Path) -> int:
-    """All of held.parquet as one shard of rows; the number of tokens."""
-    tokenizer = Tokenizer.from_file(str(file))
-    end, ids = tokenizer.token_to_id("<|endoftext|>"), []
-    for encoded in tokenizer.encode_batch(
-        pq.read_table(folder / "held.parquet")["text"].to_pylist()
-    ):
-        ids += [*encoded.ids, end]
-    rows = np.array(ids[: len(ids) // T * T], dtype=np.uint32).reshape(-1, T)
+    """All of held.parquet, packed like the rest but not split; the number of tokens."""
+    tokenizer, texts = load_tokenizer(file), pq.read_table(folder / "held.parquet")["text"]
+    end: int = tokenizer.token_to_id(END_OF_TEXT)  # type: ignore[assignment]  # it was made with one
     (folder / "held").mkdir(exist_ok=True)
-    table = pa.table({"input_ids": pa.array(list(rows), pa.list_(pa.uint32()))})
-    pq.write_table(table, folder / "held" / "shard-00000.parquet")
-    return rows.size
+    packer = Packer(folder / "held", seq_len=T, shard_sequences=4096)
+    for encoded in tokenizer.encode_batch(texts.to_pylist()):
+        packer.add(encoded.ids, end)
+    packer.finish()
+    return packer.sequences * T
 
 
 def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> Path:
@@ -160,19 +153,19 @@ def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> Path
         "data.train": data["train"],
         "data.val": data["held"],
         "data.tokenizer": data["tokenizer"],
-        "data.batch_size": recipe.batch,
+        "data.batch_size": BATCH,
         "optimizer.lr": recipe.lr,
         "optimizer.min_lr": recipe.lr / 10,
         "training.epochs": 2,
-        "training.max_steps": recipe.steps,
-        "training.warmup_steps": recipe.steps // 20,
+        "training.max_steps": STEPS,
+        "training.warmup_steps": STEPS // 20,
         "training.gradient_accumulation": 1,
         "training.log_interval": 10,
         "training.stability.zclip": "false",
         "training.save_interval": 200,
         "training.checkpoint.save_every": 200,
         "training.eval_interval": EVERY,
-        "training.eval_batches": -(-data["held_tokens"] // (T * recipe.batch)),
+        "training.eval_batches": -(-data["held_tokens"] // (T * BATCH)),
         "training.output_dir": folder / "runs",
         "guard.backoff_s": "[5]",
     }
@@ -182,19 +175,13 @@ def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> Path
     return Path(made["run"]["path"])
 
 
-def state_of(run: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((run / "training_state.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found
-
-
-def wait(run: Path, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def wait(run: Path, step: int = STEPS + 1) -> dict[str, Any]:
+    """The state once `step` is done or the run has ended."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
-        state = state_of(run)
-        if state.get("phase") in ("completed", "failed", "stopped") or done(state):
+        state = read_state(RunDir(run).state) or {}
+        ended = state.get("phase") in ("completed", "failed", "stopped")
+        if ended or state.get("global_step", 0) >= step:
             return state
         time.sleep(POLL_S)
     raise SystemExit(f"{run}: nothing for {LIMIT_S:.0f} s, see {run}/logs")
@@ -204,25 +191,23 @@ def train(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> dict
     begun = time.monotonic()
     run = start(name, recipe, data, folder)
     if recipe.killed_at is not None:
-        at = recipe.killed_at
-        state = wait(run, lambda s: s.get("global_step", 0) >= at)
+        state = wait(run, recipe.killed_at)
         os.kill(state["pid"], signal.SIGKILL)
         print(f"{name}: trainer killed at step {state['global_step']}", flush=True)
     if recipe.stopped_at is not None:
-        at = recipe.stopped_at
-        wait(run, lambda s: s.get("global_step", 0) > at)
+        wait(run, recipe.stopped_at + 1)  # its evaluation is done then
         albor("guard", "stop", run)
-    wait(run, lambda s: False)
+    wait(run)
     spent = time.monotonic() - begun
     shown = albor("runs", "show", run)
-    points, per_step = shown["points"], recipe.batch * T
+    points = shown["points"]
     rates = sorted(value for _, value, _ in points["perf/tokens_per_s"])
     return {
         "run": name,
         "status": shown["run"]["ended_status"],
         "steps": shown["run"]["last_step"],
         "validation": [
-            {"step": step, "tokens": step * per_step, "loss": loss}
+            {"step": step, "tokens": step * BATCH * T, "loss": loss}
             for step, loss, _ in points["val/loss"]
         ],
         "not_finite": sum(value is None for _, value, _ in points["train/loss"]),

@@ -250,8 +250,8 @@ def init_std(config: LlamaConfig) -> dict[str, float]:
     comes to some 0.2 rms.
 
     Embedding: EMBEDDING_STD, as loud as that sum. AdamW moves each number by up to lr a step, and
-    those of rare tokens all the same way: in a warm-up to 2e-3 further than 0.02, whereafter tokens
-    look alike and a run may stay at the loss of guessing by frequency for 100 steps.
+    those of rare tokens all the same way: in a warm-up to 2e-3 further than 0.02. Such tokens then
+    look alike, the likely reason why runs lingered at the loss of guessing by frequency.
     docs/performance.md has what each start reaches. `initializer_range` overrides all four.
     """
     matrix = 0.64 / math.sqrt(config.hidden_size)

@@ -22,6 +22,7 @@ KEYS = ("train/loss", "val/loss")
 
 
 def needs(world):
+    """A number of GPUs; skipped, and said so, where this machine has fewer: nothing stands in."""
     there = torch.cuda.device_count()
     reason = f"needs {world} GPUs, torch sees {there}"
     return pytest.param(world, marks=pytest.mark.skipif(there < world, reason=reason))

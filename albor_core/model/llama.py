@@ -26,8 +26,8 @@ from albor_core.kernels.rms_norm import rms_norm
 from albor_core.run.shape import ModelShape
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
-HEAD_SPREAD = 0.15  # standard deviation of a logit at step 0; see final_norm
-EMBEDDING_STD = 0.2
+EMBEDDING_STD = 0.03
+LOUD_CHANNELS, QUIET = 32, 0.1  # of the final norm; see final_norm
 
 
 @dataclass(frozen=True)
@@ -249,35 +249,35 @@ def init_std(config: LlamaConfig) -> dict[str, float]:
     its sum over 2 L blocks does not grow with depth (Radford et al. 2019, GPT-2, section 2.3); it
     comes to some 0.2 rms.
 
-    Embedding: EMBEDDING_STD, as loud as that sum. AdamW moves each number by up to lr a step, and
-    those of rare tokens all the same way: in a warm-up to 2e-3 further than 0.02. Such tokens then
-    look alike, the likely reason why runs lingered at the loss of guessing by frequency.
-    docs/performance.md has what each start reaches. `initializer_range` overrides all four.
+    Embedding and head: EMBEDDING_STD. Smaller, and a warm-up to 2e-3 moves the rows of rare tokens
+    together further than they began apart, so that a run lingers at the loss of guessing by
+    frequency; larger, and the head hears too little of it (`final_norm`). docs/performance.md has
+    what each start reaches. `initializer_range` overrides all four.
     """
     matrix = 0.64 / math.sqrt(config.hidden_size)
     stds = {
         "matrix": matrix,
         "residual": matrix / math.sqrt(2 * config.num_hidden_layers),
         "embedding": EMBEDDING_STD,
-        "head": EMBEDDING_STD if config.tie_word_embeddings else matrix,
+        "head": EMBEDDING_STD,
     }
     fixed = config.initializer_range
     return stds if fixed is None else dict.fromkeys(stds, fixed)
 
 
-def final_norm(config: LlamaConfig) -> float:
-    """The weight that the final norm starts with, so that the loss starts within 0.03 of ln V at
-    any size; 1 where `initializer_range` is given.
+def final_norm(config: LlamaConfig) -> Tensor:
+    """(D,) the weight that the final norm starts with: 1 on LOUD_CHANNELS, QUIET on the others, so
+    that the loss starts within 0.03 of ln V at any size; 1 where `initializer_range` is given.
 
-    The norm makes rms(h) = weight, so a logit is normal with deviation k = weight * std * sqrt(D),
-    std the head's, and E[log sum exp] - E[target logit] = ln V + k^2 / 2. k = HEAD_SPREAD makes
-    the excess 0.011, and n random targets scatter the mean by k / sqrt(n): 0.005 over a thousand.
-    Tied, h also holds the embedding just read, which lifts that token's own logit by k * sqrt(D)
-    at most: 5 nats for one of V, 0.005 in the loss.
+    The norm makes rms(h) = weight, so a logit is normal with variance k^2 = std^2 * sum(weight^2),
+    std the head's, and E[log sum exp] - E[target logit] = ln V + k^2 / 2: 0.017 to 0.019 for D of
+    512 to 1024, and n random targets scatter the mean by k / sqrt(n). In trials of the corpus
+    recipe a weight equally quiet on all channels reached a worse loss than this one.
     """
-    if config.initializer_range is not None:
-        return 1.0
-    return HEAD_SPREAD / (init_std(config)["head"] * math.sqrt(config.hidden_size))
+    weight = torch.ones(config.hidden_size, device="cpu")
+    if config.initializer_range is None:
+        weight[LOUD_CHANNELS:] = QUIET
+    return weight
 
 
 def init_weights(model: Llama, seed: int) -> None:
@@ -290,7 +290,8 @@ def init_weights(model: Llama, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
-                parameter.fill_(final_norm(model.config) if name == "model.norm.weight" else 1.0)
+                is_last = name == "model.norm.weight"
+                parameter.copy_(final_norm(model.config) if is_last else torch.ones(()))
                 continue
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
             draw.normal_(0.0, stds[_role(name)], generator=_stream(seed, name))

@@ -88,7 +88,7 @@ def test_transformers_reads_the_checkpoint_and_computes_the_same_logits(tmp_path
 )
 def test_the_loss_starts_at_the_entropy_of_a_uniform_guess(shape, tied):
     config = LlamaConfig(*shape, 128, tie_word_embeddings=tied)
-    ids = tokens(config, batch=8, length=128)
+    ids = tokens(config, batch=32, length=128)  # random targets scatter the loss by 0.003
     with torch.no_grad():
         _, loss = model(config)(ids, ids)
     assert abs(loss.item() - math.log(config.vocab_size)) < 0.03
@@ -107,7 +107,7 @@ def test_initial_deviations_are_those_stated():
         count = state[name].numel()  # a sample deviation is off by 1 / sqrt(2 n); five of those
         assert state[name].std().item() == pytest.approx(std[role], rel=5 / math.sqrt(2 * count))
     assert torch.equal(state["model.layers.0.input_layernorm.weight"], torch.ones(64))
-    assert torch.equal(state["model.norm.weight"], torch.full((64,), final_norm(TINY)))
+    assert torch.equal(state["model.norm.weight"], final_norm(TINY))
 
 
 def test_weights_depend_on_the_seed_alone():

@@ -7,12 +7,33 @@ timing never makes the host wait for the device; the data brick is host work and
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
 NAMES = ("data", "forward", "backward", "optimizer", "other")
+Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # of a stream, from event to event
+
+
+@dataclass(frozen=True)
+class Bricks:
+    """The bricks of some steps: seconds of the host, and spans of the device."""
+
+    seconds: Mapping[str, float]
+    spans: Sequence[Span]
+
+    def ms(self, steps: int, step_ms: float) -> dict[str, float]:
+        """Milliseconds per step of each; the device must be done with those steps.
+
+        `other` is what of `step_ms` no brick explains.
+        """
+        found = {name: 1000 * seconds for name, seconds in self.seconds.items()}
+        for name, begin, end in self.spans:
+            found[name] = found.get(name, 0.0) + begin.elapsed_time(end)
+        measured = {name: ms / steps for name, ms in found.items()}
+        return {**measured, "other": max(0.0, step_ms - sum(measured.values()))}
 
 
 class BrickTimer:
@@ -21,7 +42,7 @@ class BrickTimer:
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         self._seconds: dict[str, float] = {}
-        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: list[Span] = []
 
     @contextmanager
     def brick(self, name: str) -> Iterator[None]:
@@ -35,21 +56,13 @@ class BrickTimer:
         else:
             begun = time.perf_counter()
             yield
-            self._add(name, time.perf_counter() - begun)
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begun
 
-    def take(self, steps: int, step_ms: float) -> Mapping[str, float]:
-        """Milliseconds per step of each brick since the last call; the device must be idle by now.
-
-        `other` is what of `step_ms` no brick explains.
-        """
-        for name, begin, end in self._events:
-            self._add(name, begin.elapsed_time(end) / 1000)
-        measured = {name: 1000 * s / steps for name, s in self._seconds.items()}
-        self._events, self._seconds = [], {}
-        return {**measured, "other": max(0.0, step_ms - sum(measured.values()))}
-
-    def _add(self, name: str, seconds: float) -> None:
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+    def take(self) -> Bricks:
+        """What was measured since the last call. Nothing waits."""
+        taken = Bricks(self._seconds, self._events)
+        self._seconds, self._events = {}, []
+        return taken
 
 
 def _event() -> torch.cuda.Event:

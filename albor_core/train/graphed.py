@@ -116,11 +116,9 @@ class GraphedStep:
     def drop(self) -> None:
         """Forget the gradients so far: the next micro-batch 0 writes over them."""
 
-    def norms(self) -> dict[str, float]:
-        """Gradient norm of each parameter in the last update, before clipping. Waits."""
-        found = self.optimizer.norms()
-        values = torch.stack(list(found.values())).tolist()
-        return dict(zip(found, values, strict=True))
+    def norms(self) -> dict[str, Tensor]:
+        """Gradient norm () of each parameter in the last update, before clipping."""
+        return self.optimizer.norms()
 
     def update(self, total: Tensor) -> Updated:
         """Clip and apply, unless `total` (the step's loss) or the norm is not sound."""

@@ -2,7 +2,8 @@
 
 One thread does everything that changes the run: it alone steps, writes the journal and the state
 file. Threads beside it copy nothing and decide nothing: one writes checkpoints from host memory,
-one samples the machine. The device is waited for once per log interval.
+one samples the machine. The device is waited for once per log interval, and on a GPU where nothing
+else is due with the next step already launched, so that it has work meanwhile.
 
 A step is an optimizer step. Step N's figures are those after N steps; step 0 is the model as it
 begins. Everything due after a step happens in one order (log, go back if the run left its path,
@@ -14,7 +15,10 @@ from __future__ import annotations
 
 import math
 import signal
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+
+import torch
 
 from albor_core.andon.alert import Alert
 from albor_core.andon.bricks import brick_name
@@ -32,6 +36,7 @@ from albor_core.train.life import Life, Outcome, Signals
 from albor_core.train.meter import Interval, mfu, peak_flops
 from albor_core.train.parts import Parts, build, kernels_in_use, rejected_kernels
 from albor_core.train.ranks import Ranks, Word
+from albor_core.train.readout import Figures, Readout
 from albor_core.train.reporter import Reporter
 from albor_core.train.requests import Requests, answer
 from albor_core.train.resume import Course, HostCopies, Progress, hashes, take_snapshot
@@ -48,7 +53,7 @@ from albor_core.train.stability import (
 )
 from albor_core.train.stepping import Stepper, take_step
 from albor_core.train.steps import check_optimizer, choose_step
-from albor_core.train.tally import Readings, Tally
+from albor_core.train.tally import Tally
 from albor_core.train.watch import Watch
 
 ABANDON_S = 60.0
@@ -84,6 +89,7 @@ class Training:
         self.timer, self.clock = BrickTimer(parts.placement.device), StepClock()
         self.sampler = self._sampler()
         self.flow = GradientFlow()
+        self._unread: Readout | None = None
         self._pause_for: Alert | None = None
         self._trouble: Trouble | None = None
         self._end: Outcome | None = None
@@ -175,11 +181,14 @@ class Training:
         self.clock.take()
         while self._end is None:
             is_done = self.step >= last and not self._evaluation_is_due()
-            self._end = None if is_done else self._stopped(stop_after)
-            if self._end is not None or is_done:
+            stopped = None if is_done else self._stopped(stop_after)
+            if stopped is not None or is_done:
+                self._catch_up()
+                self._end = self._end or stopped
                 break
             self._enter_steps()
             self._train_step(self.step + 1)
+            self._read_late()
             self.progress.step += 1
             self._tell_step()
             self._after_step()
@@ -210,7 +219,9 @@ class Training:
 
     def _check_flow(self, step: int) -> None:
         """Every trainable parameter must get a gradient; refuse to go on without."""
-        self.flow.see(self.stepper.norms())
+        norms = self.stepper.norms()
+        values = torch.stack(list(norms.values())).tolist() if norms else []
+        self.flow.see(dict(zip(norms, values, strict=True)))
         names = sorted(self.flow.without)
         if names:
             self.reporter.journal.event(
@@ -225,11 +236,14 @@ class Training:
     def _after_step(self) -> None:
         training, step, last = self.config.training, self.step, self.parts.num_steps
         if step % training.log_interval == 0 or step == last:
-            self._log()
-        self.reporter.beat()  # after: a step is never shown with the loss of the one before
+            self._unread = Readout(
+                self.tally.take(), self.parts.noise.state, self.stepper.norms(), self.timer.take()
+            )
+        if not self._may_wait():
+            self._catch_up()
+        if self._unread is None:
+            self.reporter.beat()  # a step is never shown with the loss of the one before
         self.keeper.collect()
-        if self._trouble is not None and self._end is None:
-            self._go_back(self._trouble)
         if self._end is not None:
             return
         if self._evaluation_is_due():
@@ -237,17 +251,50 @@ class Training:
         if self.step == step and step % training.checkpoint.save_every == 0 and step < last:
             self.keeper.wanted = True
         self._save_if_wanted()
-        self.requests.obey()
+        if self.signals.command:
+            self._catch_up()
+            self.requests.obey()
         alert, self._pause_for = self._pause_for, None
         if alert is not None and self._end is None:
             self.requests.pause(alert.message)
 
-    def _log(self) -> None:
-        readings = self.tally.take()  # here we wait for the device
-        seconds, steps = self.clock.take(), self._steps_since_log()
-        with self.clock.held(disturbs=False):
+    @property
+    def _reads_late(self) -> bool:
+        return self.parts.placement.is_gpu  # a CPU computes nothing meanwhile
+
+    def _may_wait(self) -> bool:
+        """Whether this step's figures can be read after the next one was launched: whatever is due
+        now would need them, save them, or end with them.
+        """
+        step, signals = self.step, self.signals
+        is_quiet = not (self.flow.is_open or self._trouble or self._end or self._pause_for)
+        is_asked = signals.stop is not None or signals.command or self.keeper.wanted
+        is_due = self._evaluation_is_due() or step == self.parts.num_steps
+        is_due |= step % self.config.training.checkpoint.save_every == 0
+        return self._reads_late and is_quiet and not is_asked and not is_due
+
+    def _read_late(self) -> None:
+        """The figures of the step before, while the device is at the next."""
+        if self._unread is not None:
+            self._log(nullcontext())
+            self.reporter.beat()
+
+    def _catch_up(self) -> None:
+        """Read what is unread, and leave the path that it says was lost."""
+        if self._unread is not None:
+            self._log(self.clock.held(disturbs=False))
+        if self._trouble is not None and self._end is None:
+            self._go_back(self._trouble)
+
+    def _log(self, held: AbstractContextManager[None]) -> None:
+        """Judge and write down what is unread. `held`: the clock, if no step goes on meanwhile."""
+        readout, self._unread = self._unread, None
+        assert readout is not None
+        found = readout.read()  # here we wait for the device
+        readings, seconds, steps = found.readings, self.clock.take(), self._steps_since_log()
+        with held:
             interval = Interval(steps, seconds)
-            self._trouble = find_trouble(
+            self._trouble = self._trouble or find_trouble(
                 readings,
                 self.reporter.loss_ema,
                 step=self.step,
@@ -257,10 +304,10 @@ class Training:
             self.reporter.loss_ema.add(readings.loss)
             if self._logged_at > self._began_at + steps:  # the first interval compiles and warms up
                 self.reporter.step_s.add(interval.step_ms / 1000)
-            bricks_ms = self.timer.take(steps, interval.step_ms)
-            values = self._figures(readings, interval)
+            bricks_ms = readout.bricks.ms(steps, interval.step_ms)
+            values = self._values(found, interval)
             machine = self.watch.take()
-            self._note_guards(readings)
+            self._note_guards(found)
             self._tell_rejected()
             disturbed = self.clock.is_disturbed
             alerts = [
@@ -291,20 +338,20 @@ class Training:
         self._logged_at = self.step
         return max(1, steps)
 
-    def _figures(self, readings: Readings, interval: Interval) -> dict[str, float]:
-        parts = self.parts
+    def _values(self, found: Figures, interval: Interval) -> dict[str, float]:
+        parts, readings = self.parts, found.readings
         values = {
             "train/loss": readings.loss,
             "train/loss_ema": self.reporter.loss_ema.value,
             "train/tokens": self.reporter.tokens(self.step),
             "optim/lr": parts.schedule.lr_at(self.step),
             "optim/grad_norm": readings.grad_norm,
-            "optim/noise_scale_tokens": parts.noise.value(),
+            "optim/noise_scale_tokens": found.noise_scale,
             "perf/step_ms": interval.step_ms,
             "perf/tokens_per_s": interval.per_second(parts.tokens_per_step),
             "perf/samples_per_s": interval.per_second(parts.sequences_per_step),
         }
-        for group, norm in group_norms(self.stepper.norms()).items():
+        for group, norm in group_norms(found.norms).items():
             values[f"optim/grad_norm_{group}"] = norm
         rate = values["perf/tokens_per_s"]
         flops = parts.model.config.flops_per_token(self.config.data.seq_len)
@@ -312,12 +359,13 @@ class Training:
             values["perf/mfu"] = mfu(flops, rate, self._peak)
         return {key: value for key, value in values.items() if value is not None}
 
-    def _note_guards(self, readings: Readings) -> None:
+    def _note_guards(self, found: Figures) -> None:
         """Say what was skipped and what was scaled down in the interval."""
+        readings = found.readings
         event = partial(self.reporter.journal.event, step=self.step, severity="yellow")
         if readings.skipped:
             self.progress.skipped += readings.skipped
-            broken = [n for n, norm in self.stepper.norms().items() if not math.isfinite(norm)]
+            broken = [n for n, norm in found.norms.items() if not math.isfinite(norm)]
             event(
                 "step.skipped",
                 reason="loss is not finite or 0, or gradient is not finite",
@@ -437,6 +485,7 @@ class Training:
 
     def _save(self) -> None:
         """Copy to the host; the saver writes, the keeper collects what became of it."""
+        self._catch_up()
         with self.clock.held():
             self.reporter.phase("checkpointing", limit_s=self.config.guard.checkpoint_limit_s)
             self._compare_ranks()

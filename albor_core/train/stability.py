@@ -131,17 +131,20 @@ class NoiseScale:
         updated = NOISE_DECAY * self.state + (1 - NOISE_DECAY) * seen
         self.state.copy_(torch.where(torch.isfinite(updated).all(), updated, self.state))
 
-    def value(self) -> float | None:
-        """None before the first measurement, and while noise hides the signal. Waits."""
-        trace, signal, weight = self.state.tolist()
-        return trace / signal if weight > 0 and signal > 0 and trace > 0 else None
-
     def to_json(self) -> list[str]:
         """Exact. Waits for the device."""
         return [value.hex() for value in self.state.tolist()]
 
     def load(self, saved: Sequence[str]) -> None:
         self.state.copy_(torch.tensor([float.fromhex(t) for t in saved], dtype=torch.float64))
+
+
+def noise_scale(state: Sequence[float]) -> float | None:
+    """From a NoiseScale's state. None before the first measurement, and while noise hides the
+    signal.
+    """
+    trace, signal, weight = state
+    return trace / signal if weight > 0 and signal > 0 and trace > 0 else None
 
 
 # -- verdicts ------------------------------------------------------------------------------------

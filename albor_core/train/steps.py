@@ -112,16 +112,12 @@ class PlainStep:
         for parameter in self.optimizer.named().values():
             parameter.grad = None
 
-    def norms(self) -> dict[str, float]:
-        """Gradient norm of each parameter in the last update, before clipping; 0.0 without one.
-
-        Waits for the device.
-        """
+    def norms(self) -> dict[str, Tensor]:
+        """Gradient norm () of each parameter in the last update, before clipping; 0 without one."""
         if not self._norms:
             return {}
-        values = torch.stack(list(self._norms.values())).tolist()
-        found = dict(zip(self._norms, values, strict=True))
-        return {name: found.get(name, 0.0) for name in self.optimizer.named()}
+        none = torch.zeros_like(next(iter(self._norms.values())))
+        return {name: self._norms.get(name, none) for name in self.optimizer.named()}
 
     def update(self, total: Tensor) -> Updated:
         """Clip and apply the gradients, unless loss (`total`) or gradients are not sound: then the

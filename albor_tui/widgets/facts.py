@@ -157,8 +157,9 @@ class GuardPanel(RunPanel):
             lines.append(_fact("stability", meters.text(words, "$warning")))
         last = next((a for a in reversed(view.attempts) if a.ended is not None), None)
         if last is not None:
-            tone = "$ink-muted" if last.kind in ("", "clean") else "$warning"
-            why = " ".join(part for part in (last.kind, last.reason) if part)
+            tone = "$ink-muted" if last.kind in ("", "clean", "done") else "$warning"
+            told = last.reason.startswith(last.kind)  # "crash: exit code 1", say
+            why = last.reason if told else f"{last.kind} {last.reason}"
             lines.append(_fact(f"attempt {last.attempt}", meters.text(why or "ended", tone)))
         return meters.rows([meters.fit(line, width) for line in lines[:height]])
 

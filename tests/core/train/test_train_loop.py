@@ -19,7 +19,7 @@ from albor_core.run.errors import ConfigError, DataError, NoCheckpointError
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import read_json, write_json
 from albor_core.run.state import StateWriter, read_state
-from albor_core.train import reporter
+from albor_core.train import loop, reporter
 from albor_core.train.checkpoint import list_checkpoints, verify
 from albor_core.train.digest import digest
 
@@ -72,8 +72,10 @@ def test_the_state_file_carries_a_whole_dashboard(tmp_path):
     assert run.state.stat().st_size < 16 << 10
 
 
-def test_a_step_is_never_shown_with_the_loss_of_the_one_before(tmp_path, monkeypatch):
-    """However often the state file is written."""
+@pytest.mark.parametrize("late", [False, True])
+def test_a_step_is_never_shown_with_the_loss_of_the_one_before(tmp_path, monkeypatch, late):
+    """However often the state file is written, and where a step is judged during the next."""
+    monkeypatch.setattr(loop.Training, "_reads_late", late)
     monkeypatch.setattr(reporter, "HEARTBEAT_S", 0.0)
     monkeypatch.setattr(reporter, "MIN_GAP_S", 0.0)
     monkeypatch.setattr(reporter.Reporter.beat, "__kwdefaults__", {"gap_s": 0.0})

@@ -1,0 +1,55 @@
+"""The figures of a log interval, on their way from the device to the host.
+
+Making one launches a copy behind the step's own work and waits for nothing; `read` waits for that
+copy alone. So the loop can launch the next step in between, and the device has work while the
+figures of this one are judged and written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from albor_core.train.bricks import Bricks
+from albor_core.train.stability import noise_scale
+from albor_core.train.tally import Readings, readings_of
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an interval was on the device."""
+
+    readings: Readings
+    noise_scale: float | None
+    """In tokens; see `stability.noise_scale`."""
+    norms: dict[str, float]
+    """L2 norm of each parameter's gradient in the last step, before clipping."""
+
+
+class Readout:
+    """One interval: `tally` and `noise` as their owners keep them, norms () by parameter."""
+
+    def __init__(
+        self, tally: Tensor, noise: Tensor, norms: Mapping[str, Tensor], bricks: Bricks
+    ) -> None:
+        self.bricks = bricks
+        self._names, self._split = tuple(norms), [len(tally), len(noise), len(norms)]
+        parts = [tally, noise] + ([torch.stack(list(norms.values()))] if norms else [])
+        self._values = torch.cat([part.double() for part in parts])
+        self._there: torch.cuda.Event | None = None
+        if self._values.is_cuda:
+            host = torch.empty(self._values.shape, dtype=torch.float64, pin_memory=True)
+            self._values = host.copy_(self._values, non_blocking=True)
+            self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._there.record()
+
+    def read(self) -> Figures:
+        """Waits until the step behind which this was made is done on the device."""
+        if self._there is not None:
+            self._there.synchronize()
+        tally, noise, norms = (part.tolist() for part in torch.split(self._values, self._split))
+        found = dict(zip(self._names, norms, strict=True))
+        return Figures(readings_of(tally), noise_scale(noise), found)

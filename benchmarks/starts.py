@@ -1,0 +1,174 @@
+"""How the start of a model's weights changes what a recipe reaches: one GPU.
+
+    python benchmarks/pretrain.py --out DIR --runs     # makes the corpus only
+    python benchmarks/starts.py --data DIR [--size 62m] [--starts NAME ...] [--orders 0 7]
+                                [--json FILE]
+
+The recipe of pretrain.py (AdamW 2e-3, 1e-3 at 398m; 64 x 1,024 tokens; 5 % of 1,190 steps warm up,
+then a cosine to a tenth; clip 1.0, decay 0.1), stopped after 401 steps, in plain PyTorch: autocast,
+torch.compile, torch.optim.AdamW. So it also tells whether the trainer's own step holds a model
+back. Each start meets each order of the batches; how far one start's losses lie apart is the noise
+that others have to be told from. With several GPUs give each process its own by
+CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from pretrain import BATCH, EVERY, STEPS, T
+from torch import Tensor
+
+from albor_core.data.dataset import Order
+from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
+
+WARM = STEPS // 20
+SIZES = {
+    "62m": (LlamaConfig(512, 12, 8, 2, 2048, 32768, T), 2e-3),
+    "398m": (LlamaConfig(1024, 24, 16, 4, 4096, 32768, T), 1e-3),
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Standard deviations, and the weight of the final norm. `loud` channels have the embedding's
+    deviation `heard` and the weight `gain`, the others `embedding` and `quiet`.
+    """
+
+    embedding: float
+    gain: float = 1.0
+    loud: int | None = None
+    """None: all of them."""
+    quiet: float = 0.0
+    heard: float | None = None
+    """None: as `embedding`."""
+    matrix: float | None = None
+    """None: 0.64 / sqrt(D)."""
+    writers: float | None = None
+    """Of o_proj and down_proj; None: matrix / sqrt(2 L)."""
+
+
+STARTS = {
+    "usual": Start(0.02, matrix=0.02, writers=0.02),
+    "scaled": Start(0.02),
+    "louder": Start(0.03),
+    "quiet-all": Start(0.02, gain=0.51),
+    "big-embedding": Start(0.2, gain=0.033),
+    "small-embedding": Start(0.008),
+    "loud-128": Start(0.02, loud=128),
+    "loud-64": Start(0.028, loud=64),
+    "loud-32": Start(0.03, loud=32, quiet=0.1),
+    "apart": Start(0.03, loud=128, heard=0.02),
+    "apart-80": Start(0.05, loud=80, heard=0.02),
+    "unwritten": Start(0.1, loud=256, heard=0.03, writers=0.0),
+}
+
+
+def begin(model: Llama, start: Start) -> None:
+    """The same draws for every start, times its deviations."""
+    D, L = model.config.hidden_size, model.config.num_hidden_layers
+    loud = D if start.loud is None else start.loud
+    matrix = 0.64 / math.sqrt(D) if start.matrix is None else start.matrix
+    writer = matrix / math.sqrt(2 * L) if start.writers is None else start.writers
+    unit = Llama(LlamaConfig(**{**asdict(model.config), "initializer_range": 1.0}))
+    init_weights(unit, seed=0)
+    with torch.no_grad():
+        for (name, weight), draw in zip(model.named_parameters(), unit.parameters(), strict=True):
+            if "embed_tokens" in name:
+                draw[:, :loud] *= start.embedding if start.heard is None else start.heard
+                draw[:, loud:] *= start.embedding
+            elif draw.ndim == 2:
+                draw *= writer if "o_proj" in name or "down_proj" in name else matrix
+            elif name == "model.norm.weight":
+                draw[:loud], draw[loud:] = start.gain, start.quiet
+            weight.copy_(draw)
+
+
+def rate(step: int, top: float) -> float:
+    """Of step `step`, from 1."""
+    if step <= WARM:
+        return top * step / WARM
+    return top * (0.1 + 0.45 * (1 + math.cos(math.pi * (step - WARM) / (STEPS - WARM))))
+
+
+def train(
+    model: Llama, run: Any, rows: Tensor, held: Tensor, top: float, order: int, steps: int
+) -> dict[str, float]:
+    """Losses of the first step, and after `steps` of the last ones and of the held-out rows. `run`:
+    the model, compiled.
+    """
+    device = rows.device
+    optimizer = torch.optim.AdamW(
+        param_groups(model, 0.1), lr=top, betas=(0.9, 0.95), fused=device.type == "cuda"
+    )
+    batches, losses, begun = Order(order, len(rows)), [], time.monotonic()
+    for step in range(1, steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step, top)
+        chosen = torch.from_numpy(batches.indices(step - 1, 0, BATCH, 1)).to(device)
+        ids = rows[chosen].long()
+        with torch.autocast(device.type, torch.bfloat16):
+            _, loss = run(ids, ids)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+        whole = held[: len(held) // BATCH * BATCH].split(BATCH)
+        found = [run(ids.long(), ids.long())[1] for ids in whole]
+    return {
+        "first": round(losses[0].item(), 4),
+        "train": round(torch.stack(losses[-20:]).mean().item(), 4),
+        "validation": round(torch.stack(found).mean().item(), 4),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+
+
+def read_rows(folder: Path) -> Tensor:
+    """(N, T) int32: every shard in or below `folder`."""
+    files = sorted(folder.rglob("shard-*.parquet"))
+    values = [pq.read_table(file)["input_ids"].combine_chunks().values for file in files]
+    return torch.from_numpy(np.concatenate(values).astype(np.int32)).view(-1, T)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="what pretrain.py made: --out")
+    parser.add_argument("--size", choices=SIZES, default="62m")
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
+    parser.add_argument("--orders", nargs="+", type=int, default=[0])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.stderr.write("benchmarks/starts.py needs a CUDA GPU; torch sees none here\n")
+        return 2
+    config, top = SIZES[options.size]
+    rows = read_rows(options.data / "train" / "train").cuda()
+    held = read_rows(options.data / "held").cuda()
+    model = Llama(config).cuda()
+    compiled = torch.compile(model, dynamic=False)
+    results = []
+    for order in options.orders:
+        for name in options.starts:
+            begin(model, STARTS[name])
+            found = train(model, compiled, rows, held, top, order, EVERY)
+            results.append({"size": options.size, "start": name, "order": order, **found})
+            print(json.dumps(results[-1]), flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from textual import constants
+from textual import actions, constants
 from textual.actions import ActionParseResult
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
@@ -21,16 +21,19 @@ from textual.events import Resize
 from textual.filter import ANSIToTruecolor, LineFilter, Monochrome, NoColor
 from textual.geometry import Size
 from textual.screen import Screen
+from textual.scrollbar import ScrollBar
 
 from albor_core.feed.view import RunView
-from albor_tui import themes
+from albor_tui import glyphs, readonly, themes
 from albor_tui.desk import Desk, LiveDesk
 from albor_tui.launchpad import Launchpad, LiveLaunchpad
 from albor_tui.link import LinkDriver
+from albor_tui.screens.polling import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.source import Source
 from albor_tui.stylesheet import KeptStylesheet
 from albor_tui.widgets.bulkhead import Bulkhead
+from albor_tui.widgets.scroll_bar import FittingBar
 
 if TYPE_CHECKING:
     from albor_tui.screens.run import RunScreen
@@ -51,7 +54,7 @@ def _runs_in_palette() -> type[Provider]:
 class AlborApp(App[None]):
     """Shows what `source` knows. Given a run, it starts on that run's screen, on `tab` of it.
 
-    What it does to runs goes through `desk` and `launchpad`.
+    What it does to runs goes through `desk` and `launchpad`; `read_only` ones refuse all of it.
     """
 
     TITLE = "albor"
@@ -63,6 +66,7 @@ class AlborApp(App[None]):
     BINDINGS = [
         Binding("t", "theme", "Theme", show=False, tooltip="Next theme"),
         Binding("question_mark", "help", "Help", key_display="?", tooltip="This list"),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, system=True),
         Binding("q", "leave", "Quit", tooltip="Leave; runs go on"),
         Binding("ctrl+c", "leave", "Quit", show=False, priority=True, system=True),
     ]
@@ -76,13 +80,16 @@ class AlborApp(App[None]):
         theme: str = "dark",
         desk: Desk | None = None,
         launchpad: Launchpad | None = None,
+        read_only: bool = False,
     ) -> None:
         super().__init__()
+        ScrollBar.renderer = FittingBar  # where Textual takes it from, for the bars of all widgets
         self.stylesheet: KeptStylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.source = source
         self.desk: Desk = desk or LiveDesk()
         self.launchpad: Launchpad = launchpad or LiveLaunchpad()
         self._first_run, self._first_tab = run, tab
+        self.is_read_only = read_only
         for look in themes.ALL:
             self.register_theme(look)
         self.theme = themes.NAMES[theme].name
@@ -99,6 +106,11 @@ class AlborApp(App[None]):
         if not (self.no_color and self.native_ansi_color):
             return filters
         return [NoColor() if isinstance(one, Monochrome) else one for one in filters]
+
+    def get_key_display(self, binding: Binding) -> str:
+        """How a key is written: its name where Textual's sign for it is not in an ASCII look."""
+        shown = super().get_key_display(binding)
+        return shown if shown.isascii() or not glyphs.current.is_ascii else binding.key
 
     def get_css_variables(self) -> dict[str, str]:
         self.theme_variables = themes.variables(self.current_theme)
@@ -145,6 +157,10 @@ class AlborApp(App[None]):
             return self.switch_screen(_home())
         return super().pop_screen()
 
+    def permits(self, action: str) -> bool:
+        """Whether an action is not one of those that a read-only cockpit refuses."""
+        return not (self.is_read_only and action in readonly.DEEDS)
+
     async def run_action(
         self,
         action: str | ActionParseResult,
@@ -152,6 +168,10 @@ class AlborApp(App[None]):
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
         """What a key means. One that fails is told by the widget it belongs to (see Bulkhead)."""
+        name = actions.parse(action)[1] if isinstance(action, str) else action[1]
+        if not self.permits(name) and isinstance(self.screen, PollingScreen):
+            self.screen.say(f"{readonly.WHY}: {readonly.HINT}", "$warning")
+            return True
         try:
             return await super().run_action(action, default_namespace, namespaces)
         except Exception as error:

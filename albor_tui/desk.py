@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from albor_core.feed.status import run_status
 from albor_core.feed.view import RunView
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
-from albor_core.run.rundir import find_run, read_json
-from albor_core.store.paths import global_store
+from albor_core.run.rundir import find_run, read_json, runs_in
+from albor_core.store.paths import global_store, local_store
 from albor_tui.command import albor
 
 if TYPE_CHECKING:
@@ -66,10 +66,18 @@ def reference(view: RunView) -> str:
 
 
 class LiveDesk:
-    """The real thing, on the store of this home or the one given."""
+    """The real thing, on the store of this home or of the home, the folder of runs or the store
+    given."""
 
     def __init__(self, target: Path | None = None) -> None:
-        self._store = target if target is not None and target.is_file() else global_store()
+        self._folder: Path | None = None
+        self._store = global_store()
+        if target is not None and target.is_file():
+            self._store = target
+        elif target is not None and (target / "experiments.db").is_file():
+            self._store = target / "experiments.db"
+        else:
+            self._folder = target
 
     def board(self) -> Board:
         return StoreBoard(self._store)
@@ -101,16 +109,26 @@ class LiveDesk:
         return str(out)
 
     def matching(self, words: str) -> frozenset[str]:
-        """Ids of the runs that a filter (store/filter.py) keeps. Raises FilterError."""
+        """Ids of the runs that a filter (store/filter.py) keeps. Raises FilterError, and
+        NotFoundError where no store is."""
         from albor_core.feed.words import words_of_unended
         from albor_core.store.filter import parse_filter
         from albor_core.store.reader import Reader
 
         wanted = parse_filter(words)
-        if not self._store.is_file():
-            raise NotFoundError("there is no store yet")
-        with Reader(self._store) as reader:
-            return reader.matching(wanted, words_of_unended(reader.unended()))
+        found: frozenset[str] = frozenset()
+        for store in self._stores():
+            with Reader(store) as reader:
+                found |= reader.matching(wanted, words_of_unended(reader.unended()))
+        return found
+
+    def _stores(self) -> list[Path]:
+        """The one store, and those of the runs of a folder, which it may not know."""
+        own = [] if self._folder is None else map(local_store, runs_in(self._folder))
+        stores = [path for path in (self._store, *own) if path.is_file()]
+        if not stores:
+            raise NotFoundError("these runs are in no store yet: a plain word finds names alone")
+        return stores
 
     def find(self, run_id: str) -> RunView:
         """A run as the store remembers it."""

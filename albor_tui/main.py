@@ -112,7 +112,8 @@ def _no_screen(term: str) -> str | None:
     reason = ""
     if "TEXTUAL_DRIVER" in os.environ:  # textual-serve: a browser draws, over pipes
         return None
-    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+    streams = (sys.stdin, sys.stdout, sys.stderr)  # None: closed before we began
+    if not all(stream is not None and stream.isatty() for stream in streams):
         reason = "standard input, output and error must be a terminal"  # Textual draws on stderr
     elif term in ("", "dumb", "unknown"):
         reason = f"TERM={term or 'unset'} cannot draw a screen"
@@ -183,7 +184,7 @@ def _cockpit(options: argparse.Namespace) -> int:
     from albor_tui import glyphs, themes
     from albor_tui.app import AlborApp
     from albor_tui.desk import Desk, LiveDesk
-    from albor_tui.hangup import EXIT_CODE, watch_terminal
+    from albor_tui.hangup import watch_terminal
     from albor_tui.launchpad import Launchpad, LiveLaunchpad
     from albor_tui.source import LiveSource, Source
 
@@ -197,10 +198,18 @@ def _cockpit(options: argparse.Namespace) -> int:
 
         source, desk, launchpad = ReadOnlySource(place), ReadOnlyDesk(place), ReadOnlyLaunchpad()
     theme = themes.fitting() if options.theme == "auto" else options.theme
-    app = AlborApp(source, run=first, tab=options.tab, theme=theme, desk=desk, launchpad=launchpad)
+    app = AlborApp(
+        source,
+        run=first,
+        tab=options.tab,
+        theme=theme,
+        desk=desk,
+        launchpad=launchpad,
+        read_only=options.read_only,
+    )
     if options.reduced_motion or os.environ.get("ALBOR_REDUCED_MOTION"):
         app.animation_level = "none"
-    watch_terminal(lambda: app.call_from_thread(app.exit, return_code=EXIT_CODE))
+    watch_terminal(lambda code: app.call_from_thread(app.exit, return_code=code))
     app.run()
     return app.return_code or 0
 

@@ -1,6 +1,7 @@
 """A cockpit that can look and do nothing: what is served to a browser unless somebody says more.
 
-The screens stay as they are; every deed is refused at its door, with the reason on the status line.
+Keys that do something are not named, and refused with the reason on the status line; behind them
+every deed is refused once more, at its own door.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from albor_tui.messages import CommandReport
 from albor_tui.source import LiveSource
 
 WHY = "this cockpit is read-only"
-HINT = "start it with --allow-control"
+HINT = "start it without --read-only, in a browser with --allow-control"
+DEEDS = frozenset(
+    (
+        *("stop", "stop_too", "pause", "checkpoint", "retry", "launch", "export", "report"),
+        *("tag", "note", "pin", "undo", "acknowledge", "acknowledge_all"),
+    )
+)
+"""Actions of screens that act on runs or write files."""
 
 
 def _refuse() -> NoReturn:

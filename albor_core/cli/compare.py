@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from albor_core.cli.lookup import db_option, locate, open_store
+from albor_core.cli.lookup import db_option, locate, open_store_of
 from albor_core.cli.output import emit, json_option, say
-from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.errors import UsageError
 
 if TYPE_CHECKING:
     from albor_core.store.reader import Reader
@@ -30,10 +30,7 @@ def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool
 
     if len(references) > 10:
         raise UsageError("give two to ten runs", hint="albor runs diff A B")
-    reader = open_store(db)
-    if reader is None:
-        raise NotFoundError("there is no store yet", hint="albor demo")
-    with reader:
+    with open_store_of(references, db) as reader:
         runs = [locate(r)[0] for r in references]
         if len(runs) == 1:
             runs = [_baseline(reader, runs[0]), *runs]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +46,18 @@ def open_store(db: str | None) -> Reader | None:
 
     path = _store_path(db)
     return None if path is None else Reader(path)
+
+
+def open_store_of(references: Sequence[str], db: str | None) -> Reader:
+    """The store in which runs are compared. Raises NotFoundError with what would put runs that are
+    given as folders into it.
+    """
+    reader = open_store(db)
+    if reader is None:
+        places = {Path(one).parent for one in references if (Path(one) / "run.json").is_file()}
+        rebuild = [f"albor db rebuild {shlex.quote(str(place))}" for place in sorted(places)]
+        raise NotFoundError("there is no store yet", hint=" && ".join(rebuild) or "albor demo")
+    return reader
 
 
 def open_table(db: str | None) -> RunTable | None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from albor_core.cli.lookup import db_option, locate, open_store
+from albor_core.cli.lookup import db_option, locate, open_store_of
 from albor_core.cli.output import emit, json_option, talk
-from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
+from albor_core.run.errors import AlborError, UsageError, remedy
 
 
 @click.command()
@@ -43,10 +43,7 @@ def report(
         raise UsageError("give one to ten runs", hint="albor report RUN... --out report.html")
     if out.exists() and not force:
         raise UsageError(f"{out}: exists", hint="--force replaces it")
-    reader = open_store(db)
-    if reader is None:
-        raise NotFoundError("there is no store yet", hint="albor demo")
-    with reader:
+    with open_store_of(references, db) as reader:
         ids = [locate(one)[0] for one in references]
         page = render(reader, ids, metric=metric).encode("utf-8", "replace")
     _write(out, page, replace=force)

@@ -131,7 +131,7 @@ class ActingScreen(PollingScreen):
     def retry(self, views: Sequence[RunView]) -> None:
         """Start again what ended too early, after a yes: at once where a guard waits for its time,
         else under a new guard. What is complete or at work is left alone."""
-        spared = {view.id: why for view in views if (why := _why_no_retry(view))}
+        spared = {view.id: why for view in views if (why := why_no_retry(view))}
         ready = [view for view in views if view.id not in spared]
         kept = [f"{self.name_of(view)} {spared[view.id]}" for view in views if view.id in spared]
         if not ready:
@@ -182,7 +182,7 @@ def question(
     return meters.rows(lines)
 
 
-def _why_no_retry(view: RunView) -> str:
+def why_no_retry(view: RunView) -> str:
     """Why a run is not started again, "" if it may be."""
     if view.status == "completed":
         return "is complete"

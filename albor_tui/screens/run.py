@@ -23,11 +23,10 @@ from albor_core.feed.view import AlertView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui import quantity
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
-from albor_tui.screens.acting import acknowledge_question, standing
+from albor_tui.screens.acting import ActingScreen, acknowledge_question, why_no_retry
 from albor_tui.screens.alert_choice import AlertChoice
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.curves import KEYS, MAX_POINTS
-from albor_tui.screens.polling import PollingScreen
 from albor_tui.screens.tabs.page import Page, Question
 from albor_tui.source import Archive, Follower
 from albor_tui.stylesheet import KeptStylesheet
@@ -51,11 +50,12 @@ TABS = (
 )
 _KEYS = tuple(tab.key for tab in TABS)
 CURVES_S = 2.0  # between two questions for curves; a chart may be three seconds old
+_AT_WORK = ("pause", "checkpoint", "stop")
 ENDED_S = 2.0  # between two looks at a run that has ended
 
 
-class RunScreen(Bulkhead, PollingScreen):
-    """Follows one run until it is left. Acts on it only through its guard.
+class RunScreen(Bulkhead, ActingScreen):
+    """Follows one run until it is left. Acts on it only through its guard, or by a new one.
 
     Two threads: one polls what is alive, one answers the questions of the tab that is shown.
     """
@@ -68,6 +68,7 @@ class RunScreen(Bulkhead, PollingScreen):
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Checkpoint", tooltip="Write a checkpoint now"),
         Binding("k", "stop", "Stop", tooltip="Stop after a checkpoint; asks first"),
+        Binding("R", "retry", "Retry", tooltip="Start a dead run again where it was; asks first"),
         Binding("x", "stop_too", show=False, priority=True),  # as on the list of runs
         Binding("a", "acknowledge", "Ack", tooltip="Acknowledge an open alert; asks which"),
         Binding("A", "acknowledge_all", "Ack all", show=False, tooltip="All of them; asks first"),
@@ -105,7 +106,7 @@ class RunScreen(Bulkhead, PollingScreen):
         with Container(id="pages"):
             yield make_page(self._tab, self._view)
         yield StatusBar()
-        yield KeyBar()
+        yield KeyBar(self._is_worth_naming)
 
     def on_mount(self) -> None:
         self._show()
@@ -190,6 +191,8 @@ class RunScreen(Bulkhead, PollingScreen):
 
     @on(RunChanged)
     async def show_run(self, message: RunChanged) -> None:
+        if message.view.status != self._view.status:
+            self.refresh_bindings()
         self._view, self._has_news = message.view, True
         self.period_s = self.PERIOD_S if message.view.is_active else ENDED_S
         self._show()
@@ -247,19 +250,22 @@ class RunScreen(Bulkhead, PollingScreen):
     # -- what is done to the run ---------------------------------------------------------------
 
     def action_pause(self) -> None:
-        self._send("resume" if self._view.status == "paused" else "pause")
+        self.order([self._view], "resume" if self._view.status == "paused" else "pause")
 
     def action_checkpoint(self) -> None:
-        self._send("checkpoint")
+        self.order([self._view], "checkpoint")
+
+    def action_retry(self) -> None:
+        self.retry([self._view])
 
     def action_stop(self) -> None:
         if not self._view.is_active:
-            self._send("stop")
+            self.order([self._view], "stop")
             return
 
         def decide(yes: bool | None) -> None:
             if yes:
-                self._send("stop")
+                self.order([self._view], "stop")
 
         self.app.push_screen(ConfirmScreen(*stop_question(self._view)), decide)
 
@@ -271,12 +277,11 @@ class RunScreen(Bulkhead, PollingScreen):
             return self._tab != "charts" and not isinstance(self.focused, Input)
         return super().check_action(action, parameters)
 
-    def _send(self, cmd: str) -> None:
-        if not self._view.is_active:
-            name, why = self._view.name or self._view.id, standing(self._view)
-            self.post_message(CommandReport(name, cmd, "no guard", why))
-            return
-        self.send_command(self._view, cmd)
+    def _is_worth_naming(self, action: str) -> bool:
+        """Whether the key bar has a place for a key: not for one that would only be refused."""
+        if action == "retry":
+            return why_no_retry(self._view) == ""
+        return self._view.is_active or action not in _AT_WORK
 
     def _open_alerts(self) -> list[AlertView]:
         return [alert for alert in ordered(self._view.alerts) if not alert.is_acknowledged]

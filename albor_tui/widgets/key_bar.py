@@ -9,6 +9,9 @@ focus and the class `-keys`: a tab, say.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol, cast
+
 from textual import events
 from textual.app import App
 from textual.binding import Binding
@@ -36,12 +39,19 @@ def _title(binding: Binding) -> str:
     return binding.description[:1].upper() + binding.description[1:]
 
 
-class KeyBar(Bulkhead, Widget):
-    """Draws the active bindings of its screen and the app that explain themselves (have a tooltip);
-    those of widgets, such as moving up and down, are left to `?`."""
+class Permits(Protocol):
+    """What the key bar asks of the app it is on."""
 
-    def __init__(self) -> None:
+    def permits(self, action: str) -> bool: ...
+
+
+class KeyBar(Bulkhead, Widget):
+    """Draws the active bindings of its screen and the app that explain themselves (have a tooltip)
+    and are worth naming now; those of widgets, such as moving up and down, are left to `?`."""
+
+    def __init__(self, is_worth_naming: Callable[[str], bool] = lambda action: True) -> None:
         super().__init__()
+        self._is_worth_naming = is_worth_naming
         self._drawn: list[tuple[int, int, str]] = []  # first cell, end, action
         self._owners: dict[str, DOMNode] = {}  # whose action it is
 
@@ -81,6 +91,8 @@ class KeyBar(Bulkhead, Widget):
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():
             is_ours = node in (self.screen, self.app) or node.has_class("-keys")
             is_ours = is_ours and binding.action not in _FOREIGN
+            is_ours = is_ours and self._is_worth_naming(binding.action)
+            is_ours = is_ours and cast("Permits", self.app).permits(binding.action)
             if is_ours and enabled and tooltip and binding.description and not binding.system:
                 if binding.action not in found:
                     self._owners[binding.action] = node

@@ -44,6 +44,8 @@ class TopBar(Widget):
     def render(self) -> Content:
         width = self.content_size.width
         parts: list[Content | tuple[str, str]] = [("albor", "bold $accent")]
+        if getattr(self.app, "is_read_only", False):
+            parts.append((" read-only", "$warning"))
         for crumb in self.crumbs:
             parts += [(f" {glyphs.current.crumb} ", "$ink-faint"), meters.text(crumb, "$ink")]
         left = Content.assemble(*parts)

@@ -254,7 +254,8 @@ def open_cockpit(
     *, home: Path | None = None, runs: int = RUNS, live: int = LIVE, argv: tuple[str, ...] = ()
 ) -> int:
     """Build, open, clean up; the cockpit's exit code."""
-    with tempfile.TemporaryDirectory(prefix="albor-ui-") as folder:
+    # a guard may still write its last words into the store when all else is over
+    with tempfile.TemporaryDirectory(prefix="albor-ui-", ignore_cleanup_errors=True) as folder:
         place = home or Path(folder) / "home"
         began = time.monotonic()
         if not (place / "experiments.db").is_file():

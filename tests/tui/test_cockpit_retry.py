@@ -6,6 +6,7 @@ Through the fake desk, and through the real one on real run directories.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from albor_tui.app import AlborApp
 from albor_tui.desk import LiveDesk
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.source import LiveSource
+from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar
 
@@ -183,3 +185,26 @@ async def test_r_through_the_real_desk_asks_and_leaves_the_complete_run_alone(tm
         await pilot.press("y")
         await until(pilot, lambda: "retry broken: done" in said(pilot))
         assert commands == [("train", "resume", "--detach", str(broken.path))]
+
+
+async def test_a_run_is_retried_from_its_own_screen(cockpit, source, desk):
+    view = next(view for view in source.rows if view.status == "lost")
+    async with cockpit(run=view).run_test(size=(120, 36)) as pilot:
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: "R Retry" in bar.render_line(0).text)
+        assert not {"Pause", "Checkpoint", "Stop"} & set(bar.render_line(0).text.split())
+        await pilot.press("R")
+        assert isinstance(pilot.app.screen, ConfirmScreen)
+        await pilot.press("y")
+        await until(pilot, lambda: desk.done == [("resume", view.id)])
+
+
+async def test_the_key_bar_of_a_run_at_work_names_what_can_be_done_to_it(cockpit, source):
+    view = next(view for view in source.rows if view.status == "running")
+    async with cockpit(run=view).run_test(size=(120, 36)) as pilot:
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: "p Pause" in bar.render_line(0).text)
+        assert "Retry" not in bar.render_line(0).text
+        source.show(tuple(replace(v, status="failed") if v is view else v for v in source.rows))
+        await until(pilot, lambda: "R Retry" in bar.render_line(0).text)
+        assert "Pause" not in bar.render_line(0).text

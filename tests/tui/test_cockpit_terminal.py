@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -223,6 +224,24 @@ def test_a_lost_connection_ends_the_cockpit_and_not_the_run(terminal, live_run):
     screen.hang_up()
     assert screen.status(10) is not None
     assert process.poll() is None
+
+
+@pytest.mark.slow
+def test_a_plain_kill_puts_the_terminal_back(terminal, live_run):
+    screen = terminal()
+    screen.until(b"alive")
+    screen.raw.clear()
+    os.kill(screen.pid, signal.SIGTERM)
+    assert screen.status(10) == 128 + signal.SIGTERM
+    for mode in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l"):
+        assert mode in screen.raw
+
+
+def test_closed_input_gets_a_sentence_and_exit_2():
+    line = f"{shlex.quote(sys.executable)} -m albor_tui.main <&-"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert "albor runs ls" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from pty_session import COCKPIT, LiveRun, PtySession, cockpit, guarded_run, is_paused, shown_step
 
+from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
 from albor_core.store.index import Indexer
 from albor_core.store.paths import global_store
@@ -45,12 +46,10 @@ def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 def ended_run(folder: Path, name: str, *, indexed: bool = True) -> Path:
     """A small run with a journal, in the store of this home."""
     run = create_run(folder, name, experiment="e", name=name, kind="guard", argv=["x"])
-    lines = [
-        {"t": "m", "seq": i, "attempt": 1, "step": i, "wall": time.time(), "mono": i,
-         "v": {"train/loss": 3 - i / 100}}
-        for i in range(1, 60)
-    ]  # fmt: skip
-    run.journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    journal = Journal(run.journal, attempt=1)
+    for step in range(1, 60):
+        journal.metrics(step, {"train/loss": 3 - step / 100})
+    journal.close()
     if indexed:
         with Indexer(run, global_store()) as indexer:
             indexer.drain()
@@ -74,6 +73,19 @@ def test_u1_kill_9_of_the_cockpit_leaves_the_run_and_a_terminal_that_can_be_mend
         shell.until(lambda s: b"mended\r\n" in s.raw[-4000:], 20)
         told = shell.raw[-4000:]
         assert b" icanon" in told and b" echo" in told and b"-icanon" not in told
+        assert live.goes_on()
+
+
+def test_ctrl_z_gives_the_shell_back_and_fg_the_cockpit(live):
+    with PtySession(["/bin/bash", "--norc", "-i"], rows=40, columns=120, answers=False) as shell:
+        shell.press(f"{' '.join(COCKPIT)} {live.path}\n")
+        shell.until("Overview", 60)
+        shell.press("\x1a")
+        shell.until(lambda s: b"\x1b[?1049l" in s.raw[-2000:], 20)
+        shell.press("echo $((6 * 7)) here\n")
+        shell.until(lambda s: b"42 here" in s.raw[-2000:], 20)
+        shell.press("fg\n")
+        shell.until("Overview", 20)
         assert live.goes_on()
 
 

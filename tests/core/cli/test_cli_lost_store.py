@@ -5,6 +5,8 @@ empty history.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import sqlite3
 import time
@@ -252,3 +254,14 @@ def test_runs_from_elsewhere_that_were_rebuilt_are_runs_of_this_home(user, runs,
     shutil.copytree(runs[0].path, user.folder / "copies" / "one")
     again = user.quick("db", "rebuild", user.folder / "copies", **new_home)
     assert again.code == 1 and "this home knows another run one" in again.err
+
+
+@pytest.mark.parametrize("words", [("runs", "diff"), ("report", "-o", "page.html")])
+def test_folders_from_elsewhere_are_compared_after_what_the_error_says(user, runs, words):
+    new_home = {"ALBOR_HOME": str(user.folder / "new-home")}
+    folders = [run.path for run in runs[:2]]
+    refused = user.quick(*words, *folders, **new_home)
+    assert refused.code == 3
+    told = re.search(r"next: albor (db rebuild .*)", refused.err)
+    assert user.quick(*shlex.split(told[1]), **new_home).code == 0
+    assert user.quick(*words, *folders, **new_home).code == 0

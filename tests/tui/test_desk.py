@@ -1,0 +1,43 @@
+"""Where the cockpit looks for the runs that a filter keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from albor_core.run.errors import NotFoundError
+from albor_core.run.journal import Journal
+from albor_core.run.rundir import RunDir, create_run
+from albor_core.store.index import Indexer
+from albor_core.store.paths import global_store
+from albor_tui.desk import LiveDesk
+
+
+def made(folder, name: str, *, loss: float) -> RunDir:
+    run = create_run(folder, name, experiment="e", name=name, kind="guard", argv=["x"])
+    journal = Journal(run.journal, attempt=1)
+    journal.metrics(1, {"train/loss": loss})
+    journal.close()
+    return run
+
+
+def index(run: RunDir, store) -> None:
+    with Indexer(run, store) as indexer:
+        indexer.drain()
+
+
+def test_a_folder_is_searched_through_the_stores_of_its_runs_too(tmp_path):
+    low, high = (made(tmp_path / "out", n, loss=v) for n, v in (("low", 1.0), ("high", 9.0)))
+    with pytest.raises(NotFoundError, match="no store yet"):
+        LiveDesk(tmp_path / "out").matching("loss<2")
+    index(low, None)  # in stores of their own alone
+    index(high, None)
+    assert not global_store().exists()
+    assert LiveDesk(tmp_path / "out").matching("loss<2") == {low.id}
+
+
+def test_another_home_is_searched_in_its_own_store(tmp_path):
+    run = made(tmp_path / "out", "there", loss=1.0)
+    (tmp_path / "elsewhere" / "runs").mkdir(parents=True)
+    index(run, tmp_path / "elsewhere" / "experiments.db")
+    index(made(tmp_path / "here", "here", loss=1.0), global_store())
+    assert LiveDesk(tmp_path / "elsewhere").matching("loss<2") == {run.id}

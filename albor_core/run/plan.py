@@ -331,7 +331,7 @@ def _warnings(config: Config, facts: Facts, steps: Schedule) -> Iterator[Problem
         message = "early stopping watches the validation loss, and there is none"
         yield Problem("training.early_stopping_patience", message, "set data.val")
     if config.data.val is not None and end is not None and training.eval_interval > end:
-        message = f"{training.eval_interval:,} steps, but the run has {end:,}"
+        message = f"evaluated every {training.eval_interval:,} steps, but the run has {end:,}"
         yield Problem("training.eval_interval", message, "evaluated at the start and the end only")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from textual import on
@@ -12,7 +13,10 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 
+from albor_core.feed.status import run_status
+from albor_core.feed.view import LIVE_WORDS
 from albor_core.run.errors import AlborError
+from albor_core.run.rundir import RunDir
 from albor_tui.messages import DiffReady
 from albor_tui.plot import Line
 from albor_tui.screens.polling import PollingScreen
@@ -77,6 +81,8 @@ class DiffScreen(PollingScreen):
             except AlborError as error:
                 self.post_message(DiffReady(None, error.message))
                 continue
+            runs = [{**run, "is_at_work": _is_at_work(run)} for run in document["runs"]]
+            document = {**document, "runs": runs}
             if document != seen:
                 seen = document
                 self.post_message(DiffReady(document))
@@ -133,6 +139,12 @@ class DiffScreen(PollingScreen):
     def action_metric(self) -> None:
         self._metric += 1
         self._draw()
+
+
+def _is_at_work(run: Mapping[str, Any]) -> bool:
+    """Whether a process works on a run of the document: its locks know, the store does not."""
+    path = run.get("path")
+    return bool(path) and run_status(RunDir(Path(str(path)))).word in LIVE_WORDS
 
 
 def overlay(curves: list[dict[str, Any]]) -> ChartData:

@@ -12,6 +12,7 @@ from albor_tui.widgets.chart_cells import Row, cells_of, row_of
 from albor_tui.widgets.chart_data import Mark
 
 _ROOM_FOR_AXIS = 7  # rows: below that a line of its own for the axis costs too much of the canvas
+_ENOUGH = 6  # parts of an axis: the round step above that is less than half of it
 _APART = 3  # columns between two checkpoints or phases
 _RANK = {kind: rank for rank, kind in enumerate(("checkpoint", "phase", "rewind", "restart"))}
 _RANK |= {"warning": 8, "alert": 9}
@@ -58,10 +59,11 @@ def measure(
     width, height = size
     has_line = has_marks and height >= _ROOM_FOR_AXIS
     rows = _row_labels(y, height - (2 if has_line else 1), "log" if is_log else "linear")
-    gutter = max([len(text) for _, text in rows] + [3 if is_log and has_line else 1]) + 1
-    columns = _column_labels(x, width - gutter, axis if axis in ("time", "tokens") else "linear")
     scale = "log" if is_log else ""
     unit = "tok" if axis == "tokens" else ""  # times carry theirs, steps need none
+    least = max(1, len(unit), len(scale) if has_line else 0)
+    gutter = max([len(text) for _, text in rows] + [least]) + 1
+    columns = _column_labels(x, width - gutter, axis if axis in ("time", "tokens") else "linear")
     return Frame(width, height, gutter, has_line, x, y, rows, columns, unit, scale)
 
 
@@ -76,7 +78,18 @@ def _row_labels(y: Range, height: int, kind: str) -> tuple[tuple[int, str], ...]
 
 
 def _column_labels(x: Range, width: int, kind: str) -> tuple[tuple[int, str], ...]:
-    positions = ticks.ticks(x, max(2, width // 12), kind)
+    """About one label in 12 columns, and two where two have room: one alone says nothing of how
+    far it is to either end."""
+    count = max(2, width // 12)
+    found = _placed(x, width, kind, count)
+    while len(found) < 2 and count < _ENOUGH:
+        count += 1
+        found = _placed(x, width, kind, count)
+    return found
+
+
+def _placed(x: Range, width: int, kind: str, count: int) -> tuple[tuple[int, str], ...]:
+    positions = ticks.ticks(x, count, kind)
     placed: list[tuple[int, str]] = []
     free = 0
     for position, text in zip(positions, ticks.labels(positions, kind), strict=True):
@@ -145,10 +158,8 @@ def _label_row(frame: Frame) -> Row:
     line = [" "] * frame.canvas_width
     for column, text in frame.columns:
         line[column : column + len(text)] = text
-    unit = frame.unit if len(frame.unit) < frame.gutter else ""
-    return row_of(
-        frame.width, (unit.rjust(frame.gutter - 1) + " ", "unit"), ("".join(line), "label")
-    )
+    unit = frame.unit.rjust(frame.gutter - 1) + " "
+    return row_of(frame.width, (unit, "unit"), ("".join(line), "label"))
 
 
 def _mark_cells(frame: Frame, marks: Sequence[tuple[float, Mark]]) -> dict[int, tuple[str, str]]:

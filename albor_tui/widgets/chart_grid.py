@@ -162,7 +162,7 @@ class ChartGrid(Widget, can_focus=True):
         self.call_after_refresh(self._arrange)
 
     def on_focus(self) -> None:
-        self._choose()
+        self._choose(is_here=True)  # Textual marks the grid as focused only after this
 
     def _arrange(self) -> None:
         """As many charts as fit, each with its key."""

@@ -93,9 +93,14 @@ class ConfigForm(LineList):
         self._arrange()
 
     def find(self, words: str) -> None:
-        """Show only fields whose key or meaning holds every word."""
+        """Show only fields whose key or meaning holds every word, and stand on the one that was
+        most likely meant."""
         self._words = words
         self._arrange()
+        found = [(at, line) for at, line in enumerate(self._lines) if not isinstance(line, str)]
+        if (wanted := words.lower().split()) and found:
+            self.cursor = min(found, key=lambda one: _farness(one[1], wanted))[0]
+            self.action_move(0)
 
     def _arrange(self) -> None:
         wanted = self._words.lower().split()
@@ -149,6 +154,19 @@ class ConfigForm(LineList):
             if problem
             else meters.text(line.meaning, "$ink-muted"),
         )
+
+
+def _farness(field: FieldDoc, wanted: list[str]) -> int:
+    """How far a field is from the words that found it: its name, the beginning of its last part,
+    a piece of its name, its meaning."""
+    key = field.key.lower()
+    last = key.rpartition(".")[2]
+
+    def rank(word: str) -> int:
+        near = (word in (key, last), last.startswith(word), word in key)
+        return near.index(True) if any(near) else len(near)
+
+    return sum(map(rank, wanted))
 
 
 def _owner(field: str, known: set[str]) -> str:

@@ -219,14 +219,16 @@ class ReachPanel(DiffPanel):
                 (f" of {letter(other)}", tone(other)),
                 "   ",
             )
-            found.append(head + _reached(reach, width - head.cell_length))
+            run = document["runs"][mine]
+            found.append(head + _reached(reach, run, width - head.cell_length))
         return found or [Content.styled("no loss that both have measured", "$ink-muted")]
 
 
-def _reached(reach: Document, width: int) -> Content:
+def _reached(reach: Document, run: Document, width: int) -> Content:
     """Step, tokens and time; what does not fit whole is left out."""
     if reach.get("step") is None:
-        return Content.styled("never", "$warning")
+        still_may = bool(run.get("is_at_work"))
+        return Content.styled(*(("not yet", "$ink-muted") if still_may else ("never", "$warning")))
     line = Content.assemble(("step ", "$ink-muted"), (quantity.count(reach["step"]), "$ink"))
     tokens = Content.assemble(
         "  ", (quantity.tokens(reach.get("tokens")), "$ink"), (" tok", "$ink-muted")

@@ -128,10 +128,13 @@ def rows(lines: list[Content]) -> Content:
     return Content("\n").join(lines)
 
 
-def eta(view: Any) -> Content:
-    """Time left of a live run, otherwise how long ago it gave its last news."""
+def eta(view: Any, width: int) -> Content:
+    """Time left of a live run, otherwise how long ago it gave its last news; where that is too
+    long for `width` cells the word gives way, never the number."""
     if view.is_live:
         return Content.styled(quantity.duration(view.eta_s), "$ink")
     if view.age_s is None:
         return Content.styled(glyphs.current.missing, "$ink-faint")
-    return Content.styled(f"{quantity.age(view.age_s)} ago", "$ink-muted")
+    age = quantity.age(view.age_s)
+    words = f"{age} ago"
+    return Content.styled(words if len(words) <= width else age, "$ink-muted")

@@ -34,6 +34,10 @@ class Panel(Bulkhead, Widget, can_focus=True):
         self._lines: dict[int, Content] = {}  # as they were rendered
         self._strips: dict[int, Strip] = {}
 
+    def allow_focus(self) -> bool:
+        """Only with a frame, which shows the focus: a click on a strip leaves it where it was."""
+        return super().allow_focus() and bool(self.styles.border)
+
     def draw(self, width: int, height: int) -> Content:
         """The content for this many cells. Pure: no queries, no I/O."""
         raise NotImplementedError

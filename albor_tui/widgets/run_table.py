@@ -112,7 +112,7 @@ COLUMNS = (
     Column("ppl", 6, 4, lambda v, w: _number(quantity.ratio(v.val_ppl), v)),
     Column("tok/s", 5, 5, lambda v, w: _number(quantity.si(v.tokens_per_s), v)),
     Column("mfu", 5, 6, lambda v, w: _number(quantity.percent(v.mfu, 1), v)),
-    Column("eta", 7, 2, lambda v, w: meters.eta(v)),
+    Column("eta", 7, 2, meters.eta),
     Column("alert", 5, 1, _alerts),
 )
 

@@ -347,3 +347,28 @@ def test_the_newest_point_stays_on_the_axis_wherever_the_axis_ends():
         line = Line("main", (axis.low, axis.high), (0.0, 1.0))
         drawn = snapped(line, axis, Range(0.0, 1.0), rng.randint(10, 300), 10)
         assert all(axis.low <= place <= axis.high for place in drawn.x), (axis, drawn.x)
+
+
+@given(
+    width=st.integers(28, 70),
+    kind=st.sampled_from(["step", "tokens", "time"]),
+    span=st.floats(8.0, 1e10),
+    start=st.floats(0.0, 30.0),
+)
+def test_wherever_two_labels_have_room_an_axis_has_two(width, kind, span, start):
+    x = Range(span * start, span * start + span)
+    y = Range(0.0, 4.0)
+    frame = measure((width, 10), x, y, axis=kind, is_log=False, has_marks=False)
+    assert len(frame.columns) >= 2, frame.columns
+    ends = [at + len(label) for at, label in frame.columns]
+    assert all(end < at for end, (at, _) in zip(ends, frame.columns[1:], strict=False))
+    assert ends[-1] <= frame.canvas_width
+
+
+@pytest.mark.parametrize("high", [1.0, 8.0, 900.0])
+@pytest.mark.parametrize("has_marks", [False, True])
+def test_an_axis_of_tokens_says_so_beside_labels_of_any_width(high, has_marks):
+    y = Range(0.0, high)
+    x = Range(620e3, 990e3)
+    frame = measure((38, 8), x, y, axis="tokens", is_log=False, has_marks=has_marks)
+    assert "tok" in text(compose(frame, (), Overlay())[-1])

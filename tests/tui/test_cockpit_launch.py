@@ -7,6 +7,7 @@ from settled import until
 from textual.widgets import Input
 
 from albor_core.run.errors import InUseError
+from albor_core.run.reference import FieldDoc
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
@@ -96,6 +97,68 @@ async def test_space_walks_through_the_values_a_field_may_have(cockpit, launchpa
         await pilot.press("space")
         await until(pilot, lambda: form.value("training.lr_scheduler") == "linear")
         await until(pilot, lambda: launchpad.planned[-1] == ("training.lr_scheduler=linear",))
+
+
+def doc(key: str, meaning: str) -> FieldDoc:
+    return FieldDoc(key, key.partition(".")[0], "whole number", "none", meaning, False)
+
+
+ALIKE = (
+    doc("optimizer.zclip_warmup", "Steps before clipping."),
+    doc("training.epochs", "Passes over the data; ends the run even before max_steps."),
+    doc("training.eval_max_steps", "Of an evaluation."),
+    doc("training.max_steps_per_file", "Of one file."),
+    doc("training.max_steps", "Optimizer steps."),
+    doc("training.warmup_steps", "Steps up to the peak."),
+    *(doc(f"wide.knob_{i}", "Nothing about warmup or max_steps.") for i in range(60)),
+    doc("zoo.lr", "The last; see knobs."),
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("max_steps", "training.max_steps"),
+        ("training.max_steps", "training.max_steps"),
+        ("MAX_STEPS", "training.max_steps"),
+        ("max_steps_", "training.max_steps_per_file"),
+        ("warmup", "training.warmup_steps"),
+        ("warmup steps", "training.warmup_steps"),
+        ("clip", "optimizer.zclip_warmup"),
+        ("passes", "training.epochs"),
+        ("knobs", "zoo.lr"),
+    ],
+)
+async def test_a_search_stands_on_the_field_that_was_meant(
+    cockpit, launchpad, monkeypatch, words, key
+):
+    monkeypatch.setattr(launchpad, "fields", lambda: ALIKE)
+    async with cockpit().run_test(size=SIZE) as pilot:
+        form = await in_form(pilot)
+        for sought in ("wide", words):  # the second begins where the first ended
+            await pilot.press("slash")
+            pilot.app.screen.query_one("#edit", Input).value = sought
+            await pilot.press("enter")
+        await pilot.pause()
+        assert form.current is not None and form.current.key == key
+        shown = form.cursor - round(form.scroll_y)
+        assert 0 <= shown < form.content_size.height
+
+
+async def test_a_name_far_down_what_was_found_is_scrolled_to(cockpit, launchpad, monkeypatch):
+    late = (*ALIKE, doc("zoo.nothing", "At last."))
+    monkeypatch.setattr(launchpad, "fields", lambda: late)
+    async with cockpit().run_test(size=SIZE) as pilot:
+        form = await in_form(pilot)
+        await pilot.press("slash")
+        pilot.app.screen.query_one("#edit", Input).value = "nothing"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert form.current is late[-1]
+        assert 0 <= form.cursor - round(form.scroll_y) < form.content_size.height
+        await pilot.press("escape")
+        await pilot.pause()
+        assert form.current is late[-1]
 
 
 async def test_slash_finds_a_field_and_escape_shows_all_again(cockpit):

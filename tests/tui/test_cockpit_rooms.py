@@ -3,7 +3,10 @@ said in words."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import fake_desk
 import fake_feed
@@ -170,6 +173,32 @@ async def test_two_runs_without_values_get_words_and_no_empty_axes(cockpit, sour
         assert "0.0" not in shown
         assert "data.train" in shown
         assert "not recorded: code" in shown
+
+
+@pytest.mark.slow
+async def test_a_run_at_work_may_still_reach_the_other_and_an_ended_one_never(
+    cockpit, source, tmp_path
+):
+    out = ["--steps", "100000", "--rate", "20", "--name", "at-work"]
+    argv = [sys.executable, str(Path(__file__).with_name("sim_run.py")), str(tmp_path), *out]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            path = process.stdout.readline().strip()
+            document = fake_feed.diff_document()
+            a, b = document["runs"]
+            runs = [{**a, "path": path}, {**b, "path": str(tmp_path / "gone")}]
+            missed = [{**reach, "step": None} for reach in document["reach"]]
+            source.document = {**document, "runs": runs, "reach": missed}
+            async with cockpit().run_test(size=(120, 36)) as pilot:
+                await pilot.app.push_screen(DiffScreen(("a", "b"), {}))
+                panel = pilot.app.screen.query_one(ReachPanel)
+                await until(pilot, lambda: "not yet" in str(panel.render()))
+                first, second = str(panel.render()).splitlines()
+                assert first.startswith("A to") and "not yet" in first
+                assert second.startswith("B to") and "never" in second
+        finally:
+            process.kill()
 
 
 @pytest.mark.slow

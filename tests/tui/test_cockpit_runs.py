@@ -12,6 +12,7 @@ from textual.widgets import Input, Static
 
 from albor_core.feed.view import CheckpointView
 from albor_core.run.errors import StoreError
+from albor_tui import glyphs
 from albor_tui.app import AlborApp
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.diff import DiffScreen
@@ -279,3 +280,18 @@ async def test_the_glance_of_a_run_that_has_ended_shows_what_its_own_records_say
         source.show((bare, *source.rows[1:]))  # news of the list does not take it away
         await pilot.pause()
         assert "2.61e-4" in str(glance.render())
+
+
+@pytest.mark.parametrize(
+    ("days", "shown"), [(2, "2d ago"), (99, "99d ago"), (524, "524d"), (36_500, "36500d")]
+)
+@pytest.mark.parametrize("width", [80, 160])
+async def test_how_long_ago_a_run_ended_is_never_cut(cockpit, source, days, shown, width):
+    ended = next(view for view in source.rows if view.status == "completed")
+    source.show((replace(ended, age_s=days * 86_400.0 + 1),))
+    async with cockpit().run_test(size=(width, 30)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 1)
+        line = table.render_line(1).text
+        assert f" {shown} " in line
+        assert glyphs.current.ellipsis not in line

@@ -1,4 +1,4 @@
-"""A cockpit that may only look: it says so, names no deed, and refuses those whose keys one knows."""
+"""A cockpit that may only look says so, names no deed, and refuses those whose keys one knows."""
 
 from __future__ import annotations
 

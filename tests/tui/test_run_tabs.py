@@ -78,6 +78,43 @@ async def test_a_click_on_a_name_opens_it(cockpit, source):
         await until(pilot, lambda: pilot.app.screen.tab == "config")
 
 
+STRIPS = ["TopBar", "#head", "#banner", "StatusBar"]
+
+
+@pytest.mark.parametrize("tab", [tab.key for tab in TABS])
+async def test_a_click_on_a_line_that_does_nothing_leaves_the_keys_where_they_were(
+    cockpit, source, tab
+):
+    async with cockpit(run=with_alerts(source), tab=tab).run_test(size=(160, 45)) as pilot:
+        screen = pilot.app.screen
+        await settled(pilot)
+        before = screen.focused
+        assert before is not None and screen.page in before.ancestors_with_self
+        keys = str(screen.query_one(KeyBar).render())
+        for strip in STRIPS:
+            await pilot.click(strip)
+            await pilot.pause()
+            assert screen.focused is before, strip
+        assert str(screen.query_one(KeyBar).render()) == keys
+
+
+@pytest.mark.parametrize("place", ["#banner", "#head", "ChartHead"])
+async def test_after_a_click_beside_the_charts_their_keys_still_work(cockpit, source, place):
+    async with cockpit(run=with_alerts(source), tab="charts").run_test(size=(160, 45)) as pilot:
+        grid = pilot.app.screen.query_one(ChartGrid)
+        await until(pilot, lambda: bool(grid.keys))
+        await settled(pilot)
+        chosen = grid.current
+        await pilot.press("plus")
+        await until(pilot, lambda: grid.look.window is not None)
+        await pilot.click(place)
+        await pilot.press("y", "x", "0")
+        await until(pilot, lambda: grid.look.window is None)
+        assert grid.look.is_log
+        assert grid.look.axis != "step"
+        assert grid.current == chosen
+
+
 async def test_what_is_hidden_asks_and_draws_nothing(cockpit, source):
     async with cockpit(run=at(source), tab="checkpoints").run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: source.asked["checkpoints"] > 0)

@@ -256,6 +256,13 @@ def test_unknown_facts_are_left_out_and_never_taken_for_zero():
     assert "unknown" in render(made)
 
 
+def test_evaluations_that_never_come_are_warned_of_in_words_that_stand_alone():
+    made = planned("training.eval_interval=50", "training.max_steps=12", "training.warmup_steps=0")
+    (warning,) = made.warnings
+    assert warning.field == "training.eval_interval"
+    assert warning.message == "evaluated every 50 steps, but the run has 12"
+
+
 @pytest.mark.parametrize("field", ["warnings", "notes"])
 def test_what_is_merely_unwise_stops_nothing(field):
     made = planned(

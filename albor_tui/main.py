@@ -172,6 +172,11 @@ def _resolve(target: str | None) -> tuple[Any, Path | None]:
         return find_run(target), None
     if path.is_file() or (path.is_dir() and ((path / "runs").is_dir() or runs_in(path))):
         return None, path
+    if (path / "journal.jsonl").is_file():
+        raise NotFoundError(
+            f"{target}: a run whose run.json is missing",
+            hint="put it back from a copy; albor runs ls tells what the store remembers",
+        )
     if path.is_dir():
         raise NotFoundError(f"{target}: no runs in this folder", hint="albor runs ls")
     return find_run(target), None

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from albor_core.feed.alerts import alert_of_event, alert_view
 from albor_core.feed.files import RunFiles, history, integer, number, sequence, text
 from albor_core.feed.records import RecordTail, journal_events, parse_json
-from albor_core.feed.stores import StoreWatch, merge
+from albor_core.feed.stores import StoreWatch, aged, known_of, merge
 from albor_core.feed.tail import LogTail
 from albor_core.feed.view import AlertView, AttemptView, Curve, EventView, RunView
 from albor_core.run.journal import parse_line
@@ -69,9 +69,9 @@ class RunFeed:
     def poll(self) -> RunView | None:
         """The run now, with alerts, attempts and events; None if nothing is left of it."""
         row = self.store.rows().get(self.run.id)
-        view = self.files.view(None if row is None or row.status == "lost" else row.status)
+        view = self.files.view(*known_of(row))
         if view is None and row is not None:
-            view = replace(row, detail=row.detail or self._what_is_missing())
+            view = replace(aged(row), detail=row.detail or self._what_is_missing())
         elif view is not None and row is not None:
             view = merge(view, row)
         if view is None:
@@ -129,7 +129,7 @@ class RunFeed:
     def _what_is_missing(self) -> str:
         """Why the store alone has to tell of the run."""
         if self.run.path.is_dir():
-            return "its run.json is missing or damaged: this is what the store remembers"
+            return "its run.json is missing: this is what the store remembers"
         return "its folder is gone: this is what the store remembers"
 
     def keys(self) -> tuple[str, ...]:

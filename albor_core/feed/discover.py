@@ -15,6 +15,8 @@ from typing import Protocol
 from albor_core.run.rundir import RunDir, is_run_id, read_json
 
 _GRAIN_S = 0.1
+_SEARCH_S = 10.0  # between two looks into folders that are no runs
+_RECORDS = ("run.json", "training_state.json", "journal.jsonl")  # a run being made has none yet
 _READ_S = 0.2  # per call: a home of many runs without a store is shown bit by bit
 
 
@@ -22,6 +24,7 @@ class Discovery(Protocol):
     """A source of run directories by id. `is_complete`: the last answer held all of them."""
 
     is_complete: bool
+    problem: str  # what was left out of it, and why; "" for nothing
 
     def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
         """The runs now; the same object as before if nothing changed. `known` may be left out: the
@@ -54,6 +57,8 @@ class FolderWatch:
 
 class HomeRuns:
     """Every run registered in an ALBOR_HOME, through its pointer files."""
+
+    problem = ""
 
     def __init__(self, home: Path) -> None:
         self.is_complete = True
@@ -93,8 +98,10 @@ class FolderRuns:
     is_complete = True
 
     def __init__(self, folder: Path) -> None:
+        self.problem = ""
         self._watch = FolderWatch(folder)
         self._runs: dict[str, RunDir] = {}
+        self._searched: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
     def runs(self, known: Collection[str] = ()) -> Mapping[str, RunDir]:
         """By id. A folder counts from the moment it has its run.json, which comes last."""
@@ -107,13 +114,37 @@ class FolderRuns:
         if new or self._runs.keys() - names:
             kept = {name: run for name, run in self._runs.items() if name in names}
             self._runs = kept | new
+        self._search_headless(names)
         return self._runs
+
+    def _search_headless(self, names: frozenset[str]) -> None:
+        """Look for runs without a run.json: a folder's own time does not tell when it lost it."""
+        now = time.monotonic()
+        if names is self._searched[0] and now < self._searched[1]:
+            return
+        self._searched = (names, now + _SEARCH_S)
+        rest = filter(is_run_id, names - self._runs.keys())
+        self.problem = _headless(
+            sorted(name for name in rest if _has_records(self._watch.path / name))
+        )
+
+
+def _headless(names: list[str]) -> str:
+    if len(names) > 1:
+        many = f"{len(names)} folders here look like runs but have"
+        return f"{many} no readable run.json: {names[0]}, say"
+    return f"{names[0]} looks like a run but has no readable run.json" if names else ""
+
+
+def _has_records(folder: Path) -> bool:
+    return any(os.path.lexists(folder / name) for name in _RECORDS)
 
 
 class OneRun:
     """A single run directory."""
 
     is_complete = True
+    problem = ""
 
     def __init__(self, run: RunDir) -> None:
         self._runs = {run.id: run}

@@ -8,6 +8,7 @@ should be is unknown, since any program may have written the file.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,8 +24,8 @@ from albor_core.feed.view import (
     RunStatus,
     RunView,
 )
-from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.state import SCHEMA, Freshness, read_state
+from albor_core.run.rundir import RunDir, load_json
+from albor_core.run.state import SCHEMA, Freshness, load_state
 from albor_core.telemetry.sample import gpu_from_json, host_from_json
 
 Document = Mapping[str, Any]
@@ -36,11 +37,10 @@ _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # one NaN object
 class CachedJson:
     """A JSON file that is read again only when it was replaced or written."""
 
-    def __init__(
-        self, path: Path, read: Callable[[Path], dict[str, Any] | None] = read_json
-    ) -> None:
+    def __init__(self, path: Path, load: Callable[[Path], dict[str, Any]] = load_json) -> None:
         self.path = path
-        self._read = read
+        self.flaw = ""  # why a file that is there could not be read
+        self._load = load
         self._mark: tuple[int, int, int] | None = None
         self._value: dict[str, Any] | None = None
 
@@ -49,12 +49,20 @@ class CachedJson:
         try:
             status = self.path.lstat()
         except OSError:
-            self._mark, self._value = None, None
+            self._mark, self._value, self.flaw = None, None, ""
             return None
         mark = (status.st_ino, status.st_mtime_ns, status.st_size)
         if mark != self._mark:
-            self._mark, self._value = mark, self._read(self.path)
+            self._mark, self._value, self.flaw = mark, *self._read()
         return self._value
+
+    def _read(self) -> tuple[dict[str, Any] | None, str]:
+        try:
+            return self._load(self.path), ""
+        except OSError as error:
+            return None, f"{self.path.name} cannot be read: {error.strerror}"
+        except ValueError as error:
+            return None, f"{self.path.name} {error}"
 
 
 class RunFiles:
@@ -67,16 +75,15 @@ class RunFiles:
         self.run = run
         self.metadata = CachedJson(run.run_json)
         self.resolved = CachedJson(run.config_resolved)
-        self.state = CachedJson(run.state, read_state)
+        self.state = CachedJson(run.state, load_state)
         self.guard = CachedJson(run.guard / "guard.json")
         self.exit = CachedJson(run.exit)
         self.about: Document = _NOTHING  # run.json as the last view was built from it
         self._freshness = Freshness()
         self._built: tuple[tuple[object, ...], RunView] | None = None
 
-    def evidence(self, ended: str | None = None) -> Evidence:
+    def evidence(self, ended: str | None = None, has_steps: bool = False) -> Evidence:
         """What the status is judged from. Locks are looked at between two looks at the state."""
-        meta = self.metadata.get() or _NOTHING
         state = self.state.get()
         locks = self.run.liveness()
         if locks.trainer is None:
@@ -87,33 +94,59 @@ class RunFiles:
             guard=self.guard.get(),
             exit=self.exit.get(),
             age_s=self._freshness.age_s(state),
-            created=number(meta, "created"),
-            host=text(meta, "host"),
+            created=finite(self.about, "created"),
+            host=text(self.about, "host"),
             ended=ended,
+            state_flaw=self.state.flaw,
+            has_steps=has_steps,
         )
 
-    def view(self, ended: str | None = None) -> RunView | None:
-        """The run as its files tell it; None if this is no run directory (any more)."""
-        about = self.metadata.get()
-        if about is None:
+    def view(self, ended: str | None = None, has_steps: bool = False) -> RunView | None:
+        """The run as its files tell it; None if this is no run directory (any more).
+
+        `ended` and `has_steps` are what a store knows of it: its end, and whether it had steps.
+        """
+        why = self._look_at_about()
+        if why and not self._is_run():
             return None
-        self.about = about
-        evidence = self.evidence(ended)
+        evidence = self.evidence(ended, has_steps)
         status = judge(evidence)
-        documents = (about, self.resolved.get(), evidence.state, evidence.guard)
-        mark = (*map(id, documents), id(evidence.exit), status)
+        resolved = self.resolved.get()
+        others = (self.state.flaw, self.guard.flaw, self.exit.flaw, self.resolved.flaw)
+        flaws = tuple(flaw for flaw in (why, *others) if flaw)
+        documents = (self.about, resolved, evidence.state, evidence.guard)
+        mark = (*map(id, documents), id(evidence.exit), status, flaws)
         if self._built is not None and self._built[0] == mark:  # only time went by
             return _aged(self._built[1], evidence, status)
-        resolved = self.resolved.get() or _NOTHING
-        view = build_view(self.run, about, resolved, evidence, status)
+        view = build_view(self.run, self.about, resolved or _NOTHING, evidence, status, flaws)
         self._built = (mark, view)
         return view
 
+    def _look_at_about(self) -> str:
+        """Read run.json into `about`; what is wrong with it, and then `about` is as it was."""
+        about = self.metadata.get()
+        if about is None:
+            return self.metadata.flaw or "run.json is missing"
+        self.about = about
+        return ""
+
+    def _is_run(self) -> bool:
+        """Whether a folder without a readable run.json is a run all the same."""
+        is_known = self.about is not _NOTHING or self.metadata.flaw != ""
+        return is_known and self.run.path.is_dir()
+
 
 def build_view(
-    run: RunDir, meta: Document, resolved: Document, evidence: Evidence, status: RunStatus
+    run: RunDir,
+    meta: Document,
+    resolved: Document,
+    evidence: Evidence,
+    status: RunStatus,
+    flaws: tuple[str, ...] = (),
 ) -> RunView:
-    """All documents of a run as one view. Pure but for the wall clock."""
+    """All documents of a run as one view; `flaws` are of those that could not be read. Pure but for
+    the wall clock.
+    """
     state = evidence.state or _NOTHING
     alive = status.word in LIVE_WORDS
     current = evidence.current_state is not None
@@ -126,12 +159,12 @@ def build_view(
         kind=text(meta, "kind") or "train",
         path=str(run.path),
         host=text(meta, "host"),
-        created=number(meta, "created"),
+        created=finite(meta, "created"),
         seed=integer(meta, "seed"),
         git_commit=_commit(meta),
         status=status.word,
-        detail="; ".join(part for part in (status.detail, _foreign(state)) if part),
-        last_wall=number(state, "wall"),
+        detail=_detail(status, flaws, state),
+        last_wall=finite(state, "wall"),
         phase=text(state, "phase") or None if alive and current else None,
         attempt=evidence.attempt or None,
         attempts_total=evidence.attempt or None,
@@ -179,6 +212,11 @@ def build_view(
     return _aged(view, evidence, status)
 
 
+def _detail(status: RunStatus, flaws: tuple[str, ...], state: Document) -> str:
+    unsaid = (flaw for flaw in flaws if flaw not in status.detail)
+    return "; ".join(part for part in (status.detail, *unsaid, _foreign(state)) if part)
+
+
 def _foreign(state: Document) -> str:
     """What to know about a state file that another version of Albor wrote."""
     schema = text(state, "schema")
@@ -200,9 +238,14 @@ def number(document: Document, key: str) -> float | None:
         return math.inf
 
 
-def integer(document: Document, key: str) -> int | None:
+def finite(document: Document, key: str) -> float | None:
     value = number(document, key)
-    return int(value) if value is not None and math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def integer(document: Document, key: str) -> int | None:
+    value = finite(document, key)
+    return None if value is None else int(value)
 
 
 def text(document: Document, key: str) -> str:
@@ -222,10 +265,13 @@ def sequence(document: Document, key: str) -> list[Any]:
 
 def history(document: Document, key: str) -> tuple[float, ...]:
     """A list of numbers in which null is a value that was not finite."""
-    return tuple(
-        math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
-        for value in sequence(document, key)
-    )
+    return tuple(map(_point, sequence(document, key)))
+
+
+def _point(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    return float(value) if abs(value) <= sys.float_info.max else math.nan
 
 
 def _aged(view: RunView, evidence: Evidence, status: RunStatus) -> RunView:
@@ -233,7 +279,8 @@ def _aged(view: RunView, evidence: Evidence, status: RunStatus) -> RunView:
     state = evidence.state or _NOTHING
     alive = status.word in LIVE_WORDS and status.word != "stalled"
     age = _age(evidence, state, status.word in LIVE_WORDS)
-    is_live = alive and evidence.current_state is not None and _is_fresh(age, state)
+    is_ours = evidence.current_state is not None and not _foreign(state)
+    is_live = alive and is_ours and _is_fresh(age, state)
     return replace(view, age_s=age, is_live=is_live)
 
 
@@ -241,7 +288,7 @@ def _age(evidence: Evidence, state: Document, alive: bool) -> float | None:
     """By our own clock while it works; by the wall clock for words that are long spoken."""
     if alive and evidence.age_s is not None:
         return evidence.age_s
-    wall = number(state, "wall")
+    wall = finite(state, "wall")
     return evidence.age_s if wall is None else max(0.0, time.time() - wall)
 
 

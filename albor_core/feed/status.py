@@ -8,6 +8,7 @@ believed for its own attempt only, since a kill -9 leaves the words of earlier l
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, Freshness, read_state
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
+NEVER_STARTED = "it was never started"
 FRESH_START_S = 60.0  # a run directory this young may still be waiting for its guard
 
 Document = Mapping[str, Any]
@@ -36,6 +38,8 @@ class Evidence:
     created: float | None = None
     host: str = ""
     ended: str | None = None
+    state_flaw: str = ""  # what is wrong with a state file that is there
+    has_steps: bool = False  # by a store: then there was a state file once
 
     @property
     def attempt(self) -> int:
@@ -112,11 +116,7 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
     if has_guard and _is_held(evidence.guard, evidence.attempt):
         return "paused", "held by its guard"  # a program stopped by a signal cannot say so itself
     if state is None:
-        attempt = f"attempt {evidence.attempt}" if evidence.attempt else "the program"
-        same_life = evidence.state is not None and _attempt(evidence.state) >= evidence.attempt
-        detail = "the process that gave news has ended" if same_life else f"{attempt}: no news yet"
-        if evidence.state is None and evidence.age_s is not None:
-            detail = "its state file is missing or damaged"
+        detail = _why_silent(evidence)
         return ("unguarded", f"its guard is gone; {detail}") if missing else ("running", detail)
     phase = str(state.get("phase") or "")
     limit = _number(state.get("phase_limit_s")) or NO_NEWS_S
@@ -127,6 +127,18 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
     if missing:
         return "unguarded", "its guard is gone: nobody will restart it"
     return "running", "" if phase in ("training", "") else phase
+
+
+def _why_silent(evidence: Evidence) -> str:
+    """Why a held lock is all there is of this life."""
+    if evidence.state_flaw:
+        return evidence.state_flaw
+    if evidence.state is None and (evidence.age_s is not None or evidence.has_steps):
+        return "its state file is missing"
+    if evidence.state is not None and _attempt(evidence.state) >= evidence.attempt:
+        return "the process that gave news has ended"
+    life = f"attempt {evidence.attempt}" if evidence.attempt else "the program"
+    return f"{life}: no news yet"
 
 
 def _is_held(guard: Document | None, attempt: int) -> bool:
@@ -186,7 +198,7 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
     if newest:
         return "lost", f"attempt {newest} vanished without last words"
     young = evidence.created is not None and time.time() - evidence.created < FRESH_START_S
-    return ("queued", "not started yet") if young else ("lost", "it was never started")
+    return ("queued", "not started yet") if young else ("lost", NEVER_STARTED)
 
 
 def _works_elsewhere(evidence: Evidence) -> bool:
@@ -229,12 +241,13 @@ def _last_reason(last_words: Document | None, guard: Document | None) -> str:
 
 def _attempt(document: Document | None) -> int:
     found = None if document is None else document.get("attempt")
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, int) and found.bit_length() < 64 else 0
 
 
 def _number(value: Any) -> float | None:
+    """A finite number; an int of any length is JSON, and what is beyond a float is unknown."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if good else None
+    return float(value) if good and abs(value) <= sys.float_info.max else None
 
 
 def _writer_lives(state: Document) -> bool:
@@ -259,7 +272,8 @@ def _child_lives(guard: Document) -> bool:
 
 
 def _seconds_left(guard: Document) -> float | None:
-    until = (guard.get("backoff") or {}).get("until_mono_ns")
-    if not isinstance(until, int) or guard.get("boot_id") != boot_id():
+    backoff = guard.get("backoff")
+    until = _number(backoff.get("until_mono_ns")) if isinstance(backoff, Mapping) else None
+    if until is None or guard.get("boot_id") != boot_id():
         return None
     return max(0.0, until / 1e9 - time.monotonic())

@@ -1,8 +1,8 @@
 """A store followed: opened when it is there, reopened when it was replaced, asked only on news.
 
 A viewer must never make a store late or a screen slow. So the list is queried again only when
-another connection committed (`Reader.version` moves), and never more than a tenth of the time:
-twenty runs being indexed move it constantly. Belongs to the thread that polls.
+another connection committed (`Reader.version` moves) or the file was written, and never more than a
+tenth of the time: twenty runs being indexed move it constantly. Belongs to the thread that polls.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from albor_core.feed.status import NEVER_STARTED
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.state import ENDS
+from albor_core.store.connect import REBUILD_HINT
+from albor_core.store.migrations import user_version
 from albor_core.store.reader import Reader
 from albor_core.store.rows import RunRow
+from albor_core.store.schema import SCHEMA_VERSION
 
 RETRY_S = 2.0
 FIRST_ROWS = 200  # more than a screen: shown while the rest is on its way
@@ -26,6 +31,7 @@ MIN_GAP_S = 0.25
 DUTY = 10  # rest this many times as long as the last query took
 
 _CALM = ("green", "info")
+_Mark = tuple[int, int, int, int]  # device, inode, mtime, size
 T = TypeVar("T")
 
 
@@ -34,58 +40,74 @@ class StoreWatch:
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
-        self.problem = ""  # why it cannot be read; "" also for a store that does not exist yet
         self.is_partial = False  # `rows` gave the newest runs only; the next call gives all
         self._clock = clock
         self._reader: Reader | None = None
-        self._inode: tuple[int, int] | None = None
+        self._mark: _Mark | None = None
         self._retry_at = 0.0
         self._version: int | None = None
         self._rest_until = 0.0
         self._views: dict[str, RunView] = {}
         self._sources: dict[str, RunRow] = {}
         self._changed: frozenset[str] = frozenset()
+        self._trouble = self._caveat = ""
+        self._since = self._read_at = ""  # times of the day: of the trouble, of the last answer
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be read or no longer grows, since when, what to do, and of when the rows
+        are; "" if all is well, or for a store that does not exist yet.
+        """
+        return self._trouble or self._caveat
 
     def close(self) -> None:
         """Close the file; the next question opens it again."""
         reader, self._reader = self._reader, None
-        self._inode, self._version = None, None
+        self._mark, self._version = None, None
         if reader is not None:
             reader.close()
 
     def ask(self, question: Callable[[Reader], T]) -> T | None:
         """The answer to one question, None if the store cannot answer now."""
+        answer = self._ask(question)
+        if answer is not None and (self._version is not None or not self._views):
+            self._be_well()  # with views it is well once the whole list can be read
+        return answer
+
+    def _ask(self, question: Callable[[Reader], T]) -> T | None:
         reader = self._open()
         if reader is None:
             return None
         try:
-            answer = question(reader)
+            return question(reader)
         except NotFoundError:  # the store is well, it only does not know the run
             return None
         except AlborError as error:
             self._give_up(error)
             return None
-        self.problem = ""
-        return answer
 
     def rows(self) -> dict[str, RunView]:
         """Every run of the store by id, as of the newest query; cheap without news."""
         now = self._clock()
         if self._views and now < self._rest_until:
             return self._views
-        version = self.ask(lambda reader: reader.version())
+        self._drop_if_rewritten()
+        version = self._ask(lambda reader: reader.version())
         if version is None:
             self.is_partial = False  # no more will come before the store is well again
             return self._views
         if version != self._version:
             limit = None if self._views else FIRST_ROWS
-            rows = self.ask(lambda reader: reader.runs(limit=limit))
+            rows = self._ask(lambda reader: reader.runs(limit=limit))
             self.is_partial = rows is not None and limit is not None and len(rows) == limit
             if rows is not None:
+                self._caveat_of(self._ask(lambda reader: reader.query(user_version)))
                 self._take(rows)
             if rows is not None and not self.is_partial:
                 self._version = version  # asked before the query: news since then moves it again
                 self._rest_until = now + max(MIN_GAP_S, DUTY * (self._clock() - now))
+        if self._reader is not None:
+            self._be_well()
         return self._views
 
     def take_changed(self) -> frozenset[str]:
@@ -114,30 +136,74 @@ class StoreWatch:
 
     def _open(self) -> Reader | None:
         try:
-            status = self.path.stat()
-        except OSError:
+            mark = _mark(self.path)
+        except OSError as error:
             self.close()
-            self.problem = ""
+            is_absent = isinstance(error, FileNotFoundError)
+            if is_absent and not self._read_at:  # it is still to come
+                self._trouble = self._since = ""
+            else:
+                self._say_trouble(f"{self.path.name}: {'gone' if is_absent else error.strerror}")
             return None
-        inode = (status.st_dev, status.st_ino)
-        if self._reader is not None and inode == self._inode:
+        if self._reader is not None and self._mark is not None and mark[:2] == self._mark[:2]:
             return self._reader
-        if inode == self._inode and self._clock() < self._retry_at:
+        began = self._clock()
+        if mark == self._mark and began < self._retry_at:
             return None
         self.close()
-        self._inode = inode
+        self._mark = mark
         try:
             self._reader = Reader(self.path)
         except AlborError as error:
-            self._give_up(error)
+            self._give_up(error, patience_s=DUTY * (self._clock() - began))
         return self._reader
 
-    def _give_up(self, error: AlborError) -> None:
-        inode = self._inode
+    def _drop_if_rewritten(self) -> None:
+        """Let go of a file that was written: most often by a checkpoint, but what writes over it
+        past SQLite moves no version.
+        """
+        with suppress(OSError):
+            if self._reader is not None and _mark(self.path) != self._mark:
+                self.close()
+
+    def _give_up(self, error: AlborError, *, patience_s: float = 0.0) -> None:
+        mark = self._mark
         self.close()
-        self._inode = inode
-        self.problem = f"{error.message} ({error.hint})" if error.hint else error.message
-        self._retry_at = self._clock() + RETRY_S
+        self._mark = mark
+        what = error.message.replace(str(self.path), self.path.name, 1)
+        if self.path.is_dir():
+            what = f"{self.path.name}: a folder is in its place"
+        self._say_trouble(what, error.hint)
+        self._retry_at = self._clock() + max(RETRY_S, patience_s)
+
+    def _say_trouble(self, what: str, hint: str = REBUILD_HINT) -> None:
+        self._since = self._since or _time_of_day()
+        rows = f"rows as of {self._read_at}" if self._views and self._read_at else ""
+        parts = (f"{what} since {self._since}", hint, rows)
+        self._trouble = "; ".join(part for part in parts if part)
+
+    def _be_well(self) -> None:
+        self._trouble, self._since, self._read_at = "", "", _time_of_day()
+
+    def _caveat_of(self, version: int | None) -> None:
+        """A newer store can be read, but the guards and indexers of this Albor leave it alone."""
+        if version is None or version <= SCHEMA_VERSION:
+            self._caveat = ""
+        elif not self._caveat:
+            newer = f"newer than this Albor's {SCHEMA_VERSION}, which adds nothing to it"
+            what = f"version {version} since {_time_of_day()}, {newer}"
+            self._caveat = f"{self.path.name}: {what}; upgrade albor"
+
+
+def _mark(path: Path) -> _Mark:
+    """What tells a file from another, and from itself before it was written. Raises OSError."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _time_of_day() -> str:
+    """Now as people here read a clock: 14:05."""
+    return time.strftime("%H:%M")
 
 
 def view_of_row(row: RunRow, severity: str = "green") -> RunView:
@@ -159,7 +225,7 @@ def view_of_row(row: RunRow, severity: str = "green") -> RunView:
         created=row.created,
         status=word,
         detail=(row.ended_reason or "") if row.ended_reason != row.ended_status else "",
-        age_s=None if row.last_wall is None else max(0.0, time.time() - row.last_wall),
+        age_s=_age(row.last_wall),
         last_wall=row.last_wall,
         attempt=row.attempts or None,
         attempts_total=row.attempts or None,
@@ -182,6 +248,18 @@ def view_of_row(row: RunRow, severity: str = "green") -> RunView:
         is_pinned=row.pinned,
         tags=row.tags,
     )
+
+
+def _age(wall: float | None) -> float | None:
+    """Seconds since the last news that a store knows of."""
+    if wall is None or not math.isfinite(wall):
+        return None
+    return max(0.0, time.time() - wall)
+
+
+def aged(row: RunView) -> RunView:
+    """A view of a store's row, queried some time ago, with the age of its news now."""
+    return replace(row, age_s=_age(row.last_wall))
 
 
 _COUNTS = ("attempts", "alerts_open")
@@ -214,6 +292,13 @@ def _span(row: RunRow) -> float | None:
     return max(0.0, row.last_wall - row.first_wall)
 
 
+def known_of(row: RunView | None) -> tuple[str | None, bool]:
+    """The end that a store recorded, and whether it has steps: what files are judged by."""
+    if row is None:
+        return None, False
+    return None if row.status == "lost" else row.status, row.step is not None
+
+
 def merge(view: RunView, row: RunView) -> RunView:
     """What files say of the present, completed by what only the store knows."""
     is_indexed = view.last_alert_step is None or (row.step or -1) >= view.last_alert_step
@@ -221,13 +306,17 @@ def merge(view: RunView, row: RunView) -> RunView:
     severity = row.severity if view.severity in _CALM else view.severity
     unseen = 0 if is_indexed or view.severity in _CALM else 1
     detail = view.detail
-    if view.status == "lost" and view.attempt is None and row.attempts_total is not None:
-        detail = "its state file is missing or damaged"
+    if detail.startswith(NEVER_STARTED) and row.attempts_total is not None:
+        flaws = detail.removeprefix(NEVER_STARTED).removeprefix("; ")
+        detail = flaws or "its state file is missing"
     return replace(
         view,
-        age_s=row.age_s if view.age_s is None else view.age_s,
+        age_s=_age(row.last_wall) if view.age_s is None else view.age_s,
         detail=detail,
         name=row.name or view.name,
+        experiment=view.experiment or row.experiment,
+        host=view.host or row.host,
+        created=row.created if view.created is None else view.created,
         alerts_open=row.alerts_open + unseen,
         severity="green" if calm else severity,
         is_pinned=row.is_pinned,

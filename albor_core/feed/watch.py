@@ -9,18 +9,21 @@ wakes by hand is found even if nothing ever told the store.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from albor_core.feed.alerts import alert_view
+from albor_core.feed.clean import clean
 from albor_core.feed.detail import RunFeed
 from albor_core.feed.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.files import RunFiles
-from albor_core.feed.stores import StoreWatch, merge
+from albor_core.feed.stores import StoreWatch, aged, known_of, merge
 from albor_core.feed.view import AlertView, RunsView, RunView
 from albor_core.run.errors import NotFoundError
+from albor_core.run.liveness import Liveness
 from albor_core.run.rundir import RunDir, albor_home
 from albor_core.telemetry.gpu import Gpus
 from albor_core.telemetry.sample import GpuSample
@@ -32,6 +35,8 @@ READ_S = 0.15  # per poll, first reads of runs that no store describes: the newe
 GPU_S = 1.0
 HISTORIES = 40  # per poll, sparklines fetched for visible rows
 SPARK_POINTS = 60
+
+_Mark = tuple[tuple[int, int] | None, tuple[int, int] | None]  # inode, mtime of two files
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class RunsFeed:
         self._gpu_at = -math.inf
         self._files: dict[str, RunFiles] = {}
         self._told: dict[str, RunView] = {}  # what files said, merged with the store's row
+        self._marks: dict[str, _Mark] = {}  # of files that are read no more
         self._runs: Mapping[str, RunDir] = {}
         self._rows: Mapping[str, RunView] = {}
         self._found: Mapping[str, RunDir] = {}
@@ -143,6 +149,7 @@ class RunsFeed:
         self._hot.discard(run_id)
         self._told.pop(run_id, None)
         self._files.pop(run_id, None)
+        self._marks.pop(run_id, None)
         self._touched.add(run_id)
 
     def _read_hot(self, rows: Mapping[str, RunView]) -> None:
@@ -158,35 +165,41 @@ class RunsFeed:
 
     def _read(self, run_id: str, run: RunDir, row: RunView | None) -> None:
         files = self._files.setdefault(run_id, RunFiles(run))
-        ended = None if row is None or row.status == "lost" else row.status
-        view = files.view(ended)
+        mark = _mark(run)
+        try:
+            view = _look(files, row, self._told.get(run_id))
+        except Exception as error:  # whatever its files are, all others are shown
+            why = f"its files cannot be read: {type(error).__name__}: {error}"
+            view = _unread(run, self._told.get(run_id) or row, clean(why, limit=200))
         self._touched.add(run_id)
-        if view is None:  # the folder is gone: the store's row is all there is
+        if view is None:
             self._told.pop(run_id, None)
-            if row is not None and row.status == "lost":
-                self._told[run_id] = replace(row, detail="its folder is gone, no end was recorded")
         else:
-            self._told[run_id] = view if row is None else merge(view, row)
+            self._told[run_id] = view
         if view is None or not (view.is_active or view.status == "queued"):
             self._hot.discard(run_id)
             self._files.pop(run_id)
+            self._marks[run_id] = mark
             if view is not None:  # thousands of these may be kept: only what a table shows
-                self._told[run_id] = replace(
-                    self._told[run_id], lr_history=(), grad_norm_history=(), gpu=()
-                )
+                self._told[run_id] = replace(view, lr_history=(), grad_norm_history=(), gpu=())
 
     def _sweep_cold(self) -> None:
-        """Look for held locks among runs thought dead, a slice per poll."""
+        """Look for held locks and new words among runs thought dead, a slice per poll."""
         stop = self._clock() + SWEEP_S
         for turn in range(2):
             for run_id in self._sweep:
                 run = self._runs.get(run_id)
-                if run is not None and run_id not in self._hot and run.liveness().is_alive:
+                if run is not None and run_id not in self._hot and self._wants_a_look(run_id, run):
                     self._hot.add(run_id)
                 if self._clock() > stop:
                     return
             if turn == 0:
                 self._sweep = iter(list(self._runs))
+
+    def _wants_a_look(self, run_id: str, run: RunDir) -> bool:
+        """Whether somebody holds its locks, or wrote its files since they were read."""
+        is_rewritten = run_id in self._told and self._marks.get(run_id) != _mark(run)
+        return is_rewritten or _locks(run).is_alive
 
     def _arrange(self, rows: Mapping[str, RunView]) -> bool:
         """Put the rows in order again if there are new ones, or the store gave a new list."""
@@ -239,6 +252,10 @@ class RunsFeed:
         found_all = self._discovery is None or self._discovery.is_complete
         return found_all and not unread and not self.store.is_partial
 
+    def _problem(self) -> str:
+        left_out = "" if self._discovery is None else self._discovery.problem
+        return "; ".join(part for part in (self.store.problem, left_out) if part)
+
     def _publish(self, changed: bool) -> RunsView:
         now = self._clock()
         if now - self._gpu_at >= GPU_S:
@@ -248,7 +265,7 @@ class RunsFeed:
             rows=tuple(self._shown) if changed else last.rows,
             gpus=self._gpu_samples,
             gpus_why_none=self._gpus.why_none,
-            problem=self.store.problem,
+            problem=self._problem(),
             version=last.version,
             total=max(len(self._shown), len(self._runs)),
             is_complete=self._is_complete(),
@@ -277,6 +294,50 @@ def _open_source(source: Path | None) -> tuple[Discovery | None, Path]:
     if path.is_file():
         return None, path
     raise NotFoundError(f"{source}: no such run, folder or database", hint="albor runs ls")
+
+
+def _look(files: RunFiles, row: RunView | None, told: RunView | None) -> RunView | None:
+    """A run as its files and its row in the store tell it, `told` being what they told before; None
+    for a folder that is gone, unless the row has no end.
+    """
+    view = files.view(*known_of(row))
+    if view is not None:
+        return view if row is None else merge(view, row)
+    if files.run.path.is_dir():
+        return _unread(files.run, told or row, "its run.json is missing")
+    if row is not None and row.status == "lost":
+        return replace(row, detail="its folder is gone, no end was recorded")
+    return None
+
+
+def _unread(run: RunDir, known: RunView | None, why: str) -> RunView:
+    """What is known of a run without its files, and why they do not tell it."""
+    view = known or RunView(id=run.id, name=run.id, path=str(run.path), status="lost")
+    if _locks(run).is_alive:
+        view = replace(view, status="running", ended_wall=None)
+    elif view.is_active:
+        view = replace(view, status="lost", trainer_pid=None, guard_pid=None)
+    return replace(aged(view), is_live=False, detail=why)
+
+
+def _locks(run: RunDir) -> Liveness:
+    try:
+        return run.liveness()
+    except (OSError, ValueError):  # its place, which a store may say, is no path
+        return Liveness(None, None)
+
+
+def _mark(run: RunDir) -> _Mark:
+    """What moves when somebody writes what an ended run is known by."""
+    return _stamp(run.run_json), _stamp(run.state)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _created(rows: Mapping[str, RunView], run_id: str) -> float:

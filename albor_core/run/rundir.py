@@ -25,6 +25,7 @@ from albor_core.run.liveness import Liveness, liveness
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_JSON_BYTES = 1 << 20
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
 _HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")  # as write_bytes names them
 
 
@@ -313,7 +314,10 @@ def runs_in(folder: Path) -> list[RunDir]:
 def _created(document: Mapping[str, Any] | None) -> float:
     """When, for sorting; a damaged document is old, never an error for everybody else."""
     created = (document or {}).get("created")
-    return float(created) if isinstance(created, int | float) else 0.0
+    try:
+        return float(created) if isinstance(created, int | float) else 0.0
+    except OverflowError:  # an int of any length is JSON
+        return 0.0
 
 
 def folder_of(reference: str) -> Path | None:
@@ -358,21 +362,31 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
     Bounded, never follows a link and never blocks on a FIFO.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        return load_json(path, limit)
+    except (OSError, ValueError):
         return None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+
+
+def load_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """As `read_json`. Raises OSError, or ValueError that says what the file is: "is a folder"."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    kind = os.fstat(fd).st_mode
+    if not stat.S_ISREG(kind):
         os.close(fd)  # fdopen would raise on a folder
-        return None
+        raise ValueError(f"is {_KINDS.get(stat.S_IFMT(kind), 'no plain file')}")
     with os.fdopen(fd, "rb") as file:
         raw = file.read(limit + 1)
     if len(raw) > limit:
-        return None
+        raise ValueError(f"is larger than {limit >> 10} KiB")
+    if not raw.strip(b"\0"):
+        raise ValueError("is all NUL" if raw else "is empty")
     try:
         document = json.loads(raw, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    except (ValueError, RecursionError) as error:
+        raise ValueError("is no whole JSON") from error
+    if not isinstance(document, dict):
+        raise ValueError("is no JSON object")
+    return document
 
 
 def _refuse_constant(text: str) -> float:

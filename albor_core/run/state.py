@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.liveness import boot_id, start_ticks
-from albor_core.run.rundir import read_json, write_bytes
+from albor_core.run.rundir import load_json, write_bytes
 
 SCHEMA = "albor.state/1"
 MAX_BYTES = 16 << 10
@@ -134,9 +134,17 @@ def finite(value: Any) -> Any:
 
 def read_state(path: Path) -> dict[str, Any] | None:
     """The newest whole document, or None for anything that is not one. Unknown keys are kept."""
-    document = read_json(path, READ_BYTES)
-    if document is None or not str(document.get("schema", "")).startswith("albor.state/"):
+    try:
+        return load_state(path)
+    except (OSError, ValueError):
         return None
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """As `read_state`. Raises OSError, or ValueError that says what the file is instead."""
+    document = load_json(path, READ_BYTES)
+    if not str(document.get("schema", "")).startswith("albor.state/"):
+        raise ValueError("is of another program")
     return document
 
 
@@ -162,7 +170,7 @@ class Freshness:
             self._since = now
             if self._seen is None and state is not None and state.get("boot_id") == boot_id():
                 stamp = state.get("mono_ns")
-                if isinstance(stamp, int) and 0 < stamp / 1e9 <= now:
+                if isinstance(stamp, int) and 0 < stamp <= now * 1e9:
                     self._since = stamp / 1e9
             self._seen = mark
         return None if math.isnan(self._since) else now - self._since

@@ -26,7 +26,7 @@ _FUNCTIONS = frozenset(
     )
 )
 _READABLE = TABLES | {"sqlite_master", "json_each", "pragma_table_info"} | {""}  # "": count(*)
-_PRAGMAS = frozenset({"data_version", "table_info"})
+_PRAGMAS = frozenset({"data_version", "table_info", "user_version"})  # nothing can be set
 
 
 def restrict(db: sqlite3.Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -81,7 +82,8 @@ def host_from_json(data: Mapping[str, Any]) -> HostSample:
 
 
 def _number(value: Any) -> Any:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _text(value: Any) -> str | None:

@@ -85,6 +85,7 @@ class RunsScreen(ActingScreen):
         super().__init__()
         self._view = RunsView()
         self._tails: dict[str, str] = {}  # behind names that are not unique, by id
+        self._problem = ""  # as it stands above the list
         self._has_news = self._has_curves = False
         self._titled: tuple[object, ...] = ()
         self._words = ""
@@ -114,6 +115,7 @@ class RunsScreen(ActingScreen):
     def compose(self) -> ComposeResult:
         yield TopBar("runs")
         yield GpuStrip(id="gpus")
+        yield Static(id="problem", markup=False)
         with Container(id="list"):
             yield RunTable(id="table")
             yield Static(id="empty", markup=False)
@@ -131,6 +133,7 @@ class RunsScreen(ActingScreen):
     def on_mount(self) -> None:
         self.query_one("#filter", Input).display = False
         self.query_one("#empty", Static).display = False
+        self.query_one("#problem", Static).display = False
         self.query_one(RunTable).focus()
         super().on_mount()
 
@@ -183,11 +186,20 @@ class RunsScreen(ActingScreen):
         self.query_one(TopBar).view = message.view
         strip = self.query_one(GpuStrip)
         strip.gpus, strip.why_none = message.view.gpus, message.view.gpus_why_none
-        if message.view.problem:
-            self.say(message.view.problem, "$warning")
+        self._show_problem(message.view.problem)
         if not is_plain(self._words) and not self._is_asking:
             self._ask_store(self._words)
         self._arrange()
+
+    def _show_problem(self, problem: str) -> None:
+        """What hides runs or makes them old, for as long as it does."""
+        if problem == self._problem:
+            return
+        self._problem = problem
+        line = self.query_one("#problem", Static)
+        line.display = bool(problem)
+        line.update(meters.text(f"{glyphs.current.alert} {problem}", "$warning"))
+        self.call_after_refresh(self._share_room)
 
     def _arrange(self) -> None:
         table = self.query_one(RunTable)
@@ -210,6 +222,7 @@ class RunsScreen(ActingScreen):
         rows = len(self._view.rows) + groups + 3  # header and frame
         rows += self.query_one("#filter").display
         place = self.size.height - self.query_one(GpuStrip).outer_size.height - 2
+        place -= self.query_one("#problem").outer_size.height if self._problem else 0
         is_few = preview.display and max(rows, LEAST_ROWS) < place - PREVIEW_ROWS
         self.set_class(is_few, "-few")
         listing.styles.height = max(rows, LEAST_ROWS) if is_few else None
@@ -276,7 +289,7 @@ class RunsScreen(ActingScreen):
         self.query_one(RunTable).display = not is_empty
         self.query_one("#preview").display = not is_empty
         if is_empty:
-            empty.update(_nothing(self._has_news, self._words))
+            empty.update(_nothing(self._has_news, self._words, self._problem))
 
     @on(RunTable.Highlighted)
     def preview(self, message: RunTable.Highlighted) -> None:
@@ -500,11 +513,13 @@ def _stem(views: Sequence[RunView]) -> str:
     return f"runs-{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
 
 
-def _nothing(has_news: bool, words: str) -> Content:
+def _nothing(has_news: bool, words: str, problem: str) -> Content:
     if not has_news:
         return Content.styled("looking for runs", "$ink-muted")
     if words:
         return meters.text(f"no run matches {words!r}; esc shows all", "$ink-muted")
+    if problem:
+        return Content.styled("No run can be shown; the line above says why.", "$ink-muted")
     width = max(len(command) for command, _ in EMPTY)
     lines = [
         Content.styled("No runs here yet.", "bold $ink"),

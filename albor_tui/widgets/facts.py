@@ -58,7 +58,8 @@ class Head(RunPanel):
             word, tone = ("ended ", "$ink") if is_over else ("last news ", "$warning")
             parts += [(word, "$ink-muted"), (f"{quantity.age(view.age_s)} ago", tone)]
         else:
-            parts += [("no news yet", "$ink-muted")]
+            never = view.step is None
+            parts += [("no news yet" if never else "age of its news unknown", "$ink-muted")]
         parts += [("  elapsed ", "$ink-muted"), (quantity.duration(view.elapsed_s), "$ink")]
         return Content.assemble(*parts)
 

@@ -623,6 +623,7 @@ class FakeOverview:
             source.rows,
             source.gpus,
             "no GPU on this machine",
+            problem=source.trouble,
             version=source.version,
             total=len(source.rows),
         )
@@ -646,7 +647,8 @@ class FakeSource:
         self.compared: list[tuple[str, ...]] = []
         self.asked: Counter[str] = Counter()
         self.archive_failure: Exception | None = None
-        self.problem = ""
+        self.problem = ""  # of a run's own store
+        self.trouble = ""  # of the store of all runs
         self.more_curves: dict[str, Curve] = past_of_machine()
         self.logs: dict[LogName, tuple[str, ...]] = {LogName(1): OLD_LOG, LogName(2): LOG}
         self.config = CONFIG

@@ -99,6 +99,12 @@ def test_an_unknown_run_is_an_error_document(capsys, tmp_path):
     assert strict(capsys.readouterr().out)["error"]["code"] == "not_found"
 
 
+def test_a_run_that_lost_its_run_json_is_told_from_an_empty_folder(ended_run, capsys):
+    (ended_run / "run.json").unlink()
+    assert main(["--once", str(ended_run)]) == 3
+    assert "run.json is missing" in strict(capsys.readouterr().out)["error"]["message"]
+
+
 def test_once_of_a_damaged_store_says_so_and_fails(capsys, tmp_path):
     store = tmp_path / "bad.db"
     store.write_bytes(b"no store at all" * 500)

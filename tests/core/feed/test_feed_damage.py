@@ -1,0 +1,300 @@
+"""Files that are damaged, gone or of another time: named, and no other run suffers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import time
+
+import pytest
+from test_feed_watch import (  # noqa: F401  `hold` and `home` are fixtures
+    hold,
+    home,
+    index,
+    make_run,
+    poll_until,
+    words,
+    write_state,
+)
+
+from albor_core.feed.discover import FolderRuns
+from albor_core.feed.files import RunFiles
+from albor_core.feed.stores import StoreWatch
+from albor_core.feed.watch import RunFeed, RunsFeed
+from albor_core.run.rundir import find_run, write_json
+from albor_core.store.paths import global_store
+
+HUGE = 10**400  # JSON, and no float
+STATE = b'{"schema":"albor.state/1","attempt":1,"global_step":3}'
+
+
+def put(path, damage):
+    """Leave `damage` (bytes, "folder" or "fifo") where a file was."""
+    path.unlink(missing_ok=True)
+    if damage == "folder":
+        path.mkdir()
+    elif damage == "fifo":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(damage)
+
+
+DAMAGE = pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (b"", "is empty"),
+        (bytes(300), "is all NUL"),
+        (STATE[:30], "is no whole JSON"),
+        (b"[1, 2]", "is no JSON object"),
+        ("folder", "is a folder"),
+        ("fifo", "is a FIFO"),
+    ],
+    ids=["empty", "nul", "half", "list", "folder", "fifo"],
+)
+
+
+def details(view):
+    return {row.id: row.detail for row in view.rows}
+
+
+@pytest.mark.parametrize("damage", [None, b"{", "folder"], ids=["gone", "half", "folder"])
+def test_news_of_a_live_run_without_a_state_file_grows_old(tmp_path, hold, monkeypatch, damage):  # noqa: F811
+    run = make_run(tmp_path, "mute", losses=[3.0, 2.0])
+    index(run)
+    hold(run)
+    run.state.unlink()
+    if damage is not None:
+        put(run.state, damage)
+    now = time.time()
+    feeds = RunsFeed(), RunFeed(run)
+    for later in (100.0, 3000.0):
+        monkeypatch.setattr(time, "time", lambda later=later: now + later)
+        for row in (feeds[0].poll().rows[0], feeds[1].poll()):
+            assert (row.status, row.step, row.is_live) == ("running", 2, False)
+            assert row.age_s == pytest.approx(later, abs=60)
+            named = "state file is missing" if damage is None else "training_state.json is "
+            assert named in row.detail and "no news yet" not in row.detail
+
+
+def test_a_program_that_has_written_nothing_yet_is_not_called_damaged(tmp_path, hold):  # noqa: F811
+    run = make_run(tmp_path, "young", state=False)
+    index(run)
+    hold(run)
+    (row,) = RunsFeed().poll().rows
+    assert (row.detail, row.age_s is None or row.age_s < 60) == ("the program: no news yet", True)
+
+
+def test_a_number_beyond_a_float_is_unknown_wherever_it_stands(tmp_path, hold):  # noqa: F811
+    run = make_run(tmp_path, "huge", losses=[1.0, 2.0])
+    make_run(tmp_path, "other", losses=[1.0])
+    hold(run)
+    write_state(run, [1.0, 2.0], loss_history=[1.0, HUGE, 2.0])
+    sound = json.loads(run.state.read_bytes())
+    view = RunsFeed().poll()
+    assert set(words(view)) == {"huge", "other"}
+    row = next(row for row in view.rows if row.id == "huge")
+    assert (row.loss_history[0], row.loss_history[2], row.step) == (1.0, 2.0, 2)
+    assert row.loss_history[1] != row.loss_history[1]
+    for key in sound:
+        run.state.write_text(json.dumps({**sound, key: HUGE}))
+        assert RunFiles(run).view() is not None, key
+
+
+def test_a_start_that_no_clock_shows_hides_no_run(tmp_path):
+    for name, created in (("odd", HUGE), ("even", 5)):
+        run = make_run(tmp_path, name, ended="completed")
+        write_json(run.run_json, {**run.metadata(), "created": created})
+    view = RunsFeed(tmp_path / "out").poll()
+    assert {row.id: row.created for row in view.rows} == {"odd": None, "even": 5.0}
+    assert find_run(str(tmp_path / "out")).id == "even"
+
+
+@pytest.mark.parametrize("error", [OverflowError("too large"), RecursionError(), OSError(5, "I/O")])
+def test_a_run_that_cannot_be_read_says_so_and_all_others_are_shown(
+    tmp_path,
+    hold,  # noqa: F811
+    monkeypatch,
+    error,
+):
+    runs = [make_run(tmp_path, name, losses=[3.0]) for name in ("bad", "good")]
+    for run in runs:
+        hold(run)
+    real = RunFiles.view
+
+    def view(files, *known):
+        if files.run.id == "bad":
+            raise error
+        return real(files, *known)
+
+    monkeypatch.setattr(RunFiles, "view", view)
+    feed = RunsFeed()
+    found = feed.poll()
+    assert words(found) == {"bad": "running", "good": "running"}
+    assert type(error).__name__ in details(found)["bad"]
+    assert "cannot be read" in details(found)["bad"] and details(found)["good"] == ""
+    monkeypatch.setattr(RunFiles, "view", real)
+    assert details(feed.poll())["bad"] == ""
+    monkeypatch.setattr(RunFiles, "view", view)
+    hold.release(runs[0])
+    assert words(feed.poll())["bad"] == "lost", "a dead run never looks alive"
+
+
+def test_an_ended_run_that_loses_its_run_json_keeps_its_numbers(tmp_path):
+    run = make_run(tmp_path, "a", losses=[3.0], ended="completed")
+    feed = RunsFeed()
+    feed.poll()
+    run.run_json.unlink()
+    (row,) = poll_until(feed, lambda view: "run.json is missing" in view.rows[0].detail).rows
+    assert (row.status, row.name, row.loss) == ("completed", "name of a", 3.0)
+
+
+@DAMAGE
+def test_a_damaged_state_file_of_an_ended_run_is_named(tmp_path, damage, why):
+    run = make_run(tmp_path, "a", losses=[3.0], ended="completed")
+    put(run.state, damage)
+    (row,) = RunsFeed().poll().rows
+    assert (row.status, row.detail) == ("completed", f"training_state.json {why}")
+
+
+def test_a_state_file_of_another_program_is_named(tmp_path):
+    run = make_run(tmp_path, "a", losses=[3.0], ended="completed")
+    write_json(run.state, {"epoch": 3})
+    assert details(RunsFeed().poll())["a"] == "training_state.json is of another program"
+
+
+@DAMAGE
+def test_a_damaged_run_json_is_named_and_the_run_stays(tmp_path, hold, damage, why):  # noqa: F811
+    runs = [make_run(tmp_path, name, losses=[3.0]) for name in ("alive", "over")]
+    hold(runs[0])
+    feed = RunsFeed(tmp_path / "out")
+    assert words(feed.poll()) == {"alive": "running", "over": "lost"}
+    for run in runs:
+        put(run.run_json, damage)
+    view = poll_until(feed, lambda view: all(why in d for d in details(view).values()))
+    assert {row.id: row.name for row in view.rows}["alive"] == "name of alive"
+    again = {row.id: (row.status, row.step) for row in RunsFeed().complete().rows}
+    assert again == {"alive": ("running", 1), "over": ("lost", 1)}
+
+
+def test_numbers_of_a_newer_version_are_not_shown_as_live(tmp_path, hold):  # noqa: F811
+    run = make_run(tmp_path, "a", losses=[3.0])
+    write_json(run.state, {**json.loads(run.state.read_bytes()), "schema": "albor.state/9"})
+    hold(run)
+    (row,) = RunsFeed().poll().rows
+    assert (row.status, row.step, row.is_live) == ("running", 1, False)
+    assert "albor.state/9" in row.detail and "upgrade albor" in row.detail
+
+
+def test_folders_that_lost_their_run_json_are_counted_and_one_is_named(tmp_path):
+    out = tmp_path / "out"
+    runs = [make_run(tmp_path, name, losses=[3.0]) for name in ("r-1", "r-2", "r-3")]
+    (out / "notes").mkdir()
+    feed = RunsFeed(out)
+    assert feed.poll().problem == ""
+    runs[0].run_json.unlink()
+    put(runs[1].run_json, "fifo")
+    view = RunsFeed(out).poll()
+    assert set(words(view)) == {"r-3"}
+    assert view.problem.startswith("2 folders here look like runs") and "r-1" in view.problem
+    shutil.rmtree(runs[0].path)
+    shutil.rmtree(runs[1].path)
+    assert RunsFeed(out).poll().problem == ""
+
+
+def test_folders_that_are_no_runs_are_not_searched_at_every_poll(tmp_path, monkeypatch):
+    from albor_core.feed import discover
+
+    for number in range(5):
+        (tmp_path / f"data-{number}").mkdir()
+    found = FolderRuns(tmp_path)
+    time.sleep(0.2)  # a listing right at a change is made once more
+    found.runs()
+    searched = []
+    monkeypatch.setattr(discover, "_has_records", lambda path: searched.append(path))
+    for _ in range(3):
+        found.runs()
+    assert searched == []
+
+
+def overwrite(path):
+    with path.open("r+b") as file:
+        file.write(b"\xff" * path.stat().st_size)
+
+
+def replace_by_garbage(path):
+    spare = path.with_name("spare")
+    spare.write_bytes(b"this is no database" * 1000)
+    spare.replace(path)
+
+
+def replace_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+LOSSES = pytest.mark.parametrize(
+    ("harm", "what"),
+    [
+        (overwrite, "damaged"),
+        (replace_by_garbage, "damaged"),
+        (replace_by_folder, "a folder"),
+        (os.unlink, "gone"),
+    ],
+    ids=["overwritten", "garbage", "folder", "removed"],
+)
+
+
+@LOSSES
+def test_a_store_lost_under_an_open_cockpit_is_told_until_it_is_back(tmp_path, harm, what):
+    index(make_run(tmp_path, "one", losses=[1.0], ended="completed"))
+    feed = RunsFeed()
+    assert feed.poll().problem == ""
+    sound = tmp_path / "sound.db"
+    with sqlite3.connect(global_store()) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    shutil.copyfile(global_store(), sound)
+    harm(global_store())
+    view = poll_until(feed, lambda view: view.problem != "")
+    for part in (what, "since ", "albor db rebuild", "rows as of "):
+        assert part in view.problem
+    time.sleep(0.3)
+    assert feed.poll().problem == view.problem, "told once is not told"
+    assert words(feed.poll()) == {"one": "completed"}
+    if global_store().is_dir():
+        global_store().rmdir()
+    sound.replace(global_store())
+    poll_until(feed, lambda view: view.problem == "")
+
+
+def test_a_store_of_a_newer_albor_is_read_and_told(tmp_path):
+    index(make_run(tmp_path, "one", losses=[1.0], ended="completed"))
+    feed = RunsFeed()
+    assert feed.poll().problem == ""
+    with sqlite3.connect(global_store()) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    view = poll_until(feed, lambda view: "upgrade albor" in view.problem)
+    assert "version 99" in view.problem and words(view) == {"one": "completed"}
+
+
+def test_a_home_without_a_store_has_no_problem_and_the_time_of_a_trouble_stands_still(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "experiments.db"
+    now = [100.0]
+    watch = StoreWatch(path, clock=lambda: now[0])
+    assert (watch.rows(), watch.problem) == ({}, "")
+    path.write_bytes(b"this is no database" * 1000)
+    monkeypatch.setattr(time, "strftime", lambda form: "14:05")
+    watch.rows()
+    assert "since 14:05" in watch.problem
+    monkeypatch.setattr(time, "strftime", lambda form: "15:00")
+    now[0] += 10.0
+    watch.rows()
+    assert "since 14:05" in watch.problem
+    path.unlink()
+    watch.rows()
+    assert watch.problem == ""

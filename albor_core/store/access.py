@@ -26,7 +26,8 @@ _FUNCTIONS = frozenset(
     )
 )
 _READABLE = TABLES | {"sqlite_master", "json_each", "pragma_table_info"} | {""}  # "": count(*)
-_PRAGMAS = frozenset({"data_version", "table_info", "user_version"})  # nothing can be set
+_PRAGMAS = frozenset({("data_version", False), ("table_info", True), ("user_version", False)})
+"""Which may be asked, and whether with an argument: nothing can be set."""
 
 
 def restrict(db: sqlite3.Connection) -> None:
@@ -44,7 +45,7 @@ def _may(
             return sqlite3.SQLITE_OK
         case sqlite3.SQLITE_FUNCTION if (second or "").lower() in _FUNCTIONS:
             return sqlite3.SQLITE_OK
-        case sqlite3.SQLITE_PRAGMA if (first or "").lower() in _PRAGMAS:
+        case sqlite3.SQLITE_PRAGMA if ((first or "").lower(), second is not None) in _PRAGMAS:
             return sqlite3.SQLITE_OK
         case sqlite3.SQLITE_UPDATE if first == "sqlite_master":
             return sqlite3.SQLITE_OK  # asked when a virtual table declares its columns; none can

@@ -280,6 +280,7 @@ def test_a_viewer_reads_our_tables_and_nothing_else(runs):
             "ATTACH '/etc/passwd' AS x",
             "PRAGMA query_only = 0",
             "PRAGMA writable_schema = 1",
+            "PRAGMA user_version = 99",
             "SELECT load_extension('x')",
             "SELECT writefile('x', 'y')",
             "SELECT randomblob(1000000000)",

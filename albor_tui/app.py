@@ -66,7 +66,7 @@ class AlborApp(App[None]):
     BINDINGS = [
         Binding("t", "theme", "Theme", show=False, tooltip="Next theme"),
         Binding("question_mark", "help", "Help", key_display="?", tooltip="This list"),
-        Binding("ctrl+z", "suspend_process", "Shell", show=False, tooltip="To the shell; `fg`"),
+        Binding("ctrl+z", "suspend_process", "Shell", show=False, tooltip="To the shell; fg comes back"),
         Binding("q", "leave", "Quit", tooltip="Leave; runs go on"),
         Binding("ctrl+c", "leave", "Quit", show=False, priority=True, system=True),
     ]

@@ -25,6 +25,7 @@ from textual.scrollbar import ScrollBar
 
 from albor_core.feed.view import RunView
 from albor_tui import glyphs, readonly, themes
+from albor_tui.ascii_look import AsciiOnly
 from albor_tui.desk import Desk, LiveDesk
 from albor_tui.launchpad import Launchpad, LiveLaunchpad
 from albor_tui.link import LinkDriver
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _DARK_S = 0.25  # the first frame comes then, with or without what it is to show
 _SETTLED_S = 1.5
 _GARBAGE = 50_000  # objects between collections: Python's 700 are met several times a frame
+_ASCII_ONLY = AsciiOnly()
 _TEXTUALS = ("screen.copy_text", "quit")  # no commands of ours
 
 
@@ -66,7 +68,9 @@ class AlborApp(App[None]):
     BINDINGS = [
         Binding("t", "theme", "Theme", show=False, tooltip="Next theme"),
         Binding("question_mark", "help", "Help", key_display="?", tooltip="This list"),
-        Binding("ctrl+z", "suspend_process", "Shell", show=False, tooltip="To the shell; fg comes back"),
+        Binding(
+            "ctrl+z", "suspend_process", "Shell", show=False, tooltip="To the shell; fg comes back"
+        ),
         Binding("q", "leave", "Quit", tooltip="Leave; runs go on"),
         Binding("ctrl+c", "leave", "Quit", show=False, priority=True, system=True),
     ]
@@ -103,6 +107,8 @@ class AlborApp(App[None]):
         knew the theme, and the grey of a default colour is black on black. Other themes name no
         colour of the terminal's, so there is none to translate in each line of each frame."""
         filters = [f for f in super().get_line_filters() if not isinstance(f, ANSIToTruecolor)]
+        if glyphs.current.is_ascii:
+            filters.append(_ASCII_ONLY)
         if not (self.no_color and self.native_ansi_color):
             return filters
         return [NoColor() if isinstance(one, Monochrome) else one for one in filters]

@@ -155,3 +155,18 @@ def test_the_bar_of_other_looks_is_textuals_own(monkeypatch, cockpit):
     monkeypatch.setattr(glyphs, "current", glyphs.UNICODE)
     drawn = ScrollBar.renderer.render_bar(size=10, virtual_size=37, window_size=10, position=5)
     assert any(not segment.text.isascii() for segment in drawn.segments)
+
+
+async def test_the_palette_and_names_from_elsewhere(cockpit, source):
+    names = ("\u30c7\u30fc\u30bf", "caf\u00e9", "e\u0301tude")
+    views = (replace(fake_feed.training(f"n{i}"), name=name) for i, name in enumerate(names))
+    source.show((*source.rows, *views))
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == len(source.rows))
+        shown = "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
+        assert odd(pilot.app.screen) == []
+        assert all(name in shown for name in (" ?????? ", " caf? ", " etude "))
+        await pilot.press("ctrl+p", "t")
+        await settled(pilot)
+        assert odd(pilot.app.screen) == []

@@ -18,7 +18,7 @@ from albor_tui.launchpad import LiveLaunchpad
 from albor_tui.messages import CommandReport
 from albor_tui.source import LiveSource
 
-WHY = "this cockpit is read-only"
+WHY = "read-only"
 HINT = "start it without --read-only, in a browser with --allow-control"
 DEEDS = frozenset(
     (

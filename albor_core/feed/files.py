@@ -97,7 +97,7 @@ class RunFiles:
             created=finite(self.about, "created"),
             host=text(self.about, "host"),
             ended=ended,
-            state_flaw=self.state.flaw,
+            state_flaw=self.state.flaw or _foreign(state or _NOTHING),
             has_steps=has_steps,
         )
 
@@ -213,8 +213,8 @@ def build_view(
 
 
 def _detail(status: RunStatus, flaws: tuple[str, ...], state: Document) -> str:
-    unsaid = (flaw for flaw in flaws if flaw not in status.detail)
-    return "; ".join(part for part in (status.detail, *unsaid, _foreign(state)) if part)
+    unsaid = (flaw for flaw in (*flaws, _foreign(state)) if flaw not in status.detail)
+    return "; ".join(part for part in (status.detail, *unsaid) if part)
 
 
 def _foreign(state: Document) -> str:

@@ -44,11 +44,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def ended_run(folder: Path, name: str, *, indexed: bool = True) -> Path:
-    """A small run with a journal, in the store of this home."""
+    """A small run of two hours ago with a journal, in the store of this home."""
     run = create_run(folder, name, experiment="e", name=name, kind="guard", argv=["x"])
-    journal = Journal(run.journal, attempt=1)
+    journal, began = Journal(run.journal, attempt=1), time.time() - 7200
     for step in range(1, 60):
-        journal.metrics(step, {"train/loss": 3 - step / 100})
+        journal.metrics(step, {"train/loss": 3 - step / 100}, wall=began + step, mono=float(step))
     journal.close()
     if indexed:
         with Indexer(run, global_store()) as indexer:
@@ -208,8 +208,16 @@ def spoil(db: sqlite3.Connection, run: str) -> None:
     db.execute("UPDATE runs SET host = CAST(x'fffe00c3' AS TEXT) WHERE id = ?", (row,))
 
 
-@pytest.mark.parametrize("what", ["gone", "half", "newer", "foreign"])
-def test_u6_a_state_file_that_is_no_use_is_said_and_never_shown_as_running_news(live, what):
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("gone", "its state file is missing"),
+        ("half", "training_state.json is no whole JSON"),
+        ("newer", "running  alive  pretrain  its state file is albor.state/99, of another version"),
+        ("foreign", "training_state.json is no whole JSON"),
+    ],
+)
+def test_u6_a_state_file_that_is_no_use_is_said_and_never_shown_as_running_news(live, what, words):
     documents = {
         "half": b'{"schema":"albor.state/1","glob',
         "newer": b'{"schema":"albor.state/99","global_step":777777}',
@@ -221,7 +229,7 @@ def test_u6_a_state_file_that_is_no_use_is_said_and_never_shown_as_running_news(
         try:
             state = live.path / "training_state.json"
             state.unlink() if what == "gone" else state.write_bytes(documents[what])
-            session.until("state file is", 30)
+            session.until(words, 30)
             session.until(lambda s: age_of_news(s) >= 3, 20)  # it grows: nothing is frozen
             assert age_of_news(session) < 30
             assert session.is_alive

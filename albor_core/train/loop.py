@@ -37,7 +37,7 @@ from albor_core.train.meter import Interval, mfu, peak_flops
 from albor_core.train.parts import Parts, build, kernels_in_use, rejected_kernels
 from albor_core.train.ranks import Ranks, Word
 from albor_core.train.readout import Figures, Readout
-from albor_core.train.reporter import Reporter
+from albor_core.train.reporter import HEARTBEAT_S, Reporter
 from albor_core.train.requests import Requests, answer
 from albor_core.train.resume import Course, HostCopies, Progress, hashes, take_snapshot
 from albor_core.train.rewind import begin, go_back, target_of
@@ -250,6 +250,7 @@ class Training:
             self._evaluate()
         if self.step == step and step % training.checkpoint.save_every == 0 and step < last:
             self.keeper.wanted = True
+            self._make_way()
         self._save_if_wanted()
         if self.signals.command:
             self._catch_up()
@@ -503,6 +504,17 @@ class Training:
                 f"the weights of the {self.ranks.world_size} ranks differ at step {self.step}",
                 hint="albor gpu and albor kernels check: one of the devices may be faulty",
             )
+
+    def _make_way(self) -> None:
+        """Where a run may go back to must not hang on how quick a disk is, if it is to be repeated
+        bit by bit: then a planned save waits for the one in flight and not for a later step.
+        """
+        if self.parts.placement.is_gpu and not self.config.training.deterministic:
+            return
+        with self.clock.held():
+            while self.keeper.is_busy:
+                self.keeper.wait(HEARTBEAT_S)
+                self.reporter.beat()
 
     def _save_if_wanted(self) -> None:
         """One save at a time: a wish that comes meanwhile waits for the next step."""

@@ -214,6 +214,12 @@ def test_a_resume_at_any_of_these_ends_in_the_same_bits(tmp_path, undisturbed, s
     assert digest(run)[1:] == undisturbed[0][1:]
 
 
+def test_a_slow_disk_does_not_move_what_is_gone_back_to(tmp_path, undisturbed):
+    run = made(tmp_path, "slow")
+    train_here(run, faults=f"{WILD},ckpt:sleep=0.3@5")
+    assert end_of(run)[1:] == undisturbed[1:]
+
+
 @pytest.mark.parametrize("step", [3, 6, 8, 11, 12, 13, 14, 15, 16, 18, 22])
 def test_a_crash_at_any_of_these_ends_in_the_same_bits(tmp_path, undisturbed, step):
     run = made(tmp_path, "crashed")

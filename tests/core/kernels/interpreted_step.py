@@ -183,7 +183,7 @@ def watches_like_the_plain_step() -> None:
         updated = step.update(loss)
         spikes.append(float(updated.spike))
     exact = {n: float(g.norm()) * 40 for n, g in seen[-1].gradients.items()}
-    found = step.norms()
+    found = {name: float(norm) for name, norm in step.norms().items()}
     worst_norm = max(abs(found[n] / exact[n] - 1) for n in exact)
     say("norms of parameters", set(found) == set(exact) and worst_norm < 1e-4, worst_norm)
     after = torch.cat([p.detach().flatten() for p in model.parameters()])

@@ -217,6 +217,13 @@ def train(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> dict
     }
 
 
+def tell(results: list[dict[str, Any]], file: Path | None) -> None:
+    """The newest as a line, and all so far in `file`: what is cut short leaves what it has."""
+    print(json.dumps(results[-1]), flush=True)
+    if file is not None:
+        file.write_text(json.dumps(results, indent=1))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
@@ -234,9 +241,7 @@ def main() -> int:
     results = []
     for name in options.runs:
         results.append(train(name, RECIPES[name], data, options.out))
-        print(json.dumps(results[-1]), flush=True)
-        if options.json:
-            options.json.write_text(json.dumps(results, indent=1))
+        tell(results, options.json)
     return 0
 
 

@@ -15,7 +15,6 @@ CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -26,13 +25,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import torch
-from pretrain import BATCH, EVERY, STEPS, T
+from pretrain import BATCH, EVERY, STEPS, T, tell
 from torch import Tensor
 
 from albor_core.data.dataset import Order
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
+from albor_core.train.optim import Schedule
 
-WARM = STEPS // 20
 SIZES = {
     "62m": (LlamaConfig(512, 12, 8, 2, 2048, 32768, T), 2e-3),
     "398m": (LlamaConfig(1024, 24, 16, 4, 4096, 32768, T), 1e-3),
@@ -94,13 +93,6 @@ def begin(model: Llama, start: Start) -> None:
             weight.copy_(draw)
 
 
-def rate(step: int, top: float) -> float:
-    """Of step `step`, from 1."""
-    if step <= WARM:
-        return top * step / WARM
-    return top * (0.1 + 0.45 * (1 + math.cos(math.pi * (step - WARM) / (STEPS - WARM))))
-
-
 def train(
     model: Llama, run: Any, rows: Tensor, held: Tensor, top: float, order: int, steps: int
 ) -> dict[str, float]:
@@ -111,10 +103,11 @@ def train(
     optimizer = torch.optim.AdamW(
         param_groups(model, 0.1), lr=top, betas=(0.9, 0.95), fused=device.type == "cuda"
     )
+    schedule = Schedule(top, top / 10, STEPS // 20, STEPS)
     batches, losses, begun = Order(order, len(rows)), [], time.monotonic()
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
-            group["lr"] = rate(step, top)
+            group["lr"] = schedule.lr_at(step)
         chosen = torch.from_numpy(batches.indices(step - 1, 0, BATCH, 1)).to(device)
         ids = rows[chosen].long()
         with torch.autocast(device.type, torch.bfloat16):
@@ -164,9 +157,7 @@ def main() -> int:
             begin(model, STARTS[name])
             found = train(model, compiled, rows, held, top, order, EVERY)
             results.append({"size": options.size, "start": name, "order": order, **found})
-            print(json.dumps(results[-1]), flush=True)
-            if options.json:
-                options.json.write_text(json.dumps(results, indent=1))
+            tell(results, options.json)
     return 0
 
 

@@ -13,8 +13,6 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 
-from albor_core.feed.status import run_status
-from albor_core.feed.view import LIVE_WORDS
 from albor_core.run.errors import AlborError
 from albor_core.run.rundir import RunDir
 from albor_tui.messages import DiffReady
@@ -144,7 +142,7 @@ class DiffScreen(PollingScreen):
 def _is_at_work(run: Mapping[str, Any]) -> bool:
     """Whether a process works on a run of the document: its locks know, the store does not."""
     path = run.get("path")
-    return bool(path) and run_status(RunDir(Path(str(path)))).word in LIVE_WORDS
+    return bool(path) and RunDir(Path(str(path))).liveness().is_alive
 
 
 def overlay(curves: list[dict[str, Any]]) -> ChartData:

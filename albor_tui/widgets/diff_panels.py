@@ -227,8 +227,9 @@ class ReachPanel(DiffPanel):
 def _reached(reach: Document, run: Document, width: int) -> Content:
     """Step, tokens and time; what does not fit whole is left out."""
     if reach.get("step") is None:
-        still_may = bool(run.get("is_at_work"))
-        return Content.styled(*(("not yet", "$ink-muted") if still_may else ("never", "$warning")))
+        if run.get("is_at_work"):
+            return Content.styled("not yet", "$ink-muted")
+        return Content.styled("never", "$warning")
     line = Content.assemble(("step ", "$ink-muted"), (quantity.count(reach["step"]), "$ink"))
     tokens = Content.assemble(
         "  ", (quantity.tokens(reach.get("tokens")), "$ink"), (" tok", "$ink-muted")

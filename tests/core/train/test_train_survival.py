@@ -39,6 +39,14 @@ def reference(tmp_path_factory):
     return digest(run), final, history(run, DETERMINED)
 
 
+def sleeps(run, process):
+    """Whether the trainer's stack says that an injected sleep has begun."""
+    stacks = run.logs / "a0001.stacks"
+    process.send_signal(signal.SIGUSR1)
+    time.sleep(0.05)
+    return "train/faults.py" in stacks.read_text()
+
+
 def assert_same_end(run, reference):
     assert (list_checkpoints(run.checkpoints)[0] / MODEL).read_bytes() == reference[1]
     assert digest(run) == reference[0]
@@ -188,8 +196,10 @@ def test_two_sigints_leave_at_once(tmp_path):
     run = make_run(tmp_path)
     process = start(run, ALBOR_FAULTS="data:sleep=30@3")
     wait_until(lambda: len(history(run, ("train/loss",))) >= 2)
+    wait_until(lambda: sleeps(run, process))
     process.send_signal(signal.SIGINT)
-    time.sleep(0.2)  # two signals in one instant are one to the kernel
+    time.sleep(1)  # two signals before Python looks are one
+    assert process.poll() is None
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=20)

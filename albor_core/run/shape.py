@@ -117,7 +117,33 @@ class ModelShape:
     @property
     def num_tensors(self) -> int:
         """Entries of the state dict: nine a block, the embedding, the last norm, an untied head."""
-        return 9 * self.num_hidden_layers + (2 if self.tie_word_embeddings else 3)
+        return len(self.tensor_shapes())
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The state dict: shape by name, in HF Llama's names."""
+        D, F, V = self.hidden_size, self.intermediate_size, self.vocab_size
+        kv_width = self.num_key_value_heads * self.head_dim
+        block = {
+            "self_attn.q_proj": (D, D),
+            "self_attn.k_proj": (kv_width, D),
+            "self_attn.v_proj": (kv_width, D),
+            "self_attn.o_proj": (D, D),
+            "mlp.gate_proj": (F, D),
+            "mlp.up_proj": (F, D),
+            "mlp.down_proj": (D, F),
+            "input_layernorm": (D,),
+            "post_attention_layernorm": (D,),
+        }
+        return {
+            "model.embed_tokens.weight": (V, D),
+            **{
+                f"model.layers.{layer}.{part}.weight": shape
+                for layer in range(self.num_hidden_layers)
+                for part, shape in block.items()
+            },
+            "model.norm.weight": (D,),
+            **({} if self.tie_word_embeddings else {"lm_head.weight": (V, D)}),
+        }
 
     def flops_per_token(self, seq_len: int) -> int:
         """Training FLOPs per token: 6 N + 12 L D T, with N = num_matmul_parameters.

@@ -27,9 +27,9 @@ from torch import Tensor
 
 from albor_core.run.errors import NoCheckpointError
 from albor_core.run.rundir import fsync_dir, read_json, write_json
+from albor_core.run.tensor_header import DamagedFileError
 from albor_core.train.tensorfile import (
     ALGO,
-    DamagedFileError,
     FileHash,
     hash_file,
     new_hasher,

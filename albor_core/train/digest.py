@@ -14,8 +14,8 @@ from pathlib import Path
 
 from albor_core.run.errors import AlborError, NoCheckpointError, NotFoundError
 from albor_core.run.rundir import RunDir
+from albor_core.run.tensor_header import DamagedFileError
 from albor_core.train.checkpoint import MODEL, OPTIMIZER, list_checkpoints, verify
-from albor_core.train.tensorfile import DamagedFileError
 
 _FATEFUL = ("step", "tokens", "order", "tally", "scaler", "rng")
 _PROGRESS = ("evaluated_step", "best_val", "evals_without_gain", "skipped")

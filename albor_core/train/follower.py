@@ -14,7 +14,7 @@ from torch import Tensor
 
 from albor_core.data.dataset import val_batches
 from albor_core.run.config import Config
-from albor_core.train.checkpoint import Checkpoint, step_name
+from albor_core.train.checkpoint import Checkpoint, list_checkpoints, step_name
 from albor_core.train.evaluate import sample_with, validate_with
 from albor_core.train.faults import Faults
 from albor_core.train.life import Life
@@ -32,7 +32,7 @@ class Follower:
     def __init__(self, life: Life, config: Config, faults: Faults) -> None:
         """Meets the others. Raises AlborError as rank 0 does."""
         self.life, self.config, self.faults = life, config, faults
-        self.parts = build(config)
+        self.parts = build(config, begins=not list_checkpoints(life.run.checkpoints))
         self.step = 0
         self._stepper: Stepper | None = None
         self._val: list[NDArray[np.int64]] | None = None

@@ -31,6 +31,7 @@ from albor_core.run.rundir import (
     read_json,
     write_json,
 )
+from albor_core.run.start_weights import weights_problems
 from albor_core.telemetry.gpu import Gpus
 from albor_core.train.meter import peak_flops
 
@@ -58,7 +59,10 @@ def plan_run(loaded: LoadedConfig) -> Plan:
             warmup_steps=config.training.warmup_steps,
             vocab_size=config.model.architecture.vocab_size,
         ),
-        extra_problems=andon_problems(monitoring, file=str(loaded.path)),
+        extra_problems=(
+            *andon_problems(monitoring, file=str(loaded.path)),
+            *weights_problems(config.model, file=str(loaded.path)),
+        ),
     )
 
 
@@ -163,6 +167,11 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
             f"{run.path}: no config.resolved.json, so this is not a run of `albor train`",
             hint="albor guard run -- CMD",
         )
+    if not isinstance(resolved.get("guard"), dict):
+        raise UsageError(
+            f"{run.config_resolved}: no section guard, so this is not a run of `albor train`",
+            hint="albor train apply CONFIG begins a new run",
+        )
     _take_edits(run, resolved, is_allowed=allow_config_change)
     changes = ["--allow-config-change"] if allow_config_change else []
     write_launch(
@@ -195,6 +204,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
                 Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
             ),
         )
+    _refuse_misfits(run, Config.model_validate(resolved), loaded.config)
     with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
         made = plan_run(loaded)
     if made.problems:
@@ -206,6 +216,32 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
     write_json(run.config_resolved, now, durable=True)
     about = {**run.metadata(), "max_steps": made.max_steps, **origin(loaded)}
     write_json(run.run_json, about, durable=True)  # last: until then the file counts as edited
+
+
+def _refuse_misfits(run: RunDir, was: Config, now: Config) -> None:
+    """Raises ConfigError where the run's checkpoints do not fit what its config has become."""
+    newest = max(run.checkpoints.glob("step-????????"), default=None)
+    changes = diff_configs(was.resolved(), now.resolved())
+    is_other = was.model.architecture.shape().tensor_shapes() != (
+        now.model.architecture.shape().tensor_shapes()
+    )
+    unfit = [
+        change
+        for change in changes
+        if change[0] == "optimizer.name" or (is_other and change[0].startswith("model.arch"))
+    ]
+    if newest is None or not unfit:
+        return
+    listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in unfit)
+    again = "" if is_other else f", or a new run from its weights: --set model.path={newest}"
+    raise ConfigError(
+        f"{run.config_yaml}: the run's checkpoints are of another config ({listed})",
+        hint=f"put it back{again}",
+        problems=tuple(
+            Problem(path, f"was {old}, is {new}", "", str(run.config_yaml))
+            for path, old, new in unfit
+        ),
+    )
 
 
 def _home_of_paths(run: RunDir) -> str:

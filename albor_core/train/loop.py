@@ -27,7 +27,7 @@ from albor_core.run.config import Config
 from albor_core.run.errors import AlborError
 from albor_core.run.state import StateWriter
 from albor_core.train.bricks import BrickTimer, StepClock
-from albor_core.train.checkpoint import Checkpoint
+from albor_core.train.checkpoint import Checkpoint, list_checkpoints
 from albor_core.train.cord import Cord
 from albor_core.train.evaluate import Sampler, perplexity, validation_loss
 from albor_core.train.faults import Faults
@@ -76,7 +76,7 @@ class Training:
     ) -> None:
         """Build and resume. Raises AlborError for everything a user can mend."""
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
-        parts = build(config)
+        parts = build(config, begins=not list_checkpoints(life.run.checkpoints))
         self.companions, self.copies = parts.companions(), HostCopies()
         self.reporter = Reporter(life, config, state, num_steps=parts.num_steps)
         self.cord = Cord(

@@ -22,19 +22,21 @@ from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.config import Config
 from albor_core.run.errors import ConfigError, DataError
 from albor_core.run.share import Share
+from albor_core.run.start_weights import refuse_misfits, start_weights
 from albor_core.train.muon import FlatMuon, MuonOptimizer
 from albor_core.train.optim import FlatAdamW, LossScale, Optimizer, Schedule
 from albor_core.train.placement import Placement, place
 from albor_core.train.ranks import Ranks
 from albor_core.train.sharding import shard
 from albor_core.train.stability import Clip, NoiseScale, clip_from
+from albor_core.train.tensorfile import read_tensors
 
 Forward = Callable[[Tensor, Tensor], tuple[Tensor | None, Tensor | None]]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Built and on the device; weights are those of step 0."""
+    """Built and on the device; weights are those of step 0, see `build`."""
 
     config: Config
     placement: Placement
@@ -116,8 +118,9 @@ class Parts:
         return files
 
 
-def build(config: Config) -> Parts:
-    """Everything in place, nothing computed.
+def build(config: Config, *, begins: bool = True) -> Parts:
+    """Everything in place, nothing computed. Without `begins` the weights are random: a checkpoint
+    will replace them, and what `model.path` names may be gone by now.
 
     Raises ConfigError, DataError or NotFoundError before the device is touched where it can.
     """
@@ -129,7 +132,7 @@ def build(config: Config) -> Parts:
     num_steps = _num_steps(config, order)
     placement = place(training)
     seed_everything(training.seed)
-    model = _model(shape, config, placement)
+    model = _model(shape, config, placement, begins=begins)
     obstacle = placement.ranks.first(obstacle_to_fusion(config, placement, shape))
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)
@@ -252,13 +255,16 @@ def _num_steps(config: Config, order: Order) -> int:
     return training.max_steps
 
 
-def _model(shape: LlamaConfig, config: Config, placement: Placement) -> Llama:
+def _model(shape: LlamaConfig, config: Config, placement: Placement, *, begins: bool) -> Llama:
     """Memory is taken once, on the device: PyTorch's own initialisation would be thrown away."""
     ranks = placement.ranks
     with torch.device("meta"):
         model = Llama(shape, checkpoint_blocks=config.training.activation_checkpointing)
     model.to_empty(device="cpu" if ranks.is_sharded else placement.device)  # it may not fit whole
-    init_weights(model, config.training.seed)
+    if begins:
+        first_weights(model, config)
+    else:
+        init_weights(model, config.training.seed)
     if ranks.is_sharded:
         shard(
             model,
@@ -268,6 +274,19 @@ def _model(shape: LlamaConfig, config: Config, placement: Placement) -> Llama:
             compiles=placement.compiles,
         )
     return model
+
+
+def first_weights(model: Llama, config: Config) -> None:
+    """Those of step 0, into a whole model. Raises ConfigError where `model.path` has none that fit.
+
+    Of another dtype they are widened or rounded to fp32, the master weights' own.
+    """
+    file = start_weights(config.model)
+    if file is None:
+        init_weights(model, config.training.seed)
+        return
+    refuse_misfits(config.model)
+    model.load_state_dict(read_tensors(file), strict=True)
 
 
 def _forward(model: Llama, placement: Placement) -> Forward:

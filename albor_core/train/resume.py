@@ -13,14 +13,14 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from albor_core.model.llama import Llama, init_weights
+from albor_core.model.llama import Llama
 from albor_core.run.config import Config
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.flatten import Difference, diff_configs
 from albor_core.run.state import finite
 from albor_core.train.checkpoint import Checkpoint, Snapshot
 from albor_core.train.cord import Cord
-from albor_core.train.parts import Parts, seed_everything
+from albor_core.train.parts import Parts, first_weights, seed_everything
 from albor_core.train.ranks import Word
 from albor_core.train.reporter import Reporter
 from albor_core.train.rng import restore_rng, rng_state
@@ -28,6 +28,7 @@ from albor_core.train.sharding import load_weights, whole
 from albor_core.train.stability import UNSEEN
 from albor_core.train.tally import Tally
 
+ALLOW = ", or go on with `albor train resume RUN --allow-config-change`"
 # What may change between two lives without changing where the weights go.
 FREE = (
     "monitoring",
@@ -116,13 +117,13 @@ def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Di
     return diff_configs(binding(saved), binding(now))
 
 
-def refuse_change(changes: tuple[Difference, ...], file: str) -> None:
-    """Raises ConfigError that lists them, if there are any."""
+def refuse_change(changes: tuple[Difference, ...], file: str, *, is_final: bool = False) -> None:
+    """Raises ConfigError that lists them, if there are any. `is_final`: nothing allows them."""
     if changes:
         listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in changes)
         raise ConfigError(
             f"{file}: the config is not the one this run's checkpoint was made with ({listed})",
-            hint="put it back, or go on with `albor train resume RUN --allow-config-change`",
+            hint=f"put it back{'' if is_final else ALLOW}",
             problems=tuple(
                 Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
             ),
@@ -217,8 +218,9 @@ def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, An
         load_weights(parts.model, checkpoint.model())
         parts.optimizer.load(checkpoint.optimizer())
     except (RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:1000]
         raise ConfigError(
-            f"{checkpoint.path}: its tensors do not fit model.architecture ({error})"[:1000],
+            f"{checkpoint.path}: its tensors do not fit the config ({reason})",
             hint="start a new run with `albor train apply`",
         ) from error
     if parts.scale is not None and trainer["scaler"] is not None:
@@ -245,10 +247,10 @@ def reset_parts(parts: Parts) -> None:
     seed_everything(seed)
     if parts.ranks.is_sharded:
         fresh = Llama(parts.model.config)
-        init_weights(fresh, seed)
+        first_weights(fresh, parts.config)
         load_weights(parts.model, fresh.state_dict())
     else:
-        init_weights(parts.model, seed)
+        first_weights(parts.model, parts.config)
     parts.optimizer.reset()
     if parts.scale is not None:
         parts.scale.reset()

@@ -66,6 +66,8 @@ def _resume(
     parts, trainer = course.parts, checkpoint.trainer()
     changes = changed_fields(trainer["config"], parts.config.resolved())
     data_hash = checkpoint.manifest["data_hash"]
+    bound = tuple(change for change in changes if change[0] == "optimizer.name")
+    refuse_change(bound, str(life.run.config_resolved), is_final=True)  # another one's moments
     if not allow_config_change:
         refuse_change(changes, str(life.run.config_resolved))
         if data_hash != parts.train.manifest.data_hash:

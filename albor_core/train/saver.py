@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from albor_core.run.tensor_header import DamagedFileError
 from albor_core.train.checkpoint import (
     Snapshot,
     Written,
@@ -21,7 +22,6 @@ from albor_core.train.checkpoint import (
     prune,
     write_checkpoint,
 )
-from albor_core.train.tensorfile import DamagedFileError
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +21,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from albor_core.run.tensor_header import DamagedFileError, read_header
+
 try:
     from blake3 import blake3
 
@@ -29,8 +30,6 @@ try:
 except ImportError:  # a light install: slower, as safe
     ALGO = "sha256"
 
-MAX_HEADER_BYTES = 16 << 20
-MAX_TENSORS = 65_536
 _CHUNK = 8 << 20
 _DTYPES: Mapping[torch.dtype, str] = {
     torch.float64: "F64",
@@ -42,7 +41,6 @@ _DTYPES: Mapping[torch.dtype, str] = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_SIZES = {name: dtype.itemsize for dtype, name in _DTYPES.items()}
 
 
 class Hasher(Protocol):
@@ -60,10 +58,6 @@ class FileHash:
 
     def to_json(self) -> dict[str, Any]:
         return {"size": self.size, "algo": self.algo, "hash": self.hash}
-
-
-class DamagedFileError(Exception):
-    """A file is not what its writer left; the message says how."""
 
 
 def new_hasher(algo: str = ALGO) -> Hasher:
@@ -143,47 +137,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     Raises DamagedFileError before anything of the size a header claims is allocated.
     """
-    check_header(path)
+    read_header(path)
     tensors: dict[str, Tensor] = load_file(path)
     return tensors
-
-
-def check_header(path: Path) -> None:
-    """Refuse a file whose header does not describe exactly the bytes that follow it."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        head = file.read(8)
-        length = int.from_bytes(head, "little")
-        if len(head) < 8 or length > min(MAX_HEADER_BYTES, size - 8):
-            raise DamagedFileError(f"{path.name}: header of {length} bytes in a file of {size}")
-        try:
-            header = json.loads(file.read(length))
-        except (ValueError, RecursionError) as error:
-            raise DamagedFileError(f"{path.name}: header is not JSON") from error
-    if not isinstance(header, dict) or len(header) > MAX_TENSORS:
-        raise DamagedFileError(f"{path.name}: header is not a table of tensors")
-    header.pop("__metadata__", None)
-    _check_layout(path.name, header, size - 8 - length)
-
-
-def _check_layout(name: str, header: dict[str, Any], room: int) -> None:
-    try:
-        entries = sorted(
-            (*map(int, entry["data_offsets"]), _span(entry)) for entry in header.values()
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedFileError(f"{name}: a tensor's entry is malformed") from error
-    expected = 0
-    for begin, end, span in entries:
-        if begin != expected or end - begin != span:
-            raise DamagedFileError(f"{name}: tensors overlap or leave a hole at byte {expected}")
-        expected = end
-    if expected != room:
-        raise DamagedFileError(f"{name}: {room} bytes of values where the header says {expected}")
-
-
-def _span(entry: dict[str, Any]) -> int:
-    shape = [int(extent) for extent in entry["shape"]]
-    if any(extent < 0 for extent in shape):
-        raise ValueError("negative extent")
-    return math.prod(shape) * _SIZES[entry["dtype"]]

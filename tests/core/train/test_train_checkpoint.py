@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file, save
 
 from albor_core.run.errors import NoCheckpointError
+from albor_core.run.tensor_header import DamagedFileError
 from albor_core.train import checkpoint as ck
 from albor_core.train import tensorfile
 from albor_core.train.saver import Failed, Retention, Saver
-from albor_core.train.tensorfile import DamagedFileError, read_tensors, write_tensors
+from albor_core.train.tensorfile import read_tensors, write_tensors
 
 TENSORS = {
     "b.weight": torch.arange(6, dtype=torch.float32).reshape(2, 3),

@@ -3,12 +3,12 @@
 import sys
 
 import pytest
-from tiny_run import make_run
+from tiny_run import make_run, train_here
 
 from albor_core.guard.launch import CODE_ROOT
 from albor_core.run.config import load_config
 from albor_core.run.edits import edited, origin
-from albor_core.run.errors import ConfigError, InUseError
+from albor_core.run.errors import ConfigError, InUseError, UsageError
 from albor_core.run.flatten import diff_configs
 from albor_core.run.liveness import Liveness
 from albor_core.run.rundir import RunDir, create_run, read_json, write_json
@@ -71,3 +71,35 @@ def test_ranks_asked_for_at_a_resume_are_no_edit_of_the_config_and_survive_one(t
         "optimizer.lr",
         "optimizer.min_lr",
     ]
+
+
+@pytest.mark.parametrize(
+    "was, now, field",
+    [
+        ('"name": "adamw"', '"name": "muon"', "optimizer.name"),
+        ('"hidden_size": 32', '"hidden_size": 64', "model.architecture.hidden_size"),
+    ],
+)
+def test_an_edit_that_no_checkpoint_fits_is_refused_before_the_run_takes_it(
+    tmp_path, was, now, field
+):
+    run = make_run(tmp_path)
+    write_json(run.run_json, {**run.metadata(), **origin(load_config(run.config_yaml))})
+    train_here(run, stop_after=6)
+    before = run.config_resolved.read_bytes(), run.run_json.read_bytes()
+    text = run.config_yaml.read_text()
+    run.config_yaml.write_text(text.replace(was, now))
+    with pytest.raises(ConfigError, match="checkpoints are of another config") as refused:
+        launch.start(run, allow_config_change=True)
+    assert [problem.field for problem in refused.value.problems] == [field]
+    assert (run.config_resolved.read_bytes(), run.run_json.read_bytes()) == before
+    run.config_yaml.write_text(text)
+    assert edited(run) is None
+
+
+def test_a_run_without_a_guard_section_is_refused_in_words(tmp_path):
+    run = create_run(
+        tmp_path, "one", experiment="e", name="one", kind="train", argv=[], resolved={}
+    )
+    with pytest.raises(UsageError, match="no section guard"):
+        launch.start(run)

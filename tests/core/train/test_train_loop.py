@@ -297,6 +297,14 @@ def test_a_changed_config_is_refused_field_by_field_unless_allowed(tmp_path):
     assert (change["data"]["field"], change["data"]["now"]) == ("optimizer.lr", 0.5)
 
 
+def test_another_optimizer_is_refused_even_where_changes_are_allowed(tmp_path):
+    run = make_run(tmp_path)
+    train_here(run, stop_after=6)
+    rewrite_config(run, "optimizer.name", "muon")
+    with pytest.raises(ConfigError, match=r"optimizer\.name: adamw -> muon"):
+        train_here(run, attempt=2, allow_config_change=True)
+
+
 def test_other_data_is_refused(tmp_path):
     from tiny_run import write_shards
 

@@ -1,0 +1,71 @@
+"""The head of a safetensors file: which tensors it holds, of what shape. No torch needed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MAX_HEADER_BYTES = 16 << 20
+MAX_TENSORS = 65_536
+FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "U8": 1, "BOOL": 1}
+
+
+class DamagedFileError(Exception):
+    """A file is not what its writer left; the message says how."""
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """{tensor: its dtype, shape, data_offsets}.
+
+    Raises OSError, and DamagedFileError unless the header describes exactly the bytes that follow
+    it, before anything of the size that it claims is allocated.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise DamagedFileError(f"{path.name}: not a regular file")
+        head = file.read(8)
+        length = int.from_bytes(head, "little")
+        if len(head) < 8 or length > min(MAX_HEADER_BYTES, about.st_size - 8):
+            raise DamagedFileError(
+                f"{path.name}: header of {length} bytes in a file of {about.st_size}"
+            )
+        try:
+            header = json.loads(file.read(length))
+        except (ValueError, RecursionError) as error:
+            raise DamagedFileError(f"{path.name}: header is not JSON") from error
+    if not isinstance(header, dict) or len(header) > MAX_TENSORS:
+        raise DamagedFileError(f"{path.name}: header is not a table of tensors")
+    header.pop("__metadata__", None)
+    _check_layout(path.name, header, about.st_size - 8 - length)
+    return header
+
+
+def _check_layout(name: str, header: Mapping[str, Any], room: int) -> None:
+    try:
+        entries = sorted(
+            (*map(int, entry["data_offsets"]), _span(entry)) for entry in header.values()
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedFileError(f"{name}: a tensor's entry is malformed") from error
+    expected = 0
+    for begin, end, span in entries:
+        if begin != expected or end - begin != span:
+            raise DamagedFileError(f"{name}: tensors overlap or leave a hole at byte {expected}")
+        expected = end
+    if expected != room:
+        raise DamagedFileError(f"{name}: {room} bytes of values where the header says {expected}")
+
+
+def _span(entry: Mapping[str, Any]) -> int:
+    shape = [int(extent) for extent in entry["shape"]]
+    if any(extent < 0 for extent in shape):
+        raise ValueError("negative extent")
+    return math.prod(shape) * _BYTES[entry["dtype"]]

@@ -1,0 +1,114 @@
+"""A run that begins from the weights of another one."""
+
+import re
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_run import history, make_run, train_here
+
+from albor_core.model.llama import Llama, LlamaConfig
+from albor_core.run.config import load_config
+from albor_core.run.errors import ConfigError
+from albor_core.run.shape import ModelShape
+from albor_core.run.start_weights import weights_problems
+from albor_core.train.checkpoint import MODEL, list_checkpoints
+
+BRIEF = {"training__max_steps": 5}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The newest checkpoint of a run of 24 steps."""
+    with pytest.MonkeyPatch.context() as patch:  # made before any test has its own home
+        patch.setenv("ALBOR_HOME", str(tmp_path_factory.mktemp("base-home")))
+        run = make_run(tmp_path_factory.mktemp("base"), "base")
+        train_here(run)
+    return list_checkpoints(run.checkpoints)[0]
+
+
+def losses(run):
+    return [loss for _, _, loss in history(run, ("train/loss",))]
+
+
+def test_a_run_begins_where_the_weights_it_names_were_left(tmp_path, base):
+    fresh, warm = (
+        make_run(tmp_path / "fresh", "fresh", **BRIEF),
+        make_run(tmp_path / "warm", "warm", model__path=str(base), **BRIEF),
+    )
+    assert train_here(fresh).code == train_here(warm).code == 0
+    assert losses(warm)[0] < losses(fresh)[0] - 0.1
+
+
+def test_a_resumed_run_needs_the_weights_it_began_from_no_longer(tmp_path, base):
+    shutil.copytree(base, tmp_path / "kept")
+    run = make_run(tmp_path / "run", model__path=str(tmp_path / "kept"))
+    train_here(run, stop_after=6)
+    shutil.rmtree(tmp_path / "kept")
+    assert train_here(run, attempt=2).code == 0
+
+
+def test_weights_in_half_precision_are_widened(tmp_path, base):
+    tensors = {name: value.bfloat16() for name, value in load_file(base / MODEL).items()}
+    save_file(tensors, tmp_path / MODEL)
+    run = make_run(tmp_path / "run", model__path=str(tmp_path), **BRIEF)
+    assert train_here(run).code == 0
+    last = load_file(list_checkpoints(run.checkpoints)[0] / MODEL)
+    assert {value.dtype for value in last.values()} == {torch.float32}
+
+
+def _other_width(folder, base):
+    save_file({"model.norm.weight": torch.ones(7)}, folder / MODEL)
+
+
+def _no_floats(folder, base):
+    save_file({k: v.to(torch.int32) for k, v in load_file(base / MODEL).items()}, folder / MODEL)
+
+
+def _one_too_many(folder, base):
+    save_file({**load_file(base / MODEL), "lm_head.weight": torch.ones(2)}, folder / MODEL)
+
+
+def _half(folder, base):
+    whole = (base / MODEL).read_bytes()
+    (folder / MODEL).write_bytes(whole[: len(whole) // 2])
+
+
+def _folder(folder, base):
+    (folder / MODEL).mkdir()
+
+
+@pytest.mark.parametrize(
+    "spoil, said",
+    [
+        (lambda folder, base: None, "no model.safetensors in"),
+        (_other_width, "does not fit model.architecture: model.embed_tokens.weight is missing"),
+        (_no_floats, "holds I32, no floats"),
+        (_one_too_many, "lm_head.weight is not in the model"),
+        (_half, "is damaged"),
+        (_folder, "cannot be read: Is a directory"),
+    ],
+)
+def test_weights_that_are_none_of_this_model_are_refused_by_field(tmp_path, base, spoil, said):
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    spoil(weights, base)
+    run = make_run(tmp_path / "run", model__path=str(weights))
+    config = load_config(run.config_resolved, ()).config
+    (problem,) = weights_problems(config.model, file="c.yaml")
+    assert (problem.field, problem.file) == ("model.path", "c.yaml")
+    assert said in problem.message
+    assert str(weights) in problem.message
+    with pytest.raises(ConfigError, match=re.escape("model.path")):
+        train_here(run)
+    assert not list_checkpoints(run.checkpoints)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_the_tensors_of_a_shape_are_those_of_the_model(is_tied):
+    sizes = (32, 2, 4, 2, 48, 64, 16)
+    with torch.device("meta"):
+        model = Llama(LlamaConfig(*sizes, tie_word_embeddings=is_tied))
+    real = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    assert ModelShape(*sizes, tie_word_embeddings=is_tied).tensor_shapes() == real

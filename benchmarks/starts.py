@@ -2,7 +2,7 @@
 
     python benchmarks/pretrain.py --out DIR --runs     # makes the corpus only
     python benchmarks/starts.py --data DIR [--size 62m] [--starts NAME ...] [--orders 0 7]
-                                [--json FILE]
+                                [--lr RATE] [--eps EPS] [--json FILE]
 
 The recipe of pretrain.py (AdamW 2e-3, 1e-3 at 398m; 64 x 1,024 tokens; 5 % of 1,190 steps warm up,
 then a cosine to a tenth; clip 1.0, decay 0.1), stopped after 401 steps, in plain PyTorch: autocast,
@@ -94,14 +94,22 @@ def begin(model: Llama, start: Start) -> None:
 
 
 def train(
-    model: Llama, run: Any, rows: Tensor, held: Tensor, top: float, order: int, steps: int
+    model: Llama,
+    run: Any,
+    rows: Tensor,
+    held: Tensor,
+    *,
+    top: float,
+    eps: float,
+    order: int,
+    steps: int,
 ) -> dict[str, float]:
     """Losses of the first step, and after `steps` of the last ones and of the held-out rows. `run`:
-    the model, compiled.
+    the model, compiled; `top`: the highest learning rate; `eps`: AdamW's.
     """
     device = rows.device
     optimizer = torch.optim.AdamW(
-        param_groups(model, 0.1), lr=top, betas=(0.9, 0.95), fused=device.type == "cuda"
+        param_groups(model, 0.1), lr=top, betas=(0.9, 0.95), eps=eps, fused=device.type == "cuda"
     )
     schedule = Schedule(top, top / 10, STEPS // 20, STEPS)
     batches, losses, begun = Order(order, len(rows)), [], time.monotonic()
@@ -141,6 +149,8 @@ def main() -> int:
     parser.add_argument("--size", choices=SIZES, default="62m")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
     parser.add_argument("--orders", nargs="+", type=int, default=[0])
+    parser.add_argument("--lr", type=float, help="highest rate; the recipe's own if not given")
+    parser.add_argument("--eps", type=float, default=1e-8, help="AdamW's")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -155,8 +165,9 @@ def main() -> int:
     for order in options.orders:
         for name in options.starts:
             begin(model, STARTS[name])
-            found = train(model, compiled, rows, held, top, order, EVERY)
-            results.append({"size": options.size, "start": name, "order": order, **found})
+            settings = {"top": options.lr or top, "eps": options.eps, "order": order}
+            found = train(model, compiled, rows, held, steps=EVERY, **settings)
+            results.append({"size": options.size, "start": name, **settings, **found})
             tell(results, options.json)
     return 0
 

@@ -142,12 +142,19 @@ def _stores() -> Check:
 
 def _gpu() -> Check:
     from albor_core.telemetry.gpu import Gpus
+    from albor_core.train.found_gpu import find_gpu
 
     gpus = Gpus()
     samples = gpus.sample()
     if not samples:
         return Check("gpu", None, f"none: {gpus.why_none}")
-    return Check("gpu", True, ", ".join(f"{s.index}: {s.name}" for s in samples))
+    names = ", ".join(f"{s.index}: {s.name}" for s in samples)
+    found = find_gpu()
+    if found is not None and found.obstacle:
+        detail = f"{names}; a run trains on the CPU: {found.obstacle}"
+        is_wanted = "CUDA_VISIBLE_DEVICES" in found.obstacle
+        return Check("gpu", None if is_wanted else False, detail, found.remedy)
+    return Check("gpu", True, names)
 
 
 def _terminal() -> Check:

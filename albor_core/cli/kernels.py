@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 from albor_core.cli.count import Count
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import emit, json_option, say, table, talk
-from albor_core.run.errors import UsageError
+from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
     from albor_core.kernels.bench import Result, Timed
@@ -24,13 +25,29 @@ if TYPE_CHECKING:
     },
 )
 def kernels() -> None:
-    """Which kernel runs each operation here, and why."""
+    """Which kernel runs each operation here, and why.
+
+    ALBOR_KERNELS=reference or ALBOR_KERNELS=triton in the environment, of these commands and of a
+    run, skips the race for speed and takes that one wherever it passes parity.
+    """
+
+
+def check_forced_backend() -> None:
+    """Raises UsageError for an ALBOR_KERNELS that names no backend."""
+    from albor_core.kernels.forced import BACKENDS, forced_backend
+
+    try:
+        forced_backend(os.environ)
+    except ValueError as error:
+        others = " or ".join(f"ALBOR_KERNELS={name}" for name in BACKENDS)
+        raise UsageError(str(error), hint=f"unset ALBOR_KERNELS, or export {others}") from error
 
 
 @kernels.command()
 @json_option
 def check(as_json: bool) -> None:
     """Check every candidate against fp64, time those that pass, say which one is taken."""
+    check_forced_backend()
     import torch
 
     from albor_core.kernels.dispatch import OPS, choose
@@ -56,12 +73,12 @@ DTYPES = ("fp32", "bf16", "fp16")
 @click.option(
     "--dtype", type=click.Choice(DTYPES), help="Of activations: bf16 on a GPU, else fp32."
 )
-@click.option("--rows", type=Count(1), help="Tokens of a micro-batch.")
-@click.option("--hidden", type=Count(2), help="Width of the residual stream.")
-@click.option("--intermediate", type=Count(1), help="Width of the feed-forward layer.")
-@click.option("--vocab", type=Count(2), help="Size of the vocabulary.")
-@click.option("--heads", type=Count(1), help="Query heads.")
-@click.option("--kv-heads", type=Count(1), help="Key/value heads.")
+@click.option("--rows", type=Count(1, 2**30), help="Tokens of a micro-batch.")
+@click.option("--hidden", type=Count(2, 2**20), help="Width of the residual stream.")
+@click.option("--intermediate", type=Count(1, 2**22), help="Width of the feed-forward layer.")
+@click.option("--vocab", type=Count(2, 2**30), help="Size of the vocabulary.")
+@click.option("--heads", type=Count(1, 2**16), help="Query heads.")
+@click.option("--kv-heads", type=Count(1, 2**16), help="Key/value heads.")
 @click.option("--rounds", type=Count(1, 1000), default=7, show_default=True)
 @click.option(
     "--compile/--no-compile",
@@ -81,6 +98,7 @@ def bench(
     """Time each op's candidates on this device, by default at the sizes of the 350M model on a GPU
     and at small ones on a CPU.
     """
+    check_forced_backend()
     import torch
 
     from albor_core.kernels import bench as room
@@ -93,14 +111,24 @@ def bench(
     usual = room.LIKE_350M if is_gpu else room.FOR_A_CPU
     sizes = replace(usual, **{k: v for k, v in given.items() if v is not None})
     if problem := sizes.problem():
-        raise UsageError(problem, hint="give --hidden and --heads that divide")
+        raise UsageError(problem, hint="--heads divides --hidden, --kv-heads divides --heads")
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     kind = kinds[dtype or ("bf16" if is_gpu else "fp32")]
     races = is_gpu if compiled is None else compiled
     results = []
     for name in ops or OPS:
         talk(f"timing {name}")
-        results.append(room.bench(name, sizes, device, kind, rounds=rounds, compiled=races))
+        try:
+            results.append(room.bench(name, sizes, device, kind, rounds=rounds, compiled=races))
+        except (RuntimeError, MemoryError) as error:
+            if not room.is_out_of_memory(error):
+                raise
+            asked = {size: getattr(sizes, size) for size in room.GROWS_WITH[name]}
+            words = " and ".join(f"{size} {count:,}" for size, count in asked.items())
+            raise AlborError(
+                f"{name}: {words} need more memory than there is here",
+                hint="lower " + " or ".join(f"--{size}" for size in asked),
+            ) from error
     if as_json:
         document = {
             "schema": "albor.kernels.bench/1",

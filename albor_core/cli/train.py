@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from albor_core.cli.count import Count
+from albor_core.cli.kernels import check_forced_backend
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import F, emit, json_option, say, talk
 from albor_core.cli.run_name import RUN_NAME
@@ -40,7 +43,7 @@ def _config_options(command: F) -> F:
         click.option(
             "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one field."
         ),
-        click.option("--seed", type=int, help="Short for --set training.seed=N."),
+        click.option("--seed", type=Count(0, 2**62), help="Short for --set training.seed=N."),
         json_option,
     )
     for option in reversed(options):
@@ -67,8 +70,26 @@ def _load(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedC
     try:
         return load_config(config, (*overrides, *extra))
     except ConfigError as error:
-        error.hint = error.hint or _again("validate", config, overrides, seed)
+        error.hint = error.hint or _way_out(error, config, overrides, seed)
         raise
+
+
+def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
+    """The command to go on with, without the overrides that were refused."""
+    places = {problem.file for problem in error.problems}
+    places |= {place.rpartition(":")[0] for place in places}  # less the line in a value
+    right = tuple(text for text in overrides if f"--set {text}" not in places)
+    command = _again("validate", config, right, seed)
+    is_file_right = all(problem.file.startswith("--set ") for problem in error.problems)
+    return command if is_file_right else f"mend {config}, then: {command}"
+
+
+def _check_environment() -> None:
+    """Refuse what the trainer would refuse, while there is no run yet. Raises UsageError."""
+    from albor_core.train.faults import faults_from
+
+    check_forced_backend()
+    faults_from(os.environ, attempt=1)
 
 
 def _again(verb: str, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
@@ -152,6 +173,7 @@ def apply(
     from albor_core.cli.follow import follow
     from albor_core.train.launch import new_run, plan_run, start
 
+    _check_environment()
     loaded = _load(config, overrides, seed)
     made = plan_run(loaded)
     if made.problems:
@@ -207,6 +229,7 @@ def resume(
             emit(document(found, "ended", 0))
         talk(f"{found.id} is {ended_at(found)}: nothing to go on with")
         return 0
+    _check_environment()
     if world_size is not None:
         resize(found, world_size)
     return follow(

@@ -55,6 +55,7 @@ EVENTS: Mapping[str, str] = {
     "checkpoint.saved": "a checkpoint is on the disk, verified",
     "checkpoint.failed": "a save left nothing behind; red after three in a row",
     "checkpoint.bad": "a checkpoint is damaged and set aside, or none is left",
+    "gpu.idle": "the run trains on the CPU though `gpu` is there; `why`, and a `remedy`",
     "config.changed": "resumed with another value of `field`, as allowed",
     "control.paused": "it stands still by request",
     "control.resumed": "it goes on",

@@ -52,11 +52,22 @@ class Sizes:
         """What cannot be, or ""."""
         if self.hidden % self.heads or self.head_dim % 2:
             return f"{self.hidden} numbers do not make {self.heads} heads of an even size"
+        if self.heads % self.kv_heads:
+            return f"{self.kv_heads} key/value heads do not divide {self.heads} query heads"
         return ""
 
 
 LIKE_350M = Sizes(16384, 1024, 4096, 32768, 16, 4)
 FOR_A_CPU = Sizes(512, 256, 1024, 4096, 8, 2)
+
+_BY_ROW = {
+    "intermediate": ("swiglu", "swiglu_down", "fp8"),
+    "vocab": ("cross_entropy",),
+    "hidden": ("rms_norm", "add_rms_norm", "rope", "rope_qkv"),
+}
+GROWS_WITH = {name: ("rows", size) for size, names in _BY_ROW.items() for name in names}
+GROWS_WITH |= dict.fromkeys(("embedding", "adamw", "muon"), ("vocab", "hidden"))
+"""The fields of `Sizes` that an op's memory is the product of."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,13 @@ def bench(
     kind = str(dtype).removeprefix("torch.")
     chosen = dispatch.choose(name, device, dtype).backend
     return Result(name, kind, tuple(sets[0][0].shape), chosen, (*times, *refused))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator gave up: torch's on a CPU is known by its words alone."""
+    words = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+    is_told = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return is_told or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _admit(backend: str, fn: Fn, fault: str, able: dict[str, Fn], refused: list[Timed]) -> None:
@@ -166,7 +184,8 @@ def _draws(
     def labels(high: int) -> Tensor:
         return torch.randint(0, high, (sizes.rows,), generator=source).to(device)
 
-    cos, sin = (table.to(device) for table in tables(T, E))
+    turns = name in ("rope", "rope_qkv")
+    angles = tuple(table.to(device) for table in tables(T, E)) if turns else ()
     weight = 1 + 0.1 * random(sizes.hidden, kind=torch.float32)
     while True:
         match name:
@@ -176,9 +195,9 @@ def _draws(
                 yield random(sizes.rows, sizes.hidden), random(sizes.rows, sizes.hidden), weight
             case "rope":
                 q, k = (random(B, T, n, E).transpose(1, 2) for n in (heads, kv))
-                yield q, k, cos, sin
+                yield q, k, *angles
             case "rope_qkv":
-                yield random(B, T, (heads + 2 * kv) * E), cos, sin
+                yield random(B, T, (heads + 2 * kv) * E), *angles
             case "swiglu":
                 yield (random(sizes.rows, 2 * sizes.intermediate),)
             case "swiglu_down":

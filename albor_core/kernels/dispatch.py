@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from albor_core.kernels.forced import forced_backend
 from albor_core.kernels.parity import Outputs, deviations
 from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, Launch
 
@@ -43,9 +44,7 @@ OPS = (
     "fp8",
 )
 """One module of this package each."""
-FORCED = os.environ.get("ALBOR_KERNELS", "")
-if FORCED not in ("", "reference", "triton"):
-    raise ValueError(f"ALBOR_KERNELS is {FORCED!r}; it may be unset, 'reference' or 'triton'")
+FORCED = forced_backend(os.environ)
 
 
 @dataclass(frozen=True)

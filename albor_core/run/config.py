@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from albor_core.run.errors import ConfigError, NotFoundError, Problem
 from albor_core.run.sections import (
@@ -25,7 +27,7 @@ from albor_core.run.sections import (
     Section,
     TrainingConfig,
 )
-from albor_core.run.share import Share, share_of, world_sizes
+from albor_core.run.share import MAX_RANKS, Share, share_of, world_sizes
 from albor_core.run.strict_yaml import (
     MAX_BYTES,
     Document,
@@ -73,25 +75,7 @@ class Config(Section):
     """The supervisor."""
 
     def problems(self) -> Iterator[Problem]:
-        longest = self.model.architecture.max_position_embeddings
-        if self.data.seq_len > longest:
-            message = (
-                f"{self.data.seq_len} is above model.architecture.max_position_embeddings {longest}"
-            )
-            yield Problem("data.seq_len", message, f"use at most {longest}, or raise that")
-        if self.training.sample_prompts and self.data.tokenizer is None:
-            message = "samples need a tokenizer, and data.tokenizer is not set"
-            yield Problem("training.sample_prompts", message, "set data.tokenizer")
-        training = self.training
-        if problem := self._distribution_problem():
-            yield problem
-            return
-        share = self.share()
-        splits = share.batch_size % 2 == 0 or share.accumulation > 1
-        if training.stability.noise_scale_interval is not None and not splits:
-            message = "the gradient noise scale needs a batch that can be halved"
-            hint = "use an even data.batch_size, or gradient_accumulation"
-            yield Problem("training.stability.noise_scale_interval", message, hint)
+        yield from _problems_between(dict(self))
 
     def share(self) -> Share:
         """What each rank does of a step."""
@@ -100,27 +84,74 @@ class Config(Section):
         assert found is not None, "refused by `problems`"
         return found
 
-    def _distribution_problem(self) -> Problem | None:
-        size, accumulation = self.data.batch_size, self.training.gradient_accumulation
-        distributed = self.training.distributed
-        ranks = distributed.world_size
-        if share_of(size, accumulation, ranks) is None:
-            fits = world_sizes(size, accumulation, ranks)
-            message = (
-                f"{ranks} ranks cannot share a global batch of {size * accumulation} sequences "
-                f"(data.batch_size {size} x training.gradient_accumulation {accumulation}) evenly"
-            )
-            hint = f"{fits[-1]} would, or training.gradient_accumulation={ranks}"
-            return Problem("training.distributed.world_size", message, hint)
-        if ranks > 1 and distributed.strategy == "fsdp" and self.optimizer.name == "muon":
-            message = "muon orthogonalises whole matrices, and fsdp cuts them into parts"
-            hint = "use training.distributed.strategy=ddp, or optimizer.name=adamw"
-            return Problem("optimizer.name", message, hint)
-        return None
+    def on_ranks(self, world_size: int) -> Config:
+        """The same run on so many ranks; `problems` says whether it can be."""
+        distributed = self.training.distributed.model_copy(update={"world_size": world_size})
+        training = self.training.model_copy(update={"distributed": distributed})
+        return self.model_copy(update={"training": training})
+
+    def fitting_ranks(self) -> tuple[int, ...]:
+        """Every number of ranks that the run could go on with, ascending."""
+        counts = range(1, MAX_RANKS + 1)
+        return tuple(n for n in counts if next(self.on_ranks(n).problems(), None) is None)
 
     def resolved(self) -> dict[str, Any]:
         """Every field with every default, as plain JSON."""
         return self.model_dump(mode="json")
+
+
+def _problems_between(sections: Mapping[str, Any]) -> Iterator[Problem]:
+    """What does not fit together among sections that are right by themselves; some may be away."""
+    model, data = sections.get("model"), sections.get("data")
+    training, optimizer = sections.get("training"), sections.get("optimizer")
+    if model and data:
+        yield from _length_problems(model, data)
+    if data and training:
+        yield from _sample_problems(data, training)
+        yield from _sharing_problems(data, training)
+    if training and optimizer:
+        yield from _sharding_problems(training, optimizer)
+
+
+def _length_problems(model: ModelConfig, data: DataConfig) -> Iterator[Problem]:
+    longest = model.architecture.max_position_embeddings
+    if data.seq_len > longest:
+        message = f"{data.seq_len} is above model.architecture.max_position_embeddings {longest}"
+        yield Problem("data.seq_len", message, f"use at most {longest}, or raise that")
+
+
+def _sample_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Problem]:
+    if training.sample_prompts and data.tokenizer is None:
+        message = "samples need a tokenizer, and data.tokenizer is not set"
+        yield Problem("training.sample_prompts", message, "set data.tokenizer")
+
+
+def _sharing_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Problem]:
+    size, accumulation = data.batch_size, training.gradient_accumulation
+    ranks = training.distributed.world_size
+    share = share_of(size, accumulation, ranks)
+    if share is None:
+        fits = world_sizes(size, accumulation, ranks)
+        message = (
+            f"{ranks} ranks cannot share a global batch of {size * accumulation} sequences "
+            f"(data.batch_size {size} x training.gradient_accumulation {accumulation}) evenly"
+        )
+        hint = f"{fits[-1]} would, or training.gradient_accumulation={ranks}"
+        yield Problem("training.distributed.world_size", message, hint)
+        return
+    splits = share.batch_size % 2 == 0 or share.accumulation > 1
+    if training.stability.noise_scale_interval is not None and not splits:
+        message = "the gradient noise scale needs a batch that can be halved"
+        hint = "use an even data.batch_size, or gradient_accumulation"
+        yield Problem("training.stability.noise_scale_interval", message, hint)
+
+
+def _sharding_problems(training: TrainingConfig, optimizer: OptimizerConfig) -> Iterator[Problem]:
+    distributed = training.distributed
+    if distributed.world_size > 1 and distributed.strategy == "fsdp" and optimizer.name == "muon":
+        message = "muon orthogonalises whole matrices, and fsdp cuts them into parts"
+        hint = "use training.distributed.strategy=ddp, or optimizer.name=adamw"
+        yield Problem("optimizer.name", message, hint)
 
 
 @dataclass(frozen=True)
@@ -188,11 +219,22 @@ def parse_config(raw: bytes, *, file: str, overrides: Sequence[str] = ()) -> Con
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        found += _problems(error, document, sources, file)
+        between = tuple(_problems_between(_right_sections(data)))
+        found += _problems(error, document, sources, file, between=between)
         raise refusal(found, file=file) from error
     if found:
         raise refusal(found, file=file)
     return config
+
+
+def _right_sections(data: Mapping[str, Any]) -> dict[str, Section]:
+    """The sections of a config that are right by themselves, where others are not."""
+    right = {}
+    for name, section in children(Config).items():
+        if section is not None:
+            with suppress(ValidationError):
+                right[name] = section.model_validate(data.get(name))
+    return right
 
 
 def dump_yaml(config: Config) -> str:
@@ -318,22 +360,25 @@ def _problems(
     sources: Mapping[KeyPath, str],
     file: str,
     above: KeyPath = (),
+    between: Sequence[Problem] = (),
 ) -> list[Problem]:
-    """Pydantic's findings in our words, in the order of the file."""
+    """Pydantic's findings in our words and those `between` sections, in the order of the file."""
     found: list[tuple[int, Problem]] = []
+
+    def add(path: KeyPath, message: str, hint: str) -> None:
+        where, line = _where(path, document, sources, file)
+        dotted = ".".join(str(part) for part in path)
+        found.append((line, Problem(dotted, message, hint, where)))
+
     for detail in error.errors(include_url=False):
         base = _yaml_path((*above, *detail["loc"]))
-        inner = [("", detail)] if detail["type"] != CROSS_CHECK else detail["ctx"]["found"]
-        for item in inner:
-            if isinstance(item, Problem):
-                path = (*base, *item.field.split("."))
-                message, hint = item.message, item.hint
-            else:
-                path = base
-                message, hint = _say(detail, path)
-            where, line = _where(path, document, sources, file)
-            dotted = ".".join(str(part) for part in path)
-            found.append((line, Problem(dotted, message, hint, where)))
+        if detail["type"] == CROSS_CHECK:
+            for item in detail["ctx"]["found"]:
+                add((*base, *_path(item.field)), item.message, item.hint)
+        else:
+            add(base, *_say(detail, base))
+    for item in between:
+        add(_path(item.field), item.message, item.hint)
     found.sort(key=lambda pair: pair[0])
     unique = {(problem.field, problem.message): problem for _, problem in found}
     return _without_echoes(list(unique.values()), document, sources)
@@ -412,10 +457,9 @@ def _say(detail: Any, path: KeyPath) -> tuple[str, str]:
         case "value":
             return f"{detail['msg']}, is {shown}", ""
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
-            word = kind.replace("_", " ").replace("greater than equal", "at least")
-            word = word.replace("less than equal", "at most").replace("greater than", "above")
-            limit = next(iter(context.values()))
-            return f"must be {word.replace('less than', 'below')} {limit:g}, is {shown}", ""
+            return f"must be {_range(path, context)}, is {shown}", ""
+        case "finite_number":
+            return f"must be {_range(path, {})}, is {shown}", ""
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"must be a section with fields, is {shown}", ""
         case "bool_parsing" | "bool_type":
@@ -429,3 +473,23 @@ def _say(detail: Any, path: KeyPath) -> tuple[str, str]:
         case "string_too_short" | "string_too_long":
             return f"{detail['msg'].removeprefix('String ')}, is {shown}", ""
     return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, is {shown}", ""
+
+
+_LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+
+
+def _range(path: KeyPath, broken: Mapping[str, Any]) -> str:
+    """What the number at `path` may be; the end of the store's integers only where it is broken."""
+    names = [part for part in path if isinstance(part, str)]
+    section = _section_at(tuple(names[:-1]))
+    limits = {} if section is None else dict(_limits(section.model_fields[names[-1]]))
+    told = {k: v for k, v in limits.items() if k in broken or v < 2**62}
+    return " and ".join(f"{word} {told[k]:.12g}" for k, word in _LIMITS.items() if k in told)
+
+
+def _limits(item: Any) -> Iterator[tuple[str, float]]:
+    """The bounds in a field, its annotation or what that is made of."""
+    yield from ((name, getattr(item, name)) for name in _LIMITS if hasattr(item, name))
+    is_field = isinstance(item, FieldInfo)
+    for part in (*item.metadata, item.annotation) if is_field else get_args(item):
+        yield from _limits(part)

@@ -1,4 +1,4 @@
-"""The arithmetic of a plan: steps, tokens, memory, disk, time. Pure; every formula is stated."""
+"""The arithmetic of a plan: steps, tokens, disk, time. Pure; every formula is stated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from albor_core.run.config import Config
 from albor_core.run.facts import Facts
+from albor_core.run.memory import optimizer_bytes
 
-CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator slack
 ASSUMED_MFU = 0.35
 ASSUMED_CORE_FLOPS = 50e9  # fp32 training per core; 60-70 measured on a 2.5 GHz Xeon with AVX-512
 TOKENS_PER_PARAMETER = 20  # compute-optimal, Hoffmann et al. 2022, arXiv:2203.15556
@@ -30,37 +30,6 @@ class Schedule:
     checkpoints: int | None
     data_passes: float | None
     """Times the run sees each sequence."""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Peak bytes of a rank while training, at the end of the first backward pass, by what holds
-    them.
-    """
-
-    weights: int
-    gradients: int
-    optimizer: int
-    half_copies: int
-    activations: int
-    overhead: int
-    capacity: int | None
-
-    @property
-    def total(self) -> int:
-        return (
-            self.weights
-            + self.gradients
-            + self.optimizer
-            + self.half_copies
-            + self.activations
-            + self.overhead
-        )
-
-    @property
-    def missing(self) -> int:
-        """Bytes that are not there; 0 if it fits or nobody knows."""
-        return 0 if self.capacity is None else max(0, self.total - self.capacity)
 
 
 @dataclass(frozen=True)
@@ -109,56 +78,15 @@ def schedule(config: Config, facts: Facts) -> Schedule:
     )
 
 
-def memory(config: Config, facts: Facts) -> Memory:
-    """fp32 weights and gradients 4 N each, AdamW's moments 8 N; under autocast 2 N for half copies.
-
-    Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision:
-    blocks  L (8 D + a (8 D + 4 F)), residual stream and norms in fp32, attention without a T^2
-            matrix; within 1 % of the tensors autograd saves in fp32, up to 5 % above in half.
-            With activation checkpointing L * 4 D and one whole block.
-    head    12 V: logits, their log-softmax and gradient.
-    A GPU adds 1 GiB for context and workspaces; ranks on a CPU share its memory.
-    fsdp: 4 N and 8 N over the ranks, and what is gathered at a time (two blocks, embedding, head);
-    gradients that accumulate are whole. An estimate: compilers save less.
-    """
-    shape = config.model.architecture.shape()
-    half = config.training.mixed_precision != "fp32"
-    size = 2 if half else 4
-    block = 8 * shape.hidden_size + size * (8 * shape.hidden_size + 4 * shape.intermediate_size)
-    layers = shape.num_hidden_layers
-    checkpointed = layers * 4 * shape.hidden_size + block
-    share = config.share()
-    blocks = checkpointed if config.training.activation_checkpointing else layers * block
-    tokens = share.batch_size * config.data.seq_len
-    ranks = share.world_size
-    on_gpu = facts.device == "cuda"
-    capacity = facts.device_memory_bytes
-    parameters, gradients = shape.num_parameters, shape.num_parameters
-    halves, gathered = shape.num_matmul_parameters if half else 0, 0
-    if ranks > 1 and config.training.distributed.strategy == "fsdp":
-        one_block = (parameters - shape.vocab_size * shape.hidden_size) // layers
-        gathered = size * (parameters - max(0, layers - 2) * one_block)
-        parameters, halves = -(-parameters // ranks), 0
-        gradients = parameters if share.accumulation == 1 else gradients
-    return Memory(
-        weights=4 * parameters + gathered,
-        gradients=4 * gradients,
-        optimizer=8 * parameters,
-        half_copies=2 * halves,
-        activations=tokens * (blocks + 12 * shape.vocab_size),
-        overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
-        capacity=capacity if capacity is None or on_gpu else capacity // ranks,
-    )
-
-
 def disk(config: Config, facts: Facts, max_steps: int | None) -> Disk:
-    """A checkpoint is 12 N bytes (fp32 weights, two moments); `keep` of them, the best, one in
-    flight, and every `keep_every`-th."""
+    """A checkpoint is fp32 weights and the optimizer's state, 12 N bytes with AdamW; `keep` of
+    them, the best, one in flight, and every `keep_every`-th."""
     policy = config.training.checkpoint
     forever = 0
     if policy.keep_every is not None and max_steps is not None:
         forever = max_steps // policy.keep_every
-    checkpoint = 12 * config.model.architecture.shape().num_parameters
+    weights = 4 * config.model.architecture.shape().num_parameters
+    checkpoint = weights + optimizer_bytes(config)
     return Disk(checkpoint, policy.keep + 2 + forever, facts.disk_free_bytes)
 
 

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -43,8 +44,22 @@ class Scanned(Protocol):
     def tokens(self) -> int: ...
 
 
-DeviceMemory = Callable[[str], tuple[str, int] | None]
 Scan = Callable[[Path, str], object]
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """The first GPU that a run would get."""
+
+    name: str
+    memory_bytes: int
+    count: int = 1
+    """GPUs that a run could use."""
+    capability: tuple[int, int] | None = None
+    """Its compute capability, (9, 0) for Hopper."""
+    obstacle: str = ""
+    """Why torch will not train on it."""
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,7 +115,12 @@ class Facts:
     device_count: int | None = None
     """GPUs that a run could use."""
     gpu_missing: bool = False
-    """The config asks for a GPU and none was found."""
+    """The config asks for a GPU and there is none that could be used."""
+    gpu_capability: tuple[int, int] | None = None
+    """Compute capability of the GPU that is there, used or not."""
+    gpu_idle: str = ""
+    """Which GPU is there that no run can use, and why."""
+    gpu_remedy: str = ""
     cpu_count: int = 1
     disk_free_bytes: int | None = None
     output_writable: bool = True
@@ -114,18 +134,18 @@ def collect_facts(
     config: Config,
     config_path: Path,
     *,
-    device_memory: DeviceMemory | None = None,
+    find_gpu: Callable[[], GpuFacts | None] | None = None,
     scan: Scan | None = None,
     peak_flops: Callable[[str | None], float | None] | None = None,
-    device_count: Callable[[], int] | None = None,
 ) -> Facts:
     """Look at data, tokenizer, device, disk and repository. Never raises for what it finds there.
 
-    `device_memory(device)` names the GPU a run on `device` would use, with its bytes; `scan(folder,
-    column)` counts shards that have no manifest; `peak_flops(name)` is the GPU's FLOP/s;
-    `device_count()` GPUs are there.
+    `find_gpu()` is the GPU a run could get, asked for unless it is to train on the CPU;
+    `scan(folder, column)` counts shards that have no manifest; `peak_flops(name)` is the GPU's
+    FLOP/s.
     """
-    gpu = device_memory(config.training.device) if device_memory is not None else None
+    seen = find_gpu() if find_gpu is not None and config.training.device != "cpu" else None
+    gpu = None if seen is None or seen.obstacle else seen
     wants_gpu = config.training.device == "cuda"
     folder = _existing(config.training.output_dir)
     usage = shutil.disk_usage(folder)
@@ -138,11 +158,14 @@ def collect_facts(
         else split_facts(config.data.val, config.data.input_column, scan, "data.val"),
         tokenizer=None if config.data.tokenizer is None else tokenizer_facts(config.data.tokenizer),
         device="cuda" if gpu or wants_gpu else "cpu",
-        device_name=gpu[0] if gpu else "" if wants_gpu else platform.machine(),
-        device_memory_bytes=gpu[1] if gpu else None if wants_gpu else host_memory_bytes(),
-        peak_flops=peak_flops(gpu[0]) if gpu and peak_flops is not None else None,
-        device_count=device_count() if gpu and device_count is not None else None,
-        gpu_missing=wants_gpu and device_memory is not None and gpu is None,
+        device_name=gpu.name if gpu else "" if wants_gpu else platform.machine(),
+        device_memory_bytes=gpu.memory_bytes if gpu else None if wants_gpu else host_memory_bytes(),
+        peak_flops=peak_flops(gpu.name) if gpu and peak_flops is not None else None,
+        device_count=gpu.count if gpu else None,
+        gpu_missing=wants_gpu and find_gpu is not None and gpu is None,
+        gpu_capability=seen.capability if seen else None,
+        gpu_idle=f"{seen.name} is there, but {seen.obstacle}" if seen and seen.obstacle else "",
+        gpu_remedy=seen.remedy if seen else "",
         cpu_count=len(os.sched_getaffinity(0)),
         disk_free_bytes=usage.free,
         # a file system without a size (proc, sysfs) takes no files, whatever its mode says
@@ -269,6 +292,22 @@ def host_memory_bytes() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return None
+
+
+def torch_without_cuda() -> str:
+    """The version of an installed torch that was built without CUDA; "" for any other, or none.
+
+    Reads torch/version.py: importing torch takes seconds.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text()
+    except OSError:
+        return ""
+    values = dict(re.findall(r"^(cuda|__version__)\b[^=\n]*=\s*(\S+)", text, re.MULTILINE))
+    return values.get("__version__", "?").strip("'\"") if values.get("cuda") == "None" else ""
 
 
 def git_facts(cwd: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ facts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,14 +18,13 @@ from albor_core.run.estimates import (
     TOKENS_PER_PARAMETER,
     Disk,
     Duration,
-    Memory,
     Schedule,
     disk,
     duration,
-    memory,
     schedule,
 )
 from albor_core.run.facts import Facts, SplitFacts
+from albor_core.run.memory import Memory, fusion_obstacles, memory
 from albor_core.run.numbers import bytes_text
 
 SCHEMA = "albor.train.plan/1"
@@ -220,13 +220,23 @@ def _device_problems(config: Config, facts: Facts) -> Iterator[Problem]:
     if not facts.torch_available:
         yield Problem("", "torch is not installed here", "pip install 'albor[train]'")
     if facts.gpu_missing:
-        hint = "albor gpu says why; training.device=cpu trains without"
-        yield Problem("training.device", "cuda, but there is no GPU here", hint)
-    if config.training.mixed_precision in ("fp16", "fp8") and facts.device == "cpu":
-        hint = "use training.mixed_precision=fp32 or bf16 on a CPU"
-        why = {"fp16": "fp16 needs a GPU for its loss scaling", "fp8": "fp8 needs a Hopper GPU"}
-        yield Problem("training.mixed_precision", why[config.training.mixed_precision], hint)
+        why = f"cuda: {facts.gpu_idle}" if facts.gpu_idle else "cuda, but there is no GPU here"
+        fix = facts.gpu_remedy or "albor gpu says why"
+        yield Problem("training.device", why, f"{fix}; training.device=cpu trains without")
+    yield from _precision_problems(config, facts)
     yield from _rank_problems(config, facts)
+
+
+def _precision_problems(config: Config, facts: Facts) -> Iterator[Problem]:
+    """What the trainer would refuse before its first step (train/placement.py, train/parts.py)."""
+    field, precision = "training.mixed_precision", config.training.mixed_precision
+    idle = f": {facts.gpu_idle}" if facts.gpu_idle else ""
+    if precision == "fp16" and facts.device == "cpu":
+        hint = facts.gpu_remedy or "use training.mixed_precision=fp32 or bf16 on a CPU"
+        yield Problem(field, f"fp16 needs a GPU for its loss scaling{idle}", hint)
+    if precision == "fp8" and (obstacles := fusion_obstacles(config, facts)):
+        message = f"fp8 cannot be used here: {'; '.join(obstacles)}{idle}"
+        yield Problem(field, message, "use training.mixed_precision=bf16, or mend that")
 
 
 def _rank_problems(config: Config, facts: Facts) -> Iterator[Problem]:
@@ -258,32 +268,71 @@ def _memory_problems(config: Config, facts: Facts, need: Memory) -> Iterator[Pro
 
 
 def _memory_advice(config: Config, facts: Facts, need: Memory) -> str:
-    """The first change that makes it fit, in the order of least loss, by trying each."""
+    """What makes it fit and trains the same, at the least loss of speed, by trying all there is."""
+    fitting = [
+        (words, changed)
+        for words, changed in _smaller(config)
+        if next(changed.problems(), None) is None
+        and next(_precision_problems(changed, facts), None) is None
+        and not memory(changed, facts).missing
+    ]
+    if not fitting:
+        fixed = bytes_text(need.fixed)
+        return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
+    words, changed = max(fitting, key=lambda one: _relative_speed(one[1], facts))
+    loses = need.step == "fused" and memory(changed, facts).step != "fused"
+    return f"{words} would fit{', without the fused step' if loses else ''}"
+
+
+def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
+    """Configs that need less memory for the same steps, in words: smaller micro-batches of the same
+    global batch, blocks recomputed, weights spread over the ranks.
+    """
     training, data = config.training, config.data
-    accumulation, batch = training.gradient_accumulation, data.batch_size
-    tries: list[tuple[str, Config]] = []
-    while batch % 2 == 0:
-        batch, accumulation = batch // 2, accumulation * 2
-        smaller = _with(config, "data", batch_size=batch)
-        smaller = _with(smaller, "training", gradient_accumulation=accumulation)
-        words = f"data.batch_size={batch} with training.gradient_accumulation={accumulation}"
-        tries.append((words, smaller))
-    if not training.activation_checkpointing:
-        checkpointed = _with(config, "training", activation_checkpointing=True)
-        tries.insert(0, ("training.activation_checkpointing=true", checkpointed))
-        single = _with(checkpointed, "data", batch_size=1)
-        both = "training.activation_checkpointing=true and data.batch_size=1"
-        tries.append((both, single))
     distributed = training.distributed
-    if distributed.world_size > 1 and distributed.strategy == "ddp":
-        strategy = distributed.model_copy(update={"strategy": "fsdp"})
-        cut = _with(config, "training", distributed=strategy)
-        tries.append(("training.distributed.strategy=fsdp", cut))
-    for words, changed in tries:
-        if next(changed.problems(), None) is None and not memory(changed, facts).missing:
-            return f"{words} would fit"
-    fixed = bytes_text(need.total - need.activations)
-    return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
+    sequences = data.batch_size * training.gradient_accumulation
+    sharded = distributed.world_size > 1 and distributed.strategy == "ddp"
+    for batch in _divisors(sequences, up_to=data.batch_size):
+        for is_checkpointed in dict.fromkeys((training.activation_checkpointing, True)):
+            for strategy in (distributed.strategy, *(["fsdp"] if sharded else [])):
+                words = []
+                if strategy != distributed.strategy:
+                    words.append(f"training.distributed.strategy={strategy}")
+                if is_checkpointed != training.activation_checkpointing:
+                    words.append("training.activation_checkpointing=true")
+                if batch != data.batch_size:
+                    accumulated = f"training.gradient_accumulation={sequences // batch}"
+                    words.append(f"data.batch_size={batch} with {accumulated}")
+                changed = _with(
+                    _with(config, "data", batch_size=batch),
+                    "training",
+                    gradient_accumulation=sequences // batch,
+                    activation_checkpointing=is_checkpointed,
+                    distributed=distributed.model_copy(update={"strategy": strategy}),
+                )
+                if words:
+                    yield " and ".join(words), changed
+
+
+def _divisors(number: int, *, up_to: int) -> list[int]:
+    """Of `number`, the largest first; above 2^32 those below 2^16 and what they leave."""
+    small = [n for n in range(1, min(math.isqrt(number), 1 << 16) + 1) if number % n == 0]
+    found = {*small, *(number // n for n in small)}
+    return sorted((n for n in found if n <= up_to), reverse=True)
+
+
+def _relative_speed(config: Config, facts: Facts) -> float:
+    """For ranking alone. Micro-batches of t tokens: t / (t + 900), fitted to docs/performance.md (B
+    4, 16, 64); recomputing a forward is a third of the work again; the fused step was 1.05 to 1.25
+    times as fast as the compiled one.
+    """
+    tokens = config.share().batch_size * config.data.seq_len
+    speed = tokens / (tokens + 900)
+    if config.training.activation_checkpointing:
+        speed *= 0.75
+    if config.training.distributed.strategy == "fsdp":
+        speed *= 0.9
+    return speed if fusion_obstacles(config, facts) else speed * 1.1
 
 
 def _with(config: Config, section: str, **changes: object) -> Config:
@@ -313,6 +362,9 @@ def _disk_problems(config: Config, facts: Facts, space: Disk) -> Iterator[Proble
 
 def _warnings(config: Config, facts: Facts, steps: Schedule) -> Iterator[Problem]:
     training, end = config.training, steps.max_steps
+    if facts.gpu_idle and facts.device == "cpu":
+        message = f"the run will train on the CPU: {facts.gpu_idle}"
+        yield Problem("training.device", message, facts.gpu_remedy)
     if end and _WARMUP_SHARE < steps.warmup_steps / end < 1:
         message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run"
         yield Problem("training.warmup_steps", message, f"about 10 % is usual: {end // 10:,}")
@@ -351,5 +403,8 @@ def _notes(config: Config, facts: Facts, steps: Schedule) -> Iterator[str]:
     if budget is not None and steps.total_tokens is not None and budget < steps.total_tokens:
         at = -(-budget // steps.tokens_per_step)
         yield f"the token budget is used up at step {at:,} of {steps.max_steps:,}"
+    obstacles = fusion_obstacles(config, facts)
+    if obstacles and facts.device == "cuda" and config.training.mixed_precision == "bf16":
+        yield f"slower than it could be, the fused step is off: {'; '.join(obstacles)}"
     if facts.git_dirty:
         yield "the repository has uncommitted changes: the run records them as a patch"

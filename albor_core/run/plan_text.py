@@ -12,6 +12,11 @@ from albor_core.run.plan import Plan
 
 _WIDTH = 78
 _RULE = "  " + "-" * 60
+_STEPS = {
+    "fused": "fused kernels (model/fused.py), if they pass here",
+    "compiled": "torch.compile",
+    "plain": "PyTorch",
+}
 
 
 def render(plan: Plan) -> str:
@@ -60,6 +65,8 @@ def _model(plan: Plan) -> Iterator[str]:
     yield _row("Precision:", precision if precision == "fp32" else f"{precision} mixed")
     name = f" ({plan.facts.device_name})" if plan.facts.device_name else ""
     yield _row("Device:", f"{plan.facts.device}{name}")
+    if plan.facts.device == "cuda":
+        yield _row("Step:", _STEPS[plan.memory.step])
     share, strategy = plan.config.share(), plan.config.training.distributed.strategy
     if share.world_size > 1:
         each = f"{share.batch_size} sequences x {share.accumulation} micro-batches a step"
@@ -70,12 +77,19 @@ def _memory(plan: Plan) -> Iterator[str]:
     need, data, share = plan.memory, plan.config.data, plan.config.share()
     yield "  Memory (estimate):" if share.world_size == 1 else "  Memory of a rank (estimate):"
     remat = "recomputed, " if plan.config.training.activation_checkpointing else ""
+    is_muon, is_fused = plan.config.optimizer.name == "muon", need.step == "fused"
+    sums = ", fp32 sums" if share.accumulation > 1 else ""
     rows = [
         ("Weights", need.weights, "fp32"),
-        ("Optimizer", need.optimizer, "AdamW fp32 m+v"),
-        ("Gradients", need.gradients, "fp32"),
+        (
+            "Optimizer",
+            need.optimizer,
+            "Muon fp32 momentum, AdamW m+v for the rest" if is_muon else "AdamW fp32 m+v",
+        ),
+        ("Gradients", need.gradients, f"bf16{sums}" if is_fused else "fp32"),
         ("Half copies", need.half_copies, plan.config.training.mixed_precision),
         ("Activations", need.activations, f"{remat}batch={share.batch_size}, seq={data.seq_len}"),
+        ("Start", need.start, "comparing steps before the first"),
         ("GPU overhead", need.overhead, "context, workspaces"),
     ]
     for label, size, remark in rows:

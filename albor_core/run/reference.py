@@ -155,10 +155,11 @@ def _type_words(annotation: Any) -> str:
 def _bound(item: Any) -> str:
     if isinstance(item, FieldInfo):
         return ", ".join(bound for bound in map(_bound, item.metadata) if bound)
-    for attribute, sign in (("gt", ">"), ("ge", ">="), ("lt", "<")):
-        if hasattr(item, attribute):
-            return f"{sign} {getattr(item, attribute):g}"
-    return ""  # le is the store's integer range and says nothing to a reader
+    for attribute, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")):
+        limit = getattr(item, attribute, None)
+        if limit not in (None, 2**62):  # the store's integer range says nothing to a reader
+            return f"{sign} {limit:g}"
+    return ""
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ are refused. A section whose fields all have defaults may be left out or empty.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -64,13 +65,31 @@ def _convert(parse: Any) -> Any:
     return convert
 
 
+def _real(value: object) -> float:
+    try:
+        return parse_real(value)
+    except OverflowError:  # beyond a double
+        return math.inf
+
+
 _INT = BeforeValidator(_convert(parse_count), json_schema_input_type=int | str)
-_REAL = BeforeValidator(_convert(parse_real), json_schema_input_type=float | str)
+_REAL = BeforeValidator(_convert(_real), json_schema_input_type=float | str)
 
 Count = Annotated[int, Field(gt=0, le=2**62), _INT]  # at least one
 CountOrZero = Annotated[int, Field(ge=0, le=2**62), _INT]
-Positive = Annotated[float, Field(gt=0), _REAL]
-NonNegative = Annotated[float, Field(ge=0), _REAL]
+Tokens = Annotated[int, Field(ge=2, le=2**62), _INT]  # the last one is only a target
+Layers = Annotated[int, Field(ge=1, le=10_000), _INT]  # each has names that a plan lists
+Threads = Annotated[int, Field(ge=1, le=1024), _INT]  # OpenMP dies of 100,000
+
+# Bounds of numbers are wide, and inside what fp32 holds together with their products.
+Rate = Annotated[float, Field(ge=1e-12, le=100), _REAL]
+RateOrZero = Annotated[float, Field(ge=0, le=100), _REAL]
+Epsilon = Annotated[float, Field(ge=1e-30, lt=1), _REAL]
+Factor = Annotated[float, Field(ge=1e-12, le=1e12), _REAL]
+Hours = Annotated[float, Field(gt=0, le=1e6), _REAL]
+Milliseconds = Annotated[float, Field(gt=0, le=1e9), _REAL]
+Seconds = Annotated[float, Field(ge=0.001, le=365 * 86400), _REAL]
+SecondsOrZero = Annotated[float, Field(ge=0, le=365 * 86400), _REAL]
 Fraction01 = Annotated[float, Field(ge=0, lt=1), _REAL]
 Word = Annotated[str, BeforeValidator(_text)]
 Action = Literal["warn", "pause", "stop"]
@@ -108,7 +127,7 @@ class ArchitectureConfig(Section):
 
     hidden_size: Count
     """Width of the residual stream."""
-    num_hidden_layers: Count
+    num_hidden_layers: Layers
     """Decoder blocks."""
     num_attention_heads: Count
     """Query heads; divides hidden_size."""
@@ -120,9 +139,9 @@ class ArchitectureConfig(Section):
     """Rows of the embedding; at least the tokenizer's vocabulary."""
     max_position_embeddings: Count
     """Longest sequence the model is meant for."""
-    rms_norm_eps: Positive = 1e-5
+    rms_norm_eps: Epsilon = 1e-5
     """Added to the mean square in RMSNorm."""
-    rope_theta: Positive = 10000.0
+    rope_theta: Annotated[float, Field(ge=1, le=1e12), _REAL] = 10000.0
     """Base of the rotary embedding's wavelengths."""
     tie_word_embeddings: bool = True
     """Whether the output head shares the embedding's weights."""
@@ -142,7 +161,8 @@ class ModelConfig(Section):
     """What is trained."""
 
     path: Path = Path()
-    """Directory of weights to start from; "." starts from random weights."""
+    """Directory whose model.safetensors to start from: a checkpoint of a run, or what transformers
+    saved; "." starts from random weights."""
     mode: Literal["transformer"] = "transformer"
     """Kind of model."""
     architecture: ArchitectureConfig
@@ -158,7 +178,7 @@ class DataConfig(Section):
     """Directory of validation shards; without it nothing is evaluated."""
     batch_size: Count
     """Sequences per micro-batch."""
-    seq_len: Count
+    seq_len: Tokens
     """Tokens per sequence; longer shard rows are cut into several."""
     tokenizer: Path | None = None
     """tokenizer.json the shards were made with; needed for samples and for the vocabulary check."""
@@ -171,19 +191,19 @@ class OptimizerConfig(Section):
 
     name: Literal["adamw", "muon"] = "adamw"
     """`adamw`, or `muon` for the matrices inside the blocks and AdamW for the rest."""
-    lr: Positive
+    lr: Rate
     """Peak learning rate, reached at the end of the warm-up."""
     beta1: Fraction01 = 0.9
     """Decay of the first moment."""
     beta2: Fraction01 = 0.95
     """Decay of the second moment."""
-    eps: Positive = 1e-8
+    eps: Epsilon = 1e-8
     """Added to the root of the second moment."""
-    weight_decay: NonNegative = 0.1
+    weight_decay: RateOrZero = 0.1
     """Decoupled weight decay on matrices."""
-    min_lr: NonNegative = Field(default=None, validate_default=True)
+    min_lr: RateOrZero = Field(default=None, validate_default=True)
     """Learning rate at the end of the schedule; lr / 10 where nothing is given."""
-    muon_lr: Positive | None = None
+    muon_lr: Rate | None = None
     """Peak rate of Muon's matrices, whose schedule has the shape of lr's; without it lr."""
     muon_momentum: Fraction01 = 0.95
     """Decay of Muon's (Nesterov) momentum."""
@@ -199,6 +219,10 @@ class OptimizerConfig(Section):
         if self.min_lr > self.lr:
             message = f"{self.min_lr:g} is above optimizer.lr {self.lr:g}"
             yield Problem("min_lr", message, "the schedule falls from lr to min_lr")
+        for field in ("muon_lr", "muon_momentum") if self.name != "muon" else ():
+            if (value := getattr(self, field)) != type(self).model_fields[field].default:
+                message = f"is {value:g}, which only muon reads, and optimizer.name is {self.name}"
+                yield Problem(field, message, "leave it out, or set optimizer.name to muon")
 
 
 class CheckpointConfig(Section):
@@ -219,13 +243,13 @@ class StabilityConfig(Section):
 
     zclip: bool = True
     """Scale gradients down whose norm is far above its running mean (ZClip), besides grad_clip."""
-    zclip_threshold: Positive = 2.5
+    zclip_threshold: Factor = 2.5
     """Standard deviations above the mean at which ZClip begins."""
     zclip_decay: Fraction01 = 0.97
     """Decay of the running mean and variance of the gradient norm."""
     zclip_warmup: Count = 25
     """Steps that are only watched, to know mean and variance."""
-    loss_spike: Annotated[float, Field(gt=1), _REAL] | None = 3.0
+    loss_spike: Annotated[float, Field(gt=1, le=1e12), _REAL] | None = 3.0
     """A loss of this many times its running mean goes back to the last checkpoint; null: none."""
     max_rollbacks: CountOrZero = 3
     """Times in a row a run goes back before it is stopped; 0 stops it at once."""
@@ -254,7 +278,7 @@ class TrainingConfig(Section):
     """Passes over the data; ends the run even if max_steps is not reached."""
     max_steps: Count | None = None
     """Optimizer steps; without it, as many as the epochs hold."""
-    grad_clip: Positive | None = None
+    grad_clip: Factor | None = None
     """Largest global gradient norm; without it only ZClip (`stability`) scales gradients."""
     lr_scheduler: Literal["cosine", "linear", "constant"] = "cosine"
     """Shape of the learning rate between warm-up and the last step."""
@@ -289,7 +313,7 @@ class TrainingConfig(Section):
     """Whether to use torch.compile; auto uses it where it pays."""
     activation_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, about a third more work."""
-    num_threads: Count | None = None
+    num_threads: Threads | None = None
     """CPU threads; without it, what the machine has."""
     early_stopping_patience: Count | None = None
     """Stop after this many evaluations without a better validation loss."""
@@ -403,7 +427,7 @@ class BudgetsConfig(Section):
 
     tokens: Count | None = None
     """Training tokens."""
-    wall_hours: Positive | None = None
+    wall_hours: Hours | None = None
     """Hours since the first start."""
     action: Action = "stop"
     """What happens when a budget is used up."""
@@ -412,15 +436,15 @@ class BudgetsConfig(Section):
 class BricksConfig(Section):
     """Time budgets for the parts of a step, in ms; twice the budget pauses the run (Jidoka)."""
 
-    data_ms: Positive | None = None
+    data_ms: Milliseconds | None = None
     """Waiting for data."""
-    forward_ms: Positive | None = None
+    forward_ms: Milliseconds | None = None
     """Forward pass."""
-    backward_ms: Positive | None = None
+    backward_ms: Milliseconds | None = None
     """Backward pass."""
-    optimizer_ms: Positive | None = None
+    optimizer_ms: Milliseconds | None = None
     """Optimizer step, clipping included."""
-    other_ms: Positive | None = None
+    other_ms: Milliseconds | None = None
     """Everything else."""
 
 
@@ -444,29 +468,29 @@ class MonitoringConfig(Section):
 class GuardConfig(Section):
     """The supervisor: how long silence may last and how often a run is started again."""
 
-    poll_s: Positive = 15.0
+    poll_s: Seconds = 15.0
     """Seconds between looks at the run."""
-    stale_s: Positive = 300.0
+    stale_s: Seconds = 300.0
     """Seconds without news before a run counts as hung."""
-    backoff_s: tuple[NonNegative, ...] = Field(
+    backoff_s: tuple[SecondsOrZero, ...] = Field(
         default=(30.0, 60.0, 120.0, 240.0, 600.0), min_length=1
     )
     """Waits before the first, second, ... restart; the last one repeats."""
-    stable_s: Positive = 3600.0
+    stable_s: Seconds = 3600.0
     """Seconds of life, with a newer checkpoint, after which the waits start over."""
-    grace_s: Positive = 30.0
+    grace_s: Seconds = 30.0
     """Seconds between asking a run to stop and killing it."""
     max_no_progress: Count = 3
     """Restarts without a newer checkpoint before the guard gives up."""
     max_restarts: CountOrZero = 50
     """Restarts within one day before the guard gives up."""
-    start_limit_s: Positive = 900.0
+    start_limit_s: Seconds = 900.0
     """Longest start-up."""
-    compile_limit_s: Positive = 900.0
+    compile_limit_s: Seconds = 900.0
     """Longest compilation."""
-    eval_limit_s: Positive = 900.0
+    eval_limit_s: Seconds = 900.0
     """Longest evaluation."""
-    checkpoint_limit_s: Positive = 600.0
+    checkpoint_limit_s: Seconds = 600.0
     """Longest checkpoint."""
     min_free_bytes: CountOrZero | None = None
     """Free disk space needed to start; without it, 2.2 times the last checkpoint."""

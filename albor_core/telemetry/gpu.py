@@ -56,6 +56,20 @@ class Gpus:
             self._next_try = time.monotonic() + RETRY_S
             return ()
 
+    def capability(self, index: int) -> tuple[int, int] | None:
+        """Compute capability (major, minor) of a GPU that `sample` found; None where nobody says.
+        A fake says it as "capability": [9, 0].
+        """
+        fake = os.environ.get("ALBOR_FAKE_NVML")
+        if fake:
+            told = _fake_entries(_document(Path(fake)))[index].get("capability")
+        elif self._nvml is None:
+            return None
+        else:
+            ask = self._nvml.nvmlDeviceGetCudaComputeCapability
+            told = self._ask(ask, self._handles[index])
+        return None if told is None else (int(told[0]), int(told[1]))
+
     def close(self) -> None:
         """Let go of NVML; a later sample opens it again."""
         nvml, self._nvml, self._handles = self._nvml, None, []
@@ -145,15 +159,23 @@ class Gpus:
 
     def _fake(self, path: Path) -> tuple[GpuSample, ...]:
         try:
-            document = json.loads(path.read_bytes())
+            document = _document(path)
         except (OSError, ValueError) as error:
             self.why_none = f"ALBOR_FAKE_NVML: {error}"
             return ()
-        entries = document.get("gpus") if isinstance(document, dict) else document
-        gpus = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+        gpus = _fake_entries(document)
         why = document.get("why_none") if isinstance(document, dict) else None
         self.why_none = "" if gpus else str(why or "the fake lists no GPU")
         return tuple(gpu_from_json(entry, index) for index, entry in enumerate(gpus))
+
+
+def _document(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def _fake_entries(document: Any) -> list[dict[str, Any]]:
+    entries = document.get("gpus") if isinstance(document, dict) else document
+    return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
 
 
 def throttle_words(bits: int | None) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ import re
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from albor_core.run.errors import UsageError
@@ -91,8 +92,8 @@ def _parse(text: str) -> Fault:
     if match is not None:
         point, times, factor, word, value, first, last, attempt = match.groups()
         action = times or word
-        if action in POINTS.get(point, frozenset()):
-            return Fault(
+        with suppress(ValueError):  # 1.2.3, and integers that Python does not read
+            fault = Fault(
                 point,
                 action,
                 float(factor or value or 0.0),
@@ -100,6 +101,8 @@ def _parse(text: str) -> Fault:
                 int(last or first),
                 int(attempt) if attempt else None,
             )
+            if action in POINTS.get(point, frozenset()) and fault.first <= fault.last:
+                return fault
     raise UsageError(
         f"ALBOR_FAULTS: {text!r} is not point:action@step[-step][#attempt]",
         hint="for example data:sleep=0.5@20-25",

@@ -19,7 +19,12 @@ from albor_core.guard.redact import redact
 from albor_core.run.config import Config, LoadedConfig, parse_config
 from albor_core.run.edits import edited, origin, set_later
 from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
-from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
+from albor_core.run.facts import (
+    Scanned,
+    collect_facts,
+    git_facts,
+    versions,
+)
 from albor_core.run.flatten import diff_configs
 from albor_core.run.plan import Plan
 from albor_core.run.plan import plan as make_plan
@@ -32,7 +37,7 @@ from albor_core.run.rundir import (
     write_json,
 )
 from albor_core.run.start_weights import weights_problems
-from albor_core.telemetry.gpu import Gpus
+from albor_core.train.found_gpu import find_gpu
 from albor_core.train.meter import peak_flops
 
 # glibc gives every tensor above 32 MiB back to the kernel and faults it in again at each step:
@@ -49,10 +54,9 @@ def plan_run(loaded: LoadedConfig) -> Plan:
         collect_facts(
             config,
             loaded.path,
-            device_memory=_device_memory,
+            find_gpu=find_gpu,
             scan=_scan_without_manifest,
             peak_flops=peak_flops,
-            device_count=_device_count,
         ),
         andon_notes=andon_sentences(
             monitoring,
@@ -64,23 +68,6 @@ def plan_run(loaded: LoadedConfig) -> Plan:
             *weights_problems(config.model, file=str(loaded.path)),
         ),
     )
-
-
-def _device_memory(device: str) -> tuple[str, int] | None:
-    """Name and bytes of the first GPU if the run would use one."""
-    if device == "cpu":
-        return None
-    for gpu in Gpus().sample():
-        if gpu.memory_total_bytes:
-            return gpu.name or "GPU", gpu.memory_total_bytes
-    return None
-
-
-def _device_count() -> int:
-    """GPUs that CUDA would show to the run."""
-    there = sum(1 for gpu in Gpus().sample() if gpu.memory_total_bytes)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return there if visible is None else min(there, len([v for v in visible.split(",") if v]))
 
 
 def _scan_without_manifest(folder: Path, column: str) -> Scanned:
@@ -144,11 +131,19 @@ def resize(run: RunDir, world_size: int) -> None:
     resolved = read_json(run.config_resolved)
     if resolved is None:
         return  # `start` says what is wrong
-    field = "training.distributed.world_size"
-    raw, file = json.dumps(resolved).encode(), str(run.config_resolved)
-    config = parse_config(raw, file=file, overrides=[f"{field}={world_size}"])
+    field, option = "training.distributed.world_size", f"--world-size {world_size}"
+    config = parse_config(json.dumps(resolved).encode(), file=str(run.config_resolved))
+    resized = config.on_ranks(world_size)
+    if problem := next(resized.problems(), None):
+        near = sorted(config.fitting_ranks(), key=lambda n: abs(n - world_size))[:2]
+        message = f"{problem.message}; {' or '.join(map(str, sorted(near)))} would do"
+        raise ConfigError(
+            f"{option}: {message}",
+            hint=f"albor train resume {run.id} --world-size {near[0]}",
+            problems=(Problem(field, message, "", option),),
+        )
     set_later(run, field, str(world_size))
-    write_json(run.config_resolved, config.resolved())
+    write_json(run.config_resolved, resized.resolved())
 
 
 def start(run: RunDir, *, allow_config_change: bool = False) -> None:
@@ -204,7 +199,8 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
                 Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
             ),
         )
-    _refuse_misfits(run, Config.model_validate(resolved), loaded.config)
+    was = parse_config(json.dumps(resolved).encode(), file=str(run.config_resolved))
+    _refuse_misfits(run, was, loaded.config)
     with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
         made = plan_run(loaded)
     if made.problems:

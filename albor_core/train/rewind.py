@@ -21,6 +21,7 @@ from albor_core.train.checkpoint import (
     list_checkpoints,
     newest_usable,
 )
+from albor_core.train.found_gpu import find_gpu
 from albor_core.train.life import Life
 from albor_core.train.optim import Optimizer
 from albor_core.train.reporter import versions
@@ -106,6 +107,17 @@ def _announce(course: Course, life: Life, checkpoint: Checkpoint | None) -> None
         num_steps=parts.num_steps,
         parameters=parts.model.config.num_parameters,
     )
+    if not placement.is_gpu and parts.config.training.device == "auto":
+        _tell_idle_gpu(course)
+
+
+def _tell_idle_gpu(course: Course) -> None:
+    """A machine with a GPU is seldom meant to train on its CPU."""
+    if (gpu := find_gpu()) is not None:
+        why, step = gpu.obstacle or "torch finds no usable GPU", course.progress.step
+        course.reporter.journal.event(
+            "gpu.idle", step=step, severity="yellow", gpu=gpu.name, why=why, remedy=gpu.remedy
+        )
 
 
 def target_of(folder: Path, trouble: Trouble) -> int:

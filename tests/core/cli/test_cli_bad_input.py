@@ -68,6 +68,83 @@ def test_a_config_that_cannot_run_is_refused_before_anything_is_touched(user, wh
 
 
 @pytest.mark.parametrize(
+    "override",
+    ["optimizer.lr=1e300", "optimizer.muon_lr=0.02", "model.architecture.rope_theta=1e-300",
+     "data.seq_len=1", "training.num_threads=100000", "optimizer.lr=["],
+)  # fmt: skip
+def test_the_way_out_of_a_refused_override_leaves_it_out(user, override):
+    before = tree_hash(user.folder, user.home.parent)
+    for verb, code in (("validate", 1), ("plan", 1), ("apply", 2)):
+        words = ("train", verb, "tiny.yaml", "--set", override, "--seed", "3")
+        error = user.quick(*words, "--json")
+        assert error.code == code
+        assert override in error.error["message"]
+    hint = error.error["hint"]
+    if hint.startswith("albor "):
+        assert hint == "albor train validate tiny.yaml --seed 3"
+        assert user.quick(*hint.split()[1:]).code == 0
+    else:
+        assert hint == "leave it out, or set optimizer.name to muon"
+    assert tree_hash(user.folder, user.home.parent) == before
+
+
+def test_a_file_that_is_wrong_besides_is_to_be_mended_first(user, data):
+    write_config(user.folder / "tiny.yaml", data, optimizer="optimizer: {lr: -1}")
+    result = user.quick("train", "validate", "tiny.yaml", "--set", "training.epochs=0")
+    assert "next: mend tiny.yaml, then: albor train validate tiny.yaml\n" in result.err
+
+
+@pytest.mark.parametrize("verb", [("apply", "tiny.yaml"), ("resume", "calm")], ids=" ".join)
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({"ALBOR_KERNELS": "foo"}, "it may be unset, reference or triton"),
+        ({"ALBOR_FAULTS": "foo"}, "'foo' is not point:action@step"),
+        ({"ALBOR_FAULTS": "step:kill@1", "ALBOR_ENV": "production"}, "production"),
+    ],
+    ids=["kernels", "faults", "production"],
+)
+def test_an_environment_that_the_trainer_refuses_is_refused_before_there_is_a_run(
+    user, monkeypatch, verb, environ, says
+):
+    monkeypatch.setenv("ALBOR_HOME", str(user.home))
+    create_run(user.folder / "runs", "calm", experiment="e", name="c", kind="train", argv=[])
+    before = tree_hash(user.folder, user.home.parent)
+    error = user.quick("train", *verb, "--json", **environ)
+    assert (error.code, error.error["code"]) == (2, "usage")
+    assert next(iter(environ)) in error.error["message"]
+    assert says in error.error["message"]
+    assert error.error["hint"]
+    assert tree_hash(user.folder, user.home.parent) == before
+
+
+@pytest.mark.parametrize("verb", ["check", "bench"])
+def test_a_backend_that_there_is_not_is_refused_by_the_variable_that_names_it(user, verb):
+    result = user.quick("kernels", verb, "--json", ALBOR_KERNELS="foo")
+    assert (result.code, result.error["code"]) == (2, "usage")
+    assert result.error["message"].startswith("ALBOR_KERNELS is 'foo'")
+    assert "reference" in result.error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says", "hint"),
+    [
+        ("--rows 1e30", 2, "'--rows'", "--help"),
+        ("--op cross_entropy --vocab 99999999999", 2, "'--vocab'", "--help"),
+        ("--heads 4 --kv-heads 3", 2, "3 key/value heads do not divide 4", "--kv-heads"),
+        ("--heads 8 --kv-heads 16", 2, "16 key/value heads do not divide 8", "--kv-heads"),
+        ("--op cross_entropy --rows 1B --vocab 1B", 1, "need more memory", "--rows or --vocab"),
+        ("--op embedding --vocab 1B --hidden 1M", 1, "need more memory", "--vocab or --hidden"),
+    ],
+)
+def test_a_bench_of_what_cannot_be_is_refused_in_words(user, words, code, says, hint):
+    error = user.quick("kernels", "bench", "--json", "--no-compile", *words.split())
+    assert error.code == code
+    assert says in error.error["message"]
+    assert hint in error.error["hint"]
+
+
+@pytest.mark.parametrize(
     ("content", "cause"),
     [
         (b"", "is empty"),

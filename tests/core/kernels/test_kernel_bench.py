@@ -64,10 +64,24 @@ def test_a_round_lasts_longer_than_the_clocks_noise(monkeypatch):
     assert len(calls) > 20  # microseconds each: repeated within a round
 
 
-@pytest.mark.parametrize("sizes", [replace(SMALL, heads=3), replace(SMALL, hidden=4)])
+@pytest.mark.parametrize(
+    "sizes",
+    [replace(SMALL, heads=3), replace(SMALL, hidden=4)]
+    + [replace(SMALL, kv_heads=kv_heads) for kv_heads in (3, 8)],
+)
 def test_sizes_that_make_no_heads_are_a_problem(sizes):
     assert "heads" in sizes.problem()
     assert SMALL.problem() == ""
+
+
+@pytest.mark.parametrize("name", dispatch.OPS)
+def test_what_an_allocator_says_of_too_much_is_understood_and_the_sizes_to_lower_are_known(name):
+    first, second = room.GROWS_WITH[name]
+    assert getattr(SMALL, second)
+    with pytest.raises(RuntimeError) as caught:  # beyond any address space
+        bench(name, replace(SMALL, **{first: 1 << 44}), CPU, torch.float32, rounds=1)
+    assert room.is_out_of_memory(caught.value)
+    assert not room.is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
 def test_an_unknown_op_is_refused_by_name():

@@ -167,6 +167,71 @@ def test_either_name_of_the_save_interval_sets_both(field):
     assert (training.save_interval, training.checkpoint.save_every) == (40, 40)
 
 
+@pytest.mark.parametrize(
+    ("override", "range_"),
+    [
+        ("optimizer.lr=1e300", "at least 1e-12 and at most 100"),
+        ("optimizer.lr=nan", "at least 1e-12 and at most 100"),
+        ("optimizer.lr=-.inf", "at least 1e-12 and at most 100"),
+        ("optimizer.lr='1" + 400 * "0" + "'", "at least 1e-12 and at most 100"),
+        ("optimizer.weight_decay=1e300", "at least 0 and at most 100"),
+        ("optimizer.eps=1e-300", "at least 1e-30 and below 1"),
+        ("optimizer.beta2=1", "at least 0 and below 1"),
+        ("model.architecture.rms_norm_eps=1e300", "at least 1e-30 and below 1"),
+        ("model.architecture.rope_theta=1e-300", "at least 1 and at most 1e+12"),
+        ("model.architecture.num_hidden_layers=1T", "at least 1 and at most 10000"),
+        ("data.seq_len=1", "at least 2"),
+        ("training.num_threads=100000", "at least 1 and at most 1024"),
+        ("training.max_steps=99999999999999999999", "above 0 and at most 4.6"),
+        ("training.stability.loss_spike=1e300", "above 1 and at most 1e+12"),
+        ("guard.backoff_s=[1, 1e300]", "at least 0 and at most 31536000"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_number_that_nothing_can_use_is_refused_with_the_range_of_its_field(override, range_):
+    found = problems(overrides=[override])[0]
+    assert found.startswith(f"--set {override}: {override.partition('=')[0]}")
+    assert f"must be {range_}" in found
+    assert ", is " in found
+
+
+def numbers(schema):
+    if isinstance(schema, dict):
+        if schema.get("type") == "number":
+            yield schema
+        for inner in schema.values():
+            yield from numbers(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from numbers(inner)
+
+
+def test_every_number_of_a_config_has_bounds_that_fp32_holds():
+    found = list(numbers(Config.model_json_schema(mode="serialization")))
+    assert len(found) > 20
+    for one in found:
+        least = one.get("minimum", one.get("exclusiveMinimum"))
+        most = one.get("maximum", one.get("exclusiveMaximum"))
+        assert 0 <= least < most <= 1e12, one
+
+
+@pytest.mark.parametrize("setting", ["muon_lr=0.02", "muon_momentum=0.9"])
+def test_a_setting_of_muon_is_refused_where_another_optimizer_would_not_read_it(setting):
+    (found,) = problems(overrides=[f"optimizer.{setting}"])
+    assert "which only muon reads, and optimizer.name is adamw" in found
+    assert parsed(f"optimizer.{setting}", "optimizer.name=muon").optimizer.name == "muon"
+    assert parsed("optimizer.muon_lr=null", "optimizer.muon_momentum=0.95")
+
+
+def test_sections_that_are_right_are_held_against_each_other_while_another_is_wrong():
+    wrong = ("optimizer.lr=nan", "guard.poll_s=no")
+    between = ("data.seq_len=2K", "training.distributed.world_size=3")
+    told = {line.split(": ")[1] for line in problems(overrides=(*wrong, *between))}
+    assert told == {text.partition("=")[0] for text in (*wrong, *between)}
+    told = [line.split(": ")[1] for line in problems(overrides=("data.batch_size=0", *between))]
+    assert told == ["data.batch_size"]  # what is wrong itself is not held against anything
+
+
 NAMES = ("training.save_interval", "training.checkpoint.save_every")
 
 

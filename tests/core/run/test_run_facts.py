@@ -3,8 +3,9 @@
 import hashlib
 import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,14 +13,17 @@ from albor_core.run import facts as module
 from albor_core.run.config import parse_config
 from albor_core.run.errors import DataError
 from albor_core.run.facts import (
+    GpuFacts,
     collect_facts,
     git_facts,
     split_facts,
     tokenizer_facts,
+    torch_without_cuda,
     versions,
 )
 
 RAW = Path(__file__).with_name("pretrain-350m-v2.yaml").read_bytes()
+CARD = GpuFacts("Card", 8 << 30, capability=(9, 0))
 
 
 def write_split(folder, **changes):
@@ -132,8 +136,9 @@ def test_a_file_that_is_no_tokenizer_is_an_error_in_words(tmp_path, text):
 def test_facts_are_collected_without_raising_and_without_writing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = parse_config(RAW, file="c.yaml")
-    found = collect_facts(config, Path("c.yaml"), device_memory=lambda device: ("Card", 8 << 30),
-                          peak_flops=lambda name: 1e12)  # fmt: skip
+    found = collect_facts(
+        config, Path("c.yaml"), find_gpu=lambda: CARD, peak_flops=lambda name: 1e12
+    )
     assert (found.device, found.device_name, found.peak_flops) == ("cuda", "Card", 1e12)
     assert found.train.problems
     assert found.tokenizer.error
@@ -143,11 +148,37 @@ def test_facts_are_collected_without_raising_and_without_writing(tmp_path, monke
 
 def test_a_config_that_wants_a_gpu_where_there_is_none_is_noticed():
     config = parse_config(RAW, file="c.yaml", overrides=["training.device=cuda"])
-    found = collect_facts(config, Path("c.yaml"), device_memory=lambda device: None)
+    found = collect_facts(config, Path("c.yaml"), find_gpu=lambda: None)
     assert found.gpu_missing
     assert found.device == "cuda"
     automatic = parse_config(RAW, file="c.yaml")
-    assert collect_facts(automatic, Path("c"), device_memory=lambda device: None).device == "cpu"
+    assert collect_facts(automatic, Path("c"), find_gpu=lambda: None).device == "cpu"
+
+
+def test_a_gpu_that_torch_cannot_use_is_there_and_not_trained_on():
+    idle = replace(CARD, obstacle="this torch (2.0+cpu) has no CUDA", remedy="another torch")
+    config = parse_config(RAW, file="c.yaml")
+    found = collect_facts(config, Path("c"), find_gpu=lambda: idle)
+    assert (found.device, found.peak_flops, found.gpu_missing) == ("cpu", None, False)
+    assert found.gpu_idle == "Card is there, but this torch (2.0+cpu) has no CUDA"
+    assert found.gpu_capability == (9, 0)
+    config = parse_config(RAW, file="c.yaml", overrides=["training.device=cuda"])
+    assert collect_facts(config, Path("c"), find_gpu=lambda: idle).gpu_missing
+    config = parse_config(RAW, file="c.yaml", overrides=["training.device=cpu"])
+    assert collect_facts(config, Path("c"), find_gpu=lambda: idle).gpu_idle == ""
+
+
+@pytest.mark.parametrize(
+    ("cuda", "version"), [("None", "2.0+cpu"), ("'13.0'", ""), (None, "")], ids=str
+)
+def test_how_torch_was_built_is_read_without_loading_it(tmp_path, monkeypatch, cuda, version):
+    line = "" if cuda is None else f"cuda: Optional[str] = {cuda}\n"
+    (tmp_path / "version.py").write_text(
+        f"__version__ = '2.0+cpu'\ndebug = False\n{line}hip = None\n"
+    )
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: spec)
+    assert torch_without_cuda() == version
 
 
 def git(folder, *arguments):

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from albor_core.run import memory as estimated
 from albor_core.run.config import parse_config
-from albor_core.run.estimates import memory
 from albor_core.run.facts import Facts, SplitFacts
+from albor_core.run.memory import memory
 
 BATCH, SEQ_LEN = 4, 64
 
@@ -60,3 +61,115 @@ def test_a_block_costs_what_the_formula_says(shape, half):
     measured = kept_bytes(4, *shape, half=half) - kept_bytes(2, *shape, half=half)
     expected = estimate(4, *shape, half=half) - estimate(2, *shape, half=half)
     assert 0.98 <= expected / measured <= 1.1
+
+
+@pytest.mark.slow  # imports torch
+def test_the_plan_counts_with_the_trainers_own_numbers():
+    from albor_core.kernels import rms_norm
+    from albor_core.model import fp8, fused
+    from albor_core.train import muon, steps
+
+    assert estimated.KEPT_SHARE == steps.KEPT_SHARE
+    assert estimated.GATE_ROWS == steps.GATE_ROWS
+    assert estimated.LOGITS_BYTES == fused.LOGITS_BYTES
+    assert estimated.NORM_PROGRAMS == rms_norm.PROGRAMS
+    assert estimated.MUON_BATCH == muon.BATCH_ELEMENTS
+    assert estimated.FP8_MULTIPLE == fp8.MULTIPLE
+
+
+TINY = b"""
+model: {architecture: {hidden_size: 128, num_hidden_layers: 2, num_attention_heads: 4,
+  num_key_value_heads: 2, intermediate_size: 384, vocab_size: 512, max_position_embeddings: 64}}
+data: {train: x, batch_size: 4, seq_len: 64}
+optimizer: {lr: 1e-3}
+training: {output_dir: x, mixed_precision: bf16}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "override",
+    ["training.seed=1", "training.compile=false", "training.mixed_precision=fp16",
+     "training.deterministic=true", "training.activation_checkpointing=true",
+     "training.mixed_precision=fp8", "model.architecture.num_attention_heads=32"],
+)  # fmt: skip
+def test_plan_and_trainer_agree_on_what_keeps_the_fused_step_away(override, monkeypatch):
+    import torch
+
+    from albor_core.kernels import dispatch
+    from albor_core.model.llama import LlamaConfig
+    from albor_core.train.parts import obstacle_to_fusion
+    from albor_core.train.placement import Placement
+
+    monkeypatch.setattr(dispatch, "obstacle", lambda *_: "")
+    config = parse_config(TINY, file="c", overrides=[override])
+    training = config.training
+    placement = Placement(
+        torch.device("cuda"), "H200", training.mixed_precision, training.compile is not False
+    )
+    shape = LlamaConfig(**config.model.architecture.model_dump())
+    facts = Facts(Path("c"), SplitFacts(Path("x")), device="cuda", gpu_capability=(9, 0))
+    told = obstacle_to_fusion(config, placement, shape)
+    assert estimated.fusion_obstacles(config, facts) == ((told,) if told else ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_the_optimizers_state_has_the_bytes_of_the_plan(name):
+    from albor_core.model.llama import Llama, LlamaConfig
+    from albor_core.train.parts import flat_optimizer
+
+    config = parse_config(TINY, file="c", overrides=[f"optimizer.name={name}"])
+    model = Llama(LlamaConfig(**config.model.architecture.model_dump()))
+    state = flat_optimizer(config, model).tensors()
+    held = sum(tensor.nbytes for key, tensor in state.items() if not key.startswith("step."))
+    assert memory(config, Facts(Path("c"), SplitFacts(Path("x")))).optimizer == held
+
+
+@pytest.mark.slow
+def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
+    """Bytes on the tape of the real model, with kernels that only make their results' shapes."""
+    import torch
+
+    from albor_core.kernels import rope_qkv
+    from albor_core.model import fused, mlp
+    from albor_core.model.flat import FlatParameters
+    from albor_core.model.llama import Llama, LlamaConfig
+
+    def norm(x, *_):
+        return torch.empty_like(x), x.new_empty(len(x), dtype=torch.float32)
+
+    def add_norm(x, total, *_):
+        return torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), dtype=torch.float32)
+
+    monkeypatch.setattr(fused, "norm_forward", norm)
+    monkeypatch.setattr(fused, "add_norm_forward", add_norm)
+    monkeypatch.setattr(rope_qkv, "rotate_in_place", lambda *_: None)
+    monkeypatch.setattr(fused, "_attend", lambda q, k, v: torch.empty_like(q).requires_grad_())
+    monkeypatch.setattr(mlp, "swiglu_forward", lambda x: x.new_empty(len(x), x.shape[1] // 2))
+
+    def kept(layers):
+        shape = LlamaConfig(128, layers, 4, 2, 384, 512, SEQ_LEN)
+        model = Llama(shape)
+        step = fused.FusedLlama(model, FlatParameters(model, torch.bfloat16), keeps_activation=1.0)
+        step.hidden(torch.zeros((BATCH, SEQ_LEN), dtype=torch.int64))
+        found = {}
+        for tape in step.tapes:
+            y, gate_up, activation = tape.large[0]
+            many = (tape.before.y, tape.before.total, tape.before.rstd, *tape.turned, tape.mixed,
+                    *tape.middle, y, gate_up, activation)  # fmt: skip
+            found |= {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in many}
+        return sum(found.values())
+
+    def planned(layers):
+        layers = f"model.architecture.num_hidden_layers={layers}"
+        config = parse_config(TINY, file="c", overrides=[layers])
+        need = memory(config, Facts(Path("c"), SplitFacts(Path("x")), device="cuda"))
+        assert need.step == "fused"
+        return need.activations
+
+    norms_gradients = 4 * 2 * 2 * 128 * estimated.NORM_PROGRAMS  # of two layers more
+    logsumexp = 2 * 4 * 4 * BATCH * SEQ_LEN  # attention keeps it, fp32
+    expected = planned(4) - planned(2)
+    measured = kept(4) - kept(2) + logsumexp
+    assert measured <= expected <= measured + norms_gradients

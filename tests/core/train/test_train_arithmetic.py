@@ -214,7 +214,12 @@ def test_faults_act_at_their_steps_and_attempt_only():
         faults_from(plan, attempt=2).at("step", 5)
 
 
-@pytest.mark.parametrize("text", ["step", "step:dance@3", "data:nan@3", "loss:nan", "loss:nan@x"])
+@pytest.mark.parametrize(
+    "text",
+    ["step", "step:dance@3", "data:nan@3", "loss:nan", "loss:nan@x", "data:sleep=1.2.3@3",
+     "loss:nan@5-3", f"loss:nan@{5000 * '9'}"],
+    ids=lambda text: text[:20],
+)  # fmt: skip
 def test_a_bad_fault_plan_is_refused_by_name(text):
     with pytest.raises(UsageError, match="ALBOR_FAULTS"):
         faults_from({"ALBOR_FAULTS": text}, attempt=1)

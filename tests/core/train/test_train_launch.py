@@ -50,8 +50,12 @@ def test_a_run_goes_on_with_other_ranks_while_it_is_at_rest_and_they_can_share_i
     launch.resize(run, 2)
     before = read_json(run.config_resolved)
     assert before["training"]["distributed"] == {"world_size": 2, "strategy": "ddp"}
-    with pytest.raises(ConfigError, match="3 ranks cannot share a global batch of 4"):
+    with pytest.raises(ConfigError, match="3 ranks cannot share a global batch of 4") as refused:
         launch.resize(run, 3)
+    assert refused.value.message.startswith("--world-size 3: ")
+    assert refused.value.message.endswith("; 2 or 4 would do")
+    assert refused.value.hint == f"albor train resume {run.id} --world-size 2"
+    assert "--set" not in str(refused.value.problems)
     monkeypatch.setattr(RunDir, "liveness", lambda run: Liveness(1, None))
     with pytest.raises(InUseError, match="keeps its ranks"):
         launch.resize(run, 1)

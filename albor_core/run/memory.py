@@ -1,0 +1,253 @@
+"""The memory a run will need, and which step needs it. Pure; every formula is stated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from albor_core.run.config import Config
+from albor_core.run.facts import Facts
+
+CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator slack
+KEPT_SHARE = 0.365  # these six as the trainer has them: a test compares
+LOGITS_BYTES = 1 << 30
+NORM_PROGRAMS = 396
+GATE_ROWS = 2
+MUON_BATCH = 1 << 26
+FP8_MULTIPLE = 64
+FP8_CAPABILITY, FUSED_CAPABILITY = (9, 0), (8, 0)  # Hopper; Ampere, the first with bf16
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak bytes of a rank, by what holds them."""
+
+    step: str
+    """fused (model/fused.py), compiled (torch.compile) or plain: which one they are for."""
+    weights: int
+    gradients: int
+    optimizer: int
+    half_copies: int
+    activations: int
+    """Of a micro-batch, or what an update needs where that is more."""
+    start: int
+    """What comparing the fused step with the plain one before step 1 needs beyond that."""
+    overhead: int = 0
+    capacity: int | None = None
+
+    @property
+    def fixed(self) -> int:
+        """What the smallest micro-batch needs, too."""
+        return self.total - self.activations - self.start
+
+    @property
+    def total(self) -> int:
+        return (
+            self.weights
+            + self.gradients
+            + self.optimizer
+            + self.half_copies
+            + self.activations
+            + self.start
+            + self.overhead
+        )
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are not there; 0 if it fits or nobody knows."""
+        return 0 if self.capacity is None else max(0, self.total - self.capacity)
+
+
+def fusion_obstacles(config: Config, facts: Facts) -> tuple[str, ...]:
+    """Why the step of written-out kernels (model/fused.py) will not run here: what of
+    `obstacle_to_fusion` (train/parts.py) can be known without a GPU. Empty: it is to be expected.
+    """
+    training, shape = config.training, config.model.architecture.shape()
+    is_fp8 = training.mixed_precision == "fp8"
+    lowest, capability = FP8_CAPABILITY if is_fp8 else FUSED_CAPABILITY, facts.gpu_capability
+    sizes = (shape.hidden_size, shape.intermediate_size, config.data.seq_len)
+    found = (
+        (facts.device != "cuda", "it needs a GPU"),
+        (training.compile is False, "training.compile is false"),
+        (
+            training.mixed_precision not in ("bf16", "fp8"),
+            f"training.mixed_precision is {training.mixed_precision}",
+        ),
+        (training.deterministic, "training.deterministic is true"),
+        (_is_sharded(config), "training.distributed.strategy is fsdp"),
+        (training.activation_checkpointing, "training.activation_checkpointing is true"),
+        (shape.head_dim % 8 != 0, f"heads of {shape.head_dim} are no multiple of 8"),
+        (
+            is_fp8 and any(size % FP8_MULTIPLE for size in sizes),
+            f"hidden_size, intermediate_size and seq_len have to be multiples of {FP8_MULTIPLE}",
+        ),
+        (
+            capability is not None and capability < lowest,
+            f"it needs compute capability {_dotted(lowest)}, and the GPU has "
+            f"{_dotted(capability or lowest)}",
+        ),
+    )
+    return tuple(reason for is_so, reason in found if is_so)
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
+
+
+def _is_sharded(config: Config) -> bool:
+    distributed = config.training.distributed
+    return distributed.world_size > 1 and distributed.strategy == "fsdp"
+
+
+def memory(config: Config, facts: Facts) -> Memory:
+    """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `optimizer_bytes`), and what the step
+    that will run needs beside them; on a GPU 1 GiB for context and workspaces. Ranks on a CPU share
+    its memory.
+    """
+    on_gpu, ranks = facts.device == "cuda", config.share().world_size
+    capacity = facts.device_memory_bytes
+    if not fusion_obstacles(config, facts):
+        found = _fused(config, capacity)
+    else:
+        found = _by_autograd(config, is_compiled=on_gpu and config.training.compile is not False)
+    return replace(
+        found,
+        overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
+        capacity=capacity if capacity is None or on_gpu else capacity // ranks,
+    )
+
+
+def _fused(config: Config, device_bytes: int | None) -> Memory:
+    """The step of model/fused.py, read off its `Tape`, `_score` and `_backward`; a number is bf16.
+
+    Per token and layer 6 D + 2 K E + 2 F: both norms' results and both points of the residual
+    stream, q, k, v, attention's result, gate and up; F more in the layers that keep SwiGLU's
+    (`share_kept`); fp32 statistics of two norms and H heads. In fp8 the MLP keeps 2 F numbers and F
+    + D bytes instead. Once: the last norm (2 D) and the head's gradient (D), and the larger of a
+    piece of logits, whose gradient is written over them, and what one layer's backward needs.
+    Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
+
+    Before step 1 it is compared with the plain model on two sequences: fp32 activations of autograd
+    there, or both references' gradients beside the fused step's own.
+
+    350M class on an H200, GiB at B 4, 16, 64, and 64 in fp8: 12.2, 21.9, 59.4, 57.9 with the
+    overhead; measured (docs/performance.md), without CUDA's context, 11.5, 22.0, 59.5, 56.8.
+    """
+    shape, share = config.model.architecture.shape(), config.share()
+    D, F, V = shape.hidden_size, shape.intermediate_size, shape.vocab_size
+    L, N = shape.num_hidden_layers, shape.num_parameters
+    norms = (2 * L + 1) * D
+    tokens = share.batch_size * config.data.seq_len
+    is_fp8 = config.training.mixed_precision == "fp8"
+    mixer = 4 * D + 2 * shape.num_key_value_heads * shape.head_dim  # numbers of attention and norms
+    always = 2 * (mixer + D + 2 * F) + D + F if is_fp8 else 2 * (mixer + 2 * D + 2 * F)
+    always += 4 * (2 + shape.num_attention_heads)
+    whole = 0 if is_fp8 else L
+    keeps = whole
+    if device_bytes is not None:
+        room = KEPT_SHARE * device_bytes / (2 * tokens * L) - (mixer + 2 * D + 2 * F)
+        keeps = round(min(1.0, max(0.0, room / F)) * whole)
+    logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
+    one_backward = tokens * (2 * 2 * D + (2 * D + 6 * F if is_fp8 else 2 * F))
+    one_backward += 4 * norms * NORM_PROGRAMS
+    step = tokens * (L * always + keeps * 2 * F + 6 * D) + max(logits, one_backward)
+    step = max(step, _muon_bytes(config, size=2, around=0))
+
+    compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
+    in_fp32 = compared * (L * 4 * (8 * D + 4 * F) + 12 * V)
+    beside = 8 * N + compared * (L * always + whole * 2 * F + 6 * D + 8 * V)
+    half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
+    return Memory(
+        step="fused",
+        weights=4 * N,
+        gradients=2 * N + 2 * norms + (4 * N if share.accumulation > 1 else 0),
+        optimizer=optimizer_bytes(config) + (2 * _num_hidden(config) if _has_muon(config) else 0),
+        half_copies=half_copies,
+        activations=step,
+        start=max(0, in_fp32 - step, beside - step),
+    )
+
+
+def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
+    """The plain model: fp32 gradients 4 N, under autocast 2 N for half copies of weights.
+
+    Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision:
+    eager     L (8 D + a (8 D + 4 F)), residual stream and norms in fp32, attention without a T^2
+              matrix; within 1 % of the tensors autograd saves in fp32, up to 5 % above in half.
+              Head 12 V: logits, their log-softmax and gradient.
+    compiled  in half precision L a (6 D + 2 K E + 3 F) and 2 V: Inductor makes the rest again.
+              350M class on an H200: with 12 N of weights and moments and 2 N of copies 8.9, 20.1
+              and 64.8 GiB at B 4, 16, 64 of 1024, measured 9.0, 20.2, 65.1. Gradients, which come
+              as activations go, are counted beside them here: micro-batches add theirs up.
+    With activation checkpointing L * 4 D and one whole eager block.
+    fsdp: 4 N and 8 N over the ranks, and what is gathered at a time (two blocks, embedding, head);
+    gradients that accumulate are whole; blocks are compiled, the head is not.
+    """
+    shape, share = config.model.architecture.shape(), config.share()
+    half = config.training.mixed_precision != "fp32"
+    size, ranks = 2 if half else 4, share.world_size
+    D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
+    block, head = 8 * D + size * (8 * D + 4 * F), 12 * shape.vocab_size
+    blocks = layers * block
+    if is_compiled and half:
+        keys = 2 * shape.num_key_value_heads * shape.head_dim
+        blocks = layers * (2 * (6 * D + keys + 3 * F) + 4 * (2 + shape.num_attention_heads))
+        head = head if _is_sharded(config) else 2 * shape.vocab_size
+    if config.training.activation_checkpointing:
+        blocks = layers * 4 * D + block
+    tokens = share.batch_size * config.data.seq_len
+    parameters, gradients = shape.num_parameters, shape.num_parameters
+    halves, gathered = shape.num_matmul_parameters if half else 0, 0
+    if _is_sharded(config):
+        one_block = (parameters - shape.vocab_size * D) // layers
+        gathered = size * (parameters - max(0, layers - 2) * one_block)
+        parameters, halves = -(-parameters // ranks), 0
+        gradients = parameters if share.accumulation == 1 else gradients
+    whole = not _is_sharded(config)
+    in_update = _muon_bytes(config, size=2 if is_compiled else 4, around=12)
+    return Memory(
+        step="compiled" if is_compiled else "plain",
+        weights=4 * parameters + gathered,
+        gradients=4 * gradients,
+        optimizer=optimizer_bytes(config) if whole else 8 * parameters,
+        half_copies=2 * halves,
+        activations=max(tokens * (blocks + head), in_update),
+        start=0,
+    )
+
+
+def _has_muon(config: Config) -> bool:
+    return config.optimizer.name == "muon"
+
+
+def _num_hidden(config: Config) -> int:
+    """Weights of the matrices inside the blocks, which Muon moves."""
+    shape = config.model.architecture.shape()
+    return shape.num_hidden_layers * shape.num_block_matmul_parameters
+
+
+def optimizer_bytes(config: Config) -> int:
+    """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone."""
+    muon = _num_hidden(config) if _has_muon(config) else 0
+    return 8 * config.model.architecture.shape().num_parameters - 4 * muon
+
+
+def _muon_bytes(config: Config, *, size: int, around: int) -> int:
+    """What Newton-Schulz (train/muon.py) takes while an update is made: of the largest batch of
+    matrices of one shape three copies and two squares of the smaller side, in numbers of `size`
+    bytes; `around` bytes a weight are held meanwhile, and as many made of the result.
+    """
+    if not _has_muon(config):
+        return 0
+    shape = config.model.architecture.shape()
+    D, F, L = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
+    keys = shape.num_key_value_heads * shape.head_dim
+    alike = {(D, D): 2 * L, (F, D): 2 * L}
+    for matrix, count in (((keys, D), 2 * L), ((D, F), L)):
+        alike[matrix] = alike.get(matrix, 0) + count
+    found = 0
+    for (rows, columns), count in alike.items():
+        batch = min(count, max(1, MUON_BATCH // (rows * columns)))
+        weights, squares = batch * rows * columns, batch * min(rows, columns) ** 2
+        products = size * (3 * weights + 2 * squares)
+        found = max(found, around * weights + max(products, around * weights))
+    return found

@@ -241,6 +241,7 @@ class Run:
                     self.odd.note("step_repeated", step)
                 self._said = self._said | named.keys()
             if not self._journal.numbers(step, named):
+                named = tidy(named, self.odd)  # names that were seen before may hold any integer
                 self._journal.metrics(step, named)
             self.step, self._has_logged = step, True
             self._live.take(named)

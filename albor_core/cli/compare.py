@@ -26,7 +26,8 @@ def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool
     newest run that is pinned (albor runs pin).
     """
     from albor_core.cli.diff_text import render_diff
-    from albor_core.store.diff import diff_runs
+    from albor_core.feed.words import word_of
+    from albor_core.store.diff import diff_runs, is_at_work
 
     if len(references) > 10:
         raise UsageError("give two to ten runs", hint="albor runs diff A B")
@@ -34,7 +35,10 @@ def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool
         runs = [locate(r)[0] for r in references]
         if len(runs) == 1:
             runs = [_baseline(reader, runs[0]), *runs]
-        made = diff_runs(reader, runs, metric=metric).to_json()
+        found = diff_runs(reader, runs, metric=metric)
+    made = found.to_json()
+    for run, row in zip(made["runs"], found.runs, strict=True):
+        run |= {"status": word_of(row), "is_at_work": is_at_work(run)}
     if as_json:
         emit(made)
     else:

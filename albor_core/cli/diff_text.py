@@ -29,11 +29,14 @@ Document = Mapping[str, Any]
 
 
 def render_diff(made: Document) -> str:
-    """The albor.runs.diff/1 document as a page."""
+    """The albor.runs.diff/1 document as a page. Of runs at work it says so: nothing that they have
+    not reached is called out of reach.
+    """
     limit = screen_width()
     letters = [chr(ord("A") + index) for index in range(len(made["runs"]))]
     parts = (
         _overlay(made, letters, limit or 100),
+        _at_work(made, letters, limit or 100),
         _changes(made, letters, limit),
         _metrics(made, letters, limit),
         _reach(made, letters, limit),
@@ -63,6 +66,17 @@ def _overlay(made: Document, letters: Sequence[str], width: int) -> Iterator[str
         yield f"{letter}  {name}{gap}  {line:<{bars}}  {figure(ends, metric)}"
 
 
+def _at_work(made: Document, letters: Sequence[str], width: int) -> Iterator[str]:
+    """Which runs go on, and how far they are: what follows is of now, not of their ends."""
+    busy = []
+    for letter, run in zip(letters, made["runs"], strict=True):
+        if run.get("is_at_work"):
+            planned = f" of {run['max_steps']:,}" if run["max_steps"] else ""
+            busy.append(f"{letter} ({run['status']}, step {run['last_step'] or 0:,}{planned})")
+    if busy:
+        yield from textwrap.wrap(f"still at work: {', '.join(busy)}", width, subsequent_indent="  ")
+
+
 def _scale(curves: Sequence[Document]) -> tuple[float, float, int] | None:
     """Lowest and highest value after the head of the curves, and their last step."""
     points = [
@@ -83,13 +97,20 @@ def _sparkline(curve: Document, width: int, scale: tuple[float, float, int]) -> 
     cells = [" "] * width
     for step, value in zip(curve["steps"], curve["mean"], strict=True):
         if value is not None:
-            level = 0 if high <= low else round(7 * (value - low) / (high - low))
-            cells[min(width - 1, step * width // max(last, 1))] = _BARS[min(level, 7)]
+            cells[min(width - 1, step * width // max(last, 1))] = _BARS[_level(value, low, high)]
     ends = max(curve["steps"], default=0) * width // max(last, 1)
     for index in range(1, min(width, ends + 1)):  # a sparse curve holds its value to the next point
         if cells[index] == " ":
             cells[index] = cells[index - 1]
     return "".join(cells)
+
+
+def _level(value: float, low: float, high: float) -> int:
+    """0 to 7, by where `value` lies; above `high` as on it."""
+    span = high / 2 - low / 2  # a half: between the two ends of all floats there is no whole one
+    if high <= low or not span:
+        return 0
+    return 7 if value >= high else round((value / 2 - low / 2) / span * 7)
 
 
 def _changes(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
@@ -130,21 +151,19 @@ def _metrics(made: Document, letters: Sequence[str], limit: int | None) -> Itera
 def _reach(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
     """What each needs to end where A ends, and A to end where they do."""
     of = {run["id"]: letter for run, letter in zip(made["runs"], letters, strict=True)}
+    at_work = {run["id"] for run in made["runs"] if run.get("is_at_work")}
     rows = []
     for reach in made["reach"]:
         who, goal = of[reach["run"]], of[reach["other"]]
         if letters[0] not in (who, goal):
             continue
-        never = reach["step"] is None
-        target = figure(reach["target"], made["metric"])
-        rows.append(
-            (
-                f"{who} to the end of {goal}, {target}",
-                "never" if never else f"{reach['step']:,}",
-                "" if never else figure(reach["tokens"]),
-                "" if never else duration(reach["seconds"]),
-            )
-        )
+        end = f"where {goal} is now" if reach["other"] in at_work else f"the end of {goal}"
+        row = (f"{who} to {end}, {figure(reach['target'], made['metric'])}",)
+        if reach["step"] is None:
+            rows.append((*row, "not yet" if reach["run"] in at_work else "never", "", ""))
+        else:
+            took = figure(reach["tokens"]), duration(reach["seconds"])
+            rows.append((*row, f"{reach['step']:,}", *took))
     if rows:
         heads = ("to reach", "steps", "tokens", "time")
         yield table(heads, rows, right=heads[1:], limit=limit)
@@ -187,7 +206,8 @@ _OUTCOMES = {
 def _verdicts(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
     verdicts = made["verdicts"]
     if len(verdicts) == 1:
-        yield from _one_verdict(verdicts[0], limit or 100)
+        is_final = not any(run.get("is_at_work") for run in made["runs"])
+        yield from _one_verdict(verdicts[0], limit or 100, "" if is_final else " so far")
         return
     rows = [
         (
@@ -204,9 +224,9 @@ def _verdicts(made: Document, letters: Sequence[str], limit: int | None) -> Iter
     yield from (f"  {method}" for method in sorted({v["method"] for v in verdicts} - {"none"}))
 
 
-def _one_verdict(verdict: Document, width: int) -> Iterator[str]:
+def _one_verdict(verdict: Document, width: int, until: str) -> Iterator[str]:
     outcome = _OUTCOMES.get(verdict["outcome"], verdict["outcome"])
-    yield f"verdict: B {clean(outcome)} A"
+    yield f"verdict: B {clean(outcome)} A{until}"
     why = [clean(verdict["detail"])]
     if (found := _interval(verdict)) is not None:
         why.insert(0, f"difference {found[0]}, {verdict['confidence']:.0%} interval {found[1]}")
@@ -222,8 +242,8 @@ def _interval(verdict: Document) -> tuple[str, str] | None:
         return None
     low, high = verdict["interval"]
     places = _places(high - low)
-    middle = number(verdict["difference"], f"+,.{places}f")
-    return middle, f"{low:+,.{places}f} to {high:+,.{places}f}"
+    spec = f"+,.{places}f"
+    return number(verdict["difference"], spec), f"{number(low, spec)} to {number(high, spec)}"
 
 
 def _places(width: float) -> int:

@@ -11,7 +11,7 @@ import click
 
 from albor_core.cli.count import Count
 from albor_core.cli.lookup import db_option, open_table, unlisted
-from albor_core.cli.output import duration, emit, json_option, number, say, table, talk
+from albor_core.cli.output import duration, emit, json_option, number, say, table, talk, when
 
 if TYPE_CHECKING:
     from albor_core.store.group import Band, GroupRow
@@ -223,7 +223,7 @@ _FIELDS: Mapping[str, tuple[str, _Cell]] = {  # column: its head, its text
     "experiment": ("experiment", lambda row, _: row.experiment),
     "kind": ("kind", lambda row, _: row.kind),
     "status": ("status", lambda row, found: found.words[row.id]),
-    "created": ("created", lambda row, _: _utc(row.created)),
+    "created": ("created", lambda row, _: when(row.created)),
     "age": ("age", lambda row, _: duration(None if row.created is None else _age(row.created))),
     "elapsed_s": ("elapsed", lambda row, _: duration(_elapsed(row))),
     "step": ("step", lambda row, _: _step(row)),
@@ -290,10 +290,6 @@ def _band_text(band: Band) -> str:
 
 def _step(row: RunRow) -> str:
     return f"{row.last_step or 0}/{row.max_steps}" if row.max_steps else str(row.last_step or 0)
-
-
-def _utc(wall: float | None) -> str:
-    return "-" if wall is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(wall))
 
 
 def _age(wall: float) -> float:

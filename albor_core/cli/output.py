@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from albor_core.run.errors import AlborError, ConfigError, Problem
-from albor_core.run.state import finite
+from albor_core.run.state import finite, real
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,16 +28,23 @@ json_option: Callable[[F], F] = click.option(
 
 
 def emit(document: Mapping[str, Any]) -> None:
-    """One document on one line of stdout, strict: NaN and Inf become null."""
+    """One document on one line of stdout, strict: NaN and Inf become null, a blob text."""
     try:
         text = _strict(document)
-    except ValueError:  # a NaN somewhere; the copy without costs `runs ls` more than the text
-        text = _strict(finite(document))
+    except (TypeError, ValueError):  # a NaN, or a name that is a blob; the copy without costs
+        text = _strict(finite(document))  # `runs ls` more than the text
     put(text + "\n")
 
 
 def _strict(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, allow_nan=False, separators=(",", ":"))
+    return json.dumps(document, allow_nan=False, separators=(",", ":"), default=_text)
+
+
+def _text(value: object) -> str:
+    """What a store holds where a text belongs, and is none."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def say(text: str = "") -> None:
@@ -147,11 +154,18 @@ def cell_width(text: str) -> int:
     )
 
 
+_LARGE = 1e15  # written with an exponent from here on
+
+
 def number(value: float | int | None, spec: str | None = None) -> str:
-    """A figure for people, in the format `spec` or as `figure`; unknown is a dash, never 0."""
-    if spec is None:
+    """A figure for people, in the format `spec` or as `figure`; unknown is a dash, never 0. From
+    10^15 on it has an exponent whatever `spec` says: no column is as wide as its largest number.
+    """
+    if spec is None or value is None:
         return figure(value)
-    return "-" if value is None else format(value, spec)
+    if abs(value) < _LARGE or value != value:
+        return format(value, spec)
+    return f"{real(value):{'+' if spec.startswith('+') else ''}.5g}"
 
 
 def figure(value: float | int | None, key: str = "") -> str:
@@ -160,16 +174,16 @@ def figure(value: float | int | None, key: str = "") -> str:
     """
     if value is None:
         return "-"
-    if not math.isfinite(value):
-        return str(float(value))
+    if not math.isfinite(real(value)):
+        return str(real(value))
     size = abs(value)
     if key.endswith("_bytes"):
         return byte_size(value)
     if "loss" in key and (size == 0 or 1e-3 <= size < 1e6):
         return f"{value:,.4f}"
-    if value == int(value) and size < 1e15:
+    if value == int(value) and size < _LARGE:
         return f"{int(value):,}"
-    if not 1e-4 <= size < 1e15:
+    if not 1e-4 <= size < _LARGE:
         return f"{value:.5g}"
     if size >= 1e3:
         return f"{value:,.{max(0, 4 - int(math.log10(size)))}f}"
@@ -185,7 +199,7 @@ def byte_size(value: float | int | None) -> str:
         if abs(size) < 1024:
             break
         size, unit = size / 1024, larger
-    return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+    return f"{number(size, ',.0f' if unit == 'B' else ',.1f')} {unit}"
 
 
 def when(wall: float | None, form: str = "%Y-%m-%d %H:%M") -> str:
@@ -200,6 +214,8 @@ def duration(seconds: float | None) -> str:
     """1d 02h, 3h 04m, 5m 06s, 7s; unknown is a dash."""
     if seconds is None or not 0 <= seconds < math.inf:
         return "-"
+    if seconds >= _LARGE:
+        return f"{seconds:.3g}s"
     whole = int(seconds)
     days, hours, minutes, rest = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60
     if days:

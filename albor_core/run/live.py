@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from albor_core.run.state import HISTORY, PHASES, StateWriter
+from albor_core.run.state import HISTORY, PHASES, StateWriter, real
 
 _FIELDS = {
     "train/loss": "loss",
@@ -63,8 +63,8 @@ class LiveState:
         for key, name in _FIELDS.items():
             if key in self._latest:
                 fields[name] = self._latest[key]
-        loss = self._latest.get("train/loss")
-        fields["loss_text"] = None if loss is None or math.isfinite(loss) else str(loss)
+        loss = real(self._latest.get("train/loss", 0.0))
+        fields["loss_text"] = None if math.isfinite(loss) else str(loss)
         fields["global_step"] = step
         self._remember(step)
         self._estimate(step)
@@ -115,4 +115,4 @@ class LiveState:
             fields["progress_percent"] = round(100 * step / self._max_steps, 2)
             done, took = step - self._first_step, time.monotonic() - self._began_steps
             if done > 0 and step <= self._max_steps:
-                fields["eta_seconds"] = round((self._max_steps - step) * took / done, 1)
+                fields["eta_seconds"] = round(real(self._max_steps - step) * took / done, 1)

@@ -122,14 +122,22 @@ _HISTORIES = ("loss_history", "lr_history", "grad_norm_history")
 
 
 def finite(value: Any) -> Any:
-    """The same data with NaN and Inf as null, so that it is JSON."""
+    """The same data with NaN and Inf as null, so that it is JSON; so are integers beyond floats."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
-    return value
+    return None if isinstance(value, int) and math.isinf(real(value)) else value
+
+
+def real(number: float | int) -> float:
+    """`number` as a float: an integer beyond them is the infinity of its sign, as 1e400 is."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def read_state(path: Path) -> dict[str, Any] | None:

@@ -8,8 +8,7 @@ from the preview in the global one otherwise.
 from __future__ import annotations
 
 import bisect
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -37,6 +36,7 @@ from albor_core.store.write import WALL_KEY
 CURVE_POINTS = 80
 _REACH_POINTS = 1000
 _MAX_WINDOW_STEPS = 4000
+_TOKENS_A_STEP = (1e-9, 1e18)  # what is beyond was never a count of tokens
 _SMOOTH = 0.02  # of a curve's points: what a loss is averaged over before it counts as reached
 # settings that do not change what is learned, only where it lies and who looks at it
 _INCIDENTAL = ("training.seed", "training.output_dir", "monitoring.", "guard.", "data.num_workers")
@@ -130,6 +130,14 @@ class RunDiff:
         return strict
 
 
+def is_at_work(run: Mapping[str, Any]) -> bool:
+    """Whether a process works on a run of the document: its locks know, the store does not. Not for
+    a run that the asking process tracks itself (run/liveness.py).
+    """
+    path = run.get("path")
+    return bool(path) and RunDir(Path(str(path))).liveness().is_alive
+
+
 def diff_runs(reader: Reader, run_ids: Sequence[str], *, metric: str = "val/loss") -> RunDiff:
     """Compare two or more runs of a store.
 
@@ -204,7 +212,8 @@ class _Source:
         stat = self.summary.get("train/tokens")
         if stat is None or not stat.last or not stat.last_step:
             return None
-        return stat.last / stat.last_step
+        tokens = stat.last / stat.last_step
+        return tokens if _TOKENS_A_STEP[0] < tokens < _TOKENS_A_STEP[1] else None
 
     def tail(self, key: str, end: int) -> tuple[list[int], list[float]]:
         """Points in the last WINDOW up to `end`, and enough before it to know where the window
@@ -348,7 +357,7 @@ def _elapsed(start: float | None, walls: Series, step: int) -> float | None:
     reached = bisect.bisect_right(walls.steps, step)
     if start is None or not reached:
         return None
-    return math.fsum(max(0.0, b - a) for a, b in pairwise((start, *walls.last[:reached])))
+    return sum(max(0.0, b - a) for a, b in pairwise((start, *walls.last[:reached])))
 
 
 def _smoothed(series: Series) -> list[tuple[int, float]]:

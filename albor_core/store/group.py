@@ -162,8 +162,11 @@ def band(values: Iterable[float | None]) -> Band:
     if not finite:
         return Band(0, len(known), None, None, None, None)
     n = len(finite)
-    mean = math.fsum(finite) / n
-    std = math.sqrt(math.fsum((v - mean) ** 2 for v in finite) / (n - 1)) if n > 1 else None
+    try:
+        mean = math.fsum(finite) / n
+        std = math.sqrt(math.fsum((v - mean) ** 2 for v in finite) / (n - 1)) if n > 1 else None
+    except OverflowError:  # their sum or their squares are beyond floats
+        mean, std = math.fsum(v / n for v in finite), math.inf
     return Band(n, len(known) - n, mean, std, min(finite), max(finite))
 
 

@@ -55,6 +55,8 @@ SHARE_S, PREVIEW_S = 1.0, 30.0
 WAL_ALARM_BYTES = 64 << 20
 LAST_TRIES = 60  # a second each, for a global store that stays locked or damaged
 _GLOBAL_BUSY_MS = 200  # the local store must not wait for the global one
+OF_CONTENT = (ArithmeticError, ValueError, RecursionError)
+"""What comes of data that is beyond Python or SQLite: a number, a text, a depth."""
 
 
 class Indexer:
@@ -311,7 +313,7 @@ def _take_all(take: Callable[[dict[str, Any], int], bool], batch: Batch) -> int:
     for at, record in batch.lines:
         try:
             ignored += record is not None and not take(record, at)
-        except RecursionError:  # data nested deeper than Python can walk
+        except OF_CONTENT:
             ignored += 1
     return ignored
 

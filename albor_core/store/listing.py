@@ -29,9 +29,17 @@ SORT_KEYS: Mapping[str, str] = {
     "kind": "r.kind",
 }
 MAX_COLUMNS = 64
+
+
+def _as_text(*columns: str) -> str:
+    """Columns of texts, in which a store may hold a blob all the same."""
+    return ", ".join(f"CAST({column} AS TEXT)" for column in columns)
+
+
 _COLUMNS = (
-    "r.run, r.name, e.name, r.kind, r.created, r.path, r.host, r.seed, r.git_commit,"
-    " r.git_dirty, r.ended_status, r.ended_reason, r.ended_wall, r.attempts, r.last_step,"
+    f"{_as_text('r.run', 'r.name', 'e.name', 'r.kind')}, r.created,"
+    f" {_as_text('r.path', 'r.host')}, r.seed, {_as_text('r.git_commit')}, r.git_dirty,"
+    f" {_as_text('r.ended_status', 'r.ended_reason')}, r.ended_wall, r.attempts, r.last_step,"
     " r.max_steps, r.tokens, r.loss, r.val_loss, r.val_ppl, r.best_val_loss, r.tokens_per_s, r.mfu,"
     " r.first_wall, r.last_wall, r.alerts_open, r.pinned, r.id"
 )
@@ -111,7 +119,8 @@ def count(db: sqlite3.Connection, question: Question) -> int:
 
 def unended(db: sqlite3.Connection) -> list[tuple[str, str]]:
     """Id and path of the runs without a recorded end: some may be at work."""
-    return db.execute("SELECT run, path FROM runs WHERE ended_status IS NULL").fetchall()
+    columns = _as_text("run", "path")
+    return db.execute(f"SELECT {columns} FROM runs WHERE ended_status IS NULL").fetchall()
 
 
 def cells(
@@ -165,7 +174,9 @@ def with_tags(db: sqlite3.Connection, rows: Sequence[Any]) -> list[RunRow]:
 
 def _tags_of(db: sqlite3.Connection, numbers: Sequence[int] | None) -> dict[int, tuple[str, ...]]:
     where = "" if numbers is None else f" WHERE run_id IN ({', '.join('?' * len(numbers))})"
-    rows = db.execute(f"SELECT run_id, tag FROM tags{where} ORDER BY run_id, tag", numbers or ())
+    rows = db.execute(
+        f"SELECT run_id, {_as_text('tag')} FROM tags{where} ORDER BY run_id, tag", numbers or ()
+    )
     found: dict[int, tuple[str, ...]] = {}
     for number, tag in rows:
         found[number] = (*found.get(number, ()), tag)

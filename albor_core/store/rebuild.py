@@ -7,7 +7,6 @@ over. So are those of a run whose folder cannot be read, and that is a problem t
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterable
@@ -18,10 +17,25 @@ from typing import Any
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError
 from albor_core.run.rundir import RunDir, fsync_dir, read_json
 from albor_core.store.backup import backups
-from albor_core.store.connect import exclusive, open_reader, open_writer, transaction
-from albor_core.store.index import Indexer
+from albor_core.store.connect import (
+    exclusive,
+    open_reader,
+    open_writer,
+    problems,
+    remove_copy,
+    transaction,
+)
+from albor_core.store.index import OF_CONTENT, Indexer
 from albor_core.store.paths import global_store, local_store
 from albor_core.store.share import copy_whole, share
+
+_OF_CONTENT = (*OF_CONTENT, LookupError, TypeError)  # of a whole run: of files and stores too
+_OF_ROWS = (
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_RANGE,
+    sqlite3.SQLITE_TOOBIG,
+)
 
 
 @dataclass
@@ -74,10 +88,8 @@ def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
         damaged: dict[RunDir, str] = {}
         try:
             for run in runs:
-                if why := unreadable(run):
+                if why := unreadable(run) or _rebuild_one(run, db, report):
                     damaged[run] = why
-                else:
-                    _rebuild_one(run, db, report)
             with exclusive(path):
                 _carry_over(path, db, report)
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -99,28 +111,53 @@ def _told(run: RunDir, why: str, report: RebuildReport) -> str:
     return f"{run.path}: {why}; {kept}"
 
 
-def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> None:
+def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> str:
+    """Bring one run over. Returns why nothing could be made of what it holds; "" where it could be,
+    or its folder is gone: rows of both kinds are carried over later.
+    """
+    why = ""
     try:
         report.lines += _rebuild_local(run)
         report.rebuilt.append(run.id)
     except InUseError:
         report.in_use.append(run.id)
     except NotFoundError:
-        return  # its folder is gone: carried over below
+        return ""
     except (AlborError, OSError) as error:
         report.problems.append(f"{run.path}: {error}")
+    except (sqlite3.Error, *_OF_CONTENT) as error:
+        why = _unfit(error)
     try:
         local, folder = open_reader(local_store(run))
     except AlborError as error:
-        report.problems.append(f"{run.path}: {error.message}")
-        return
+        if not why:
+            report.problems.append(f"{run.path}: {error.message}")
+        return why
     try:
         with transaction(db):
             share(local, run.id, db)
+    except (sqlite3.Error, StoreError, *_OF_CONTENT) as error:
+        if isinstance(error, sqlite3.Error) and not _is_of(local_store(run), error):
+            raise
+        return why or _unfit(error)
     finally:
         local.close()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        remove_copy(folder)
+    if why:
+        report.problems.append(f"{run.path}: {why}; its rows are those of its old store")
+    return ""
+
+
+def _unfit(error: Exception) -> str:
+    if isinstance(error, AlborError):
+        return error.message
+    return f"what it holds fits into no store ({type(error).__name__}: {error})"
+
+
+def _is_of(store: Path, error: sqlite3.Error) -> bool:
+    """Whether it is what `store` holds that made `error`, and not the place it was copied to."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISMATCH)  # none: Python refused it
+    return code & 0xFF in _OF_ROWS or bool(problems(store))
 
 
 def _rebuild_local(run: RunDir) -> int:
@@ -128,9 +165,14 @@ def _rebuild_local(run: RunDir) -> int:
     fresh = path.with_name(path.name + ".rebuild")
     with Indexer(run, None, local_path=fresh) as indexer:
         discard(fresh)
-        lines = indexer.drain()
-        indexer.disconnect()
-        put_in_place(fresh, path)  # still under index.lock
+        try:
+            lines = indexer.drain()
+            indexer.disconnect()
+            put_in_place(fresh, path)  # still under index.lock
+        except BaseException:
+            indexer.disconnect()
+            discard(fresh)
+            raise
     return lines
 
 
@@ -167,8 +209,7 @@ def _carry_over(path: Path, db: sqlite3.Connection, report: RebuildReport) -> No
                 return
         finally:
             old.close()
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+            remove_copy(folder)
 
 
 def _carry_from(
@@ -191,7 +232,7 @@ def _carry_from(
         try:
             with transaction(db):
                 copy_whole(old, run, db)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, *_OF_CONTENT) as error:
             whole = False
             report.problems.append(f"{run}: rows of this run cannot be read: {error}")
             continue

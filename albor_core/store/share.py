@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable
 
+from albor_core.run.errors import StoreError
 from albor_core.store import search
 from albor_core.store.levels import PREVIEW_BUCKETS, TOP, merge, pack_preview, width
 from albor_core.store.write import experiment_id
@@ -38,10 +39,12 @@ def share(
     """Bring the global rows of `run` up to those of its local store, within the caller's
     transaction.
 
-    `tables` names those of TABLES that may have changed since the last share.
+    `tables` names those of TABLES that may have changed since the last share. Raises StoreError
+    where the local store is another run's.
     """
     source_id = _id_of(local, run)
-    assert source_id is not None, run
+    if source_id is None:
+        raise StoreError(f"its own store has no rows of {run}")
     target_id = copy_run_row(local, run, target)
     for table in (*_ALWAYS, *(name for name in _NAMED if name in tables)):
         _copy(local, source_id, target, target_id, table)

@@ -54,6 +54,7 @@ _STUDENT = (
     *(3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262),
     *(2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
 )
+_LARGEST = 1e150  # the squares of larger numbers are no floats: as good as Inf
 _Point = tuple[float, float]
 
 
@@ -100,7 +101,7 @@ def verdict(a: Curve, b: Curve, *, lower_is_better: bool = True, unit: str = "st
     low = end - WINDOW * (end - start)
     where = f"{unit}s {low:,.0f} to {end:,.0f}"
     windows = [_window(curve, low, end) for curve in (a, b)]
-    sane = [[point for point in window if math.isfinite(point[1])] for window in windows]
+    sane = [[point for point in window if abs(point[1]) < _LARGEST] for window in windows]
     first, second = (2 * len(kept) < len(w) for kept, w in zip(sane, windows, strict=True))
     if first or second:
         return _diverged(first, second, where)

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from albor_core.run.state import finite
+from albor_core.run.state import finite, real
 from albor_core.store.series import SeriesWriter, load_series
 
 WALL_KEY = "_wall"  # the wall time of each step, kept as a series like any other
@@ -123,10 +123,7 @@ class RunWriter:
         """A value that is not a float: integers and truths are numbers, the rest is not."""
         if not isinstance(value, int) or not self._may_record(key):
             return False
-        try:
-            self._pending.setdefault(key, {})[step] = float(value)
-        except OverflowError:
-            self._pending.setdefault(key, {})[step] = math.copysign(math.inf, value)
+        self._pending.setdefault(key, {})[step] = real(value)
         return True
 
     def _may_record(self, key: str) -> bool:
@@ -396,10 +393,8 @@ def number(value: Any) -> float | None:
         return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    found = real(value)
+    return found if math.isfinite(found) else None
 
 
 def whole_number(value: Any) -> int | None:

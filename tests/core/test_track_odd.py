@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from albor_core import track
 from albor_core.cli.main import cli
+from albor_core.run.live import LiveState
+from albor_core.run.state import StateWriter
 from albor_core.run.values import as_json
 from albor_core.store.reader import Reader
 from albor_core.store.settle import settle
@@ -175,6 +177,27 @@ def test_an_error_that_cannot_be_told_is_still_the_programs_own():
     with pytest.raises(ValueError), track.start("odd") as run:
         raise made(ValueError, __str__=refuse)
     assert json.loads(run.dir.exit.read_text())["reason"] == "exception"
+
+
+def test_an_integer_beyond_floats_is_an_infinity_and_ends_no_loop():
+    with track.start("odd", max_steps=10**400) as run:
+        for step, loss in enumerate((1.0, 10**400, -(10**5000)), 1):  # the name is known by then
+            run.log({"loss": loss}, step=step)
+        assert run.odd.counts == {"huge_integer": 2}
+    assert series(run) == {"train/loss": [(1, 1.0), (2, math.inf), (3, -math.inf)]}
+    assert json.loads(run.dir.exit.read_text())["code"] == 0
+    state = json.loads(run.dir.state.read_text())
+    assert (state["phase"], state["loss"], state["loss_text"]) == ("completed", None, "-inf")
+
+
+def test_the_live_state_takes_any_integer(tmp_path):
+    path = tmp_path / "training_state.json"
+    live = LiveState(StateWriter(path, run_id="r", attempt=1, nonce="n"), max_steps=10**400)
+    for step in (1, 2):
+        live.take({"train/loss": 10**400, "train/tokens": 7})
+        live.end("completed", step)
+    state = json.loads(path.read_text())
+    assert (state["loss"], state["loss_text"], state["tokens"]) == (None, "inf", 7)
 
 
 def test_the_table_names_every_kind_that_is_counted():

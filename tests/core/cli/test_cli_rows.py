@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -219,6 +220,27 @@ def test_c4_diff_of_a_missing_run_is_3_of_one_run_with_itself_and_of_a_running_o
     assert results["a", "nobody"].error["code"] == "not_found"
     for words, code in ((("a", "a"), 0), (("a", "nobody"), 3), (("a",), 2), (("a",) * 11, 2)):
         assert desk.quick("runs", "diff", *words).code == code
+
+
+def test_a_diff_of_runs_at_work_says_nothing_of_their_ends(desk, hold):
+    run = record(desk, "a", end=False)
+    record(desk, "b", offset=-0.5)
+    words = ("runs", "diff", "a", "b", "--metric", "train/loss")
+    ended = desk.quick(*words)
+    assert re.search(r"^A to the end of B, \S+ +never$", ended.out, re.M)
+    assert "at work" not in ended.out and "so far" not in ended.out
+    holder = hold(run.run_lock)
+    told = desk.quick(*words)
+    assert re.search(r"^still at work: A \(\w+, step \d+\)$", told.out, re.M)
+    assert re.search(r"^A to the end of B, \S+ +not yet$", told.out, re.M)
+    assert re.search(r"^B to where A is now, \S+ +\d+ ", told.out, re.M)
+    assert re.search(r"^verdict: B .* A so far$", told.out, re.M)
+    a, b = desk.quick(*words, "--json").document["runs"]
+    assert (a["is_at_work"], b["is_at_work"], b["status"]) == (True, False, "failed")
+    assert a["status"] in ("running", "unguarded", "stalled")
+    holder.kill()
+    holder.wait()
+    assert desk.quick(*words).out == ended.out
 
 
 def test_a_run_alone_is_compared_with_the_pinned_one(desk):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from cli_user import tree_hash, valid
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
 from albor_core.store.index import index_now
+from albor_core.store.paths import global_store
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -138,6 +140,54 @@ def test_hostile_words_come_out_harmless(desk, table):
         assert result.code in (0, 2)
         assert "\x1b" not in result.out + result.err and "\u202e" not in result.out + result.err
     assert len(ids(desk)) == 4
+
+
+def test_numbers_beyond_all_measure_leave_the_table_its_width(desk, table):
+    width = max(map(len, desk.quick("runs", "ls").out.splitlines()))
+    run = record(desk.folder / "out", "d0", losses=(), created=1e308)
+    journal = Journal(run.journal, attempt=2)
+    columns = ("train/loss", "val/loss", "val/ppl", "train/tokens", "perf/tokens_per_s", "perf/mfu")
+    journal.metrics(1, dict.fromkeys(columns, -1e308), wall=1e307)
+    journal.metrics(2, dict.fromkeys(columns, 1e308), wall=1e308)
+    journal.close()
+    index_now(run)
+    told = desk.quick("runs", "ls")
+    assert told.out.count("1e+308") == 5 and told.code == 0
+    assert max(map(len, told.out.splitlines())) <= width + 30
+    shown = "id,created,age,elapsed_s,tokens_per_s,mfu,best_val_loss,val/loss:min"
+    told = desk.quick("runs", "ls", "--columns", shown)
+    assert told.code == 0 and "-1e+308" in told.out, told
+    assert max(map(len, told.out.splitlines())) < 110
+
+
+def test_curves_from_one_end_of_all_numbers_to_the_other_are_compared(desk):
+    for run, high in (("e0", 1.5e308), ("e1", 1.7e308)):
+        losses = [high * (-1) ** step for step in range(41)]
+        record(desk.folder / "out", run, losses=losses)
+    told = desk.quick("runs", "diff", "e0", "e1", "--metric", "train/loss", COLUMNS="100")
+    assert told.code == 0 and "both are NaN or Inf" in told.out
+    assert max(map(len, told.out.splitlines())) <= 100
+    (group,) = valid(desk.quick("runs", "ls", "--group", "--json"))["groups"]
+    assert group["bands"]["loss"]["mean"] == pytest.approx(1.6e308)
+    assert group["bands"]["loss"]["std"] is None
+
+
+def test_a_blob_where_a_text_belongs_is_shown_as_text(desk, table):
+    with sqlite3.connect(global_store()) as db:
+        for column in ("name", "kind", "host", "git_commit", "path", "ended_reason"):
+            db.execute(f"UPDATE runs SET {column} = ? WHERE run <> 'a0'", (b"caf\xe9\x1b",))
+        db.execute("INSERT INTO tags SELECT id, ? FROM runs", (b"t\xff",))
+        db.execute("UPDATE experiments SET name = ?", (b"e\xff",))
+    columns = "id,name,experiment,kind,host,commit,path,tags,status"
+    told = desk.quick("runs", "ls", "--columns", columns)
+    assert (told.code, told.err) == (0, "")
+    assert told.out.count("caf\ufffd") == 15 and "b'" not in told.out and "\x1b" not in told.out
+    for words in (("ls",), ("show", "b0"), ("diff", "a0", "b0")):
+        document = valid(desk.quick("runs", *words, "--db", global_store(), "--json"))
+        rows = document["runs"] if "runs" in document else [document["run"]]
+        (row,) = [row for row in rows if row["id"] == "b0"]
+        assert (row["name"], row["experiment"]) == ("caf\ufffd\x1b", "e\ufffd")
+        assert row["tags"] == ["t\ufffd"]
 
 
 def test_show_says_where_a_run_comes_from_and_what_came_of_it(desk, table):

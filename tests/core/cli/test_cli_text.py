@@ -8,7 +8,7 @@ import re
 import pytest
 
 from albor_core.cli.follow import progress_line
-from albor_core.cli.output import byte_size, cell_width, duration, figure, table, when
+from albor_core.cli.output import byte_size, cell_width, duration, figure, number, table, when
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
 from albor_core.store.index import index_now
@@ -47,15 +47,32 @@ def test_a_figure_is_written_as_people_write_it(value, key, text):
     assert figure(value, key) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "spec", "text"),
+    [
+        (999_999_999_999_999.0, ",.0f", "999,999,999,999,999"),
+        (1e15, ",.0f", "1e+15"),
+        (-1e308, ".4f", "-1e+308"),
+        (1e308, ".1%", "1e+308"),
+        (1e308, "+,.4f", "+1e+308"),
+        (math.inf, ",.0f", "inf"),
+        pytest.param(10**400, ",.0f", "inf", id="beyond floats"),
+        (None, ",.0f", "-"),
+    ],
+)
+def test_no_format_makes_a_number_wider_than_a_column(value, spec, text):
+    assert number(value, spec) == text
+
+
 def test_sizes_times_and_moments_of_any_kind_are_text():
-    assert [byte_size(n) for n in (None, 0, 2**20, 3 * 2**50)] == [
-        "-", "0 B", "1.0 MiB", "3,072.0 TiB",
+    assert [byte_size(n) for n in (None, 0, 2**20, 3 * 2**50, 1e308)] == [
+        "-", "0 B", "1.0 MiB", "3,072.0 TiB", "9.0949e+295 TiB",
     ]  # fmt: skip
     assert [when(t) for t in (None, 0, 1e300, math.nan, -1e18)] == [
         "-", "1970-01-01 00:00", "-", "-", "-",
     ]  # fmt: skip
-    assert [duration(s) for s in (None, -1, math.nan, math.inf, 59.9, 3600, 200_000)] == [
-        "-", "-", "-", "-", "59s", "1h 00m", "2d 07h",
+    assert [duration(s) for s in (None, -1, math.nan, math.inf, 59.9, 3600, 200_000, 1e308)] == [
+        "-", "-", "-", "-", "59s", "1h 00m", "2d 07h", "1e+308s",
     ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from albor_core.run.errors import InUseError, NotFoundError
 from albor_core.run.journal import Journal
+from albor_core.store import index
 from albor_core.store.annotations import annotate, read_annotations
 from albor_core.store.index import Indexer, index_now
 from albor_core.store.paths import global_store
@@ -220,6 +221,69 @@ def test_a_rebuild_says_whose_folder_it_could_not_read_and_where_its_rows_come_f
     assert "no older store has its rows" in problem
 
 
+def unfit(monkeypatch, run, error):
+    """From now on what `run` holds cannot be described."""
+
+    def describe(db, writer, described, meta):
+        if described.id == run.id:
+            raise error
+        return real(db, writer, described, meta)
+
+    real = index.describe
+    monkeypatch.setattr(index, "describe", describe)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OverflowError("int too large to convert to float"),
+        UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"),
+        RecursionError("maximum recursion depth exceeded"),
+        TypeError("unhashable"),
+        KeyError("name"),
+        sqlite3.InterfaceError("Error binding parameter 1"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_run_that_fits_into_no_store_is_named_and_costs_no_other_its_rows(
+    bench, monkeypatch, error
+):
+    runs = [bench.run(name) for name in ("first", "hurt", "last")]
+    for run in runs:
+        write_everything(bench, run)
+    hurt = runs[1]
+    unfit(monkeypatch, hurt, error)
+    report = rebuild(None, runs)
+    assert report.rebuilt == ["first", "last"]
+    (problem,) = report.problems
+    assert str(hurt.path) in problem and str(error) in problem
+    assert "no older store has its rows" in problem
+    assert not list(hurt.path.rglob("*.rebuild*"))
+    with Reader(global_store()) as reader:
+        assert {row.id for row in reader.runs()} == {"first", "last"}
+
+
+@pytest.mark.parametrize("store", ["its own", "damaged", "of another run"])
+def test_a_run_that_fits_into_no_store_keeps_the_rows_that_it_had(bench, monkeypatch, store):
+    runs = kept, hurt = [bench.run(name) for name in ("kept", "hurt")]
+    for run in runs:
+        write_everything(bench, run)
+        bench.index(run)
+    if store == "damaged":
+        whole = hurt.store.read_bytes()
+        hurt.store.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
+    elif store == "of another run":
+        hurt.store.write_bytes(kept.store.read_bytes())
+    unfit(monkeypatch, hurt, OverflowError("int too large to convert to float"))
+    report = rebuild(None, runs)
+    (problem,) = report.problems
+    assert str(hurt.path) in problem and "int too large" in problem
+    source = "those of its old store" if store == "its own" else f"from {global_store()}"
+    assert source in problem
+    with Reader(global_store()) as reader:
+        assert {row.id for row in reader.runs()} == {"kept", "hurt"}
+
+
 @pytest.mark.slow
 def test_kill_9_at_any_moment_loses_and_doubles_nothing(bench):
     run = bench.run()
@@ -297,6 +361,19 @@ def test_a_line_of_a_strange_shape_is_skipped_and_the_next_one_counts(bench, fie
         assert reader.keys(run.id) == ("train/loss",)
         skipped = next(p for p in reader.positions(run.id) if p.file == "journal")
         assert skipped.damaged + skipped.ignored == 4
+
+
+def test_an_integer_beyond_floats_is_the_infinity_of_its_sign(bench):
+    run = bench.run()
+    journal = bench.journal(run)
+    for step, value in enumerate((1.0, 10**400, -(10**400))):
+        journal.append("m", step=step, v={"train/loss": value}, wall=10**400)
+    journal.append("p", key="lr", value=10**400)
+    journal.metrics(5, {"train/loss": 2.0})
+    bench.index(run)
+    assert values(run) == {0: 1.0, 1: math.inf, 2: -math.inf, 5: 2.0}
+    assert rebuild(None, [run]).problems == []
+    assert values(run)[1] == math.inf
 
 
 def test_hostile_names_are_kept_as_data(bench):

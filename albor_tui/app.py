@@ -208,6 +208,7 @@ class AlborApp(App[None]):
         """The palette: every action of the screen on top, and the themes."""
         for node, binding, enabled, _ in screen.active_bindings.values():
             is_ours = not binding.system and binding.action not in _TEXTUALS
+            is_ours = is_ours and self.permits(binding.action)
             if enabled and binding.description and is_ours:
                 run = self._runner(node, binding.action)
                 keys = self.get_key_display(binding)

@@ -18,10 +18,10 @@ GRACE_S = 2.0
 
 def watch_terminal(leave: Callable[[int], None], *, fds: tuple[int, ...] = (0, 1, 2)) -> None:
     """Call `leave` with an exit code, once and in a thread of its own, when a terminal in `fds`
-    hangs up, on SIGHUP and on SIGTERM; end the process if it is still here after GRACE_S. Main
+    hangs up, on SIGHUP, SIGINT and SIGTERM; end the process if it is still here after GRACE_S. Main
     thread only (signals)."""
     watchdog = _Watchdog(leave)
-    for asked in (signal.SIGHUP, signal.SIGTERM):
+    for asked in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(asked, lambda number, _: watchdog.over(number))
     threading.Thread(target=watchdog.wait, args=(fds,), name="hangup", daemon=True).start()
 

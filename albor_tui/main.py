@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,6 +44,8 @@ def main(argv: Sequence[str]) -> int:
     """Run with these arguments; returns the exit code."""
     options = _parse(argv)
     is_document = options.json or options.once
+    if sys.stdout is None and is_document:  # closed before we began: nobody wants them
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for the life of the process
     try:
         if is_document:
             return _documents(options.target, once=options.once)
@@ -53,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
             return 2
         return _cockpit(options)
     except AlborError as error:
-        _say(error, as_json=is_document)
+        _say(error, as_json=is_document and not isinstance(error, _StdoutError))
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -125,8 +128,9 @@ def _no_screen(term: str) -> str | None:
 def _say(error: AlborError, *, as_json: bool) -> None:
     if as_json:
         body = {"code": error.code, "message": error.message, "hint": error.hint, "problems": []}
-        _print({"schema": "albor.error/1", "error": body}, sys.stdout)
-        return
+        with suppress(_StdoutError, BrokenPipeError):  # nowhere to put it: say it in words
+            _print({"schema": "albor.error/1", "error": body}, sys.stdout)
+            return
     hint = f"\n{error.hint}" if error.hint else ""
     print(f"albor-tui: {error.message}{hint}", file=sys.stderr)  # noqa: T201
 
@@ -150,15 +154,26 @@ def _documents(target: str | None, *, once: bool) -> int:
                 return 1 if document.get("problem") else 0
             time.sleep(REFRESH_S)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes stdout once more
         return BROKEN_PIPE
     finally:
         feed.close()
 
 
+class _StdoutError(AlborError):
+    """Whatever stdout is cannot be written: the error is told in words, wherever it came from."""
+
+
 def _print(document: dict[str, Any], stream: TextIO) -> None:
-    stream.write(json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
-    stream.flush()
+    """Raises BrokenPipeError, _StdoutError."""
+    try:
+        stream.write(json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
+        stream.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # flushed at exit
+        if isinstance(error, BrokenPipeError):
+            raise
+        what = f"cannot write to stdout: {error.strerror}"
+        raise _StdoutError(what, hint="free some space, run it again") from error
 
 
 def _resolve(target: str | None) -> tuple[Any, Path | None]:

@@ -30,9 +30,10 @@ class RunsChanged(Message):
 
 @dataclass
 class RunChanged(Message):
-    """What the feed of one run shows now."""
+    """What the feed of one run shows now, and what is damaged of it."""
 
     view: RunView
+    problem: str = ""
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, RunChanged) and message.view.id == self.view.id

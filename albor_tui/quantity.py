@@ -10,6 +10,9 @@ import time
 
 from albor_tui import glyphs
 
+_HUGE = 0.9995e15  # beyond any unit: somebody's mistake, shown as such and within its column
+_FOREVER_S = 86400e6
+
 
 def _odd(value: float | int | None) -> str | None:
     """The text for a value that is no finite number, None for one that is."""
@@ -34,7 +37,7 @@ def loss(value: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A perplexity or norm: three significant digits, at most 6 columns."""
+    """A perplexity or norm: three significant digits, at most 7 columns."""
     if (odd := _odd(value)) is not None:
         return odd
     assert value is not None
@@ -42,7 +45,7 @@ def ratio(value: float | None) -> str:
     if size >= 1000:
         return si(value)
     if 0 < size < 0.01:
-        return exponent(value)
+        return exponent(value) if size >= 1e-9 else _extreme(value)
     return f"{value:.{2 if size < 100 else 1}f}"
 
 
@@ -55,12 +58,19 @@ def exponent(value: float | None) -> str:
     return f"{mantissa}e{int(power)}"
 
 
+def _extreme(value: float) -> str:
+    """What is beyond all units, in 6 columns: 1e308, 5e-300."""
+    return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+
+
 def si(value: float | None) -> str:
     """Three significant digits and k, M, G, T: 912k, 1.31M; at most 5 columns."""
     if (odd := _odd(value)) is not None:
         return odd
     assert value is not None
     size = abs(value)
+    if size >= _HUGE:
+        return _extreme(value)
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if size >= scale * 0.9995:
             return _three(value / scale) + unit
@@ -69,8 +79,9 @@ def si(value: float | None) -> str:
 
 def count(value: float | None) -> str:
     """A whole number with separators: 15,280."""
-    odd = _odd(value)
-    return odd if odd is not None else f"{int(value or 0):,}"
+    if (odd := _odd(value)) is not None:
+        return odd
+    return f"{int(value or 0):,}" if abs(value or 0) < _HUGE else _extreme(value or 0)
 
 
 def tokens(value: float | None) -> str:
@@ -84,6 +95,8 @@ def bytes_(value: float | None) -> str:
         return odd
     assert value is not None
     size = float(value)
+    if abs(size) >= _HUGE:
+        return _extreme(size) + "B"
     for unit in ("B", "K", "M", "G", "T"):
         if abs(size) < 999.5 or unit == "T":
             return f"{size:.0f}{unit}" if unit == "B" else _three(size) + unit
@@ -93,8 +106,10 @@ def bytes_(value: float | None) -> str:
 
 def percent(value: float | None, digits: int = 0) -> str:
     """A share 0..1 as percent, without the space that a table cannot spare."""
-    odd = _odd(value)
-    return odd if odd is not None else f"{(value or 0) * 100:.{digits}f}%"
+    if (odd := _odd(value)) is not None:
+        return odd
+    share = (value or 0) * 100
+    return f"{share:.{digits}f}%" if abs(share) < 1000 else f"{_extreme(share)}%"
 
 
 def milliseconds(value: float | None) -> str:
@@ -102,6 +117,8 @@ def milliseconds(value: float | None) -> str:
     if (odd := _odd(value)) is not None:
         return odd
     assert value is not None
+    if abs(value) >= 1e9:
+        return f"{_extreme(value / 1000)}s"
     if value >= 10_000:
         return f"{value / 1000:.1f}s"
     return f"{value:.{1 if value < 100 else 0}f}ms"
@@ -112,6 +129,8 @@ def duration(seconds: float | None) -> str:
     if (odd := _odd(seconds)) is not None:
         return odd
     assert seconds is not None
+    if seconds >= _FOREVER_S:
+        return f"{_extreme(seconds / 86400)}d"
     s = max(0, round(seconds))
     if s < 60:
         return f"{s}s"
@@ -129,6 +148,8 @@ def age(seconds: float | None) -> str:
     if (odd := _odd(seconds)) is not None:
         return odd
     assert seconds is not None
+    if seconds >= _FOREVER_S:
+        return f"{_extreme(seconds / 86400)}d"
     s = max(0, int(seconds))
     for unit, scale in (("d", 86400), ("h", 3600), ("m", 60)):
         if s >= 2 * scale or (scale < 86400 and s >= scale):

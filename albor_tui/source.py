@@ -28,8 +28,11 @@ DONE_S = 120.0
 class Follower(Protocol):
     """One run, followed. Belongs to the thread that made it."""
 
+    problem: str
+    """What was damaged of it at the last poll, since when and what to do; "" for nothing."""
+
     def poll(self) -> RunView | None:
-        """The run now; None when nothing changed."""
+        """The run now; None when nothing changed, its problem neither."""
 
     def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Curve]:
         """Curves for charts, by metric key; keys without points are left out."""
@@ -202,12 +205,13 @@ class _RunFollower:
 
         self._feed = RunFeed(run, store=None if run.path.is_dir() else store)
         self._last: RunView | None = None
+        self.problem = ""
 
     def poll(self) -> RunView | None:
         view = self._feed.poll() or self._nothing()
-        if view == self._last:
+        if (view, self._feed.problem) == (self._last, self.problem):
             return None
-        self._last = view
+        self._last, self.problem = view, self._feed.problem
         return view
 
     def _nothing(self) -> RunView:

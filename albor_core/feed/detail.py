@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from albor_core.feed.alerts import alert_of_event, alert_view
 from albor_core.feed.files import RunFiles, history, integer, number, sequence, text
 from albor_core.feed.records import RecordTail, journal_events, parse_json
-from albor_core.feed.stores import StoreWatch, aged, known_of, merge
+from albor_core.feed.stores import StoreWatch, aged, known_of, merge, view_of_row
 from albor_core.feed.tail import LogTail
 from albor_core.feed.view import AlertView, AttemptView, Curve, EventView, RunView
 from albor_core.run.journal import parse_line
@@ -68,7 +68,7 @@ class RunFeed:
 
     def poll(self) -> RunView | None:
         """The run now, with alerts, attempts and events; None if nothing is left of it."""
-        row = self.store.rows().get(self.run.id)
+        row = self.store.rows().get(self.run.id) or self._row_elsewhere()
         view = self.files.view(*known_of(row))
         if view is None and row is not None:
             view = replace(aged(row), detail=row.detail or self._what_is_missing())
@@ -88,6 +88,15 @@ class RunFeed:
             alerts_open=len(waiting),
             severity=_worst(waiting, view) if waiting else "green",
         )
+
+    @property
+    def problem(self) -> str:
+        """What is damaged of the run that was polled, since when and what to do; "" for nothing."""
+        return "; ".join(part for part in (self.files.flaw, self.store.problem) if part)
+
+    def _row_elsewhere(self) -> RunView | None:
+        row = self._ask(lambda reader: reader.run(self.run.id))
+        return None if row is None else view_of_row(row)
 
     def _remembered(self, view: RunView, events: Sequence[EventView]) -> RunView:
         """What a run that has ended left in its records, where no state file tells it."""
@@ -164,11 +173,12 @@ class RunFeed:
         return join_curves(curve, live, lo=lo, hi=hi)
 
     def _ask(self, question: Callable[[Reader], T]) -> T | None:
-        """The run's own store has every point; where there is none, the global one has the shape
-        of each curve."""
-        if self.store.path.exists():
-            return self.store.ask(question)
-        return self._everybodys.ask(question)
+        """The run's own store has every point; where there is none that can be read, the global one
+        has the shape of each curve."""
+        answer = self.store.ask(question)
+        if answer is None and (self.store.problem or not self.store.path.exists()):
+            answer = self._everybodys.ask(question)
+        return answer
 
     def _interval(self) -> int:
         training = (self.files.resolved.get() or {}).get("training")
@@ -176,7 +186,7 @@ class RunFeed:
         return found or 1
 
     def _alerts(self) -> tuple[AlertView, ...]:
-        rows = self.store.ask(lambda reader: reader.alerts(self.run.id, open_only=False))
+        rows = self._ask(lambda reader: reader.alerts(self.run.id, open_only=False))
         if rows is not None:
             return tuple(alert_view(row) for row in rows)
         return tuple(
@@ -186,13 +196,13 @@ class RunFeed:
         )
 
     def _attempts(self) -> tuple[AttemptView, ...]:
-        rows = self.store.ask(lambda reader: reader.attempts(self.run.id))
+        rows = self._ask(lambda reader: reader.attempts(self.run.id))
         if rows:
             return tuple(attempt_view(row) for row in rows)
         return attempts_of(self._ledger.records())
 
     def _events(self) -> tuple[EventView, ...]:
-        rows = self.store.ask(lambda reader: reader.events(self.run.id, limit=EVENTS))
+        rows = self._ask(lambda reader: reader.events(self.run.id, limit=EVENTS))
         if rows is not None:
             return tuple(event_view(row) for row in rows)
         return self._journal_events()[-EVENTS:]

@@ -29,6 +29,7 @@ from albor_core.run.state import SCHEMA, Freshness, load_state
 from albor_core.telemetry.sample import gpu_from_json, host_from_json
 
 Document = Mapping[str, Any]
+RUN_SCHEMA = "albor.run/1"
 LIVE_S = 15.0  # older news is shown with its age and never as of this moment
 _NOTHING: Document = {}
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # one NaN object: equal to itself
@@ -79,6 +80,7 @@ class RunFiles:
         self.guard = CachedJson(run.guard / "guard.json")
         self.exit = CachedJson(run.exit)
         self.about: Document = _NOTHING  # run.json as the last view was built from it
+        self.flaw = ""  # what is wrong with it now, since when, and what to do
         self._freshness = Freshness()
         self._built: tuple[tuple[object, ...], RunView] | None = None
 
@@ -97,7 +99,7 @@ class RunFiles:
             created=finite(self.about, "created"),
             host=text(self.about, "host"),
             ended=ended,
-            state_flaw=self.state.flaw or _foreign(state or _NOTHING),
+            state_flaw=self.state.flaw or _foreign_state(state or _NOTHING),
             has_steps=has_steps,
         )
 
@@ -106,14 +108,15 @@ class RunFiles:
 
         `ended` and `has_steps` are what a store knows of it: its end, and whether it had steps.
         """
-        why = self._look_at_about()
-        if why and not self._is_run():
+        self.flaw = self._look_at_about()
+        if self.flaw and not self._is_run():
+            self.flaw = ""  # the caller says what is left of it
             return None
         evidence = self.evidence(ended, has_steps)
         status = judge(evidence)
         resolved = self.resolved.get()
         others = (self.state.flaw, self.guard.flaw, self.exit.flaw, self.resolved.flaw)
-        flaws = tuple(flaw for flaw in (why, *others) if flaw)
+        flaws = tuple(flaw for flaw in (self.flaw, *others) if flaw)
         documents = (self.about, resolved, evidence.state, evidence.guard)
         mark = (*map(id, documents), id(evidence.exit), status, flaws)
         if self._built is not None and self._built[0] == mark:  # only time went by
@@ -125,15 +128,20 @@ class RunFiles:
     def _look_at_about(self) -> str:
         """Read run.json into `about`; what is wrong with it, and then `about` is as it was."""
         about = self.metadata.get()
-        if about is None:
-            return self.metadata.flaw or "run.json is missing"
-        self.about = about
-        return ""
+        if about is not None:
+            self.about = about
+            return _foreign(about, "run.json", RUN_SCHEMA)
+        what = self.metadata.flaw or "run.json is missing"
+        if self.flaw.startswith(f"{what} since "):
+            return self.flaw
+        return f"{what} since {time.strftime('%H:%M')}; put it back from a copy"
 
     def _is_run(self) -> bool:
         """Whether a folder without a readable run.json is a run all the same."""
+        if not self.run.path.is_dir():
+            return False
         is_known = self.about is not _NOTHING or self.metadata.flaw != ""
-        return is_known and self.run.path.is_dir()
+        return is_known or self.run.liveness().is_alive
 
 
 def build_view(
@@ -164,7 +172,7 @@ def build_view(
         git_commit=_commit(meta),
         status=status.word,
         detail=_detail(status, flaws, state),
-        last_wall=finite(state, "wall"),
+        last_wall=_last_wall(evidence, state, alive),
         phase=text(state, "phase") or None if alive and current else None,
         attempt=evidence.attempt or None,
         attempts_total=evidence.attempt or None,
@@ -213,16 +221,20 @@ def build_view(
 
 
 def _detail(status: RunStatus, flaws: tuple[str, ...], state: Document) -> str:
-    unsaid = (flaw for flaw in (*flaws, _foreign(state)) if flaw not in status.detail)
+    unsaid = (flaw for flaw in (*flaws, _foreign_state(state)) if flaw not in status.detail)
     return "; ".join(part for part in (status.detail, *unsaid) if part)
 
 
-def _foreign(state: Document) -> str:
-    """What to know about a state file that another version of Albor wrote."""
-    schema = text(state, "schema")
-    if schema in ("", SCHEMA):
+def _foreign_state(state: Document) -> str:
+    return _foreign(state, "its state file", SCHEMA)
+
+
+def _foreign(document: Document, name: str, ours: str) -> str:
+    """What to know about a file that another version of Albor wrote."""
+    schema = text(document, "schema")
+    if schema in ("", ours):
         return ""
-    return f"its state file is {clean(schema, limit=40)}, of another version: upgrade albor"
+    return f"{name} is {clean(schema, limit=40)}, of another version: upgrade albor"
 
 
 def number(document: Document, key: str) -> float | None:
@@ -279,7 +291,7 @@ def _aged(view: RunView, evidence: Evidence, status: RunStatus) -> RunView:
     state = evidence.state or _NOTHING
     alive = status.word in LIVE_WORDS and status.word != "stalled"
     age = _age(evidence, state, status.word in LIVE_WORDS)
-    is_ours = evidence.current_state is not None and not _foreign(state)
+    is_ours = evidence.current_state is not None and not _foreign_state(state)
     is_live = alive and is_ours and _is_fresh(age, state)
     return replace(view, age_s=age, is_live=is_live)
 
@@ -288,8 +300,14 @@ def _age(evidence: Evidence, state: Document, alive: bool) -> float | None:
     """By our own clock while it works; by the wall clock for words that are long spoken."""
     if alive and evidence.age_s is not None:
         return evidence.age_s
-    wall = finite(state, "wall")
+    wall = _last_wall(evidence, state, alive)
     return evidence.age_s if wall is None else max(0.0, time.time() - wall)
+
+
+def _last_wall(evidence: Evidence, state: Document, alive: bool) -> float | None:
+    """When it last gave news; without a state file a run that has ended did so with its end."""
+    wall = finite(state, "wall")
+    return finite(evidence.exit or _NOTHING, "wall") if wall is None and not alive else wall
 
 
 def _is_fresh(age: float | None, state: Document) -> bool:

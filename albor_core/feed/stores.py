@@ -206,6 +206,15 @@ def _time_of_day() -> str:
     return time.strftime("%H:%M")
 
 
+def row_in(store: Path, run_id: str) -> RunView | None:
+    """What a store that is not followed has of a run; None where it cannot say."""
+    try:
+        with Reader(store) as reader:
+            return view_of_row(reader.run(run_id))
+    except AlborError:
+        return None
+
+
 def view_of_row(row: RunRow, severity: str = "green") -> RunView:
     """A run as a store remembers it: nothing of it is live.
 

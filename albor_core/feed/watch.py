@@ -20,11 +20,13 @@ from albor_core.feed.clean import clean
 from albor_core.feed.detail import RunFeed
 from albor_core.feed.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.files import RunFiles
-from albor_core.feed.stores import StoreWatch, aged, known_of, merge
+from albor_core.feed.stores import StoreWatch, aged, known_of, merge, row_in
 from albor_core.feed.view import AlertView, RunsView, RunView
 from albor_core.run.errors import NotFoundError
 from albor_core.run.liveness import Liveness
 from albor_core.run.rundir import RunDir, albor_home
+from albor_core.store.connect import REBUILD_HINT
+from albor_core.store.paths import local_store
 from albor_core.telemetry.gpu import Gpus
 from albor_core.telemetry.sample import GpuSample
 
@@ -35,6 +37,7 @@ READ_S = 0.15  # per poll, first reads of runs that no store describes: the newe
 GPU_S = 1.0
 HISTORIES = 40  # per poll, sparklines fetched for visible rows
 SPARK_POINTS = 60
+FRESH_S = 60.0  # an index process that has not brought a run into the store by then does not come
 
 _Mark = tuple[tuple[int, int] | None, tuple[int, int] | None]  # inode, mtime of two files
 
@@ -79,6 +82,9 @@ class RunsFeed:
         self._marks: dict[str, _Mark] = {}  # of files that are read no more
         self._runs: Mapping[str, RunDir] = {}
         self._rows: Mapping[str, RunView] = {}
+        self._stored: Mapping[str, RunView] = {}  # what the store alone gave of them
+        self._is_sure = False  # whether all runs were found that may have left the store
+        self._unlisted_since = ""
         self._found: Mapping[str, RunDir] = {}
         self._places: dict[str, RunDir] = {}
         self._hot: set[str] = set()
@@ -101,8 +107,7 @@ class RunsFeed:
 
         Rows named in `visible` get a loss history from the store where their files have none.
         """
-        rows = self.store.rows()
-        self._find_runs(rows)
+        rows = self._find_runs(self.store.rows())
         self._read_hot(rows)
         self._sweep_cold()
         changed = self._arrange(rows)
@@ -123,11 +128,12 @@ class RunsFeed:
     def _shows_all_of_store(self) -> bool:
         return self._discovery is None or isinstance(self._discovery, HomeRuns)
 
-    def _find_runs(self, rows: Mapping[str, RunView]) -> None:
-        """Which directories there are, and which of them deserve a look at their files now."""
+    def _find_runs(self, stored: Mapping[str, RunView]) -> Mapping[str, RunView]:
+        """Which directories there are, and which of them deserve a look at their files now; the
+        rows that are known of them."""
         is_skipped = self._discovery is None or self.store.is_partial
-        found = self._found if is_skipped else self._discovery.runs(rows)  # type: ignore[union-attr]
-        before = self._runs
+        found = self._found if is_skipped else self._discovery.runs(stored)  # type: ignore[union-attr]
+        before, rows = self._runs, self._kept(stored, found)
         if found is not self._found or rows is not self._rows:
             self._found, self._runs = found, found
             if self._shows_all_of_store():  # also runs that only the store knows the place of
@@ -144,6 +150,21 @@ class RunsFeed:
             self._is_in_order = False
             for run_id in before.keys() - self._runs.keys():
                 self._forget(run_id)
+        return rows
+
+    def _kept(
+        self, stored: Mapping[str, RunView], found: Mapping[str, RunDir]
+    ) -> Mapping[str, RunView]:
+        """The store's rows, and the last ones of runs that left it and are still there: somebody
+        lost the store, and indexers began another."""
+        is_sure = self._discovery is None or self._discovery.is_complete
+        if stored is self._stored and found is self._found and self._is_sure:
+            return self._rows
+        left = self._rows.keys() - stored.keys()
+        kept = {run_id: self._rows[run_id] for run_id in left if run_id in found or not is_sure}
+        self._hot |= kept.keys()  # their files may know better
+        self._stored, self._is_sure = stored, is_sure
+        return {**stored, **kept} if kept else stored
 
     def _forget(self, run_id: str) -> None:
         self._hot.discard(run_id)
@@ -254,7 +275,29 @@ class RunsFeed:
 
     def _problem(self) -> str:
         left_out = "" if self._discovery is None else self._discovery.problem
-        return "; ".join(part for part in (self.store.problem, left_out) if part)
+        parts = (self.store.problem or self._unlisted(), left_out, self._flaws())
+        return "; ".join(part for part in parts if part)
+
+    def _unlisted(self) -> str:
+        """How many runs of this home the store should have and has not."""
+        if not isinstance(self._discovery, HomeRuns):
+            return ""
+        newest = time.time() - FRESH_S
+        known = (self._told.get(run_id) for run_id in self._found if run_id not in self._stored)
+        count = sum(view is not None and (view.created or 0.0) < newest for view in known)
+        self._unlisted_since = (self._unlisted_since or time.strftime("%H:%M")) if count else ""
+        what = f"{count:,} registered run(s) are not in {self.store.path.name}"
+        return f"{what} since {self._unlisted_since}; {REBUILD_HINT}" if count else ""
+
+    def _flaws(self) -> str:
+        """What is damaged of runs at work: the first, and how many more there are."""
+        flaws = [(run_id, files.flaw) for run_id, files in self._files.items() if files.flaw]
+        if not flaws:
+            return ""
+        (run_id, flaw), more = flaws[0], len(flaws) - 1
+        view = self._told.get(run_id)
+        name = clean(view.name if view else run_id, limit=40)
+        return f"{name}: {flaw}" + (f", and {more} more" if more else "")
 
     def _publish(self, changed: bool) -> RunsView:
         now = self._clock()
@@ -301,6 +344,9 @@ def _look(files: RunFiles, row: RunView | None, told: RunView | None) -> RunView
     for a folder that is gone, unless the row has no end.
     """
     view = files.view(*known_of(row))
+    if row is None and view is not None and view.step is None and _is_over(view):
+        row = row_in(local_store(files.run), view.id)  # its own store has what no file of it says
+        view = files.view(*known_of(row))
     if view is not None:
         return view if row is None else merge(view, row)
     if files.run.path.is_dir():
@@ -308,6 +354,10 @@ def _look(files: RunFiles, row: RunView | None, told: RunView | None) -> RunView
     if row is not None and row.status == "lost":
         return replace(row, detail="its folder is gone, no end was recorded")
     return None
+
+
+def _is_over(view: RunView) -> bool:
+    return not view.is_active and view.status != "queued"
 
 
 def _unread(run: RunDir, known: RunView | None, why: str) -> RunView:

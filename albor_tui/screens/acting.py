@@ -23,6 +23,7 @@ from albor_tui.widgets import meters
 
 _INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin"}
 _LISTED = 6
+_AT_WORK = ("pause", "checkpoint", "stop")
 _STANDING = {
     "completed": "it is complete",
     "stopped": "it was stopped",
@@ -60,10 +61,29 @@ class ActingScreen(PollingScreen):
     def __init__(self) -> None:
         super().__init__()
         self._deeds: list[Deed] = []
+        self._named: tuple[bool, ...] = ()  # what the key bar was drawn for
 
     @property
     def desk(self) -> Desk:
         return cast("HasDesk", self.app).desk
+
+    def acted_on(self) -> Sequence[RunView]:
+        """The runs that a key would act on."""
+        return ()
+
+    def is_worth_naming(self, action: str) -> bool:
+        if action in _AT_WORK:
+            return any(view.is_active for view in self.acted_on())
+        if action == "retry":
+            return any(why_no_retry(view) == "" for view in self.acted_on())
+        return action != "undo" or bool(self._deeds)
+
+    def mind_keys(self) -> None:
+        """Have the key bar drawn again if other keys are worth naming."""
+        named = tuple(self.is_worth_naming(binding.action) for _, binding in self._bindings)
+        if named != self._named:
+            self._named = named
+            self.refresh_bindings()
 
     def name_of(self, view: RunView) -> str:
         """What a run is called here. A screen that knows other runs tells them apart."""
@@ -85,6 +105,7 @@ class ActingScreen(PollingScreen):
         runs = tuple((reference(view), self.name_of(view)) for view in views)
         if kind in _INVERSE:
             self._deeds.append(Deed(runs, kind, value))
+            self.mind_keys()
         self._annotate(runs, kind, value)
 
     def action_undo(self) -> None:
@@ -92,6 +113,7 @@ class ActingScreen(PollingScreen):
             self.say("nothing to undo", "$ink-muted")
             return
         last = self._deeds.pop()
+        self.mind_keys()
         self._annotate(last.runs, _INVERSE[last.kind], last.value)
 
     def _annotate(self, runs: Sequence[tuple[str, str]], kind: str, value: str) -> None:

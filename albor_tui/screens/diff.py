@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from textual import on
@@ -14,7 +13,7 @@ from textual.containers import Container
 from textual.content import Content
 
 from albor_core.run.errors import AlborError
-from albor_core.run.rundir import RunDir
+from albor_core.store.diff import is_at_work
 from albor_tui.messages import DiffReady
 from albor_tui.plot import Line
 from albor_tui.screens.polling import PollingScreen
@@ -79,7 +78,7 @@ class DiffScreen(PollingScreen):
             except AlborError as error:
                 self.post_message(DiffReady(None, error.message))
                 continue
-            runs = [{**run, "is_at_work": _is_at_work(run)} for run in document["runs"]]
+            runs = [{**run, "is_at_work": is_at_work(run)} for run in document["runs"]]
             document = {**document, "runs": runs}
             if document != seen:
                 seen = document
@@ -137,12 +136,6 @@ class DiffScreen(PollingScreen):
     def action_metric(self) -> None:
         self._metric += 1
         self._draw()
-
-
-def _is_at_work(run: Mapping[str, Any]) -> bool:
-    """Whether a process works on a run of the document: its locks know, the store does not."""
-    path = run.get("path")
-    return bool(path) and RunDir(Path(str(path))).liveness().is_alive
 
 
 def overlay(curves: list[dict[str, Any]]) -> ChartData:

@@ -1,6 +1,10 @@
-"""Every key of the screen below, from its own bindings, so that it cannot disagree with them."""
+"""Every key of the screen below, from its own bindings, so that it cannot disagree with them.
+Those that would only be refused now stand apart; what a read-only cockpit refuses does not stand.
+"""
 
 from __future__ import annotations
+
+from typing import cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -10,7 +14,8 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from albor_tui import glyphs
-from albor_tui.widgets.key_bar import key_name
+from albor_tui.screens.polling import PollingScreen
+from albor_tui.widgets.key_bar import Permits, key_name
 
 
 class HelpScreen(ModalScreen[None]):
@@ -46,15 +51,21 @@ def keys_of(screen: Screen[object]) -> Content:
     """
     keys: dict[str, tuple[bool, list[str], str]] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
-        if binding.system or not tooltip or binding.action == "quit":
+        is_hidden = binding.system or not tooltip or binding.action == "quit"
+        if is_hidden or not cast("Permits", screen.app).permits(binding.action):
             continue
         _, names, _ = keys.setdefault(binding.action, (node is screen, [], tooltip))
         names.append(key_name(screen.app, binding))
-    lines = [
-        Content.assemble((f"{' '.join(names):>12}", "bold $accent"), "   ", (words, "$ink"))
-        for _, names, words in sorted(keys.values(), key=lambda entry: not entry[0])
-    ]
-    return Content("\n").join(lines)
+    now: list[Content] = []
+    later: list[Content] = []
+    for action, (_, names, words) in sorted(keys.items(), key=lambda entry: not entry[1][0]):
+        is_worth_it = not isinstance(screen, PollingScreen) or screen.is_worth_naming(action)
+        key_tone, tone = ("bold $accent", "$ink") if is_worth_it else ("$ink-muted",) * 2
+        line = Content.assemble((f"{' '.join(names):>12}", key_tone), "   ", (words, tone))
+        (now if is_worth_it else later).append(line)
+    if later:
+        now += [Content(""), Content.styled("not now:", "$ink-muted"), *later]
+    return Content("\n").join(now)
 
 
 _GENERAL = Content.assemble(

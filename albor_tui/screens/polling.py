@@ -34,6 +34,7 @@ class PollingScreen(Screen[None]):
     """
 
     PERIOD_S = 0.8
+    ALLOW_IN_MAXIMIZED_VIEW = "TopBar, StatusBar, KeyBar"  # keys act there too, and say so
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,6 +98,10 @@ class PollingScreen(Screen[None]):
     def poll_now(self) -> None:
         """Poll now instead of at the end of the period."""
         self._wanted.set()
+
+    def is_worth_naming(self, action: str) -> bool:
+        """Whether a key does something now, and would not only be refused."""
+        return True
 
     def follow(self) -> None:
         """Poll and post until cancelled. Runs in a thread."""

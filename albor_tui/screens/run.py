@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import cast
 
@@ -23,7 +23,7 @@ from albor_core.feed.view import AlertView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui import quantity
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
-from albor_tui.screens.acting import ActingScreen, acknowledge_question, why_no_retry
+from albor_tui.screens.acting import ActingScreen, acknowledge_question
 from albor_tui.screens.alert_choice import AlertChoice
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.curves import KEYS, MAX_POINTS
@@ -50,7 +50,6 @@ TABS = (
 )
 _KEYS = tuple(tab.key for tab in TABS)
 CURVES_S = 2.0  # between two questions for curves; a chart may be three seconds old
-_AT_WORK = ("pause", "checkpoint", "stop")
 ENDED_S = 2.0  # between two looks at a run that has ended
 
 
@@ -81,6 +80,7 @@ class RunScreen(Bulkhead, ActingScreen):
         self._tab = tab if tab in _KEYS else _KEYS[0]
         self._asked: tuple[Page, Question] | None = None
         self._hurry = threading.Event()  # another question waits
+        self._problem = ""  # what is damaged of the run
         self._has_news = False
         self._drawn: tuple[object, ...] | None = None  # what the curves show, and since when
         self._asked_s = -math.inf
@@ -106,11 +106,11 @@ class RunScreen(Bulkhead, ActingScreen):
         with Container(id="pages"):
             yield make_page(self._tab, self._view)
         yield StatusBar()
-        yield KeyBar(self._is_worth_naming)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._show()
-        self.page.post_message(RunChanged(self._view))
+        self.page.post_message(self._now())
         self.page.post_message(Page.Shown())
         super().on_mount()
 
@@ -127,7 +127,7 @@ class RunScreen(Bulkhead, ActingScreen):
 
     def _news(self, follower: Follower) -> list[Message]:
         view = follower.poll()
-        news: list[Message] = [] if view is None else [RunChanged(view)]
+        news: list[Message] = [] if view is None else [RunChanged(view, follower.problem)]
         if self._tab != "overview":  # nobody looks at its curves and its log
             self._drawn, self._asked_s = None, -math.inf
             return news
@@ -191,12 +191,10 @@ class RunScreen(Bulkhead, ActingScreen):
 
     @on(RunChanged)
     async def show_run(self, message: RunChanged) -> None:
-        if message.view.status != self._view.status:
-            self.refresh_bindings()
-        self._view, self._has_news = message.view, True
+        self._view, self._problem, self._has_news = message.view, message.problem, True
         self.period_s = self.PERIOD_S if message.view.is_active else ENDED_S
         self._show()
-        await self.page.hear(RunChanged(self._view))
+        await self.page.hear(self._now())
 
     @on(CurvesChanged)
     @on(LogArrived)
@@ -208,11 +206,15 @@ class RunScreen(Bulkhead, ActingScreen):
                 else LogArrived(message.run_id, message.lines)
             )
 
+    def _now(self) -> RunChanged:
+        return RunChanged(self._view, self._problem)
+
     def _show(self) -> None:
         self.query_one(Head).view = self._view
         banner = self.query_one(AlertBanner)
         banner.view = self._view
         self.set_class(banner.display, "-alerted")
+        self.mind_keys()
 
     async def action_tab(self, key: str) -> None:
         """Show a tab; the first time it is composed."""
@@ -233,7 +235,7 @@ class RunScreen(Bulkhead, ActingScreen):
             cast("KeptStylesheet", self.app.stylesheet).freshen(page)
         else:
             await pages.mount(make_page(key, self._view))
-        self.page.post_message(RunChanged(self._view))
+        self.page.post_message(self._now())
         self.page.post_message(Page.Shown())
 
     async def action_turn(self, by: int) -> None:
@@ -277,11 +279,13 @@ class RunScreen(Bulkhead, ActingScreen):
             return self._tab != "charts" and not isinstance(self.focused, Input)
         return super().check_action(action, parameters)
 
-    def _is_worth_naming(self, action: str) -> bool:
-        """Whether the key bar has a place for a key: not for one that would only be refused."""
-        if action == "retry":
-            return why_no_retry(self._view) == ""
-        return self._view.is_active or action not in _AT_WORK
+    def acted_on(self) -> Sequence[RunView]:
+        return [self._view]
+
+    def is_worth_naming(self, action: str) -> bool:
+        if action in ("acknowledge", "acknowledge_all"):
+            return self._view.alerts_open > 0
+        return super().is_worth_naming(action)
 
     def _open_alerts(self) -> list[AlertView]:
         return [alert for alert in ordered(self._view.alerts) if not alert.is_acknowledged]

@@ -55,6 +55,12 @@ PAINT_S = 0.15  # for the first chart, which this thread would slow down
 STOPPING = "finishes its step, writes a checkpoint and ends. Resuming is possible."
 
 
+class FilterLine(Input):
+    """Where a filter is typed."""
+
+    BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
+
+
 class RunsScreen(ActingScreen):
     """The table of runs. A key acts on the selected runs, or on the highlighted one."""
 
@@ -119,9 +125,10 @@ class RunsScreen(ActingScreen):
         with Container(id="list"):
             yield RunTable(id="table")
             yield Static(id="empty", markup=False)
-            yield Input(
+            yield FilterLine(
                 placeholder="words, status:running, lr>=1e-4, -tag:old, since:2d",
                 id="filter",
+                classes="-keys",
                 compact=True,
             )
         with Horizontal(id="preview"):
@@ -213,6 +220,12 @@ class RunsScreen(ActingScreen):
         self._title(len(rows), order)
         self._show_emptiness(not rows)
         self._share_room()
+        self.mind_keys()
+
+    def _rearrange(self) -> None:
+        """For somebody who asked for other rows or another order: the cursor stays in view."""
+        self._arrange()
+        self.query_one(RunTable).reveal()
 
     def _share_room(self) -> None:
         """A list that is shorter than its place leaves the rest to the preview. A filter does not
@@ -255,7 +268,7 @@ class RunsScreen(ActingScreen):
         self._filter_problem = message.problem
         if message.ids is not None:
             self._only = message.ids
-        self._arrange()
+        self._rearrange()
 
     def _title(self, shown: int, order: str) -> None:
         chosen = len(self.query_one(RunTable).selected)
@@ -296,6 +309,7 @@ class RunsScreen(ActingScreen):
         old, self._highlighted = self._highlighted, message.view
         if message.view is not None:
             self._is_chosen.set()
+        self.mind_keys()
         self._on_screen = self.query_one(RunTable).visible_ids
         self._show_glance(message.view)
         chart = self.query_one("#preview-chart", Chart)
@@ -354,13 +368,14 @@ class RunsScreen(ActingScreen):
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
+        self.mind_keys()
 
     @on(Input.Changed, "#filter")
     def apply_filter(self, event: Input.Changed) -> None:
         self._words, self._filter_problem = event.value, ""
         if is_plain(event.value):
             self._only = None
-            self._arrange()
+            self._rearrange()
         else:
             self._ask_store(event.value)
 
@@ -368,6 +383,7 @@ class RunsScreen(ActingScreen):
     def leave_filter(self) -> None:
         self.query_one("#filter", Input).display = False
         self.query_one(RunTable).focus()
+        self.mind_keys()
 
     def action_clear(self) -> None:
         box = self.query_one("#filter", Input)
@@ -375,15 +391,15 @@ class RunsScreen(ActingScreen):
             box.value = ""
             self.leave_filter()
         self.query_one(RunTable).selected = frozenset()
-        self._arrange()
+        self._rearrange()
 
     def action_sort(self) -> None:
         self._order = (self._order + 1) % len(ORDERS)
-        self._arrange()
+        self._rearrange()
 
     def action_reverse(self) -> None:
         self._reverse = not self._reverse
-        self._arrange()
+        self._rearrange()
 
     def action_select(self) -> None:
         table = self.query_one(RunTable)
@@ -394,9 +410,7 @@ class RunsScreen(ActingScreen):
 
     def action_diff(self) -> None:
         table = self.query_one(RunTable)
-        chosen = [view.id for view in table.runs if view.id in table.selected]
-        if len(chosen) == 1 and table.current is not None and table.current.id != chosen[0]:
-            chosen.append(table.current.id)
+        chosen = self._compared()
         if len(chosen) < 2:
             self.say("select two runs with space, then d", "$warning")
             return
@@ -405,10 +419,20 @@ class RunsScreen(ActingScreen):
         names = {view.id: self.name_of(view) for view in table.runs}
         self.app.push_screen(DiffScreen(tuple(chosen), names))
 
+    def _compared(self) -> list[str]:
+        """The selected runs; beside a single one the highlighted run."""
+        table = self.query_one(RunTable)
+        if not table.selected:
+            return []
+        chosen = [view.id for view in table.runs if view.id in table.selected]
+        if len(chosen) == 1 and table.current is not None and table.current.id != chosen[0]:
+            chosen.append(table.current.id)
+        return chosen
+
     def action_group(self) -> None:
         self._group = GROUPS[(GROUPS.index(self._group) + 1) % len(GROUPS)]
         self.say(f"grouped by {self._group}" if self._group else "not grouped", "$ink-muted")
-        self._arrange()
+        self._rearrange()
 
     def action_launch(self) -> None:
         from albor_tui.screens.launch import LaunchScreen
@@ -423,29 +447,38 @@ class RunsScreen(ActingScreen):
     def name_of(self, view: RunView) -> str:
         return name_of(view, self._tails)
 
-    def _chosen(self) -> list[RunView]:
-        """What a key acts on: the selected runs, else the highlighted one."""
+    def is_worth_naming(self, action: str) -> bool:
+        if action == "diff":
+            return len(self._compared()) > 1
+        if action == "clear":
+            box, table = self.query_one("#filter", Input), self.query_one(RunTable)
+            return bool(box.display or self._words or table.selected)
+        return super().is_worth_naming(action)
+
+    def acted_on(self) -> list[RunView]:
+        """The selected runs, else the highlighted one."""
         table = self.query_one(RunTable)
-        selected = [view for view in self._view.rows if view.id in table.selected]
+        asked = self._view.rows if table.selected else ()  # ten thousand, for each key
+        selected = [view for view in asked if view.id in table.selected]
         return selected or ([table.current] if table.current is not None else [])
 
     def action_stop(self) -> None:
-        self.order_after_asking(self._chosen(), "stop", STOPPING)
+        self.order_after_asking(self.acted_on(), "stop", STOPPING)
 
     def action_pause(self) -> None:
         """Each run to the state of the highlighted one's opposite, so that many move together."""
-        views = self._chosen()
+        views = self.acted_on()
         if views:
             self.order(views, "resume" if views[0].status == "paused" else "pause")
 
     def action_checkpoint(self) -> None:
-        self.order(self._chosen(), "checkpoint")
+        self.order(self.acted_on(), "checkpoint")
 
     def action_retry(self) -> None:
-        self.retry(self._chosen())
+        self.retry(self.acted_on())
 
     def action_tag(self) -> None:
-        views = self._chosen()
+        views = self.acted_on()
 
         def say(word: str | None) -> None:
             if word is not None:
@@ -455,7 +488,7 @@ class RunsScreen(ActingScreen):
         self._ask("Tag", views, "-tag takes it away", say)
 
     def action_note(self) -> None:
-        views = self._chosen()
+        views = self.acted_on()
 
         def say(text: str | None) -> None:
             if text is not None:
@@ -464,12 +497,12 @@ class RunsScreen(ActingScreen):
         self._ask("Note on", views, "kept with the run, for ever", say)
 
     def action_pin(self) -> None:
-        views = self._chosen()
+        views = self.acted_on()
         if views:
             self.annotate(views, "unpin" if all(v.is_pinned for v in views) else "pin")
 
     def action_export(self) -> None:
-        views = self._chosen()
+        views = self.acted_on()
         desk, runs = self.desk, tuple(map(reference, views))
 
         def write(name: str | None) -> None:
@@ -480,7 +513,7 @@ class RunsScreen(ActingScreen):
         self._ask("Export", views, ".csv, .jsonl or .parquet", write, f"{_stem(views)}.csv")
 
     def action_report(self) -> None:
-        views = self._chosen()
+        views = self.acted_on()
         desk, runs = self.desk, tuple(map(reference, views))
 
         def write(name: str | None) -> None:

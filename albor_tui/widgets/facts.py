@@ -45,7 +45,7 @@ class Head(RunPanel):
         )
         if view.experiment and width >= 100:
             left += meters.text(f"  {view.experiment}", "$ink-muted")
-        if view.detail and (not view.is_live or view.status != "running"):
+        if view.detail not in ("", view.phase):
             left += meters.text(f"  {view.detail}", "$ink-muted")
         return meters.rows([meters.pair(left, self._times(view), width), _progress(view, width)])
 
@@ -58,8 +58,10 @@ class Head(RunPanel):
             word, tone = ("ended ", "$ink") if is_over else ("last news ", "$warning")
             parts += [(word, "$ink-muted"), (f"{quantity.age(view.age_s)} ago", tone)]
         else:
-            never = view.step is None
-            parts += [("no news yet" if never else "age of its news unknown", "$ink-muted")]
+            waits = view.is_active or view.status == "queued"
+            never = "no news yet" if waits else "no news"
+            words = never if view.step is None else "age of its news unknown"
+            parts += [(words, "$ink-muted")]
         parts += [("  elapsed ", "$ink-muted"), (quantity.duration(view.elapsed_s), "$ink")]
         return Content.assemble(*parts)
 
@@ -100,7 +102,9 @@ class Vitals(RunPanel):
         shown = [(cell + (i < spare), tile) for i, tile in enumerate(tiles[:columns])]
         stale = "" if view.is_live else "$ink-muted"
         names = [meters.fit(Content.styled(n, "$ink-muted"), w) for w, (n, _, _) in shown]
-        values = [meters.fit(_value(v, stale or tone), w) for w, (_, v, tone) in shown]
+        values = [
+            meters.fit(_value(v, stale or tone), w - 1).pad_right(1) for w, (_, v, tone) in shown
+        ]
         return meters.rows([Content("").join(names), Content("").join(values)])
 
 

@@ -9,7 +9,6 @@ focus and the class `-keys`: a tab, say.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, cast
 
 from textual import events
@@ -45,13 +44,18 @@ class Permits(Protocol):
     def permits(self, action: str) -> bool: ...
 
 
+class Knows(Protocol):
+    """What it asks of its screen."""
+
+    def is_worth_naming(self, action: str) -> bool: ...
+
+
 class KeyBar(Bulkhead, Widget):
     """Draws the active bindings of its screen and the app that explain themselves (have a tooltip)
     and are worth naming now; those of widgets, such as moving up and down, are left to `?`."""
 
-    def __init__(self, is_worth_naming: Callable[[str], bool] = lambda action: True) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._is_worth_naming = is_worth_naming
         self._drawn: list[tuple[int, int, str]] = []  # first cell, end, action
         self._owners: dict[str, DOMNode] = {}  # whose action it is
 
@@ -91,14 +95,21 @@ class KeyBar(Bulkhead, Widget):
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():
             is_ours = node in (self.screen, self.app) or node.has_class("-keys")
             is_ours = is_ours and binding.action not in _FOREIGN
-            is_ours = is_ours and self._is_worth_naming(binding.action)
+            is_ours = is_ours and cast("Knows", self.screen).is_worth_naming(binding.action)
             is_ours = is_ours and cast("Permits", self.app).permits(binding.action)
+            is_ours = is_ours and not self._is_typed(binding)
             if is_ours and enabled and tooltip and binding.description and not binding.system:
                 if binding.action not in found:
                     self._owners[binding.action] = node
                 found.setdefault(binding.action, binding)
         listed = list(found.values())
         return [b for b in listed if b.show] + [b for b in listed if not b.show]
+
+    def _is_typed(self, binding: Binding) -> bool:
+        """Whether the key is a letter where somebody types. Textual knows it of most keys, but not
+        of those that it has a name for and Unicode another, such as `slash`."""
+        typing = self.screen.focused
+        return typing is not None and typing.check_consume_key(binding.key, binding.key_display)
 
     def _key(self, binding: Binding) -> str:
         return key_name(self.app, binding)

@@ -194,6 +194,7 @@ class RunTable(Bulkhead, ScrollView, can_focus=True):
         self._starts: list[int] = []  # index of the first run of each group
         self._heads: list[int] = []  # the line of each heading
         self._now = now_wall()  # of which the ages are
+        self._is_in_view = True  # the cursor, until somebody scrolls away from it
 
     def on_mount(self) -> None:
         self.set_interval(AGES_S, self.tell_ages)
@@ -216,6 +217,8 @@ class RunTable(Bulkhead, ScrollView, can_focus=True):
             self.refresh()
         self.runs = runs
         self._fit()
+        if self._is_in_view:
+            self.reveal()
 
     def _line_of(self, row: int) -> int:
         """The line, counted from the first below the header, on which a run stands."""
@@ -266,6 +269,20 @@ class RunTable(Bulkhead, ScrollView, can_focus=True):
                     self._refresh_cells(row, before, after)
         self._announce()
 
+    def reveal(self) -> None:
+        """Scroll as little as brings the cursor into view; a heading right above comes along."""
+        if not self.runs:
+            return
+        self._is_in_view = True
+        top, page = round(self.scroll_y), max(1, self.content_size.height - 1)
+        line, wanted = self._line_of(self.cursor), top
+        if line <= top:
+            wanted = line - 1 if self._groups and self._row_at(line - 1) is None else line
+        elif line >= top + page:
+            wanted = line - page + 1
+        if wanted != top:
+            self.scroll_to(y=wanted, animate=False)
+
     def watch_cursor(self, old: int, new: int) -> None:
         self._refresh_rows([old, new])
         self._announce()
@@ -314,13 +331,7 @@ class RunTable(Bulkhead, ScrollView, can_focus=True):
         if not self.runs:
             return
         self.cursor = min(max(0, self.cursor + by), len(self.runs) - 1)
-        top, page = round(self.scroll_y), max(1, self.content_size.height - 1)
-        line = self._line_of(self.cursor)
-        if line <= top:  # a heading right above comes along
-            is_first = self._row_at(line - 1) is None
-            self.scroll_to(y=line - 1 if self._groups and is_first else line, animate=False)
-        elif line >= top + page:
-            self.scroll_to(y=line - page + 1, animate=False)
+        self.reveal()
 
     def on_click(self, event: events.Click) -> None:
         row = self._row_at(event.y - self.gutter.top - 1 + round(self.scroll_y))
@@ -332,11 +343,15 @@ class RunTable(Bulkhead, ScrollView, can_focus=True):
 
     def on_resize(self) -> None:
         self._fit()
+        if self._is_in_view:
+            self.reveal()
         self._announce()  # other rows are visible, which want their sparklines
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if round(old_value) != round(new_value):
+            line = self._line_of(self.cursor) - round(new_value)
+            self._is_in_view = 0 <= line < max(1, self.content_size.height - 1)
             self._announce()
 
     def render_line(self, y: int) -> Strip:

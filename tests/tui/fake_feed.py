@@ -514,15 +514,16 @@ def diff_document() -> dict[str, Any]:
 class FakeFollower:
     def __init__(self, source: FakeSource, run_id: str) -> None:
         self._source, self._id = source, run_id
-        self._polled = None
+        self._polled: RunView | None = None
         self._log_sent = False
+        self.problem = ""
         self.is_closed = False
 
     def poll(self) -> RunView | None:
         view = next((row for row in self._source.rows if row.id == self._id), None)
-        if view is self._polled:
+        if view is self._polled and self.problem == self._source.problem:
             return None
-        self._polled = view
+        self._polled, self.problem = view, self._source.problem
         return view
 
     def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Curve]:

@@ -6,6 +6,7 @@ The panels draw a run that writes down which of its fields they read; each is th
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -188,3 +189,28 @@ def test_every_field_that_the_list_of_runs_shows_is_in_its_document(name):
     assert {"loss", "status", "step"} <= set(read)
     for path, value in read.items():
         assert found(told["runs"][0], path) == plain(value), path
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("--once >&-", 0, ""),
+        (
+            "--once >/dev/full",
+            1,
+            "cannot write to stdout: No space left on device\nfree some space",
+        ),
+        (
+            "--json >/dev/full",
+            1,
+            "cannot write to stdout: No space left on device\nfree some space",
+        ),
+        ("--once no-such-run >/dev/full", 3, "no run 'no-such-run'"),
+        ("--once no-such-run >&-", 3, ""),
+    ],
+)
+def test_a_stdout_that_takes_nothing_gets_a_sentence(words, code, says):
+    line = f"{shlex.quote(sys.executable)} -m albor_tui.main {words}"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert done.stderr.startswith(f"albor-tui: {says}" if says else "")

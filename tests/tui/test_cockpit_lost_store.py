@@ -46,7 +46,7 @@ async def test_a_lost_store_is_told_until_it_is_back(cockpit, source, monkeypatc
         source.trouble = ""
         source.show(source.rows)
         await until(pilot, lambda: "since 14:05" not in text_of(screen))
-        assert screen.query_one("#list").region.y == top
+        await until(pilot, lambda: screen.query_one("#list").region.y == top)
 
 
 async def test_no_runs_and_a_lost_store_is_not_called_an_empty_home(cockpit, source):

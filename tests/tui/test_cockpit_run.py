@@ -7,15 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import fake_feed
+import pytest
 from settled import settled, until
+from textual.widgets import Static
 
 from albor_tui.app import AlborApp
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.chart import Chart
 from albor_tui.widgets.facts import AlertBanner, Alerts, Bricks, GuardPanel, Head, Vitals
+from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.log_tail import KEPT_LINES, LogTail
-from albor_tui.widgets.status_bar import StatusBar
+from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 Cockpit = Callable[..., AlborApp]
 
@@ -131,6 +134,82 @@ async def test_z_gives_a_panel_the_screen_and_takes_it_back(cockpit, source):
         await pilot.press("escape")
         assert pilot.app.screen.maximized is None
         assert isinstance(pilot.app.screen, RunScreen)
+
+
+async def test_what_is_done_in_a_zoomed_panel_is_answered_there(cockpit, source):
+    app = cockpit(run=at(source, "code-125m"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = pilot.app.screen
+        await pilot.press("z", "p")
+        bar = screen.query_one(StatusBar)
+        await until(pilot, lambda: "done" in str(bar.line) and bool(bar.region))
+        visible = (TopBar, Chart, StatusBar, KeyBar)
+        heights = [screen.query(kind).first().region.height for kind in visible]
+        assert heights == [1, 21, 1, 1]
+        app.is_read_only = True
+        await pilot.press("c")
+        await until(pilot, lambda: "read-only" in str(bar.line))
+        assert bar.region.height == 1
+
+
+async def test_keys_without_an_object_are_not_named(cockpit, source):
+    view = at(source, "code-125m")
+    async with cockpit(run=view).run_test(size=(160, 45)) as pilot:
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: "a Ack" in bar.render_line(0).text)
+        calm = replace(view, alerts=(), alerts_open=0)
+        source.show(tuple(calm if v is view else v for v in source.rows))
+        await until(pilot, lambda: "Ack" not in bar.render_line(0).text)
+        await pilot.press("question_mark")
+        help_text = str(pilot.app.screen.query(Static).first().content)
+        assert "Acknowledge an open alert" in help_text.split("not now:")[1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=str)
+async def test_what_is_damaged_of_a_live_run_stands_on_its_first_tab(cockpit, source, size):
+    view = at(source, "code-125m")
+    flaw = "run.json is empty since 14:05; put it back from a copy"
+    async with cockpit(run=view).run_test(size=size) as pilot:
+        screen = pilot.app.screen
+        excuse = screen.query_one(".excuse", Static)
+        await until(pilot, lambda: "2.3142" in shown(screen, Vitals))
+        assert not excuse.display
+        source.problem = flaw
+        source.show(tuple(replace(v, detail=flaw) if v is view else v for v in source.rows))
+        await until(pilot, lambda: excuse.display and flaw in str(excuse.content))
+        await until(pilot, lambda: "run.json is" in shown(screen, Head))
+        await pilot.press("3")
+        assert "run.json is" in shown(screen, Head)
+        await pilot.press("1")
+        await until(pilot, lambda: bool(excuse.region) and flaw in str(excuse.content))
+        source.problem = ""
+        source.show(tuple(view if v.id == view.id else v for v in source.rows))
+        await until(pilot, lambda: not excuse.display)
+
+
+async def test_a_phase_is_said_once(cockpit, source):
+    view = replace(at(source, "code-125m"), phase="evaluating", detail="evaluating")
+    source.show((view,))
+    async with cockpit(run=view).run_test(size=(160, 45)) as pilot:
+        await until(pilot, lambda: shown(pilot.app.screen, Head).count("evaluating") == 1)
+
+
+async def test_a_run_that_is_over_is_not_said_to_have_no_news_yet(cockpit, source):
+    over = replace(at(source, "sweep-lr-1e3"), age_s=None, step=None)
+    source.show((over,))
+    async with cockpit(run=over).run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: "completed" in shown(pilot.app.screen, Head))
+        assert "yet" not in shown(pilot.app.screen, Head)
+
+
+async def test_absurd_numbers_stay_in_their_tile(cockpit, source):
+    absurd = dict.fromkeys(("tokens_per_s", "val_ppl", "grad_norm", "mfu", "step_ms"), 1e308)
+    view = replace(at(source, "code-125m"), **absurd, batch_size=10**300)
+    source.show((view,))
+    async with cockpit(run=view).run_test(size=(160, 45)) as pilot:
+        await until(pilot, lambda: "1e308" in shown(pilot.app.screen, Vitals))
+        values = shown(pilot.app.screen, Vitals).split("\n")[1].split()
+        assert len(values) == 11 and values.count("1e308") == 3
 
 
 async def test_a_panel_that_cannot_draw_says_so_and_the_others_live(cockpit, source, monkeypatch):

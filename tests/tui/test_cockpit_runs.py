@@ -104,6 +104,87 @@ async def test_s_sorts_by_the_next_column_and_shift_s_turns_it_round(cockpit):
         assert table.runs[0].id != first
 
 
+@pytest.mark.parametrize("size", [(160, 45), (80, 24)], ids=str)
+async def test_the_highlighted_run_stays_in_view_whatever_is_sorted_or_filtered(
+    cockpit, source, size
+):
+    source.show(
+        tuple(
+            fake_feed.training(f"r-{i:03d}-{i:06x}", status="running" if i == 36 else "completed")
+            for i in range(90)
+        )
+    )
+    async with cockpit().run_test(size=size) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 90)
+
+        def is_shown() -> bool:
+            lines = [table.render_line(y).text for y in range(1, table.content_size.height)]
+            name = f"r-{int(table.current.id.split('-')[1]):03d}"
+            return sum(line.startswith(glyphs.current.cursor) for line in lines if name in line) > 0
+
+        await pilot.press("end")
+        for key in ("S", "s", "s", "S", "g", "g", "g", "g", "slash"):
+            await pilot.press(key)
+            await until(pilot, is_shown, f"not after {key}")
+        await pilot.press(*"r-036", "enter")
+        await until(pilot, lambda: len(table.runs) == 1)
+        await pilot.press("escape")
+        await until(pilot, lambda: len(table.runs) == 90)
+        assert table.current.status == "running"
+        await until(pilot, is_shown, "not after the filter")
+        table.scroll_to(y=60 if table.cursor < 30 else 0, animate=False)
+        await until(pilot, lambda: not is_shown())
+        source.show((*source.rows, fake_feed.training("new-000001", created=fake_feed.WALL)))
+        await until(pilot, lambda: len(table.runs) == 91)
+        await pilot.pause()
+        assert not is_shown(), "news pull nobody back who scrolled away"
+        await pilot.resize_terminal(size[0], size[1] + 4)
+        await pilot.press("s")
+        await until(pilot, is_shown, "not after a sort")
+
+
+async def test_the_key_bar_names_keys_that_do_something_to_the_highlighted_run(cockpit, source):
+    completed = next(view for view in source.rows if view.status == "completed")
+    failed = next(view for view in source.rows if view.status == "failed")
+    running = source.rows[0]
+    source.show((running, completed, failed))
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 3)
+        bar = pilot.app.screen.query_one(KeyBar)
+
+        async def named(run) -> set[str]:
+            table.cursor = next(i for i, view in enumerate(table.runs) if view.id == run.id)
+            await pilot.pause()
+            return set(bar.render_line(0).text.split())
+
+        words = await named(completed)
+        assert words >= {"Open", "New", "Filter", "Select", "Sort", "Help", "Quit"}
+        assert not words & {"Stop", "Pause", "Save", "Retry", "Diff", "Clear", "Undo"}
+        words = await named(failed)
+        assert "Retry" in words and not words & {"Stop", "Pause", "Save"}
+        words = await named(running)
+        assert words >= {"Stop", "Pause", "Save"} and "Retry" not in words
+        table.cursor = 0
+        await pilot.press("space")
+        await pilot.pause()
+        assert "Diff" in bar.render_line(0).text
+
+
+async def test_while_a_filter_is_typed_the_bar_names_what_ends_it_and_no_letters(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        bar = pilot.app.screen.query_one(KeyBar)
+        await pilot.press("slash", "s")
+        await until(pilot, lambda: bar.render_line(0).text.startswith("enter Keep  esc Clear"))
+        named = set(bar.render_line(0).text.split())
+        assert not named & {"/", "Filter", "?", "Help", "q", "Quit", "Open"}
+        await pilot.press("enter")
+        await until(pilot, lambda: table.has_focus)
+        await until(pilot, lambda: "/ Filter" in bar.render_line(0).text)
+
+
 async def test_enter_opens_the_highlighted_run_and_escape_comes_back(cockpit):
     async with cockpit().run_test(size=(120, 40)) as pilot:
         table = await ready(pilot)
@@ -188,6 +269,9 @@ async def test_help_lists_the_keys_of_the_screen_below(cockpit):
         shown = str(pilot.app.screen.query(Static).first().content)
         for words in ("Compare the selected runs", "Next theme", "Leave; runs go on"):
             assert words in shown
+        now, later = shown.split("not now:")
+        assert "Compare the selected runs" in later, "none is selected"
+        assert "Stop after a checkpoint" in now
 
 
 async def test_t_walks_through_the_themes_and_every_one_draws(cockpit):

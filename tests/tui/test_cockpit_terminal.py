@@ -233,12 +233,13 @@ def test_a_lost_connection_ends_the_cockpit_and_not_the_run(terminal, live_run):
 
 
 @pytest.mark.slow
-def test_a_plain_kill_puts_the_terminal_back(terminal, live_run):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
+def test_a_plain_kill_puts_the_terminal_back(terminal, live_run, number):
     screen = terminal()
     screen.until(b"alive")
     screen.raw.clear()
-    os.kill(screen.pid, signal.SIGTERM)
-    assert screen.status(10) == 128 + signal.SIGTERM
+    os.kill(screen.pid, number)
+    assert screen.status(10) == 128 + number
     for mode in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l"):
         assert mode in screen.raw
 

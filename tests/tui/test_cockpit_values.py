@@ -47,6 +47,22 @@ def test_a_loss_never_needs_more_than_seven_columns(value):
     assert len(quantity.loss(value)) <= 7
 
 
+@given(st.floats(0, 1.7e308))
+def test_no_number_is_wider_than_its_column(value):
+    widths = {
+        quantity.si: 5,
+        quantity.ratio: 7,
+        quantity.tokens: 5,
+        quantity.duration: 7,
+        quantity.age: 7,
+        quantity.bytes_: 6,
+        quantity.percent: 6,
+        quantity.milliseconds: 9,
+    }
+    for function, width in widths.items():
+        assert len(function(value)) <= width, function.__name__
+
+
 @pytest.mark.parametrize(
     "function, value, text",
     [
@@ -63,6 +79,10 @@ def test_a_loss_never_needs_more_than_seven_columns(value):
         (quantity.duration, 59.7, "1m00s"),
         (quantity.age, 2_600, "43m"),
         (quantity.milliseconds, 349.8, "350ms"),
+        (quantity.si, 1e308, "1e308"),
+        (quantity.si, 3.2e15, "3e15"),
+        (quantity.count, 1e30, "1e30"),
+        (quantity.percent, 1e300, "1e302%"),
     ],
 )
 def test_quantities_read_as_people_write_them(function, value, text):

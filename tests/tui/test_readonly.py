@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from settled import until
 
+from albor_tui.screens.help import keys_of
 from albor_tui.screens.runs import RunsScreen
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable
@@ -19,7 +20,21 @@ async def test_it_says_that_it_only_looks_and_names_no_deed(cockpit):
         assert "read-only" in str(screen.query_one(TopBar).render())
         named = screen.query_one(KeyBar).render_line(0).text
         assert not {"Stop", "Pause", "Save", "Retry", "New", "Tag", "Pin"} & set(named.split())
-        assert {"Open", "Diff", "Filter"} <= set(named.split())
+        assert {"Open", "Select", "Filter"} <= set(named.split())
+
+
+async def test_help_and_palette_offer_no_deed(cockpit):
+    app = cockpit()
+    app.is_read_only = True
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = pilot.app.screen
+        await until(pilot, lambda: bool(screen.query_one(RunTable).runs))
+        offered = {command.title for command in app.get_system_commands(screen)}
+        explained = str(keys_of(screen))
+        assert "Sort by the next column" in offered and "Sort by the next column" in explained
+        for deed in ("Give a tag", "Launch a run from a config", "Stop after a checkpoint"):
+            assert deed not in explained
+            assert not [title for title in offered if title.startswith(deed)]
 
 
 async def test_keys_of_deeds_are_refused_before_anything_is_asked(cockpit, desk, source):

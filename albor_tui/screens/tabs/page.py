@@ -72,6 +72,7 @@ class Page(Bulkhead, Container):
         self._excuse = Static(classes="excuse", markup=False)
         self._excuse.display = False
         self._broken_by: type = NoneType
+        self._problem = ""  # told while nothing is broken
 
     def enter(self) -> None:
         """The page is on the screen now: take the focus, say what is to be asked."""
@@ -130,8 +131,13 @@ class Page(Bulkhead, Container):
         if message.question == self.question:
             self.take(message.answer)
             self._passed(Page.Answered)
-            if self._broken_by is NoneType:
-                self._say(message.problem, "$warning")
+            self.tell(message.problem)
+
+    def tell(self, problem: str) -> None:
+        """Why what is shown may lack something, as a line above the page; "" takes it away."""
+        self._problem = problem
+        if self._broken_by is NoneType:
+            self._say(problem, "$warning")
 
     def failed(self, over: object, error: Exception) -> None:
         super().failed(over, error)
@@ -144,7 +150,7 @@ class Page(Bulkhead, Container):
     def _passed(self, *kinds: type) -> None:
         if self._broken_by in kinds:
             self._broken_by = NoneType
-            self._say("", "")
+            self._say(self._problem, "$warning")
 
     def _say(self, words: str, tone: str) -> None:
         """One line above the page; "" is none."""

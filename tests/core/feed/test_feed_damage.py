@@ -298,3 +298,128 @@ def test_a_home_without_a_store_has_no_problem_and_the_time_of_a_trouble_stands_
     path.unlink()
     watch.rows()
     assert watch.problem == ""
+
+
+def grow_old(*runs):
+    """As if made yesterday: the index has had its time."""
+    for run in runs:
+        write_json(run.run_json, {**run.metadata(), "created": time.time() - 86400})
+
+
+def lose_the_store():
+    for path in global_store().parent.glob("experiments.db*"):
+        path.unlink()
+
+
+def test_rows_stay_when_the_store_is_lost_and_indexers_begin_another(tmp_path, hold):  # noqa: F811
+    names = ("one", "two", "bare", "gone")
+    runs = [make_run(tmp_path, n, losses=[2.0], ended="completed", state=False) for n in names]
+    live = make_run(tmp_path, "live", losses=[3.0])
+    grow_old(*runs, live)
+    for run in (*runs, live):
+        index(run)
+    shutil.rmtree(runs[2].path / ".albor")
+    shutil.rmtree(runs[3].path)
+    hold(live)
+    feed = RunsFeed()
+    before = feed.complete()
+    assert (before.problem, set(words(before))) == ("", {*names, "live"})
+    lose_the_store()
+    index(live)
+    view = poll_until(feed, lambda view: "not in experiments.db" in view.problem)
+    assert "3 registered run(s)" in view.problem, "nothing brings back what has no folder"
+    assert "since " in view.problem and "albor db rebuild" in view.problem
+    assert words(view) == words(before)
+    assert {row.id: row.loss for row in view.rows} == {row.id: row.loss for row in before.rows}
+    for run in runs[:3]:
+        index(run)
+    poll_until(feed, lambda view: view.problem == "")
+
+
+def test_a_cockpit_started_on_such_a_store_takes_numbers_from_each_runs_own(tmp_path):
+    runs = [make_run(tmp_path, n, losses=[2.0], ended="stopped", state=False) for n in "ab"]
+    grow_old(*runs)
+    for run in runs:
+        index(run)
+        run.exit.unlink()
+    lose_the_store()
+    index(runs[0])
+    view = RunsFeed().complete()
+    assert "1 registered run(s)" in view.problem
+    rows = {row.id: (row.status, row.loss, row.step) for row in view.rows}
+    assert rows == {"a": ("stopped", 2.0, 1), "b": ("stopped", 2.0, 1)}
+
+
+def test_a_run_that_was_removed_is_not_kept(tmp_path):
+    from albor_core.store.remove import remove_run
+
+    runs = [make_run(tmp_path, name, losses=[2.0], ended="completed") for name in ("one", "two")]
+    grow_old(*runs)
+    for run in runs:
+        index(run)
+    feed = RunsFeed()
+    assert len(feed.complete().rows) == 2
+    remove_run(runs[0], global_store())
+    view = poll_until(feed, lambda view: set(words(view)) == {"two"})
+    assert view.problem == ""
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"[1, 2]", "folder", "fifo"])
+def test_a_damaged_run_json_of_a_run_at_work_is_told_where_all_look(tmp_path, hold, damage):  # noqa: F811
+    run = make_run(tmp_path, "live", losses=[3.0])
+    index(run)
+    hold(run)
+    all_runs, one = RunsFeed(), RunFeed(run)
+    assert (all_runs.poll().problem, one.poll().detail, one.problem) == ("", "", "")
+    sound = run.run_json.read_bytes()
+    run.run_json.unlink()
+    if damage is not None:
+        put(run.run_json, damage)
+    view = poll_until(all_runs, lambda view: view.problem != "")
+    assert view.problem.startswith("name of live: run.json is ")
+    one.poll()
+    late, later = RunsFeed().poll(), RunFeed(run)
+    for row in (view.rows[0], late.rows[0], one.poll(), later.poll()):
+        assert (row.status, row.name, row.is_live) == ("running", "name of live", True)
+    for told in (view.problem, one.problem, one.poll().detail, late.problem, later.problem):
+        assert "since " in told and "put it back from a copy" in told
+    put(tmp_path / "sound", sound)
+    if run.run_json.is_dir():
+        run.run_json.rmdir()
+    (tmp_path / "sound").replace(run.run_json)
+    poll_until(all_runs, lambda view: view.problem == "")
+    assert (one.poll().detail, one.problem) == ("", "")
+
+
+def test_a_run_json_of_another_version_is_named(tmp_path, hold):  # noqa: F811
+    run = make_run(tmp_path, "live", losses=[3.0])
+    write_json(run.run_json, {**run.metadata(), "schema": "albor.run/9"})
+    hold(run)
+    view = RunsFeed().poll()
+    for told in (details(view)["live"], view.problem):
+        assert "run.json is albor.run/9" in told and "upgrade albor" in told
+
+
+def test_a_run_whose_own_store_is_damaged_says_so_and_asks_the_one_of_all(tmp_path):
+    run = make_run(tmp_path, "a", losses=[3.0, 2.0], ended="completed", alert=True, state=False)
+    index(run)
+    run.store.write_bytes(b"\xff" * 9000)
+    feed = RunFeed(run)
+    view = feed.poll()
+    assert (view.step, view.loss, len(view.alerts)) == (2, 2.0, 1)
+    for part in ("experiments.db: damaged", "since ", "albor db rebuild"):
+        assert part in feed.problem
+
+
+def test_a_run_without_its_own_store_and_journal_has_the_numbers_of_the_one_of_all(tmp_path):
+    run = make_run(tmp_path, "a", losses=[3.0, 2.0], ended="completed", state=False)
+    index(run)
+    shutil.rmtree(run.path / ".albor")
+    run.journal.unlink()
+    view = RunFeed(run).poll()
+    assert (view.status, view.step, view.loss) == ("completed", 2, 2.0)
+    assert [event.name for event in view.events] == ["run.start", "run.end"]
+    lose_the_store()
+    view = RunFeed(run).poll()
+    assert (view.step, view.status) == (None, "completed")
+    assert view.age_s == pytest.approx(0, abs=60), "its last words have a time"

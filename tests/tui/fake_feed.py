@@ -176,6 +176,10 @@ def rows() -> tuple[RunView, ...]:
             progress=0.0525,
             phase="checkpointing",
             loss=3.8801,
+            loss_ema=3.9127,
+            checkpoint=CheckpointView(
+                last_step=2_000, last_wall=WALL - 95, best_step=2_000, best_value=4.012
+            ),
             val_loss=4.012,
             val_ppl=55.3,
             tokens_per_s=71_250.0,
@@ -268,12 +272,19 @@ def curve(key: str, ys: Sequence[float], last: float, spread: float = 0.0) -> Cu
     return Curve(key, steps, low, high, tuple(ys), is_raw=not spread)
 
 
+def _ending_at(loss: float | None, ys: Sequence[float]) -> tuple[float, ...]:
+    """A curve from the same start down to `loss`."""
+    if loss is None or math.isnan(loss):
+        return tuple(ys)
+    return tuple(ys[0] - (ys[0] - y) * (ys[0] - loss) / (ys[0] - ys[-1]) for y in ys)
+
+
 def curves_of(view: RunView) -> dict[str, Curve]:
     if view.step is None:
         return {}
     rng = random.Random(view.id)
     last = float(view.step)
-    raw = losses(300, len(view.id))
+    raw = _ending_at(view.loss, losses(300, len(view.id)))
     found = {
         "train/loss": curve("train/loss", raw, last, 0.1),
         "val/loss": curve("val/loss", [raw[i * 20 + 19] + 0.1 for i in range(15)], last),

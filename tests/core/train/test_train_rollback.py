@@ -97,8 +97,8 @@ def test_after_a_rollback_the_run_trains_on_the_batches_behind_the_spike(tmp_pat
     asked = []
     real = loop.build
 
-    def spied(config):
-        parts = real(config)
+    def spied(config, **options):
+        parts = real(config, **options)
         batch = type(parts).batch
         monkeypatch.setattr(
             type(parts), "batch", lambda p, at, micro: asked.append(at) or batch(p, at, micro)
@@ -330,8 +330,8 @@ def test_a_batch_that_cannot_be_halved_is_refused(tmp_path):
 def sabotaged(monkeypatch, sabotage):
     real = loop.build
 
-    def build_and_break(config):
-        parts = real(config)
+    def build_and_break(config, **options):
+        parts = real(config, **options)
         sabotage(parts)
         return parts
 

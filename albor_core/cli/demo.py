@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from albor_core.cli.count import COUNT
+from albor_core.cli.environment import check_environment
 from albor_core.cli.follow import progress_line
 from albor_core.cli.output import emit, json_option, number, say, talk
 from albor_core.run.program import module_argv, module_env
@@ -49,6 +50,7 @@ def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
     began = time.monotonic()
     root = out.absolute()
     check_tokens(tokens)
+    check_environment()
     data = prepare(root, talk)
     runs = start_runs(root, data, tokens=tokens, say=talk)
     if sys.stdout.isatty() and not as_json and not no_tui and not all(r.reused for r in runs):

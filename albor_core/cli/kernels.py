@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from albor_core.cli.count import Count
+from albor_core.cli.environment import check_forced_backend
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import emit, json_option, say, table, talk
 from albor_core.run.errors import AlborError, UsageError
@@ -30,17 +30,6 @@ def kernels() -> None:
     ALBOR_KERNELS=reference or ALBOR_KERNELS=triton in the environment, of these commands and of a
     run, skips the race for speed and takes that one wherever it passes parity.
     """
-
-
-def check_forced_backend() -> None:
-    """Raises UsageError for an ALBOR_KERNELS that names no backend."""
-    from albor_core.kernels.forced import BACKENDS, forced_backend
-
-    try:
-        forced_backend(os.environ)
-    except ValueError as error:
-        others = " or ".join(f"ALBOR_KERNELS={name}" for name in BACKENDS)
-        raise UsageError(str(error), hint=f"unset ALBOR_KERNELS, or export {others}") from error
 
 
 @kernels.command()
@@ -111,7 +100,7 @@ def bench(
     usual = room.LIKE_350M if is_gpu else room.FOR_A_CPU
     sizes = replace(usual, **{k: v for k, v in given.items() if v is not None})
     if problem := sizes.problem():
-        raise UsageError(problem, hint="--heads divides --hidden, --kv-heads divides --heads")
+        raise UsageError(problem, hint="--hidden / --heads is even, and --kv-heads divides --heads")
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     kind = kinds[dtype or ("bf16" if is_gpu else "fp32")]
     races = is_gpu if compiled is None else compiled

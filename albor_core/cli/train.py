@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from albor_core.cli.count import Count
-from albor_core.cli.kernels import check_forced_backend
+from albor_core.cli.environment import check_environment
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import F, emit, json_option, say, talk
 from albor_core.cli.run_name import RUN_NAME
@@ -82,14 +81,6 @@ def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed:
     command = _again("validate", config, right, seed)
     is_file_right = all(problem.file.startswith("--set ") for problem in error.problems)
     return command if is_file_right else f"mend {config}, then: {command}"
-
-
-def _check_environment() -> None:
-    """Refuse what the trainer would refuse, while there is no run yet. Raises UsageError."""
-    from albor_core.train.faults import faults_from
-
-    check_forced_backend()
-    faults_from(os.environ, attempt=1)
 
 
 def _again(verb: str, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
@@ -173,7 +164,7 @@ def apply(
     from albor_core.cli.follow import follow
     from albor_core.train.launch import new_run, plan_run, start
 
-    _check_environment()
+    check_environment()
     loaded = _load(config, overrides, seed)
     made = plan_run(loaded)
     if made.problems:
@@ -229,7 +220,7 @@ def resume(
             emit(document(found, "ended", 0))
         talk(f"{found.id} is {ended_at(found)}: nothing to go on with")
         return 0
-    _check_environment()
+    check_environment()
     if world_size is not None:
         resize(found, world_size)
     return follow(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.rundir import RunDir, is_run_id, read_json
 from albor_core.run.sections import ModelConfig
 from albor_core.run.tensor_header import FLOATS, DamagedFileError, read_header
 
@@ -25,7 +27,9 @@ def weights_problems(model: ModelConfig, *, file: str = "") -> tuple[Problem, ..
         return ()
     hint = f'name a directory with {FILE} in it, a checkpoint of a run say, or "."'
     if not found.exists():
-        return (Problem(FIELD, f"no {FILE} in {model.path}", hint, file),)
+        cut = (model.path / f"{FILE}.index.json").exists()
+        what = "weights in several files are not read" if cut else f"no {FILE} in {model.path}"
+        return (Problem(FIELD, what, hint, file),)
     try:
         misfits = list(_misfits(found, model))
     except OSError as error:
@@ -38,6 +42,33 @@ def weights_problems(model: ModelConfig, *, file: str = "") -> tuple[Problem, ..
     more = f", and {len(misfits) - _SHOWN} more" if len(misfits) > _SHOWN else ""
     listed = f"{found} does not fit model.architecture: {', '.join(misfits[:_SHOWN])}{more}"
     return (Problem(FIELD, listed, "give the architecture that the weights have", file),)
+
+
+def weights_notes(model: ModelConfig) -> Iterator[str]:
+    """What the weights were made with and the config has otherwise, though they fit."""
+    beside = _beside(model)
+    rope = beside.get("rope_parameters") or beside.get("rope_scaling") or {}
+    had = {"rope_theta": rope.get("rope_theta", beside.get("rope_theta"))}
+    had["rms_norm_eps"] = beside.get("rms_norm_eps")
+    for name, value in had.items():
+        if value not in (None, now := getattr(model.architecture, name)):
+            yield f"the weights in {model.path} were made with {name} {value:g}, not {now:g}"
+    if rope.get("rope_type", "default") != "default":
+        yield f"the weights in {model.path} have {rope['rope_type']} positions, this model plain"
+
+
+def parent_run(model: ModelConfig) -> str | None:
+    """The id of the run whose checkpoint the weights are; None for others."""
+    folder = model.path.resolve().parent
+    run = RunDir(folder.parent)
+    is_one = folder == run.checkpoints and is_run_id(run.id) and run.run_json.exists()
+    return run.id if start_weights(model) is not None and is_one else None
+
+
+def _beside(model: ModelConfig) -> dict[str, Any]:
+    """The config.json that transformers and our checkpoints put beside weights; empty without."""
+    file = start_weights(model)
+    return {} if file is None else read_json(file.with_name("config.json")) or {}
 
 
 def refuse_misfits(model: ModelConfig) -> None:
@@ -58,3 +89,7 @@ def _misfits(file: Path, model: ModelConfig) -> Iterator[str]:
         elif held[name]["dtype"] not in FLOATS:
             yield f"{name} holds {held[name]['dtype']}, no floats"
     yield from (f"{name} is not in the model" for name in held if name not in wanted)
+    beside = _beside(model)
+    for name in ("num_attention_heads", "num_key_value_heads"):  # other heads, the same matrices
+        if beside.get(name) not in (None, now := getattr(model.architecture, name)):
+            yield f"{name} is {beside[name]} in its config.json, not {now}"

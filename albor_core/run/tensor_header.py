@@ -13,7 +13,12 @@ from typing import Any
 MAX_HEADER_BYTES = 16 << 20
 MAX_TENSORS = 65_536
 FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "U8": 1, "BOOL": 1}
+_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("U8", "I8", "BOOL", "F8_E4M3", "F8_E5M2"), 1),
+}
 
 
 class DamagedFileError(Exception):

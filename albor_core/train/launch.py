@@ -25,7 +25,7 @@ from albor_core.run.facts import (
     git_facts,
     versions,
 )
-from albor_core.run.flatten import diff_configs
+from albor_core.run.flatten import Difference, diff_configs
 from albor_core.run.plan import Plan
 from albor_core.run.plan import plan as make_plan
 from albor_core.run.rundir import (
@@ -36,17 +36,22 @@ from albor_core.run.rundir import (
     read_json,
     write_json,
 )
-from albor_core.run.start_weights import weights_problems
+from albor_core.run.start_weights import parent_run, weights_notes, weights_problems
 from albor_core.train.found_gpu import find_gpu
 from albor_core.train.meter import peak_flops
+
+# What a model with the same weights may go on with otherwise.
+_PLASTIC = ("max_position_embeddings", "rope_theta", "rms_norm_eps")
 
 # glibc gives every tensor above 32 MiB back to the kernel and faults it in again at each step:
 # 0.56 s against 0.49 s a step of the demo's model (one core, 2.5 GHz Xeon, torch 2.13)
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(2 << 30)}
 
 
-def plan_run(loaded: LoadedConfig) -> Plan:
-    """Collect the facts of this machine and plan; nothing is written."""
+def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
+    """Collect the facts of this machine and plan; nothing is written. Without `begins` the run has
+    weights of its own, and what model.path names may be gone.
+    """
     config = loaded.config
     monitoring = config.resolved()["monitoring"]
     return make_plan(
@@ -58,14 +63,17 @@ def plan_run(loaded: LoadedConfig) -> Plan:
             scan=_scan_without_manifest,
             peak_flops=peak_flops,
         ),
-        andon_notes=andon_sentences(
-            monitoring,
-            warmup_steps=config.training.warmup_steps,
-            vocab_size=config.model.architecture.vocab_size,
+        andon_notes=(
+            *weights_notes(config.model),
+            *andon_sentences(
+                monitoring,
+                warmup_steps=config.training.warmup_steps,
+                vocab_size=config.model.architecture.vocab_size,
+            ),
         ),
         extra_problems=(
             *andon_problems(monitoring, file=str(loaded.path)),
-            *weights_problems(config.model, file=str(loaded.path)),
+            *(weights_problems(config.model, file=str(loaded.path)) if begins else ()),
         ),
     )
 
@@ -107,6 +115,7 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
             "versions": versions(),
             "data": made.data_facts(),
             "max_steps": made.max_steps,
+            "parent": parent_run(config.model),
             **origin(loaded),
             "tags": dict(config.monitoring.tracking.tags),
         },
@@ -168,6 +177,7 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
             hint="albor train apply CONFIG begins a new run",
         )
     _take_edits(run, resolved, is_allowed=allow_config_change)
+    _refuse_old_values(run)
     changes = ["--allow-config-change"] if allow_config_change else []
     write_launch(
         run,
@@ -199,10 +209,9 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
                 Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
             ),
         )
-    was = parse_config(json.dumps(resolved).encode(), file=str(run.config_resolved))
-    _refuse_misfits(run, was, loaded.config)
+    _refuse_misfits(run, changes)
     with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
-        made = plan_run(loaded)
+        made = plan_run(loaded, begins=_newest(run) is None)
     if made.problems:
         raise ConfigError(
             f"{run.config_yaml}: {len(made.problems)} problem(s), nothing was started",
@@ -214,30 +223,42 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
     write_json(run.run_json, about, durable=True)  # last: until then the file counts as edited
 
 
-def _refuse_misfits(run: RunDir, was: Config, now: Config) -> None:
-    """Raises ConfigError where the run's checkpoints do not fit what its config has become."""
-    newest = max(run.checkpoints.glob("step-????????"), default=None)
-    changes = diff_configs(was.resolved(), now.resolved())
-    is_other = was.model.architecture.shape().tensor_shapes() != (
-        now.model.architecture.shape().tensor_shapes()
-    )
-    unfit = [
+def _refuse_old_values(run: RunDir) -> None:
+    """Raises ConfigError for a run of an older version whose config would be refused today."""
+    try:
+        parse_config(run.config_resolved.read_bytes(), file=str(run.config_resolved))
+    except ConfigError as error:
+        error.hint = f"mend {run.config_yaml}, then --allow-config-change"
+        raise
+
+
+def _refuse_misfits(run: RunDir, changes: tuple[Difference, ...]) -> None:
+    """Raises ConfigError where a run has begun, and its checkpoints are of another model,
+    optimizer or beginning.
+    """
+    bound = [
         change
         for change in changes
-        if change[0] == "optimizer.name" or (is_other and change[0].startswith("model.arch"))
+        if change[0] in ("optimizer.name", "model.path")
+        or (change[0].startswith("model.architecture.") and change[0].split(".")[2] not in _PLASTIC)
     ]
-    if newest is None or not unfit:
+    newest = _newest(run)
+    if newest is None or not bound:
         return
-    listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in unfit)
-    again = "" if is_other else f", or a new run from its weights: --set model.path={newest}"
+    listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in bound)
     raise ConfigError(
         f"{run.config_yaml}: the run's checkpoints are of another config ({listed})",
-        hint=f"put it back{again}",
+        hint=f"put it back; for a new run from its weights: --set model.path={newest}",
         problems=tuple(
             Problem(path, f"was {old}, is {new}", "", str(run.config_yaml))
-            for path, old, new in unfit
+            for path, old, new in bound
         ),
     )
+
+
+def _newest(run: RunDir) -> Path | None:
+    """Its newest checkpoint, good or not."""
+    return max(run.checkpoints.glob("step-????????"), default=None)
 
 
 def _home_of_paths(run: RunDir) -> str:

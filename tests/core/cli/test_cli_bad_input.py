@@ -94,7 +94,9 @@ def test_a_file_that_is_wrong_besides_is_to_be_mended_first(user, data):
     assert "next: mend tiny.yaml, then: albor train validate tiny.yaml\n" in result.err
 
 
-@pytest.mark.parametrize("verb", [("apply", "tiny.yaml"), ("resume", "calm")], ids=" ".join)
+@pytest.mark.parametrize(
+    "verb", [("train", "apply", "tiny.yaml"), ("train", "resume", "calm"), ("demo",)], ids=" ".join
+)
 @pytest.mark.parametrize(
     ("environ", "says"),
     [
@@ -110,7 +112,7 @@ def test_an_environment_that_the_trainer_refuses_is_refused_before_there_is_a_ru
     monkeypatch.setenv("ALBOR_HOME", str(user.home))
     create_run(user.folder / "runs", "calm", experiment="e", name="c", kind="train", argv=[])
     before = tree_hash(user.folder, user.home.parent)
-    error = user.quick("train", *verb, "--json", **environ)
+    error = user.quick(*verb, "--json", **environ)
     assert (error.code, error.error["code"]) == (2, "usage")
     assert next(iter(environ)) in error.error["message"]
     assert says in error.error["message"]

@@ -1,6 +1,7 @@
 """Handing a run to its guard: what the trainer's environment keeps of the user's."""
 
 import sys
+from hashlib import sha256
 
 import pytest
 from tiny_run import make_run, train_here
@@ -8,7 +9,7 @@ from tiny_run import make_run, train_here
 from albor_core.guard.launch import CODE_ROOT
 from albor_core.run.config import load_config
 from albor_core.run.edits import edited, origin
-from albor_core.run.errors import ConfigError, InUseError, UsageError
+from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
 from albor_core.run.flatten import diff_configs
 from albor_core.run.liveness import Liveness
 from albor_core.run.rundir import RunDir, create_run, read_json, write_json
@@ -16,9 +17,7 @@ from albor_core.train import launch
 
 
 def test_an_uninstalled_checkout_keeps_the_users_own_python_path(tmp_path, monkeypatch):
-    run = create_run(
-        tmp_path, "one", experiment="e", name="one", kind="train", argv=[], resolved={"guard": {}}
-    )
+    run = make_run(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "/modules/site")
     monkeypatch.setattr(launch, "_is_installed", lambda: False)
     monkeypatch.setattr(launch, "start_guard", lambda run: None)
@@ -29,9 +28,7 @@ def test_an_uninstalled_checkout_keeps_the_users_own_python_path(tmp_path, monke
 def test_x31_resuming_a_run_from_elsewhere_takes_neither_program_nor_environment_from_it(
     tmp_path, monkeypatch
 ):
-    run = create_run(
-        tmp_path, "one", experiment="e", name="one", kind="train", argv=[], resolved={"guard": {}}
-    )
+    run = make_run(tmp_path)
     evil = {"LD_PRELOAD": "/tmp/evil.so", "ALBOR_FAULTS": "step:kill@1", "PYTHONPATH": "/tmp/evil"}
     planted = {"schema": "albor.launch/1", "argv": ["/tmp/evil.sh"], "env": evil}
     write_json(run.launch, {**planted, "cwd": str(tmp_path)})
@@ -82,6 +79,12 @@ def test_ranks_asked_for_at_a_resume_are_no_edit_of_the_config_and_survive_one(t
     [
         ('"name": "adamw"', '"name": "muon"', "optimizer.name"),
         ('"hidden_size": 32', '"hidden_size": 64', "model.architecture.hidden_size"),
+        ('"path": "."', '"path": "elsewhere"', "model.path"),
+        (
+            '"num_key_value_heads": 2',
+            '"num_key_value_heads": 1',
+            "model.architecture.num_key_value_heads",
+        ),
     ],
 )
 def test_an_edit_that_no_checkpoint_fits_is_refused_before_the_run_takes_it(
@@ -107,3 +110,34 @@ def test_a_run_without_a_guard_section_is_refused_in_words(tmp_path):
     )
     with pytest.raises(UsageError, match="no section guard"):
         launch.start(run)
+
+
+def test_a_run_of_an_older_version_is_refused_by_field_and_goes_on_once_mended(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    run = make_run(tmp_path, guard={"poll_s": 0.5})
+    for path in (run.config_yaml, run.config_resolved):
+        text = path.read_text()
+        path.write_text(text.replace('"poll_s": 0.5', '"poll_s": 1e-9'))
+        assert path.read_text() != text
+    about = {**run.metadata(), "config_sha256": sha256(run.config_yaml.read_bytes()).hexdigest()}
+    write_json(run.run_json, about)
+    with pytest.raises(ConfigError, match="poll_s") as refused:
+        launch.start(run)
+    assert [problem.field for problem in refused.value.problems] == ["guard.poll_s"]
+    assert "--allow-config-change" in refused.value.hint
+    run.config_yaml.write_text(run.config_yaml.read_text().replace("1e-9", "0.25"))
+    launch.start(run, allow_config_change=True)
+    assert read_json(run.config_resolved)["guard"]["poll_s"] == 0.25
+
+
+def test_an_edit_needs_the_weights_a_run_began_from_no_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    run = make_run(tmp_path)
+    write_json(run.run_json, {**run.metadata(), **origin(load_config(run.config_yaml))})
+    (run.checkpoints / "step-00000006").mkdir(parents=True)
+    monkeypatch.setattr(launch, "weights_problems", lambda *given, **more: [Problem("x", "gone")])
+    run.config_yaml.write_text(run.config_yaml.read_text().replace('"epochs": 10', '"epochs": 11'))
+    launch.start(run, allow_config_change=True)
+    assert read_json(run.config_resolved)["training"]["epochs"] == 11

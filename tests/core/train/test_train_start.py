@@ -1,5 +1,6 @@
 """A run that begins from the weights of another one."""
 
+import json
 import re
 import shutil
 
@@ -12,7 +13,7 @@ from albor_core.model.llama import Llama, LlamaConfig
 from albor_core.run.config import load_config
 from albor_core.run.errors import ConfigError
 from albor_core.run.shape import ModelShape
-from albor_core.run.start_weights import weights_problems
+from albor_core.run.start_weights import parent_run, weights_notes, weights_problems
 from albor_core.train.checkpoint import MODEL, list_checkpoints
 
 BRIEF = {"training__max_steps": 5}
@@ -70,6 +71,16 @@ def _one_too_many(folder, base):
     save_file({**load_file(base / MODEL), "lm_head.weight": torch.ones(2)}, folder / MODEL)
 
 
+def _other_heads(folder, base):
+    shutil.copy(base / MODEL, folder)
+    about = json.loads((base / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**about, "num_attention_heads": 8}))
+
+
+def _in_shards(folder, base):
+    (folder / f"{MODEL}.index.json").write_text("{}")
+
+
 def _half(folder, base):
     whole = (base / MODEL).read_bytes()
     (folder / MODEL).write_bytes(whole[: len(whole) // 2])
@@ -86,6 +97,8 @@ def _folder(folder, base):
         (_other_width, "does not fit model.architecture: model.embed_tokens.weight is missing"),
         (_no_floats, "holds I32, no floats"),
         (_one_too_many, "lm_head.weight is not in the model"),
+        (_other_heads, "num_attention_heads is 8 in its config.json, not 4"),
+        (_in_shards, "several files are not read"),
         (_half, "is damaged"),
         (_folder, "cannot be read: Is a directory"),
     ],
@@ -99,10 +112,29 @@ def test_weights_that_are_none_of_this_model_are_refused_by_field(tmp_path, base
     (problem,) = weights_problems(config.model, file="c.yaml")
     assert (problem.field, problem.file) == ("model.path", "c.yaml")
     assert said in problem.message
-    assert str(weights) in problem.message
+    assert str(weights) in problem.message or spoil is _in_shards
     with pytest.raises(ConfigError, match=re.escape("model.path")):
         train_here(run)
     assert not list_checkpoints(run.checkpoints)
+
+
+def test_the_parent_is_known_however_its_checkpoint_is_named(tmp_path, base, monkeypatch):
+    (tmp_path / "link").symlink_to(base)
+    monkeypatch.chdir(base.parent)
+    for i, name in enumerate((base.name, str(base), str(tmp_path / "link"))):
+        run = make_run(tmp_path / f"{i}", f"run-{i}", model__path=name)
+        assert parent_run(load_config(run.config_resolved, ()).config.model) == "base"
+    shutil.copytree(base, tmp_path / "copy")
+    loose = make_run(tmp_path / "loose", "loose", model__path=str(tmp_path / "copy"))
+    assert parent_run(load_config(loose.config_resolved, ()).config.model) is None
+
+
+def test_other_positions_than_the_weights_were_made_with_are_said(tmp_path, base):
+    run = make_run(tmp_path, model__path=str(base))
+    model = load_config(run.config_resolved, ("model.architecture.rope_theta=500000",)).config.model
+    assert not weights_problems(model)
+    (note,) = weights_notes(model)
+    assert "rope_theta 10000, not 500000" in note
 
 
 @pytest.mark.parametrize("is_tied", [True, False])

@@ -163,7 +163,8 @@ def write_folder(folder: Path, run: str, created: float, ended: str | None) -> N
     said = {"schema": "albor.run/1", "id": run, "created": created, "host": "gpu"}
     (folder / "run.json").write_text(json.dumps(said))
     if ended is not None:
-        last = {"schema": "albor.exit/1", "run_id": run, "attempt": 1, "reason": ended, "code": 0}
+        last = {"schema": "albor.exit/1", "run_id": run, "attempt": 1, "reason": ended}
+        last["code"] = int(ended != "completed")
         (folder / "exit.json").write_text(json.dumps(last))
     pointer = folder.parents[1] / "home" / "runs" / f"{run}.json"
     pointer.write_text(json.dumps({"path": str(folder), "created": created}))

@@ -108,8 +108,12 @@ def percent(value: float | None, digits: int = 0) -> str:
     """A share 0..1 as percent, without the space that a table cannot spare."""
     if (odd := _odd(value)) is not None:
         return odd
-    share = (value or 0) * 100
-    return f"{share:.{digits}f}%" if abs(share) < 1000 else f"{_extreme(share)}%"
+    assert value is not None
+    size = abs(value)
+    if size >= 9_999.995:
+        mantissa, power = f"{value:.0e}".split("e")
+        return f"{mantissa}e{int(power) + 2}%"  # a hundred times 1e308 is no number any more
+    return f"{value * 100:.{digits if size < 10 else 0}f}%"
 
 
 def milliseconds(value: float | None) -> str:

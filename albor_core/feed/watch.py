@@ -162,7 +162,8 @@ class RunsFeed:
             return self._rows
         left = self._rows.keys() - stored.keys()
         kept = {run_id: self._rows[run_id] for run_id in left if run_id in found or not is_sure}
-        self._hot |= kept.keys()  # their files may know better
+        were_kept = self._rows.keys() - self._stored.keys()
+        self._hot |= kept.keys() - were_kept  # their files may know better: read once
         self._stored, self._is_sure = stored, is_sure
         return {**stored, **kept} if kept else stored
 
@@ -283,11 +284,20 @@ class RunsFeed:
         if not isinstance(self._discovery, HomeRuns):
             return ""
         newest = time.time() - FRESH_S
-        known = (self._told.get(run_id) for run_id in self._found if run_id not in self._stored)
-        count = sum(view is not None and (view.created or 0.0) < newest for view in known)
+        missing = self._found.keys() - self._stored.keys()
+        count = sum(self._is_there(run_id) and self._born(run_id) < newest for run_id in missing)
         self._unlisted_since = (self._unlisted_since or time.strftime("%H:%M")) if count else ""
         what = f"{count:,} registered run(s) are not in {self.store.path.name}"
         return f"{what} since {self._unlisted_since}; {REBUILD_HINT}" if count else ""
+
+    def _is_there(self, run_id: str) -> bool:
+        """Whether a run has a folder, as far as anybody looked."""
+        return run_id in self._told or run_id in self._hot
+
+    def _born(self, run_id: str) -> float:
+        """When a run was made; long ago for one of which nothing was read yet."""
+        view = self._told.get(run_id) or self._rows.get(run_id)
+        return 0.0 if view is None else view.created or 0.0
 
     def _flaws(self) -> str:
         """What is damaged of runs at work: the first, and how many more there are."""

@@ -211,6 +211,8 @@ class LaunchScreen(PollingScreen):
                 self._type(field.key, "" if value == "null" else value, field.type)
 
     def _type(self, key: str, value: str, hint: str) -> None:
+        if self.maximized is not None:  # it would hide the line
+            self.minimize()
         box = self.query_one("#edit", Input)
         self._typed = key
         box.value, box.placeholder = value, Content(hint).plain

@@ -271,9 +271,11 @@ class RunsScreen(ActingScreen):
         self._rearrange()
 
     def _title(self, shown: int, order: str) -> None:
-        chosen = len(self.query_one(RunTable).selected)
+        table = self.query_one(RunTable)
+        chosen = len(table.selected)
+        hidden = chosen - sum(view.id in table.selected for view in table.runs) if chosen else 0
         asked = (self._words, self._filter_problem, self._group)
-        mark = (shown, len(self._view.rows), order, self._reverse, asked, chosen)
+        mark = (shown, len(self._view.rows), order, self._reverse, asked, chosen, hidden)
         if mark == self._titled:  # a title redraws everything inside its frame
             return
         self._titled = mark
@@ -290,7 +292,8 @@ class RunsScreen(ActingScreen):
         elif self._words:
             parts.insert(0, meters.text(f"/{self._words}  ", "$accent"))
         if chosen:
-            parts.insert(0, Content.styled(f"{chosen} selected  ", "$accent"))
+            but = f", {hidden} of them hidden" if hidden else ""
+            parts.insert(0, Content.styled(f"{chosen} selected{but}  ", "$accent"))
         listing.border_subtitle = Content("").join(parts)
 
     def _show_emptiness(self, is_empty: bool) -> None:
@@ -355,9 +358,10 @@ class RunsScreen(ActingScreen):
         self._open(message.view)
 
     def action_open(self) -> None:
-        view = self.query_one(RunTable).current
-        if view is not None:
-            self._open(view)
+        table = self.query_one(RunTable)
+        if table.current is not None:
+            table.reveal()
+            self._open(table.current)
 
     def _open(self, view: RunView) -> None:
         from albor_tui.screens.run import RunScreen  # screens are loaded when they are wanted
@@ -365,6 +369,8 @@ class RunsScreen(ActingScreen):
         self.app.push_screen(RunScreen(view))
 
     def action_filter(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
@@ -456,29 +462,34 @@ class RunsScreen(ActingScreen):
         return super().is_worth_naming(action)
 
     def acted_on(self) -> list[RunView]:
-        """The selected runs, else the highlighted one."""
+        """The selected runs that the filter shows, else the highlighted one."""
         table = self.query_one(RunTable)
-        asked = self._view.rows if table.selected else ()  # ten thousand, for each key
+        asked = table.runs if table.selected else ()  # ten thousand, for each key
         selected = [view for view in asked if view.id in table.selected]
         return selected or ([table.current] if table.current is not None else [])
 
+    def _for_deed(self) -> list[RunView]:
+        """The same, for somebody who is to see which one it is."""
+        self.query_one(RunTable).reveal()
+        return self.acted_on()
+
     def action_stop(self) -> None:
-        self.order_after_asking(self.acted_on(), "stop", STOPPING)
+        self.order_after_asking(self._for_deed(), "stop", STOPPING)
 
     def action_pause(self) -> None:
         """Each run to the state of the highlighted one's opposite, so that many move together."""
-        views = self.acted_on()
+        views = self._for_deed()
         if views:
             self.order(views, "resume" if views[0].status == "paused" else "pause")
 
     def action_checkpoint(self) -> None:
-        self.order(self.acted_on(), "checkpoint")
+        self.order(self._for_deed(), "checkpoint")
 
     def action_retry(self) -> None:
-        self.retry(self.acted_on())
+        self.retry(self._for_deed())
 
     def action_tag(self) -> None:
-        views = self.acted_on()
+        views = self._for_deed()
 
         def say(word: str | None) -> None:
             if word is not None:
@@ -488,7 +499,7 @@ class RunsScreen(ActingScreen):
         self._ask("Tag", views, "-tag takes it away", say)
 
     def action_note(self) -> None:
-        views = self.acted_on()
+        views = self._for_deed()
 
         def say(text: str | None) -> None:
             if text is not None:
@@ -497,12 +508,12 @@ class RunsScreen(ActingScreen):
         self._ask("Note on", views, "kept with the run, for ever", say)
 
     def action_pin(self) -> None:
-        views = self.acted_on()
+        views = self._for_deed()
         if views:
             self.annotate(views, "unpin" if all(v.is_pinned for v in views) else "pin")
 
     def action_export(self) -> None:
-        views = self.acted_on()
+        views = self._for_deed()
         desk, runs = self.desk, tuple(map(reference, views))
 
         def write(name: str | None) -> None:
@@ -513,7 +524,7 @@ class RunsScreen(ActingScreen):
         self._ask("Export", views, ".csv, .jsonl or .parquet", write, f"{_stem(views)}.csv")
 
     def action_report(self) -> None:
-        views = self.acted_on()
+        views = self._for_deed()
         desk, runs = self.desk, tuple(map(reference, views))
 
         def write(name: str | None) -> None:

@@ -13,7 +13,10 @@ from textual.widgets import Input
 class SearchLine(Input):
     """Hidden until `open`; `Typed` while the words change, `Left` when they are done."""
 
-    BINDINGS = [Binding("escape", "leave", "Close", show=False)]
+    BINDINGS = [
+        Binding("enter", "submit", "Keep", tooltip="Keep the words, back to the page"),
+        Binding("escape", "leave", "Clear", tooltip="No words, back to the page"),
+    ]
 
     @dataclass
     class Typed(Message):
@@ -29,12 +32,14 @@ class SearchLine(Input):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(
-            id=id, classes="search", compact=True, select_on_focus=False, max_length=200
+            id=id, classes="search -keys", compact=True, select_on_focus=False, max_length=200
         )
         self.display = False
 
     def open(self) -> None:
-        """Take the focus, with the words of the last time."""
+        """Take the focus, with the words of the last time. A zoomed panel would hide the line."""
+        if self.screen.maximized is not None:
+            self.screen.minimize()
         self.display = True
         self.focus()
         self.cursor_position = len(self.value)

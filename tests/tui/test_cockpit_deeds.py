@@ -164,6 +164,33 @@ async def test_stopping_many_runs_asks_once_and_names_them(cockpit, source):
         await until(pilot, lambda: [cmd for _, cmd in source.commands] == ["stop", "stop"])
 
 
+async def test_a_selected_run_that_the_filter_hides_is_left_alone(cockpit, source):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        await go_to(pilot, table, "running")
+        hidden = table.current.id
+        await pilot.press("space", "slash", *"status:paused", "enter")
+        await until(pilot, lambda: [v.id for v in table.runs] == ["distill-50m-77aa10"])
+        assert hidden in table.selected
+        title = pilot.app.screen.query_one("#list").border_subtitle
+        assert "1 selected, 1 of them hidden" in str(title)
+        await pilot.press("p")
+        await until(pilot, lambda: source.commands == [("distill-50m-77aa10", "resume")])
+
+
+async def test_a_deed_shows_the_run_that_it_is_done_to(cockpit, source):
+    more = [replace(source.rows[-1], id=f"more-{i}", name=f"more-{i}") for i in range(60)]
+    source.show((*source.rows, *more))
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 67)
+        await pilot.press("home")
+        table.scroll_to(y=30, animate=False)
+        await until(pilot, lambda: table.scroll_y == 30)
+        await pilot.press("T")
+        await until(pilot, lambda: table.scroll_y == 0)
+
+
 async def test_a_filter_with_a_field_is_answered_by_the_store(cockpit):
     async with cockpit().run_test(size=SIZE) as pilot:
         table = await ready(pilot)

@@ -13,11 +13,12 @@ from textual.widgets import Static
 
 from albor_tui.app import AlborApp
 from albor_tui.screens.confirm import ConfirmScreen
-from albor_tui.screens.run import RunScreen
+from albor_tui.screens.run import TABS, RunScreen
 from albor_tui.widgets.chart import Chart
 from albor_tui.widgets.facts import AlertBanner, Alerts, Bricks, GuardPanel, Head, Vitals
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.log_tail import KEPT_LINES, LogTail
+from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 Cockpit = Callable[..., AlborApp]
@@ -246,3 +247,46 @@ async def test_garbage_numbers_do_not_take_the_screen_down(cockpit, source):
         await until(pilot, lambda: "inf" in shown(pilot.app.screen, Vitals))
         for panel in (Head, Vitals, GuardPanel, Bricks):
             assert "cannot draw" not in shown(pilot.app.screen, panel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("tab", [tab.key for tab in TABS])
+async def test_a_zoomed_panel_fills_the_screen_on_every_tab(cockpit, source, tab, size):
+    async with cockpit(run=at(source, "code-125m"), tab=tab).run_test(size=size) as pilot:
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.focused is not None and screen.focused.size.height > 0)
+        await settled(pilot)
+        await pilot.press("z")
+        if screen.maximized is None:  # a tab with nothing to zoom
+            return
+        await pilot.pause()
+        zoomed, keys = screen.maximized.region, screen.query_one(KeyBar).region
+        assert (keys.y, keys.height) == (size[1] - 1, 1)
+        assert (zoomed.x, zoomed.width) == (0, size[0])
+        assert (zoomed.y, zoomed.bottom) == (1, keys.y)
+        screen.say("a word")
+        await until(pilot, lambda: screen.query_one(StatusBar).region.y == size[1] - 2)
+        assert screen.maximized.region.bottom == size[1] - 2
+
+
+@pytest.mark.parametrize("tab", ["logs", "config"])
+async def test_a_search_from_a_zoomed_panel_is_seen(cockpit, source, tab):
+    async with cockpit(run=at(source, "code-125m"), tab=tab).run_test(size=(80, 24)) as pilot:
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.focused is not None and screen.focused.size.height > 0)
+        await pilot.press("z", "slash", "l", "r")
+        line = screen.query_one(SearchLine)
+        assert (screen.maximized, line.value) == (None, "lr")
+        await until(pilot, lambda: line.region.height == 1)
+        keys = str(screen.query_one(KeyBar).render())
+        assert "enter Keep" in keys and "esc Clear" in keys
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", [tab.key for tab in TABS])
+async def test_what_is_damaged_of_a_run_is_told_on_every_tab(cockpit, source, tab):
+    source.problem = "run.json is damaged since 14:05; albor doctor says what to do"
+    async with cockpit(run=at(source, "code-125m"), tab=tab).run_test(size=(80, 24)) as pilot:
+        excuse = pilot.app.screen.query_one(".excuse", Static)
+        await until(pilot, lambda: "what to do" in str(excuse.content) and excuse.display)

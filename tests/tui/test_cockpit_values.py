@@ -56,7 +56,7 @@ def test_no_number_is_wider_than_its_column(value):
         quantity.duration: 7,
         quantity.age: 7,
         quantity.bytes_: 6,
-        quantity.percent: 6,
+        quantity.percent: 7,
         quantity.milliseconds: 9,
     }
     for function, width in widths.items():
@@ -83,6 +83,10 @@ def test_no_number_is_wider_than_its_column(value):
         (quantity.si, 3.2e15, "3e15"),
         (quantity.count, 1e30, "1e30"),
         (quantity.percent, 1e300, "1e302%"),
+        (quantity.percent, 1e308, "1e310%"),
+        (quantity.percent, 12.3, "1230%"),
+        (quantity.percent, 9_999.0, "999900%"),
+        (quantity.percent, 9_999.999, "1e6%"),
     ],
 )
 def test_quantities_read_as_people_write_them(function, value, text):

@@ -52,6 +52,9 @@ class BricksPage(PacedPage):
         yield Chart(id="brick-chart")
         yield Static(id="no-bricks", classes="empty", markup=False)
 
+    async def on_mount(self) -> None:
+        self.watch(self.screen, "maximized", self._size_table, init=False)
+
     def enter(self) -> None:
         super().enter()
         self.query_one(BrickTable).focus()
@@ -78,8 +81,14 @@ class BricksPage(PacedPage):
             empty.display, table.display = is_empty, not is_empty
             self.query_one("#brick-chart").display = not is_empty
             empty.update(_nothing(self.view))
-        table.styles.height = len(rows) + 3
         table.rows = rows
+        self._size_table()
+
+    def _size_table(self) -> None:
+        """As high as its rows; a zoomed one as high as the stylesheet says."""
+        table = self.query_one(BrickTable)
+        is_zoomed = self.screen.maximized is table
+        table.styles.height = None if is_zoomed else len(table.rows) + 3
 
     @on(LineList.Moved)
     def _draw(self) -> None:

@@ -10,7 +10,7 @@ from textual.content import Content
 
 from albor_core.feed.view import Curve, RunView
 from albor_tui import glyphs
-from albor_tui.messages import CurvesChanged, LogArrived, RunChanged
+from albor_tui.messages import CurvesChanged, LogArrived
 from albor_tui.screens.curves import loss_chart, single_chart
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.chart import Chart
@@ -63,10 +63,6 @@ class OverviewPage(Page):
 
     def has_picture(self) -> bool:
         return self._has_curves and all(chart.is_painted for chart in self.query(Chart))
-
-    @on(RunChanged)
-    def show_problem(self, message: RunChanged) -> None:
-        self.tell(message.problem)
 
     def show_view(self, view: RunView) -> None:
         for panel in (Vitals, Bricks, GuardPanel, Alerts):

@@ -72,7 +72,7 @@ class Page(Bulkhead, Container):
         self._excuse = Static(classes="excuse", markup=False)
         self._excuse.display = False
         self._broken_by: type = NoneType
-        self._problem = ""  # told while nothing is broken
+        self._problem = self._flaw = ""  # of the answer, of the run; told while nothing is broken
 
     def enter(self) -> None:
         """The page is on the screen now: take the focus, say what is to be asked."""
@@ -120,6 +120,9 @@ class Page(Bulkhead, Container):
     def _run_changed(self, message: RunChanged) -> None:
         message.stop()
         self.view = message.view
+        if message.problem != self._flaw:
+            self._flaw = message.problem
+            self._tell_problems()
         self.show_view(message.view)
         self._passed(RunChanged, str)  # a key that failed is history with the next news
 
@@ -136,8 +139,13 @@ class Page(Bulkhead, Container):
     def tell(self, problem: str) -> None:
         """Why what is shown may lack something, as a line above the page; "" takes it away."""
         self._problem = problem
+        self._tell_problems()
+
+    def _tell_problems(self) -> None:
+        """What is wrong with the run, and with the answer; the store may be the matter of both."""
         if self._broken_by is NoneType:
-            self._say(problem, "$warning")
+            both = (self._flaw, self._problem if self._problem not in self._flaw else "")
+            self._say("; ".join(problem for problem in both if problem), "$warning")
 
     def failed(self, over: object, error: Exception) -> None:
         super().failed(over, error)
@@ -150,7 +158,7 @@ class Page(Bulkhead, Container):
     def _passed(self, *kinds: type) -> None:
         if self._broken_by in kinds:
             self._broken_by = NoneType
-            self._say(self._problem, "$warning")
+            self._tell_problems()
 
     def _say(self, words: str, tone: str) -> None:
         """One line above the page; "" is none."""

@@ -19,6 +19,7 @@ from test_feed_watch import (  # noqa: F401  `hold` and `home` are fixtures
     write_state,
 )
 
+from albor_core.feed import watch
 from albor_core.feed.discover import FolderRuns
 from albor_core.feed.files import RunFiles
 from albor_core.feed.stores import StoreWatch
@@ -334,6 +335,32 @@ def test_rows_stay_when_the_store_is_lost_and_indexers_begin_another(tmp_path, h
     for run in runs[:3]:
         index(run)
     poll_until(feed, lambda view: view.problem == "")
+
+
+def test_runs_that_the_store_lost_are_read_once_and_counted_at_once(tmp_path, monkeypatch):
+    names = [f"r{number}" for number in range(8)]
+    runs = [make_run(tmp_path, n, losses=[2.0], ended="completed") for n in (*names, "other")]
+    grow_old(*runs)
+    for run in runs:
+        index(run)
+    now, reads = [100.0], []
+    look = watch._look
+
+    def slow_look(files, row, told):
+        now[0] += 0.06  # three of them are a poll's share
+        reads.append(files.run.id)
+        return look(files, row, told)
+
+    feed = RunsFeed(clock=lambda: now[0])
+    feed.complete()
+    monkeypatch.setattr(watch, "_look", slow_look)
+    lose_the_store()
+    for turn in range(6):
+        write_state(runs[-1], [2.0], phase="completed", loss=float(turn))
+        index(runs[-1])  # another list each time
+        now[0] += 10.0
+        assert "8 registered run(s)" in feed.poll().problem
+    assert sorted(run_id for run_id in reads if run_id != "other") == names
 
 
 def test_a_cockpit_started_on_such_a_store_takes_numbers_from_each_runs_own(tmp_path):

@@ -7,6 +7,7 @@ import pty
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -201,10 +202,12 @@ def test_a_crash_before_step_1_is_diagnosed_and_a_refused_config_is_not_retried(
     wait_for_end(run)
     resolved = read_json(run.config_resolved)
     write_json(run.config_resolved, {**resolved, "optimizer": {**resolved["optimizer"], "lr": -1}})
-    refused = user.albor("train", "resume", run.path, "--json")
-    assert refused.code == 2
-    assert refused.document["exit"]["reason"] == "config"
-    assert "optimizer.lr" in refused.document["exit"]["message"]
+    refused = user.quick("train", "resume", run.path, "--json")
+    assert (refused.code, refused.error["problems"][0]["field"]) == (2, "optimizer.lr")
+    assert not run.liveness().is_alive  # refused before there was a guard; one that meets it:
+    guard = [sys.executable, "-m", "albor_core.guard", str(run.path)]
+    assert subprocess.run(guard, env=user.environment(), timeout=60, check=False).returncode == 2
+    assert "optimizer.lr" in read_json(run.exit)["message"]
     ends = [(a["exit_class"], a["diagnostic"], a["action"]) for a in attempts(user, run)]
     assert ends == [
         ("crash", False, "restart"),

@@ -13,9 +13,39 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.config import LoadedConfig, parse_config
-from albor_core.run.errors import ConfigError
+from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.flatten import Difference
 from albor_core.run.rundir import RunDir, write_json
 from albor_core.run.strict_yaml import load_yaml
+
+# What a model with the same weights may go on with otherwise.
+_PLASTIC = ("max_position_embeddings", "rope_theta", "rms_norm_eps")
+
+
+def bound(changes: tuple[Difference, ...]) -> tuple[Difference, ...]:
+    """Those that nothing allows once there is a checkpoint: it is of another model, optimizer or
+    beginning.
+    """
+    return tuple(
+        change
+        for change in changes
+        if change[0] in ("optimizer.name", "model.path")
+        or (change[0].startswith("model.architecture.") and change[0].split(".")[2] not in _PLASTIC)
+    )
+
+
+def change_refused(
+    what: str, changes: tuple[Difference, ...], *, file: str, hint: str
+) -> ConfigError:
+    """The error that lists them: `what` happened to `file`."""
+    listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in changes)
+    return ConfigError(
+        f"{file}: {what} ({listed})",
+        hint=hint,
+        problems=tuple(
+            Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
+        ),
+    )
 
 
 def origin(loaded: LoadedConfig) -> dict[str, Any]:

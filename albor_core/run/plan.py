@@ -111,8 +111,11 @@ def plan(
     facts: Facts,
     andon_notes: tuple[str, ...] = (),
     extra_problems: tuple[Problem, ...] = (),
+    extra_notes: tuple[str, ...] = (),
 ) -> Plan:
-    """Decide. `andon_notes` and `extra_problems` come from rooms above and are passed on."""
+    """Decide. `andon_notes`, `extra_problems`, `extra_notes` come from rooms above and are passed
+    on.
+    """
     steps = schedule(config, facts)
     need = memory(config, facts)
     space = disk(config, facts, steps.max_steps)
@@ -138,7 +141,7 @@ def plan(
         duration=duration(config, facts, steps.total_tokens),
         problems=tuple(_placed(problem, file) for problem in problems),
         warnings=tuple(_placed(warning, file) for warning in _warnings(config, facts, steps)),
-        notes=tuple(_notes(config, facts, steps)),
+        notes=(*extra_notes, *_notes(config, facts, steps)),
         andon=tuple(andon_notes),
     )
 

@@ -47,11 +47,11 @@ def weights_problems(model: ModelConfig, *, file: str = "") -> tuple[Problem, ..
 def weights_notes(model: ModelConfig) -> Iterator[str]:
     """What the weights were made with and the config has otherwise, though they fit."""
     beside = _beside(model)
-    rope = beside.get("rope_parameters") or beside.get("rope_scaling") or {}
-    had = {"rope_theta": rope.get("rope_theta", beside.get("rope_theta"))}
-    had["rms_norm_eps"] = beside.get("rms_norm_eps")
-    for name, value in had.items():
-        if value not in (None, now := getattr(model.architecture, name)):
+    told = beside.get("rope_parameters") or beside.get("rope_scaling")
+    rope = told if isinstance(told, dict) else {}
+    for name in ("rope_theta", "rms_norm_eps"):
+        value, now = rope.get(name, beside.get(name)), getattr(model.architecture, name)
+        if isinstance(value, int | float) and value != now:
             yield f"the weights in {model.path} were made with {name} {value:g}, not {now:g}"
     if rope.get("rope_type", "default") != "default":
         yield f"the weights in {model.path} have {rope['rope_type']} positions, this model plain"

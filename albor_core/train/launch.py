@@ -17,15 +17,10 @@ from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
 from albor_core.guard.redact import redact
 from albor_core.run.config import Config, LoadedConfig, parse_config
-from albor_core.run.edits import edited, origin, set_later
+from albor_core.run.edits import bound, change_refused, edited, origin, set_later
 from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
-from albor_core.run.facts import (
-    Scanned,
-    collect_facts,
-    git_facts,
-    versions,
-)
-from albor_core.run.flatten import Difference, diff_configs
+from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
+from albor_core.run.flatten import diff_configs
 from albor_core.run.plan import Plan
 from albor_core.run.plan import plan as make_plan
 from albor_core.run.rundir import (
@@ -39,9 +34,6 @@ from albor_core.run.rundir import (
 from albor_core.run.start_weights import parent_run, weights_notes, weights_problems
 from albor_core.train.found_gpu import find_gpu
 from albor_core.train.meter import peak_flops
-
-# What a model with the same weights may go on with otherwise.
-_PLASTIC = ("max_position_embeddings", "rope_theta", "rms_norm_eps")
 
 # glibc gives every tensor above 32 MiB back to the kernel and faults it in again at each step:
 # 0.56 s against 0.49 s a step of the demo's model (one core, 2.5 GHz Xeon, torch 2.13)
@@ -63,14 +55,12 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
             scan=_scan_without_manifest,
             peak_flops=peak_flops,
         ),
-        andon_notes=(
-            *weights_notes(config.model),
-            *andon_sentences(
-                monitoring,
-                warmup_steps=config.training.warmup_steps,
-                vocab_size=config.model.architecture.vocab_size,
-            ),
+        andon_notes=andon_sentences(
+            monitoring,
+            warmup_steps=config.training.warmup_steps,
+            vocab_size=config.model.architecture.vocab_size,
         ),
+        extra_notes=tuple(weights_notes(config.model)),
         extra_problems=(
             *andon_problems(monitoring, file=str(loaded.path)),
             *(weights_problems(config.model, file=str(loaded.path)) if begins else ()),
@@ -199,19 +189,16 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
         return
     now = loaded.config.resolved()
     changes = diff_configs(resolved, now)
+    file, newest = str(run.config_yaml), _newest(run)
     if changes and not is_allowed:
-        file = str(run.config_yaml)
-        listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in changes)
-        raise ConfigError(
-            f"{file}: edited since the run began ({listed})",
-            hint=f"put it back, or: albor train resume {run.id} --allow-config-change",
-            problems=tuple(
-                Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
-            ),
-        )
-    _refuse_misfits(run, changes)
+        hint = f"put it back, or: albor train resume {run.id} --allow-config-change"
+        raise change_refused("edited since the run began", changes, file=file, hint=hint)
+    if newest is not None and (unfit := bound(changes)):
+        what = "the run's checkpoints are of another config"
+        hint = f"put it back; for a new run from its weights: --set model.path={newest}"
+        raise change_refused(what, unfit, file=file, hint=hint)
     with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
-        made = plan_run(loaded, begins=_newest(run) is None)
+        made = plan_run(loaded, begins=newest is None)
     if made.problems:
         raise ConfigError(
             f"{run.config_yaml}: {len(made.problems)} problem(s), nothing was started",
@@ -230,30 +217,6 @@ def _refuse_old_values(run: RunDir) -> None:
     except ConfigError as error:
         error.hint = f"mend {run.config_yaml}, then --allow-config-change"
         raise
-
-
-def _refuse_misfits(run: RunDir, changes: tuple[Difference, ...]) -> None:
-    """Raises ConfigError where a run has begun, and its checkpoints are of another model,
-    optimizer or beginning.
-    """
-    bound = [
-        change
-        for change in changes
-        if change[0] in ("optimizer.name", "model.path")
-        or (change[0].startswith("model.architecture.") and change[0].split(".")[2] not in _PLASTIC)
-    ]
-    newest = _newest(run)
-    if newest is None or not bound:
-        return
-    listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in bound)
-    raise ConfigError(
-        f"{run.config_yaml}: the run's checkpoints are of another config ({listed})",
-        hint=f"put it back; for a new run from its weights: --set model.path={newest}",
-        problems=tuple(
-            Problem(path, f"was {old}, is {new}", "", str(run.config_yaml))
-            for path, old, new in bound
-        ),
-    )
 
 
 def _newest(run: RunDir) -> Path | None:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from albor_core.model.llama import Llama
 from albor_core.run.config import Config
-from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.edits import change_refused
+from albor_core.run.errors import ConfigError
 from albor_core.run.flatten import Difference, diff_configs
 from albor_core.run.state import finite
 from albor_core.train.checkpoint import Checkpoint, Snapshot
@@ -120,14 +121,9 @@ def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Di
 def refuse_change(changes: tuple[Difference, ...], file: str, *, is_final: bool = False) -> None:
     """Raises ConfigError that lists them, if there are any. `is_final`: nothing allows them."""
     if changes:
-        listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in changes)
-        raise ConfigError(
-            f"{file}: the config is not the one this run's checkpoint was made with ({listed})",
-            hint=f"put it back{'' if is_final else ALLOW}",
-            problems=tuple(
-                Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
-            ),
-        )
+        what = "the config is not the one this run's checkpoint was made with"
+        hint = f"put it back{'' if is_final else ALLOW}"
+        raise change_refused(what, changes, file=file, hint=hint)
 
 
 def hashes(parts: Parts) -> dict[str, str]:

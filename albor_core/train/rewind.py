@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from albor_core.kernels import dispatch
+from albor_core.run.edits import bound
 from albor_core.run.errors import DataError, NoCheckpointError
 from albor_core.train.checkpoint import (
     Checkpoint,
@@ -67,8 +68,7 @@ def _resume(
     parts, trainer = course.parts, checkpoint.trainer()
     changes = changed_fields(trainer["config"], parts.config.resolved())
     data_hash = checkpoint.manifest["data_hash"]
-    bound = tuple(change for change in changes if change[0] == "optimizer.name")
-    refuse_change(bound, str(life.run.config_resolved), is_final=True)  # another one's moments
+    refuse_change(bound(changes), str(life.run.config_resolved), is_final=True)
     if not allow_config_change:
         refuse_change(changes, str(life.run.config_resolved))
         if data_hash != parts.train.manifest.data_hash:

@@ -1,14 +1,15 @@
 """What journal, state file, telemetry and checkpoints cost the training loop: one GPU.
 
     python benchmarks/loop_cost.py [--config configs/train/pretrain-50m.yaml] [--batch 32]
-                                   [--steps 250] [--rounds 5] [--json FILE]
+                                   [--steps 250] [--rounds 5] [--unsaved] [--json FILE]
 
 One run, in one process: blocks of --steps steps by the trainer as it is (a journal line each step,
 state file, samples of the machine, one checkpoint a block, written and read back within the block's
 time) take turns with blocks of the same steps and nothing else (batches from the same loader, the
 same graphs). Random tokens, no accumulation, no evaluation. The cost is the median over the rounds
-of (full / bare - 1). The configs save every 1,000 steps, so a block's one checkpoint is more than
-theirs. Exit code 2 without a GPU.
+of (full / bare - 1); --unsaved leaves the checkpoints out. The configs save every 1,000 steps, so a
+block's one checkpoint is more than theirs. "launch_ms", of full blocks: a median above the bare
+step is work of the device, a far larger p99 the host's. Exit code 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Switched(Training):
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
         self.block = block
         self.seconds: dict[str, list[float]] = {"bare": [], "full": []}
-        self._since = 0.0
+        self.saves: list[float] = []  # seconds that the loop, not the saver's thread, spent on each
+        self.launches: list[float] = []  # between those of full blocks: of the device or the host
+        self._since = self._launched = 0.0
 
     def _is_bare(self, step: int) -> bool:
         return step > WARM_STEPS and (step - WARM_STEPS - 1) // self.block % 2 == 0
@@ -58,8 +61,13 @@ class Switched(Training):
         if step > WARM_STEPS and (step - WARM_STEPS - 1) % self.block == 0:
             self._turn(step)
         if not self._is_bare(step):
+            now, before = time.perf_counter(), self._launched
+            self._launched = now
+            if before:
+                self.launches.append(now - before)
             super()._train_step(step)
             return
+        self._launched = 0.0
         position = self.progress.position(step)
         take_step(self.parts, self.stepper, self.faults, no_brick, step=step, position=position)
 
@@ -69,6 +77,12 @@ class Switched(Training):
         elif not self._is_bare(self.step + 1):  # the full block starts with clean counters
             self._logged_at = self.step
             self.clock.take()
+
+    def _save_if_wanted(self) -> None:
+        begun, is_wanted = time.perf_counter(), self.keeper.wanted
+        super()._save_if_wanted()
+        if is_wanted:
+            self.saves.append(time.perf_counter() - begun)
 
     def _turn(self, step: int) -> None:
         """A block ends, another begins."""
@@ -96,8 +110,8 @@ def make_run(options: argparse.Namespace, folder: Path) -> RunDir:
         "training.gradient_accumulation": 1,
         "training.epochs": 1 + last * options.batch // len(rows),
         "training.max_steps": last,
-        "training.save_interval": options.steps,
-        "training.checkpoint.save_every": options.steps,
+        "training.save_interval": last if options.unsaved else options.steps,
+        "training.checkpoint.save_every": last if options.unsaved else options.steps,
         "training.output_dir": folder / "runs",
         "monitoring.alerts": "[]",  # nothing is learned from random tokens
     }
@@ -116,6 +130,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=250, help="of a block")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--unsaved", action="store_true", help="no checkpoints")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -139,6 +154,12 @@ def main() -> int:
             name: round(1000 * statistics.median(found) / options.steps, 3)
             for name, found in seconds.items()
         },
+        "launch_ms": {
+            "median": round(1000 * statistics.median(training.launches), 3),
+            "p99": round(1000 * statistics.quantiles(training.launches, n=100)[-1], 3),
+            "max": round(1000 * max(training.launches), 3),
+        },
+        "save_ms": [round(1000 * save, 1) for save in training.saves],
         "cost_percent": round(statistics.median(costs), 2),
         "rounds": [round(cost, 2) for cost in costs],
     }

@@ -1,6 +1,7 @@
 """Tokens per second of training steps on 1, 2 and 4 GPUs: ours against plain DDP + torch.compile.
 
-    python benchmarks/scaling.py [--sizes 1 2] [--batch 16] [--rounds 7] [--warm 10] [--json FILE]
+    python benchmarks/scaling.py [--sizes 1 2] [--only ours] [--batch 16] [--rounds 7] [--warm 10]
+                                 [--json FILE]
 
 24 layers of 1024, 16 + 4 heads, 4096, tied vocabulary of 32,768, T = 1024, bf16 arithmetic over
 fp32 master weights, random tokens, --batch sequences on each GPU. One process per GPU; the first n
@@ -145,18 +146,23 @@ def work(rank: int, options: argparse.Namespace, sizes: list[int], folder: str) 
     ids = torch.randint(0, SHAPE.vocab_size, (options.batch, T), device=device)
     mine = ours(start, options.batch, parts)
     steps: dict[tuple[int, str], Step] = {}
-    for size, part in parts.items():
-        steps[size, OURS], steps[size, PEER] = mine[size], peer(start, part)
-    order = [(size, name) for size in sizes for name in (OURS, PEER)]
+    order = [(size, name) for size in sizes for name in options.only]
+    for size, name in order:
+        if size in parts:
+            steps[size, name] = mine[size] if name == OURS else peer(start, parts[size])
     counts = {}
     for key in order:  # compile, then find how many steps fill a round
         if key in steps:
+            began = time.perf_counter()
             seconds_of(steps[key], ids, parts[key[0]], 3)
             one = seconds_of(steps[key], ids, parts[key[0]], 3) / 3
             counts[key] = max(3, round(ROUND_S / one))
+            if rank == 0:
+                took = time.perf_counter() - began
+                print(f"{key[1]} on {key[0]}: ready in {took:.0f} s", file=sys.stderr, flush=True)
         dist.barrier(group=everybody)
     warm_until = time.monotonic() + options.warm
-    while time.monotonic() < warm_until:
+    while True:
         for _ in range(5):
             mine[max(sizes)](ids)
         torch.cuda.synchronize()
@@ -187,7 +193,7 @@ def report(
     print(f"{'GPUs':>4}  {'peer':<12}{'tokens/s':>12}{'efficiency':>12}{'ours / DDP':>12}")
     document = []
     for size in options.sizes:
-        for name in (OURS, PEER):
+        for name in options.only:
             if size not in sizes:
                 print(f"{size:>4}  {name:<12}{'not measured':>12}")
                 document.append({"gpus": size, "peer": name, "tokens_per_s": None})
@@ -198,8 +204,10 @@ def report(
             if alone is not None:
                 pairs = zip(found, alone, strict=True)
                 efficiency = statistics.median(many / (size * one) for many, one in pairs)
-            against = zip(rates[size, OURS], rates[size, PEER], strict=True)
-            ratio = statistics.median(a / b for a, b in against) if name == OURS else None
+            ratio = None
+            if name == OURS and PEER in options.only:
+                against = zip(found, rates[size, PEER], strict=True)
+                ratio = statistics.median(a / b for a, b in against)
             shown = ["" if value is None else f"{value:.3f}" for value in (efficiency, ratio)]
             rate = statistics.median(found)
             print(f"{size:>4}  {name:<12}{rate:>12,.0f}{shown[0]:>12}{shown[1]:>12}")
@@ -214,6 +222,7 @@ def report(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--only", nargs="+", default=[OURS, PEER], choices=[OURS, PEER])
     parser.add_argument("--batch", type=int, default=16, help="sequences on each GPU")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--warm", type=float, default=10.0, help="seconds of load first")

@@ -2,14 +2,14 @@
 
     python benchmarks/pretrain.py --out DIR --runs     # makes the corpus only
     python benchmarks/starts.py --data DIR [--size 62m] [--starts NAME ...] [--orders 0 7]
-                                [--lr RATE] [--eps EPS] [--json FILE]
+                                [--steps 401] [--lr RATE] [--eps EPS] [--json FILE]
 
 The recipe of pretrain.py (AdamW 2e-3, 1e-3 at 398m; 64 x 1,024 tokens; 5 % of 1,190 steps warm up,
-then a cosine to a tenth; clip 1.0, decay 0.1), stopped after 401 steps, in plain PyTorch: autocast,
-torch.compile, torch.optim.AdamW. So it also tells whether the trainer's own step holds a model
-back. Each start meets each order of the batches; how far one start's losses lie apart is the noise
-that others have to be told from. With several GPUs give each process its own by
-CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
+then a cosine to a tenth; clip 1.0, decay 0.1), stopped after --steps (1190: all of it; a quick
+start need not be a good end), in plain PyTorch: autocast, torch.compile, torch.optim.AdamW. So it
+also tells whether the trainer's own step holds a model back. Each start meets each order of the
+batches; how far one start's losses lie apart is the noise that others have to be told from. With
+several GPUs give each process its own by CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ class Start:
 STARTS = {
     "usual": Start(0.02, matrix=0.02, writers=0.02),
     "scaled": Start(0.02),
-    "louder": Start(0.03),
     "quiet-all": Start(0.02, gain=0.51),
     "big-embedding": Start(0.2, gain=0.033),
     "small-embedding": Start(0.008),
     "loud-128": Start(0.02, loud=128),
-    "loud-64": Start(0.028, loud=64),
     "loud-32": Start(0.03, loud=32, quiet=0.1),
-    "apart": Start(0.03, loud=128, heard=0.02),
-    "apart-80": Start(0.05, loud=80, heard=0.02),
-    "unwritten": Start(0.1, loud=256, heard=0.03, writers=0.0),
+    "split-0.15": Start(0.15, gain=1.2, loud=64, heard=0.02),
+    "split-0.3": Start(0.3, gain=1.65, loud=64, heard=0.02),
+    "split-0.3-128": Start(0.3, gain=1.5, loud=128, heard=0.015),
+    "split-0.6": Start(0.6, gain=2.8, loud=64, heard=0.02),  # the trainer's own
+    "split-1": Start(1.0, gain=4.5, loud=64, heard=0.02),
 }
 
 
@@ -103,9 +103,10 @@ def train(
     eps: float,
     order: int,
     steps: int,
-) -> dict[str, float]:
-    """Losses of the first step, and after `steps` of the last ones and of the held-out rows. `run`:
-    the model, compiled; `top`: the highest learning rate; `eps`: AdamW's.
+) -> dict[str, Any]:
+    """Losses of the first step, the last ones, each 20 on the way, and of the held-out rows after
+    each EVERY steps and the last. `run`: the model, compiled; `top`: the highest learning rate;
+    `eps`: AdamW's.
     """
     device = rows.device
     optimizer = torch.optim.AdamW(
@@ -113,6 +114,8 @@ def train(
     )
     schedule = Schedule(top, top / 10, STEPS // 20, STEPS)
     batches, losses, begun = Order(order, len(rows)), [], time.monotonic()
+    validation: dict[int, float] = {}
+    whole = held[: len(held) // BATCH * BATCH].split(BATCH)
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = schedule.lr_at(step)
@@ -125,13 +128,16 @@ def train(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.detach())
-    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
-        whole = held[: len(held) // BATCH * BATCH].split(BATCH)
-        found = [run(ids.long(), ids.long())[1] for ids in whole]
+        if step % EVERY == 0 or step == steps:
+            with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+                found = [run(ids.long(), ids.long())[1] for ids in whole]
+            validation[step] = round(torch.stack(found).mean().item(), 4)
+    course = torch.stack(losses)[: steps // 20 * 20].view(-1, 20).mean(1).tolist()
     return {
         "first": round(losses[0].item(), 4),
         "train": round(torch.stack(losses[-20:]).mean().item(), 4),
-        "validation": round(torch.stack(found).mean().item(), 4),
+        "validation": validation,
+        "course": [round(loss, 3) for loss in course],
         "seconds": round(time.monotonic() - begun, 1),
     }
 
@@ -149,6 +155,7 @@ def main() -> int:
     parser.add_argument("--size", choices=SIZES, default="62m")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
     parser.add_argument("--orders", nargs="+", type=int, default=[0])
+    parser.add_argument("--steps", type=int, default=EVERY)
     parser.add_argument("--lr", type=float, help="highest rate; the recipe's own if not given")
     parser.add_argument("--eps", type=float, default=1e-8, help="AdamW's")
     parser.add_argument("--json", type=Path)
@@ -166,7 +173,7 @@ def main() -> int:
         for name in options.starts:
             begin(model, STARTS[name])
             settings = {"top": options.lr or top, "eps": options.eps, "order": order}
-            found = train(model, compiled, rows, held, steps=EVERY, **settings)
+            found = train(model, compiled, rows, held, steps=options.steps, **settings)
             results.append({"size": options.size, "start": name, **settings, **found})
             tell(results, options.json)
     return 0

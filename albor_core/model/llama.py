@@ -26,8 +26,8 @@ from albor_core.kernels.rms_norm import rms_norm
 from albor_core.run.shape import ModelShape
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
-EMBEDDING_STD = 0.03
-LOUD_CHANNELS, QUIET = 32, 0.1  # of the final norm; see final_norm
+EMBEDDING_STD = 0.6
+LOUD_SHARE, LOUD_WEIGHT, LOGIT_STD = 1 / 8, 2.8, 0.16  # see embedding_std and final_norm
 
 
 @dataclass(frozen=True)
@@ -242,41 +242,53 @@ class Llama(nn.Module):
 
 
 def init_std(config: LlamaConfig) -> dict[str, float]:
-    """Standard deviations of "matrix", "residual", "embedding" and "head" at the start.
+    """Standard deviations of "matrix" and "residual" at the start; `initializer_range` overrides.
 
     Matrices: 0.64 / sqrt(D), the usual 0.02 at D = 1024, so that activations do not depend on the
     width. Those writing to the residual stream (o_proj, down_proj): smaller by sqrt(2 L), so that
     its sum over 2 L blocks does not grow with depth (Radford et al. 2019, GPT-2, section 2.3); it
-    comes to some 0.2 rms.
-
-    Embedding and head: EMBEDDING_STD. Smaller, and a warm-up to 2e-3 moves the rows of rare tokens
-    together further than they began apart, so that a run lingers at the loss of guessing by
-    frequency; larger, and the head hears too little of it (`final_norm`). docs/performance.md has
-    what each start reaches. `initializer_range` overrides all four.
+    comes to some 0.22 rms.
     """
     matrix = 0.64 / math.sqrt(config.hidden_size)
-    stds = {
-        "matrix": matrix,
-        "residual": matrix / math.sqrt(2 * config.num_hidden_layers),
-        "embedding": EMBEDDING_STD,
-        "head": EMBEDDING_STD,
-    }
+    stds = {"matrix": matrix, "residual": matrix / math.sqrt(2 * config.num_hidden_layers)}
     fixed = config.initializer_range
     return stds if fixed is None else dict.fromkeys(stds, fixed)
 
 
-def final_norm(config: LlamaConfig) -> Tensor:
-    """(D,) the weight that the final norm starts with: 1 on LOUD_CHANNELS, QUIET on the others, so
-    that the loss starts within 0.03 of ln V at any size; 1 where `initializer_range` is given.
+def loud_channels(config: LlamaConfig) -> int:
+    """How many channels, the first ones, the head hears at the start."""
+    return max(1, round(LOUD_SHARE * config.hidden_size))
 
-    The norm makes rms(h) = weight, so a logit is normal with variance k^2 = std^2 * sum(weight^2),
-    std the head's, and E[log sum exp] - E[target logit] = ln V + k^2 / 2: 0.017 to 0.019 for D of
-    512 to 1024, and n random targets scatter the mean by k / sqrt(n). In trials of the corpus
-    recipe a weight equally quiet on all channels reached a worse loss than this one.
+
+def embedding_std(config: LlamaConfig) -> Tensor:
+    """(D,) standard deviation of each channel of the embedding and the head.
+
+    A tied embedding has two tasks that want different starts. What the blocks read is told apart
+    best where rows are far larger than a warm-up to 2e-3 moves all of them together:
+    EMBEDDING_STD, on most channels. What the head multiplies must be small, for logits are to
+    start at LOGIT_STD: that is the loud channels'. docs/performance.md has what starts reach.
     """
-    weight = torch.ones(config.hidden_size, device="cpu")
-    if config.initializer_range is None:
-        weight[LOUD_CHANNELS:] = QUIET
+    if config.initializer_range is not None:
+        return torch.full((config.hidden_size,), config.initializer_range, device="cpu")
+    loud = loud_channels(config)
+    std = torch.full((config.hidden_size,), EMBEDDING_STD, device="cpu")
+    std[:loud] = LOGIT_STD / math.sqrt(loud)
+    return std
+
+
+def final_norm(config: LlamaConfig) -> Tensor:
+    """(D,) the weight that the final norm starts with: LOUD_WEIGHT on the loud channels, 0 on the
+    others, so that the loss starts within 0.03 of ln V at any size; 1 where `initializer_range` is
+    given.
+
+    A loud channel holds what the blocks wrote, 0.22 of a residual stream of 0.64 rms; LOUD_WEIGHT
+    brings it back to 1. So a logit is normal with variance LOGIT_STD^2, E[log sum exp] - E[target
+    logit] = ln V + LOGIT_STD^2 / 2, and n random targets scatter the mean by LOGIT_STD / sqrt(n).
+    """
+    if config.initializer_range is not None:
+        return torch.ones(config.hidden_size, device="cpu")
+    weight = torch.zeros(config.hidden_size, device="cpu")
+    weight[: loud_channels(config)] = LOUD_WEIGHT
     return weight
 
 
@@ -286,7 +298,8 @@ def init_weights(model: Llama, seed: int) -> None:
     Each tensor has its own stream (seed and name), drawn on the CPU in fp32: adding a layer changes
     no other.
     """
-    stds = init_std(model.config)
+    stds: dict[str, float | Tensor] = dict(init_std(model.config))
+    stds |= dict.fromkeys(("embedding", "head"), embedding_std(model.config))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
@@ -294,8 +307,8 @@ def init_weights(model: Llama, seed: int) -> None:
                 parameter.copy_(final_norm(model.config) if is_last else torch.ones(()))
                 continue
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
-            draw.normal_(0.0, stds[_role(name)], generator=_stream(seed, name))
-            parameter.copy_(draw)
+            draw.normal_(generator=_stream(seed, name))
+            parameter.copy_(draw.mul_(stds[_role(name)]))
 
 
 def _stream(seed: int, name: str) -> torch.Generator:

@@ -14,6 +14,7 @@ from albor_core.model.llama import (
     IGNORED,
     Llama,
     LlamaConfig,
+    embedding_std,
     final_norm,
     init_std,
     init_weights,
@@ -98,7 +99,6 @@ def test_initial_deviations_are_those_stated():
     std = init_std(TINY)
     state = model(replace(TINY, vocab_size=2048)).state_dict()
     for name, role in [
-        ("model.embed_tokens.weight", "embedding"),
         ("model.layers.1.self_attn.q_proj.weight", "matrix"),
         ("model.layers.1.mlp.up_proj.weight", "matrix"),
         ("model.layers.1.mlp.down_proj.weight", "residual"),
@@ -106,6 +106,10 @@ def test_initial_deviations_are_those_stated():
     ]:
         count = state[name].numel()  # a sample deviation is off by 1 / sqrt(2 n); five of those
         assert state[name].std().item() == pytest.approx(std[role], rel=5 / math.sqrt(2 * count))
+    found = state["model.embed_tokens.weight"].std(0)  # (D,) over 2,048 rows
+    assert torch.allclose(found, embedding_std(TINY), rtol=5 / math.sqrt(2 * 2048), atol=0)
+    heard = final_norm(TINY) > 0  # the head hears the small channels alone
+    assert found[heard].max() < found[~heard].min()
     assert torch.equal(state["model.layers.0.input_layernorm.weight"], torch.ones(64))
     assert torch.equal(state["model.norm.weight"], final_norm(TINY))
 

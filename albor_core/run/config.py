@@ -370,7 +370,11 @@ def _problems(
         dotted = ".".join(str(part) for part in path)
         found.append((line, Problem(dotted, message, hint, where)))
 
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    parents = {detail["loc"][:-1] for detail in details}
+    for detail in details:
+        if detail["type"] == "too_short" and detail["loc"] in parents:
+            continue  # its items were refused one by one: it is not empty
         base = _yaml_path((*above, *detail["loc"]))
         if detail["type"] == CROSS_CHECK:
             for item in detail["ctx"]["found"]:

@@ -42,18 +42,22 @@ def find_gpu() -> GpuFacts | None:
 
 def _visible(there: list[GpuSample]) -> list[GpuSample]:
     """Those that CUDA_VISIBLE_DEVICES names, by index or beginning of a UUID, up to the first word
-    that names none. A MIG slice counts as a GPU of the first one's size.
+    that names none; as in torch, none if one is named twice. A MIG slice counts as a GPU of the
+    first one's size.
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
         return there
-    found = []
-    for word in map(str.strip, wanted.split(",")):
+    found: list[GpuSample] = []
+    words = [word.strip() for word in wanted.split(",")]
+    for word in words:
         named = [gpu for gpu in there if word and (gpu.uuid or "").startswith(word)]
         named += [gpu for gpu in there if str(gpu.index) == word]
         named += there[:1] if word.startswith("MIG-") else []
         if not named:
             break
+        if words.count(word) > 1:
+            return []
         found.append(named[0])
     return found
 

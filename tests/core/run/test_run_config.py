@@ -195,6 +195,11 @@ def test_a_number_that_nothing_can_use_is_refused_with_the_range_of_its_field(ov
     assert ", is " in found
 
 
+def test_a_list_whose_items_are_refused_is_not_called_empty_as_well():
+    assert len(problems(overrides=["guard.backoff_s=[-1]"])) == 1
+    assert "must not be empty" in problems(overrides=["guard.backoff_s=[]"])[0]
+
+
 def numbers(schema):
     if isinstance(schema, dict):
         if schema.get("type") == "number":

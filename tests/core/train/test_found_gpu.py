@@ -42,7 +42,7 @@ def test_the_gpu_of_a_run_is_the_first_that_cuda_would_show(
     assert (found.memory_bytes, found.count, found.obstacle) == (gib << 30, count, "")
 
 
-@pytest.mark.parametrize("visible", ["", "-1", None])
+@pytest.mark.parametrize("visible", ["", "-1", "0,0", None])
 def test_a_gpu_that_torch_will_not_see_comes_with_why_and_a_remedy(fake_gpus, monkeypatch, visible):
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.fingerprint import fingerprint
 from albor_core.run.rundir import RunDir, is_run_id, read_json
 from albor_core.run.sections import ModelConfig
 from albor_core.run.tensor_header import FLOATS, DamagedFileError, read_header
@@ -38,10 +39,22 @@ def weights_problems(model: ModelConfig, *, file: str = "") -> tuple[Problem, ..
         reason = str(error).removeprefix(f"{found.name}: ")
         return (Problem(FIELD, f"{found} is damaged: {reason}", hint, file),)
     if not misfits:
-        return ()
+        return _altered(found, file)
     more = f", and {len(misfits) - _SHOWN} more" if len(misfits) > _SHOWN else ""
     listed = f"{found} does not fit model.architecture: {', '.join(misfits[:_SHOWN])}{more}"
     return (Problem(FIELD, listed, "give the architecture that the weights have", file),)
+
+
+def _altered(found: Path, file: str) -> tuple[Problem, ...]:
+    """Whether a checkpoint's manifest says that other bytes were written."""
+    beside = read_json(found.with_name("manifest.json")) or {}
+    stated = (beside.get("files") or {}).get(FILE)
+    if not isinstance(stated, dict) or stated.get("algo") != "blake3":
+        return ()
+    if fingerprint(found) == (stated.get("size"), f"blake3:{stated.get('hash')}"):
+        return ()
+    what = f"{found} is damaged: its bytes are not those that manifest.json beside it has a hash of"
+    return (Problem(FIELD, what, "name another checkpoint", file),)
 
 
 def weights_notes(model: ModelConfig) -> Iterator[str]:
@@ -51,18 +64,26 @@ def weights_notes(model: ModelConfig) -> Iterator[str]:
     rope = told if isinstance(told, dict) else {}
     for name in ("rope_theta", "rms_norm_eps"):
         value, now = rope.get(name, beside.get(name)), getattr(model.architecture, name)
-        if isinstance(value, int | float) and value != now:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value != now:
             yield f"the weights in {model.path} were made with {name} {value:g}, not {now:g}"
-    if rope.get("rope_type", "default") != "default":
-        yield f"the weights in {model.path} have {rope['rope_type']} positions, this model plain"
+    kind = rope.get("rope_type") or rope.get("type")  # the second is the older spelling
+    if isinstance(kind, str) and kind != "default":
+        yield f"the weights in {model.path} have {kind} positions, this model plain"
+    made = beside.get("hidden_act")
+    if isinstance(made, str) and made != "silu":
+        yield f"the weights in {model.path} were made with {made}, this model has silu"
 
 
 def parent_run(model: ModelConfig) -> str | None:
     """The id of the run whose checkpoint the weights are; None for others."""
-    folder = model.path.resolve().parent
+    file = start_weights(model)
+    if file is None:
+        return None
+    folder = file.resolve().parent.parent
     run = RunDir(folder.parent)
-    is_one = folder == run.checkpoints and is_run_id(run.id) and run.run_json.exists()
-    return run.id if start_weights(model) is not None and is_one else None
+    known = (read_json(run.run_json) or {}).get("id")  # the folder may be a copy of another name
+    is_one = folder == run.checkpoints and isinstance(known, str) and is_run_id(known)
+    return known if is_one else None
 
 
 def _beside(model: ModelConfig) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def _check_layout(name: str, header: Mapping[str, Any], room: int) -> None:
         entries = sorted(
             (*map(int, entry["data_offsets"]), _span(entry)) for entry in header.values()
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamagedFileError(f"{name}: a tensor's entry is malformed") from error
     expected = 0
     for begin, end, span in entries:

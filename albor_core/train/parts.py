@@ -287,6 +287,12 @@ def first_weights(model: Llama, config: Config) -> None:
         return
     refuse_misfits(config.model)
     model.load_state_dict(read_tensors(file), strict=True)
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight).all():
+            raise ConfigError(
+                f"model.path: {file}: not every value of {name} is finite in fp32",
+                hint="name other weights",
+            )
 
 
 def _forward(model: Llama, placement: Placement) -> Forward:

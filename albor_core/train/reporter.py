@@ -47,6 +47,7 @@ class Reporter:
         self._tokens_per_step = (
             config.data.batch_size * config.data.seq_len * config.training.gradient_accumulation
         )
+        self._counted = (0, 0)  # a step, and the tokens until then: steps may have been smaller
         state.fields.update(self._static(life))
 
     def _static(self, life: Life) -> dict[str, Any]:
@@ -130,7 +131,8 @@ class Reporter:
 
     def tokens(self, step: int) -> int:
         """Tokens trained on after `step` steps: the x-axis of comparisons."""
-        return step * self._tokens_per_step
+        since, before = self._counted
+        return before + (step - since) * self._tokens_per_step
 
     def interval(
         self,
@@ -205,7 +207,9 @@ class Reporter:
             "val_ppl": self.state.fields["val_ppl"],
         }
 
-    def load(self, saved: Mapping[str, Any]) -> None:
+    def load(self, saved: Mapping[str, Any], *, step: int, tokens: int) -> None:
+        """What `to_json` gave at `step`, after that many tokens."""
+        self._counted = (step, tokens)
         self.loss_ema.load(saved["loss_ema"])
         self.histories.load(saved["histories"])
         passed = float(saved["elapsed_s"]) - self.elapsed_s
@@ -214,6 +218,7 @@ class Reporter:
 
     def forget(self) -> None:
         """As at step 0; the time that has passed has passed."""
+        self._counted = (0, 0)
         self.loss_ema.load([0.0, 0.0])
         self.histories = Histories(self.histories.names)
         self.state.fields |= {"val_loss": None, "val_ppl": None}

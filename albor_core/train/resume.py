@@ -202,10 +202,20 @@ def restore(course: Course, checkpoint: Checkpoint, trainer: Mapping[str, Any]) 
     """
     course.parts.ranks.tell(Word.RESTORE, checkpoint.step)
     restore_parts(course.parts, checkpoint, trainer)
-    course.reporter.load(trainer["reporter"])
+    course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
     course.cord.load(trainer["andon"])
     course.tally.load(trainer["tally"])
     course.progress = Progress(**trainer["progress"])
+    course.progress.data_offset += _shift(course, trainer["config"])
+
+
+def _shift(course: Course, saved: Mapping[str, Any]) -> int:
+    """Batches to move on by, where a step takes another number of sequences than in the config
+    `saved`: so that the data goes on behind what was trained on.
+    """
+    before: int = saved["data"]["batch_size"] * saved["training"]["gradient_accumulation"]
+    position, now = course.progress.position(), course.parts.sequences_per_step
+    return -(-position * before // now) - position
 
 
 def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> None:

@@ -318,6 +318,13 @@ def test_the_keep_that_would_fit_the_disk_does_fit():
     assert planned(f"training.checkpoint.keep={int(keep) + 1}", facts=facts).problems
 
 
+def test_no_more_checkpoints_are_counted_than_the_run_will_make():
+    every = planned("training.checkpoint.save_every=1000", "training.checkpoint.keep=1000000")
+    made = -(-every.max_steps // 1000)
+    assert not every.problems
+    assert every.disk.copies == made + 1  # one of them in flight
+
+
 def test_every_problem_comes_at_once():
     made = planned(
         "training.warmup_steps=5000",

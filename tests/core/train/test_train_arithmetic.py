@@ -217,7 +217,8 @@ def test_faults_act_at_their_steps_and_attempt_only():
 @pytest.mark.parametrize(
     "text",
     ["step", "step:dance@3", "data:nan@3", "loss:nan", "loss:nan@x", "data:sleep=1.2.3@3",
-     "loss:nan@5-3", f"loss:nan@{5000 * '9'}"],
+     "loss:nan@5-3", "grad:x@1", "data:sleep@3", "step:raise=2@3", "step:exit=3.7@3",
+     "step:raise@3#0", f"loss:nan@{5000 * '9'}"],
     ids=lambda text: text[:20],
 )  # fmt: skip
 def test_a_bad_fault_plan_is_refused_by_name(text):

@@ -71,6 +71,8 @@ ENTRY = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
         ({"a": ENTRY}, b"123"),  # cut
         ({"a": ENTRY}, b"12345"),  # grown
         ({"a": ENTRY, "b": ENTRY}, b"1234"),  # overlap
+        ({"a": {**ENTRY, "data_offsets": [float("inf"), 4]}}, b"1234"),
+        ({"a": {**ENTRY, "shape": [float("inf")]}}, b"1234"),
         ({"a": {**ENTRY, "data_offsets": [4, 8]}}, b"12345678"),  # hole
         ({"a": {**ENTRY, "shape": [2**62, 4]}}, b"1234"),
         ({"a": {**ENTRY, "shape": [-1]}}, b"1234"),

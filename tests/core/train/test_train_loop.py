@@ -297,6 +297,21 @@ def test_a_changed_config_is_refused_field_by_field_unless_allowed(tmp_path):
     assert (change["data"]["field"], change["data"]["now"]) == ("optimizer.lr", 0.5)
 
 
+def test_with_a_larger_batch_tokens_and_data_go_on_from_where_they_were(tmp_path):
+    run = make_run(tmp_path)
+    train_here(run, stop_after=6)  # of 4 x 32 tokens: 24 sequences
+    rewrite_config(run, "data.batch_size", 8)
+    train_here(run, attempt=2, stop_after=7, allow_config_change=True)
+    tokens = [value for _, _, value in history(run, ("train/tokens",))]
+    assert tokens[-2:] == [6 * 4 * 32, 6 * 4 * 32 + 8 * 32]
+    assert (
+        verify(list_checkpoints(run.checkpoints)[0]).trainer()["order"]["next_step"] == 24 // 8 + 2
+    )
+    assert train_here(run, attempt=3).reason == "completed"  # the batch is what it was before
+    tokens = [value for _, _, value in history(run, ("train/tokens",))]
+    assert tokens[-1] == 6 * 4 * 32 + 18 * 8 * 32
+
+
 def test_another_optimizer_is_refused_even_where_changes_are_allowed(tmp_path):
     run = make_run(tmp_path)
     train_here(run, stop_after=6)

@@ -86,6 +86,17 @@ def _half(folder, base):
     (folder / MODEL).write_bytes(whole[: len(whole) // 2])
 
 
+def _one_bit(folder, base):
+    """Of a value: the file is sound but for the hash in its manifest."""
+    for name in (MODEL, "manifest.json"):
+        shutil.copy(base / name, folder)
+    with (folder / MODEL).open("r+b") as file:
+        file.seek(-3, 2)
+        byte = file.read(1)[0]
+        file.seek(-3, 2)
+        file.write(bytes([byte ^ 1]))
+
+
 def _folder(folder, base):
     (folder / MODEL).mkdir()
 
@@ -100,6 +111,7 @@ def _folder(folder, base):
         (_other_heads, "num_attention_heads is 8 in its config.json, not 4"),
         (_in_shards, "several files are not read"),
         (_half, "is damaged"),
+        (_one_bit, "is damaged: its bytes are not those that manifest.json"),
         (_folder, "cannot be read: Is a directory"),
     ],
 )
@@ -118,12 +130,25 @@ def test_weights_that_are_none_of_this_model_are_refused_by_field(tmp_path, base
     assert not list_checkpoints(run.checkpoints)
 
 
+@pytest.mark.parametrize("value", [float("nan"), 1e300])
+def test_weights_that_are_not_finite_are_refused_before_a_step(tmp_path, base, value):
+    tensors = {name: weight.double() for name, weight in load_file(base / MODEL).items()}
+    tensors["model.norm.weight"][3] = value
+    save_file(tensors, tmp_path / MODEL)
+    run = make_run(tmp_path / "run", model__path=str(tmp_path), **BRIEF)
+    with pytest.raises(ConfigError, match=r"model\.norm\.weight is finite in fp32"):
+        train_here(run)
+
+
 def test_the_parent_is_known_however_its_checkpoint_is_named(tmp_path, base, monkeypatch):
     (tmp_path / "link").symlink_to(base)
     monkeypatch.chdir(base.parent)
     for i, name in enumerate((base.name, str(base), str(tmp_path / "link"))):
         run = make_run(tmp_path / f"{i}", f"run-{i}", model__path=name)
         assert parent_run(load_config(run.config_resolved, ()).config.model) == "base"
+    shutil.copytree(base.parents[1], tmp_path / "renamed")
+    again = make_run(tmp_path / "x", model__path=f"{tmp_path}/renamed/checkpoints/{base.name}")
+    assert parent_run(load_config(again.config_resolved, ()).config.model) == "base"
     shutil.copytree(base, tmp_path / "copy")
     loose = make_run(tmp_path / "loose", "loose", model__path=str(tmp_path / "copy"))
     assert parent_run(load_config(loose.config_resolved, ()).config.model) is None
@@ -135,6 +160,23 @@ def test_other_positions_than_the_weights_were_made_with_are_said(tmp_path, base
     assert not weights_problems(model)
     (note,) = weights_notes(model)
     assert "rope_theta 10000, not 500000" in note
+
+
+@pytest.mark.parametrize(
+    "beside, said",
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "have linear positions"),
+        ({"hidden_act": "gelu"}, "were made with gelu, this model has silu"),
+        ({"rope_parameters": {"rope_type": None}, "rope_theta": True, "hidden_act": ["a"]}, ""),
+    ],
+)
+def test_what_the_config_beside_weights_says_otherwise_is_noted(tmp_path, base, beside, said):
+    shutil.copy(base / MODEL, tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(beside))
+    run = make_run(tmp_path / "run", model__path=str(tmp_path))
+    notes = list(weights_notes(load_config(run.config_resolved, ()).config.model))
+    assert len(notes) == bool(said)
+    assert not said or said in notes[0]
 
 
 @pytest.mark.parametrize("is_tied", [True, False])

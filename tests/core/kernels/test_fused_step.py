@@ -74,6 +74,17 @@ def test_every_claim_is_listed(claims):
     assert sorted(claims) == sorted(CLAIMS)
 
 
+@needs_triton
+@pytest.mark.slow
+def test_two_ranks_take_the_written_out_steps_of_one():
+    script = str(ROOT / "tests/core/kernels/interpreted_ranks.py")
+    child = python(script, TRITON_INTERPRET="1", ALBOR_KERNELS="triton")
+    assert child.returncode == 0, child.stderr[-2000:]
+    ranks = [json.loads(line) for line in child.stdout.splitlines()]
+    assert len(ranks) == 2
+    assert all(rank["said"] < 2e-6 and rank["weights"] < 1e-6 for rank in ranks), ranks
+
+
 def test_flat_parameters_change_neither_values_nor_names():
     model = Llama(TINY)
     init_weights(model, 3)

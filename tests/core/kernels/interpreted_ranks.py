@@ -1,0 +1,81 @@
+"""Run by test_fused_step.py under TRITON_INTERPRET=1: how far two ranks end from one, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import Tensor
+
+from albor_core.kernels import adamw, rms_norm
+from albor_core.model.flat import FlatParameters
+from albor_core.model.fused import FusedLlama
+from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.train.graphed import GraphedStep
+from albor_core.train.optim import FlatAdamW
+from albor_core.train.ranks import ALONE, Ranks
+from albor_core.train.stability import Clip
+
+TINY = LlamaConfig(64, 1, 4, 2, 128, 96, 64)
+# eps: no weight moves by the sign of a rounding error
+HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-4, "weight_decay": 0.1}
+STEPS, ACCUMULATION, B, T, WORLD = 2, 2, 2, 16, 2
+
+
+def course(ranks: Ranks) -> tuple[list[float], dict[str, Tensor]]:
+    """Losses and gradient norms of a few steps, and the weights after them."""
+    torch.set_num_threads(1)
+    rms_norm.PROGRAMS, adamw.SUM_BLOCK, adamw.SUM_PROGRAMS = 8, 8192, 3
+    source = torch.Generator().manual_seed(3)
+    ids = torch.randint(0, 96, (STEPS, ACCUMULATION, B, T), generator=source)
+    model = Llama(TINY)
+    init_weights(model, 0)
+    flat = FlatParameters(model, torch.float32)
+    optimizer, mine = FlatAdamW(flat, **HYPER), B // ranks.world_size
+    step = GraphedStep(
+        FusedLlama(model, flat, keeps_activation=1.0),
+        optimizer,
+        batch=(mine, T),
+        accumulation=ACCUMULATION,
+        clip=Clip(1.0),
+        ranks=ranks,
+    )
+    found = []
+    for batch in ids:
+        total = torch.zeros(())
+        for micro, rows in enumerate(batch):
+            share = rows[ranks.rank * mine :][:mine]
+            total = total + step.forward(share, is_last=micro == ACCUMULATION - 1)
+            step.backward(micro)
+        total = ranks.mean(total)
+        found += [float(total), float(step.update(total).norm)]
+    return found, {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+
+def rank_of(rank: int, folder: str) -> None:
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD
+    )
+    found = course(Ranks(rank, WORLD, control=dist.group.WORLD))
+    torch.save(found, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    said, weights = course(ALONE)
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(rank_of, (folder,), nprocs=WORLD)
+        for rank in range(WORLD):
+            values, found = torch.load(Path(folder) / f"{rank}.pt")
+            errors = [float((found[n] - w).norm() / w.norm()) for n, w in weights.items()]
+            worst = [abs(a - b) for a, b in zip(values, said, strict=True)]
+            sys.stdout.write(json.dumps({"said": max(worst), "weights": max(errors)}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

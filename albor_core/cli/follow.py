@@ -60,13 +60,15 @@ def follow(
 
 
 def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
-    """The one JSON document of `train apply`, `train resume` and `guard run`."""
+    """The one JSON document of `train apply`, `train resume` and `guard run`. Without a `code` it
+    goes on: exit.json is of an earlier life.
+    """
     return {
         "schema": "albor.train.apply/1",
         "run": {"id": run.id, "path": str(run.path)},
         "outcome": outcome,
         "exit_code": code,
-        "exit": read_json(run.exit),
+        "exit": None if code is None else read_json(run.exit),
     }
 
 

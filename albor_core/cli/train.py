@@ -16,7 +16,7 @@ from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import F, emit, json_option, say, talk
 from albor_core.cli.run_name import RUN_NAME
 from albor_core.run.errors import ConfigError, NotFoundError
-from albor_core.run.rundir import RunDir, find_run, read_json, runs_in
+from albor_core.run.rundir import RunDir, find_run, folder_of, read_json, runs_in
 from albor_core.run.share import MAX_RANKS
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def plan(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bo
     from albor_core.run.plan_text import render
     from albor_core.train.launch import plan_run
 
+    check_environment()
     made = plan_run(_load_for_plan(config, overrides, seed))
     if as_json:
         emit(made.to_json())
@@ -122,6 +123,7 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
     """Check every field of CONFIG, without data, tokenizer or device; fast enough for CI."""
     from albor_core.andon.explain import andon_problems
 
+    check_environment()
     loaded = _load_for_plan(config, overrides, seed)
     problems = andon_problems(loaded.config.resolved()["monitoring"], file=str(config))
     if problems:
@@ -143,7 +145,9 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
     "resume_from",
     default="never",
     metavar="auto|PATH|never",
-    help="auto: go on with the newest unfinished run of this config, if there is one.",
+    help="auto: go on with the newest unfinished run of this config, if there is one. PATH: go on "
+    "with that run, named by its directory or a checkpoint in it, from its newest good checkpoint "
+    "whichever is named; CONFIG and --set must be what it runs on.",
 )
 @_follow_options
 def apply(
@@ -166,17 +170,21 @@ def apply(
 
     check_environment()
     loaded = _load(config, overrides, seed)
-    made = plan_run(loaded)
+    run = _unfinished(loaded, resume_from)
+    if run is not None and _is_told_complete(run, as_json=as_json):
+        return 0
+    made = plan_run(loaded, begins=run is None)
     if made.problems:
         raise ConfigError(
             f"{config}: {len(made.problems)} problem(s), nothing was started",
             hint=_again("plan", config, overrides, seed),
             problems=made.problems,
         )
-    run = _unfinished(loaded, resume_from) or new_run(loaded, made, name=name)
+    is_new = run is None
+    run = run or new_run(loaded, made, name=name)
     return follow(
         run,
-        partial(start, run),
+        partial(start, run, is_planned=is_new),
         as_json=as_json,
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,
@@ -209,16 +217,11 @@ def resume(
     A completed run has nothing to go on with: raise training.max_steps in its config.yaml and add
     --allow-config-change.
     """
-    from albor_core.cli.follow import document, follow
-    from albor_core.cli.last_word import ended_at, is_complete
-    from albor_core.run.edits import edited
+    from albor_core.cli.follow import follow
     from albor_core.train.launch import resize, start
 
     found = find_run(run)
-    if is_complete(found) and not allow_config_change and edited(found) is None:
-        if as_json:
-            emit(document(found, "ended", 0))
-        talk(f"{found.id} is {ended_at(found)}: nothing to go on with")
+    if not allow_config_change and _is_told_complete(found, as_json=as_json):
         return 0
     check_environment()
     if world_size is not None:
@@ -232,23 +235,60 @@ def resume(
     )
 
 
+def _is_told_complete(run: RunDir, *, as_json: bool) -> bool:
+    """Whether `run` has nothing to go on with, which is said then."""
+    from albor_core.cli.follow import document
+    from albor_core.cli.last_word import ended_at, is_complete
+    from albor_core.run.edits import edited
+
+    if not is_complete(run) or edited(run) is not None:
+        return False
+    if as_json:
+        emit(document(run, "ended", 0))
+    talk(f"{run.id} is {ended_at(run)}: nothing to go on with")
+    return True
+
+
 def _unfinished(loaded: LoadedConfig, wish: str) -> RunDir | None:
+    """The run that --resume means; None for a new one."""
+    from albor_core.cli.last_word import is_complete
+
     if wish == "never":
         return None
     if wish != "auto":
-        path = Path(wish)
-        inside = next((p for p in (path, *path.parents) if (p / "run.json").is_file()), None)
-        if inside is None:
-            raise NotFoundError(
-                f"--resume {wish}: neither auto, never, nor inside a run directory",
-                hint="albor runs ls",
-            )
-        return RunDir(inside.absolute())
+        return _named(loaded, wish)
     wanted = loaded.config.resolved()
     for run in runs_in(Path(loaded.config.training.output_dir)):
-        last = read_json(run.exit) or {}
-        unfinished = last.get("reason") != "completed" and not run.liveness().is_alive
+        unfinished = not run.liveness().is_alive and not is_complete(run)
         if unfinished and read_json(run.config_resolved) == wanted:
             talk(f"resuming {run.id}")
             return run
     return None
+
+
+def _named(loaded: LoadedConfig, wish: str) -> RunDir:
+    """The run of this config that a path is inside of. Raises NotFoundError, or ConfigError where
+    it is a run of another config.
+    """
+    from albor_core.run.edits import change_refused
+    from albor_core.run.flatten import diff_configs
+    from albor_core.train.launch import config_of
+
+    folder = folder_of(wish)
+    places = () if folder is None else (folder.resolve(), *folder.resolve().parents)
+    inside = next((place for place in places if (place / "run.json").is_file()), None)
+    if inside is None:
+        raise NotFoundError(
+            f"--resume {wish}: neither auto, never, nor inside a run directory",
+            hint="albor runs ls",
+        )
+    run = RunDir(inside)
+    if changes := diff_configs(config_of(run).resolved(), loaded.config.resolved()):
+        raise change_refused(
+            f"what it and --set ask for is not the config of {run.id}",
+            changes,
+            file=str(loaded.path),
+            hint=f"albor train resume {run.id} goes on with its own; to change that edit"
+            f" {run.config_yaml} and add --allow-config-change",
+        )
+    return run

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import chdir
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,9 +18,9 @@ from typing import Any
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
 from albor_core.guard.redact import redact
-from albor_core.run.config import Config, LoadedConfig, parse_config
+from albor_core.run.config import Config, LoadedConfig, load_config, parse_config
 from albor_core.run.edits import bound, change_refused, edited, origin, set_later
-from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
+from albor_core.run.errors import ConfigError, InUseError, NotFoundError, Problem, UsageError
 from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
 from albor_core.run.flatten import diff_configs
 from albor_core.run.plan import Plan
@@ -27,11 +29,12 @@ from albor_core.run.rundir import (
     RunDir,
     create_run,
     is_run_id,
+    load_json,
     new_run_id,
     read_json,
     write_json,
 )
-from albor_core.run.start_weights import parent_run, weights_notes, weights_problems
+from albor_core.run.start_weights import parent_run, start_weights, weights_notes, weights_problems
 from albor_core.train.found_gpu import find_gpu
 from albor_core.train.meter import peak_flops
 
@@ -127,11 +130,8 @@ def resize(run: RunDir, world_size: int) -> None:
         raise InUseError(
             f"{run.path}: a living run keeps its ranks", hint=f"albor guard stop {run.id}"
         )
-    resolved = read_json(run.config_resolved)
-    if resolved is None:
-        return  # `start` says what is wrong
     field, option = "training.distributed.world_size", f"--world-size {world_size}"
-    config = parse_config(json.dumps(resolved).encode(), file=str(run.config_resolved))
+    config = config_of(run)
     resized = config.on_ranks(world_size)
     if problem := next(resized.problems(), None):
         near = sorted(config.fitting_ranks(), key=lambda n: abs(n - world_size))[:2]
@@ -145,9 +145,11 @@ def resize(run: RunDir, world_size: int) -> None:
     write_json(run.config_resolved, resized.resolved())
 
 
-def start(run: RunDir, *, allow_config_change: bool = False) -> None:
+def start(run: RunDir, *, allow_config_change: bool = False, is_planned: bool = False) -> None:
     """Hand `run` to a detached guard. Raises InUseError if it is guarded or trained already, and
-    ConfigError if its config.yaml was edited and may not have been, or is wrong.
+    ConfigError if its config.yaml was edited and may not have been, or is wrong, if its
+    config.resolved.json is damaged, or if the weights that it begins from are gone. With
+    `is_planned` these were looked at a moment ago: they may be gigabytes.
     """
     alive = run.liveness()
     if alive.guard is not None:
@@ -155,19 +157,10 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
             f"{run.path}: already guarded by process {alive.guard}",
             hint=f"albor monitor {run.id}, or albor guard stop {run.id}",
         )
-    resolved = read_json(run.config_resolved)
-    if resolved is None:
-        raise UsageError(
-            f"{run.path}: no config.resolved.json, so this is not a run of `albor train`",
-            hint="albor guard run -- CMD",
-        )
-    if not isinstance(resolved.get("guard"), dict):
-        raise UsageError(
-            f"{run.config_resolved}: no section guard, so this is not a run of `albor train`",
-            hint="albor train apply CONFIG begins a new run",
-        )
-    _take_edits(run, resolved, is_allowed=allow_config_change)
-    _refuse_old_values(run)
+    _take_edits(run, _resolved(run), is_allowed=allow_config_change)
+    config = config_of(run)
+    if not is_planned and alive.trainer is None and _is_unbegun(run):
+        _refuse_lost_weights(run, config)
     changes = ["--allow-config-change"] if allow_config_change else []
     write_launch(
         run,
@@ -175,7 +168,7 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
         argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *changes],
         cwd=_home_of_paths(run),
         env=_ALLOCATOR | ({} if _is_installed() else {"PYTHONPATH": _python_path()}),
-        options=(read_json(run.config_resolved) or resolved)["guard"],
+        options=config.resolved()["guard"],
         max_steps=run.metadata().get("max_steps"),
         kind="train",
     )
@@ -198,30 +191,126 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
         hint = f"put it back; for a new run from its weights: --set model.path={newest}"
         raise change_refused(what, unfit, file=file, hint=hint)
     with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
-        made = plan_run(loaded, begins=newest is None)
-    if made.problems:
+        made = plan_run(loaded, begins=_is_unbegun(run))
+    problems = (*made.problems, *_behind(newest, made, loaded))
+    if problems:
         raise ConfigError(
-            f"{run.config_yaml}: {len(made.problems)} problem(s), nothing was started",
+            f"{run.config_yaml}: {len(problems)} problem(s), nothing was started",
             hint="mend them, then resume again",
-            problems=made.problems,
+            problems=problems,
         )
     write_json(run.config_resolved, now, durable=True)
     about = {**run.metadata(), "max_steps": made.max_steps, **origin(loaded)}
     write_json(run.run_json, about, durable=True)  # last: until then the file counts as edited
 
 
-def _refuse_old_values(run: RunDir) -> None:
-    """Raises ConfigError for a run of an older version whose config would be refused today."""
+def _behind(newest: Path | None, made: Plan, loaded: LoadedConfig) -> Iterator[Problem]:
+    """An end that the run has passed already."""
+    end, step = made.max_steps, 0 if newest is None else int(newest.name.removeprefix("step-"))
+    if end is None or step <= end:
+        return
+    is_said = loaded.config.training.max_steps is not None
+    field, what = ("max_steps", "max_steps") if is_said else ("epochs", "the last step")
+    message = f"the checkpoint is at step {step}, {what} {end} is below it"
+    yield Problem(f"training.{field}", message, f"{step} or more", str(loaded.path))
+
+
+def config_of(run: RunDir) -> Config:
+    """What `run` goes on with. Raises UsageError where `albor train` began no such run, and
+    ConfigError where the file is damaged, or of an older version and would be refused today.
+    """
+    file = str(run.config_resolved)
     try:
-        parse_config(run.config_resolved.read_bytes(), file=str(run.config_resolved))
+        return parse_config(json.dumps(_resolved(run)).encode(), file=file)
     except ConfigError as error:
+        if not error.problems:  # said by `_resolved`
+            raise
+        if _is_right(run):
+            how = f"is damaged: {error.problems[0].field}: {error.problems[0].message}"
+            raise _damaged(run, how, error.problems) from error
         error.hint = f"mend {run.config_yaml}, then --allow-config-change"
         raise
 
 
+def _resolved(run: RunDir) -> dict[str, Any]:
+    path, is_ours = run.config_resolved, run.config_yaml.is_file()
+    try:
+        found = load_json(path)
+    except FileNotFoundError as error:
+        if is_ours:
+            raise _damaged(run, "is gone") from error
+        raise UsageError(
+            f"{run.path}: no {path.name}, so this is not a run of `albor train`",
+            hint="albor guard run -- CMD",
+        ) from error
+    except OSError as error:
+        raise _damaged(run, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise _damaged(run, f"is damaged: it {error}") from error
+    if isinstance(found.get("guard"), dict):
+        return found
+    if is_ours:
+        raise _damaged(run, "is damaged: it has no section guard")
+    raise UsageError(
+        f"{path}: no section guard, so this is not a run of `albor train`",
+        hint="albor train apply CONFIG begins a new run",
+    )
+
+
+def _damaged(run: RunDir, how: str, problems: tuple[Problem, ...] = ()) -> ConfigError:
+    newest, chosen = _newest(run), _overrides(run)
+    if newest is not None:
+        chosen["model.path"] = str(newest)
+    sets = [word for field, value in chosen.items() for word in ("--set", f"{field}={value}")]
+    again = shlex.join(["albor", "train", "apply", str(run.config_yaml), *sets])
+    new = "a new run" if newest is None else "a new run from its weights"
+    return ConfigError(
+        f"{run.config_resolved} {how}",
+        hint=f"put a copy of the file back; for {new}: {again}",
+        problems=problems,
+    )
+
+
+def _is_right(run: RunDir) -> bool:
+    """Whether the config that the run began with would be taken today."""
+    chosen = tuple(f"{field}={value}" for field, value in _overrides(run).items())
+    try:
+        load_config(run.config_yaml, chosen)
+    except (ConfigError, NotFoundError):
+        return False
+    return True
+
+
+def _overrides(run: RunDir) -> dict[str, str]:
+    """What the command line set, by field."""
+    said = (read_json(run.run_json) or {}).get("overrides") or {}
+    return {field: one["set"] for field, one in said.items()}
+
+
+def _refuse_lost_weights(run: RunDir, config: Config) -> None:
+    """Raises ConfigError where a run without a checkpoint cannot begin from model.path."""
+    if start_weights(config.model) is None:
+        return
+    with chdir(_home_of_paths(run)):
+        problems = weights_problems(config.model, file=str(run.config_yaml))
+    if problems:
+        first, resume = problems[0], f"albor train resume {run.id}"
+        raise ConfigError(
+            f"{run.id} has no checkpoint yet and cannot begin: {first.field}: {first.message}",
+            hint=f"put the weights back, then: {resume}; for others edit {run.config_yaml} and add"
+            " --allow-config-change",
+            problems=problems,
+        )
+
+
 def _newest(run: RunDir) -> Path | None:
     """Its newest checkpoint, good or not."""
-    return max(run.checkpoints.glob("step-????????"), default=None)
+    return max(run.checkpoints.glob("step-" + "[0-9]" * 8), default=None)
+
+
+def _is_unbegun(run: RunDir) -> bool:
+    """Whether it starts from model.path: there never was a whole checkpoint, not even a bad one."""
+    return all(path.suffix == ".tmp" for path in run.checkpoints.glob("*step-*"))
 
 
 def _home_of_paths(run: RunDir) -> str:

@@ -95,7 +95,13 @@ def test_a_file_that_is_wrong_besides_is_to_be_mended_first(user, data):
 
 
 @pytest.mark.parametrize(
-    "verb", [("train", "apply", "tiny.yaml"), ("train", "resume", "calm"), ("demo",)], ids=" ".join
+    "verb",
+    [
+        *(("train", verb, "tiny.yaml") for verb in ("validate", "plan", "apply")),
+        ("train", "resume", "calm"),
+        ("demo",),
+    ],
+    ids=" ".join,
 )
 @pytest.mark.parametrize(
     ("environ", "says"),

@@ -222,6 +222,18 @@ def test_the_demo_runs_end_to_end_and_a_second_call_reuses_everything(user):
 
 
 @pytest.mark.slow
+def test_a_detached_life_has_no_end_yet_whatever_the_one_before_it_had(user):
+    words = ("train", "apply", "tiny.yaml", "--name", "again", "--detach", "--json")
+    assert validate(user.albor(*words, ALBOR_FAULTS=SLOW_STEPS).document)["exit"] is None
+    run = user.run("again")
+    wait_until(lambda: len(steps_logged(run)) > 0)
+    assert user.albor("guard", "stop", "again").code == 0
+    assert read_json(run.exit)["reason"] == "stopped"
+    document = user.albor("train", "resume", "again", "--detach", "--json").document
+    assert (document["outcome"], document["exit"]) == ("detached", None)
+
+
+@pytest.mark.slow
 def test_two_applies_of_one_name_at_once_make_one_run(user):
     words = ("train", "apply", "tiny.yaml", "--name", "one", "--detach", "--json")
     both = [user.start(*words, ALBOR_FAULTS="step:sleep=60@0") for _ in range(2)]

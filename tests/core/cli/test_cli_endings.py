@@ -95,6 +95,26 @@ def test_resuming_a_completed_run_changes_nothing(old_hand):
     assert snapshot(run.path) == before
 
 
+def test_apply_goes_on_with_a_run_of_its_config_alone_and_with_none_that_completed(old_hand):
+    run = old_hand.run("calm")
+    before = snapshot(run.path)
+    apply = ("train", "apply", "tiny.yaml", "--json", "--resume")
+    for path in (run.path, list_checkpoints(run.checkpoints)[-1]):
+        told = old_hand.quick(*apply, path)
+        assert (told.code, told.document["run"]["id"]) == (0, "calm"), told
+        assert told.document["outcome"] == "ended" and "nothing to go on with" in told.err
+        other = ("--set", "training.max_steps=60", "--seed", "9")
+        refused = old_hand.quick(*apply, path, *other)
+        assert refused.code == 2
+        fields = [problem["field"] for problem in refused.error["problems"]]
+        assert fields == ["training.max_steps", "training.seed"]
+        assert "training.max_steps: 40 -> 60" in refused.error["message"]
+        assert refused.error["hint"].startswith("albor train resume calm ")
+    lost = old_hand.quick(*apply, run.checkpoints / "step-99999999")
+    assert (lost.code, "step-99999999" in lost.error["message"]) == (3, True)
+    assert snapshot(run.path) == before
+
+
 def test_stopping_says_where_it_stopped_and_stopping_again_is_done_already(user):
     run = user.apply("brief", "--set", "training.epochs=100", ALBOR_FAULTS=SLOW_STEPS)
     wait_until(lambda: run.state.is_file())

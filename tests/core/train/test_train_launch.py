@@ -141,3 +141,88 @@ def test_an_edit_needs_the_weights_a_run_began_from_no_longer(tmp_path, monkeypa
     run.config_yaml.write_text(run.config_yaml.read_text().replace('"epochs": 10', '"epochs": 11'))
     launch.start(run, allow_config_change=True)
     assert read_json(run.config_resolved)["training"]["epochs"] == 11
+
+
+@pytest.mark.parametrize("end, is_taken", [(19, False), (20, True), (30, True)])
+def test_an_end_that_the_run_has_passed_is_refused_before_the_run_takes_it(
+    tmp_path, monkeypatch, end, is_taken
+):
+    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    run = make_run(tmp_path)
+    write_json(run.run_json, {**run.metadata(), **origin(load_config(run.config_yaml))})
+    (run.checkpoints / "step-00000020").mkdir()
+    before = run.config_resolved.read_bytes(), run.run_json.read_bytes()
+    text = run.config_yaml.read_text()
+    run.config_yaml.write_text(text.replace('"max_steps": 24', f'"max_steps": {end}'))
+    if is_taken:
+        launch.start(run, allow_config_change=True)
+        assert run.metadata()["max_steps"] == end
+        return
+    with pytest.raises(ConfigError, match="nothing was started") as refused:
+        launch.start(run, allow_config_change=True)
+    (problem,) = refused.value.problems
+    assert problem.field == "training.max_steps"
+    assert problem.message == "the checkpoint is at step 20, max_steps 19 is below it"
+    assert (run.config_resolved.read_bytes(), run.run_json.read_bytes()) == before
+    assert not run.launch.exists()
+
+
+def test_a_run_without_a_checkpoint_is_refused_once_the_weights_it_names_are_gone(
+    tmp_path, monkeypatch
+):
+    started = []
+    monkeypatch.setattr(launch, "start_guard", started.append)
+    run = make_run(tmp_path, model__path=str(tmp_path / "gone"))
+    (run.checkpoints / "step-00000005.tmp").mkdir()  # of a killed save
+    with pytest.raises(
+        ConfigError, match=r"model\.path: no model.safetensors in .*gone"
+    ) as refused:
+        launch.start(run)
+    assert f"albor train resume {run.id}" in refused.value.hint
+    assert not started
+    with monkeypatch.context() as patch:  # a trainer that lives has read them
+        patch.setattr(RunDir, "liveness", lambda run: Liveness(1, None))
+        launch.start(run)
+    (run.checkpoints / "bad-step-00000005").mkdir()  # that it stops for, and says so
+    launch.start(run)
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize(
+    "spoil, cause",
+    [
+        (lambda text: text[: len(text) // 2], "is damaged: it is no whole JSON"),
+        (lambda text: "", "is damaged: it is empty"),
+        (lambda text: "\0" * len(text), "is damaged: it is all NUL"),
+        (lambda text: f"[{text}]", "is damaged: it is no JSON object"),
+        (
+            lambda text: text.replace('"guard"', '"gu\\u0000rd"'),
+            "is damaged: it has no section guard",
+        ),
+        (
+            lambda text: text.replace('"hidden_size"', '"hidden_sixe"'),
+            "is damaged: .*hidden_size: is",
+        ),
+        (None, "is gone"),
+    ],
+    ids=["cut", "empty", "zeros", "list", "guard", "value", "gone"],
+)
+def test_a_damaged_config_of_a_run_is_said_to_be_and_the_right_one_is_left_alone(
+    tmp_path, spoil, cause
+):
+    run = make_run(tmp_path)
+    loaded = load_config(run.config_yaml, ("optimizer.lr=0.002",))
+    write_json(run.run_json, {**run.metadata(), **origin(loaded)})
+    (run.checkpoints / "step-00000005").mkdir()
+    if spoil is None:
+        run.config_resolved.unlink()
+    else:
+        run.config_resolved.write_text(spoil(run.config_resolved.read_text()))
+    for go_on in (launch.start, lambda run: launch.resize(run, 2)):
+        with pytest.raises(ConfigError, match=f"^{run.config_resolved} {cause}") as refused:
+            go_on(run)
+        assert f"mend {run.config_yaml}" not in refused.value.hint
+        assert refused.value.hint.endswith(
+            f"albor train apply {run.config_yaml} --set optimizer.lr=0.002"
+            f" --set model.path={run.checkpoints / 'step-00000005'}"
+        )

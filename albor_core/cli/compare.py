@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from albor_core.cli.lookup import db_option, locate, open_store_of
+from albor_core.cli.lookup import db_option, locate, locate_whole, open_store_of
 from albor_core.cli.output import emit, json_option, say
 from albor_core.run.errors import UsageError
 
@@ -32,10 +34,12 @@ def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool
     if len(references) > 10:
         raise UsageError("give two to ten runs", hint="albor runs diff A B")
     with open_store_of(references, db) as reader:
-        runs = [locate(r)[0] for r in references]
+        meant = [locate(one) if db is not None else locate_whole(one) for one in references]
+        runs = [run for run, _ in meant]
+        own = {run: path for run, path in meant if path is not None and db is None}
         if len(runs) == 1:
-            runs = [_baseline(reader, runs[0]), *runs]
-        found = diff_runs(reader, runs, metric=metric)
+            runs = [_baseline(reader, runs[0], own), *runs]
+        found = diff_runs(reader, runs, metric=metric, own_stores=own)
     made = found.to_json()
     for run, row in zip(made["runs"], found.runs, strict=True):
         run |= {"status": word_of(row), "is_at_work": is_at_work(run)}
@@ -45,11 +49,12 @@ def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool
         say(render_diff(made))
 
 
-def _baseline(reader: Reader, run: str) -> str:
+def _baseline(reader: Reader, run: str, own_stores: Mapping[str, Path]) -> str:
     """The newest pinned run but `run`. Raises UsageError where none is, NotFoundError for `run`."""
+    from albor_core.store.diff import row_of
     from albor_core.store.filter import parse_filter
 
-    reader.run(run)
+    row_of(reader, run, own_stores)
     pinned = [row.id for row in reader.runs(where=parse_filter("pinned"), limit=2)]
     others = [name for name in pinned if name != run]
     if not others:

@@ -123,8 +123,14 @@ def _changes(made: Document, letters: Sequence[str], limit: int | None) -> Itera
             same.append(title)
     if same:
         yield f"the same: {', '.join(same)}"
-    if made["unrecorded"]:
-        yield f"not recorded by any: {', '.join(made['unrecorded'])}"
+    unknown = made["unknown_config"]
+    silent = [part for part in made["unrecorded"] if part != "config" or not unknown]
+    if silent:
+        yield f"not recorded by any: {', '.join(silent)}"
+    of = {run["id"]: letter for run, letter in zip(made["runs"], letters, strict=True)}
+    for one in unknown:
+        hint = f"; next: {one['hint']}" if one["hint"] else ""
+        yield f"the config of {of[one['run']]} is unknown: {one['reason']}{hint}"
 
 
 def _value(value: Any) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from albor_core.run.errors import NotFoundError, StoreError
+from albor_core.cli.output import clean, talk
+from albor_core.run.errors import AlborError, NotFoundError, StoreError
 from albor_core.run.rundir import (
     RunDir,
     check_home,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MAKING_S = 2.0  # from the start of a first run to the store it makes, on a busy machine
 _FRESH_S = 60.0  # an index process that has not even begun by then does not come
+_CATCH_UP_S = 5.0  # for what a run wrote last: a second on an idle machine
 
 db_option = click.option("--db", type=click.Path(), help="Another store file than the global one.")
 
@@ -128,12 +130,42 @@ def _is_fresh(run: RunDir) -> bool:
 
 def locate(reference: str) -> tuple[str, Path | None]:
     """The id a reference means, and its local store if the folder is still there."""
-    from albor_core.store.paths import local_store
+    run_id, run = find(reference)
+    return run_id, _own_store(run)
 
+
+def find(reference: str) -> tuple[str, RunDir | None]:
+    """The id a reference means, and its folder if that is still there."""
     try:
         run = find_run(reference)
     except NotFoundError:
         if is_run_id(reference):  # its folder may be gone; the global store remembers it
             return reference, None
         raise
-    return run.id, local_store(run)
+    return run.id, run
+
+
+def locate_whole(reference: str) -> tuple[str, Path | None]:
+    """As `locate`, of a run whose numbers are shown: of one that has just ended the stores have all
+    first, and what they lack after a few seconds is told.
+    """
+    from albor_core.store.settle import catch_up
+
+    run_id, run = find(reference)
+    why = ""
+    try:
+        if run is not None and not catch_up(run, timeout_s=_CATCH_UP_S):
+            why = "it is not all in the store yet"
+    except (AlborError, OSError) as error:
+        why = str(error)
+    if run is not None and why:
+        place = clean(shlex.quote(str(run.path)))
+        talk(f"{run_id} has ended, and what is shown may be a part of what it wrote: {clean(why)}")
+        talk(f"  next: the same again in a moment, or albor db rebuild {place}")
+    return run_id, _own_store(run)
+
+
+def _own_store(run: RunDir | None) -> Path | None:
+    from albor_core.store.paths import local_store
+
+    return None if run is None else local_store(run)

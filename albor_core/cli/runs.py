@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.lookup import db_option, locate, open_table
+from albor_core.cli.lookup import db_option, locate, locate_whole, open_table
 from albor_core.cli.output import emit, json_option, say
 from albor_core.run.errors import NotFoundError, StoreError, TryAgainError
 
@@ -54,7 +54,7 @@ def _document(reference: str, db: str | None, *, with_points: bool) -> dict[str,
     from albor_core.store.paths import global_store
     from albor_core.store.reader import Reader
 
-    run_id, local = locate(reference)
+    run_id, local = locate_whole(reference) if db is None else locate(reference)
     from pathlib import Path
 
     path = db or (local if local is not None and local.is_file() else global_store())

@@ -6,17 +6,20 @@ the very files that lie beside it, up to their last whole line.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.connect import open_reader, problems, remove_copy
-from albor_core.store.index import load_positions
 from albor_core.store.paths import local_store
 from albor_core.store.rebuild import unreadable
-from albor_core.store.sources import Position, is_same_file, parse_plain, read_batch
+from albor_core.store.settle import positions_of
+from albor_core.store.sources import is_same_file, parse_plain, read_batch
+
+_MAKING_S = 10.0  # from the start of a run to its own store, on a busy machine
 
 
 @dataclass
@@ -95,8 +98,10 @@ def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:
     try:
         damage = _damage(store, report, thorough)
         yield from damage
-        positions = {} if damage else _positions(store, run.id)
+        positions = {} if damage else positions_of(store, run.id)
     except NotFoundError:
+        if is_alive and _should_have_a_store(run):
+            yield f"{run.path}: it is at work, and its own store {store} is gone"
         if not is_alive and any(_size(path) for path in files.values()):
             yield f"{run.path}: what it wrote is in no store of its own"
         return
@@ -110,14 +115,10 @@ def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:
             yield f"{path}: {_size(path) - position.offset} bytes of it are not in {store}"
 
 
-def _positions(store: Path, run_id: str) -> dict[str, Position]:
-    db, copy = open_reader(store)
-    try:
-        found = db.execute("SELECT id FROM runs WHERE run = ?", (run_id,)).fetchone()
-        return {} if found is None else load_positions(db, found[0])
-    finally:
-        db.close()
-        remove_copy(copy)
+def _should_have_a_store(run: RunDir) -> bool:
+    """Whether a living run began so long ago that its index process has made one, if it has any."""
+    is_indexed = (read_json(run.launch) or {}).get("index", True)
+    return bool(is_indexed) and time.time() - run.run_json.stat().st_mtime > _MAKING_S
 
 
 def _size(path: Path) -> int:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.errors import AlborError, UsageError
-from albor_core.run.rundir import RunDir
+from albor_core.run.errors import AlborError, NotFoundError, UsageError
+from albor_core.run.flatten import flatten
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import finite
 from albor_core.store import diff_facts
+from albor_core.store.connect import REBUILD_HINT
 from albor_core.store.paths import local_store
 from albor_core.store.reader import KeyStat, Reader, RunRow, Series
 from albor_core.store.rows import lower_is_better
@@ -52,6 +54,15 @@ class Change:
 
 
 @dataclass(frozen=True)
+class UnknownConfig:
+    """A run whose config nobody can compare: why, and the command that may bring it back."""
+
+    run: str
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True)
 class Reach:
     """When `run` first had the smoothed final loss of `other`; None in all three: never.
 
@@ -72,7 +83,8 @@ class RunDiff:
     """The comparison. `verdicts` has one entry per run after the first, each against the first.
 
     `unrecorded` names the parts (config, code, data) that no run said anything about: they are not
-    the same, they are unknown.
+    the same, they are unknown. So it is with the config where fewer than two runs have one;
+    `unknown_config` says of each run without one why.
     """
 
     metric: str
@@ -82,6 +94,7 @@ class RunDiff:
     data: tuple[Change, ...]
     environment: tuple[Change, ...]
     unrecorded: tuple[str, ...]
+    unknown_config: tuple[UnknownConfig, ...]
     metrics: dict[str, tuple[KeyStat | None, ...]]
     reach: tuple[Reach, ...]
     verdicts: tuple[Verdict, ...]
@@ -103,6 +116,7 @@ class RunDiff:
             "data": [asdict(change) for change in self.data],
             "environment": [asdict(change) for change in self.environment],
             "unrecorded": [*self.unrecorded],
+            "unknown_config": [asdict(unknown) for unknown in self.unknown_config],
             "metrics": {
                 key: [None if stat is None else asdict(stat) for stat in stats]
                 for key, stats in self.metrics.items()
@@ -138,28 +152,34 @@ def is_at_work(run: Mapping[str, Any]) -> bool:
     return bool(path) and RunDir(Path(str(path))).liveness().is_alive
 
 
-def diff_runs(reader: Reader, run_ids: Sequence[str], *, metric: str = "val/loss") -> RunDiff:
-    """Compare two or more runs of a store.
+def diff_runs(
+    reader: Reader,
+    run_ids: Sequence[str],
+    *,
+    metric: str = "val/loss",
+    own_stores: Mapping[str, Path] | None = None,
+) -> RunDiff:
+    """Compare two or more runs of a store; of a run that it does not know, what `own_stores` has.
 
     A run beside itself differs in nothing. Raises NotFoundError for an unknown run, UsageError for
     fewer than two.
     """
     if len(run_ids) < 2:
         raise UsageError("diff needs at least two runs", hint="albor runs diff A B")
-    rows = tuple(reader.run(run_id) for run_id in run_ids)
+    rows = tuple(row_of(reader, run_id, own_stores or {}) for run_id in run_ids)
     with _sources(reader, rows) as readers:
         sources = [_Source(found, row) for found, row in zip(readers, rows, strict=True)]
-        config = _changes([source.params for source in sources])
         verdicts = tuple(_judge(sources[0], other, metric) for other in sources[1:])
         shown = _shown(metric, sources)
         return RunDiff(
             metric=metric,
             runs=rows,
-            config=config,
+            config=_config_changes(sources),
             code=_changes([source.code for source in sources]),
             data=_changes([source.data for source in sources]),
             environment=_changes([source.environment() for source in sources]),
             unrecorded=_unrecorded(sources),
+            unknown_config=_unknown_configs(sources),
             metrics=_shared_metrics(sources),
             reach=tuple(_reaches(sources, metric)),
             verdicts=verdicts,
@@ -167,6 +187,21 @@ def diff_runs(reader: Reader, run_ids: Sequence[str], *, metric: str = "val/loss
                 key: tuple(source.series(key, CURVE_POINTS) for source in sources) for key in shown
             },
         )
+
+
+def row_of(reader: Reader, run_id: str, own_stores: Mapping[str, Path]) -> RunRow:
+    """A run as the store knows it, or else the run's own store, which survives the loss of the
+    global one. Raises NotFoundError.
+    """
+    try:
+        return reader.run(run_id)
+    except NotFoundError as error:
+        if (own := own_stores.get(run_id)) is None:
+            raise
+        with suppress(AlborError), Reader(own) as found:
+            return found.run(run_id)
+        error.hint = REBUILD_HINT
+        raise
 
 
 @contextmanager
@@ -193,11 +228,14 @@ class _Source:
 
     def __init__(self, reader: Reader, row: RunRow) -> None:
         self.reader, self.row = reader, row
-        self.params = reader.params(row.id)
+        self.params: Mapping[str, Any] = reader.params(row.id) or _written_config(row)
         self.facts = reader.detail(row.id).facts
         self.code = diff_facts.code(self.facts, row.git_commit, row.git_dirty)
         self.data = diff_facts.data(self.facts)
         self.summary = {k: s for k, s in reader.summary(row.id).items() if s.count}
+
+    def has_own_store(self) -> bool:
+        return self.reader.path == local_store(RunDir(Path(self.row.path)))
 
     def series(self, key: str, max_points: int) -> Series:
         return self.reader.series(self.row.id, key, max_points=max_points)
@@ -235,7 +273,33 @@ class _Source:
         return [*series.steps], [*series.mean]
 
 
-def _changes(maps: Sequence[dict[str, Any]]) -> tuple[Change, ...]:
+def _written_config(row: RunRow) -> dict[str, Any]:
+    """The resolved config in the run's folder, as a store would have it."""
+    return flatten(read_json(RunDir(Path(row.path)).config_resolved) or {})
+
+
+def _config_changes(sources: Sequence[_Source]) -> tuple[Change, ...]:
+    """What differs between the configs that are known: an unknown one is no other config."""
+    known = [source.params for source in sources if source.params]
+    keys = [change.key for change in _changes(known)] if len(known) > 1 else []
+    return tuple(Change(key, tuple(s.params.get(key) for s in sources)) for key in keys)
+
+
+def _unknown_configs(sources: Sequence[_Source]) -> tuple[UnknownConfig, ...]:
+    if not any(source.params for source in sources):
+        return ()
+    return tuple(UnknownConfig(s.row.id, *_why_none(s)) for s in sources if not s.params)
+
+
+def _why_none(source: _Source) -> tuple[str, str]:
+    if source.has_own_store():
+        return "it recorded none", ""
+    if Path(source.row.path).is_dir():
+        return "it is not in the store", REBUILD_HINT
+    return "it is not in the store, and the run's folder is gone", ""
+
+
+def _changes(maps: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
     changes = []
     for key in sorted({key for found in maps for key in found}):
         values = tuple(found.get(key) for found in maps)
@@ -246,7 +310,7 @@ def _changes(maps: Sequence[dict[str, Any]]) -> tuple[Change, ...]:
 
 def _unrecorded(sources: Sequence[_Source]) -> tuple[str, ...]:
     known = {
-        "config": any(source.params for source in sources),
+        "config": sum(bool(source.params) for source in sources) > 1,
         "code": any(source.code["commit"] for source in sources),
         "data": any(source.data for source in sources),
     }

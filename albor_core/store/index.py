@@ -5,8 +5,8 @@ one, current.
 
 One per run, by the record lock on index.lock. Rows and the byte they come from are one transaction,
 so a killed indexer loses and doubles nothing; training never waits for it. It ends by itself when
-nobody works on the run any more and every byte is indexed. A damaged local store is set aside and
-made again from the files.
+nobody works on the run any more and every byte is indexed. A damaged local store is set aside, and
+one that was removed let go: both are made again from the files.
 """
 
 from __future__ import annotations
@@ -211,6 +211,10 @@ class Indexer:
         seen = signature(self._run)
         if seen[0] is None:
             raise NotFoundError(f"{self._run.path}: the run directory is gone")
+        if self._is_removed():
+            _say(f"{self._path}: was removed, indexing again")
+            self._let_go()
+            db, writer = self._connection()
         batches = [
             (name, take, read_batch(path, self._positions[name], parse))
             for (name, path, parse), take in zip(self._sources, self._takers(writer), strict=True)
@@ -283,6 +287,16 @@ class Indexer:
             writer.forget()
         self._positions = load_positions(db, writer.run_id)
         self._seen, self._first_share = None, True
+
+    def _is_removed(self) -> bool:
+        """Whether the store alone was: where our lock goes too, somebody removes the whole run."""
+        return not self._path.exists() and self._run.index_lock.exists()
+
+    def _let_go(self) -> None:
+        """Of a store without a name, and of what is left beside it: it belongs to no other."""
+        self.disconnect()
+        for suffix in ("-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
     def _quarantine(self, error: sqlite3.Error) -> None:
         """Set the damaged store aside, all its files together, and say so where a rebuild finds it

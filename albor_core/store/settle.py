@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
-from albor_core.run.errors import InUseError, TryAgainError
+from albor_core.run.errors import InUseError, NotFoundError, StoreError, TryAgainError
+from albor_core.run.liveness import lock_holder
 from albor_core.run.ownership import is_ours
-from albor_core.run.rundir import RunDir
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
+from albor_core.run.rundir import RunDir, albor_home, read_json
+from albor_core.store.connect import open_reader, remove_copy
+from albor_core.store.index import Indexer, load_positions
+from albor_core.store.paths import global_store, local_store
+from albor_core.store.sources import Position, is_same_file, parse_plain, read_batch
 
 _LOOK_S = 0.1
 
@@ -32,3 +36,75 @@ def settle(run: RunDir, *, timeout_s: float = 10.0) -> bool:
                 return False
             time.sleep(_LOOK_S)
     return False
+
+
+def catch_up(run: RunDir, *, timeout_s: float) -> bool:
+    """For whoever looks at a run: wait, or index, until the stores have all that an ended one
+    wrote; False where they do not when the time is up.
+
+    Writes nothing where nothing is missing, into a run that is not ours or not of this home, and
+    into stores that are gone or made from other files: they are `albor db check`'s to tell. Raises
+    StoreError, OSError.
+    """
+    deadline = time.monotonic() + timeout_s
+    may_write = is_ours(run) and _is_known(run)
+    while not run.liveness().is_alive:
+        is_drained = lock_holder(run.index_lock) is None
+        if is_drained and not is_behind(run):
+            return True
+        if is_drained and may_write:
+            try:
+                return _index_until(run, deadline)
+            except (InUseError, TryAgainError):  # somebody was faster
+                pass
+        if time.monotonic() > deadline or (is_drained and not may_write):
+            return not is_behind(run)
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _index_until(run: RunDir, deadline: float) -> bool:
+    """Index until nothing is left; False if the time is up before."""
+    path = global_store()
+    with Indexer(run, path if path.is_file() else None) as indexer:
+        while indexer.step():
+            if time.monotonic() > deadline:
+                return False
+        indexer.publish(whole=True)
+    return True
+
+
+def _is_known(run: RunDir) -> bool:
+    """Whether this home has the run, and no other one of its name."""
+    path = (read_json(albor_home() / "runs" / f"{run.id}.json") or {}).get("path")
+    return isinstance(path, str) and Path(path).resolve() == run.path.resolve()
+
+
+def is_behind(run: RunDir) -> bool:
+    """Whether the run's own store lacks whole lines of its files. Not where it is damaged, another
+    run's, or made from files that are there no more.
+    """
+    files = {"journal": run.journal, "attempts": run.attempts, "annotations": run.annotations}
+    try:
+        positions = positions_of(local_store(run), run.id)
+    except NotFoundError:
+        return any(path.is_file() and path.stat().st_size for path in files.values())
+    except StoreError:
+        return False
+    return all(is_same_file(files[name], position) for name, position in positions.items()) and any(
+        read_batch(files[name], position, parse_plain) is not None
+        for name, position in positions.items()
+    )
+
+
+def positions_of(store: Path, run_id: str) -> dict[str, Position]:
+    """How far each file of a run is in a store; {} where it does not know the run. Raises
+    NotFoundError, StoreError.
+    """
+    db, copy = open_reader(store)
+    try:
+        found = db.execute("SELECT id FROM runs WHERE run = ?", (run_id,)).fetchone()
+        return {} if found is None else load_positions(db, found[0])
+    finally:
+        db.close()
+        remove_copy(copy)

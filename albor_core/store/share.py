@@ -39,12 +39,15 @@ def share(
     """Bring the global rows of `run` up to those of its local store, within the caller's
     transaction.
 
-    `tables` names those of TABLES that may have changed since the last share. Raises StoreError
-    where the local store is another run's.
+    `tables` names those of TABLES that may have changed since the last share; a target that does
+    not know the run, such as one that began anew, gets all. Raises StoreError where the local store
+    is another run's.
     """
     source_id = _id_of(local, run)
     if source_id is None:
         raise StoreError(f"its own store has no rows of {run}")
+    if _id_of(target, run) is None:
+        tables, previews = TABLES, True
     target_id = copy_run_row(local, run, target)
     for table in (*_ALWAYS, *(name for name in _NAMED if name in tables)):
         _copy(local, source_id, target, target_id, table)

@@ -12,9 +12,10 @@ import sqlite3
 import time
 
 import pytest
+from cli_user import valid
 
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
+from albor_core.run.rundir import create_run, write_json
 from albor_core.store.index import index_now
 from albor_core.store.paths import global_store
 from albor_core.store.rebuild import rebuild
@@ -215,6 +216,17 @@ def test_check_tells_a_lost_global_store_a_damaged_folder_and_a_folder_that_is_g
     assert result.code == 1 and "no such store" in result.document["problems"][0]
 
 
+def test_check_names_the_lost_store_of_a_living_run_unless_it_is_too_young_to_have_one(
+    user, runs, hold
+):
+    hold(runs[0].run_lock)
+    lose_own_store(runs[0])
+    result = user.quick("db", "check")
+    assert result.code == 1 and f"its own store {runs[0].store} is gone" in result.err
+    os.utime(runs[0].run_json)
+    assert user.quick("db", "check").code == 0
+
+
 def test_check_counts_damaged_lines_that_nothing_mends(user, runs):
     with runs[0].journal.open("ab") as file:
         file.write(b"garbage\n" * 3)
@@ -265,3 +277,42 @@ def test_folders_from_elsewhere_are_compared_after_what_the_error_says(user, run
     told = re.search(r"next: albor (db rebuild .*)", refused.err)
     assert user.quick(*shlex.split(told[1]), **new_home).code == 0
     assert user.quick(*words, *folders, **new_home).code == 0
+
+
+# -- albor runs diff where stores lack something -------------------------------------------------
+
+
+def test_a_run_that_a_new_home_store_does_not_have_is_compared_as_it_is_shown(user, runs):
+    lose_the_store()
+    assert rebuild(None, runs[:1]).problems == []
+    assert user.quick("runs", "show", "two").code == 0
+    assert user.quick("runs", "diff", "one", "two").code == 0
+    assert user.quick("runs", "pin", "one").code == 0
+    assert user.quick("runs", "diff", "two").code == 0
+    lose_own_store(runs[2])
+    refused = user.quick("runs", "diff", "one", "three", "--json")
+    assert (refused.code, refused.error["hint"]) == (3, "albor db rebuild")
+    assert user.quick("runs", "diff", "one", "nobody", "--json").error["hint"] == "albor runs ls"
+
+
+def test_a_config_that_no_store_has_is_unknown_and_differs_in_nothing(user, runs):
+    for run, rate in zip(runs[:2], (0.1, 0.2), strict=True):
+        Journal(run.journal, attempt=1).append("p", key="optimizer.lr", value=rate)
+        index_now(run)
+    lr = {"key": "optimizer.lr", "values": [0.1, 0.2]}
+    words = ("runs", "diff", "one", "two")
+    assert valid(user.quick(*words, "--json"))["config"] == [lr]
+    silent = user.quick("runs", "diff", "one", "three")
+    assert "the config of B is unknown: it recorded none" in silent.out
+    with sqlite3.connect(global_store()) as db:
+        db.execute("DELETE FROM params")
+    db.close()
+    lose_own_store(runs[1])
+    runs[1].journal.write_bytes(b"")  # or it would be indexed again
+    lost = user.quick(*words)
+    assert "the config of B is unknown: it is not in the store; next: albor db rebuild" in lost.out
+    assert "optimizer.lr" not in lost.out and "the same: config" not in lost.out
+    document = valid(user.quick(*words, "--json"))
+    assert (document["config"], "config" in document["unrecorded"]) == ([], True)
+    write_json(runs[1].config_resolved, {"optimizer": {"lr": 0.2}})
+    assert valid(user.quick(*words, "--json"))["config"] == [lr]

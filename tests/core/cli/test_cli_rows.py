@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_user import ALBOR, strict, validate, wait_until
+from cli_user import ALBOR, strict, tree_hash, validate, wait_until
 
+from albor_core.cli import lookup
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
 from albor_core.store.annotations import annotate
-from albor_core.store.index import index_now
+from albor_core.store.index import Indexer, index_now
+from albor_core.store.paths import global_store
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTILE = (
@@ -196,6 +198,58 @@ def test_c3_an_export_to_a_full_stdout_fails_too(desk):
         done = shell(desk, f"$ALBOR runs export a --format {form} > /dev/full")
         assert done.returncode == 1
         assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
+
+
+# -- a run that has just ended -----------------------------------------------------------------
+
+
+def half_indexed(desk, name, steps=3000):
+    """An ended run of which the store has the first batch."""
+    run = create_run(desk.folder / "out", name, experiment="e", name=name, kind="track", argv=[])
+    journal = Journal(run.journal, attempt=1)
+    for step in range(1, steps + 1):
+        journal.metrics(step, {f"m{n}": float(step) for n in range(20)})
+    journal.event("run.end", status="completed", reason="completed", code=0)
+    journal.close()
+    with Indexer(run, global_store()) as indexer:
+        indexer.step()
+        indexer.publish(whole=True)
+    return run
+
+
+def test_a_run_that_has_just_ended_is_shown_and_compared_with_all_that_it_wrote(desk):
+    half_indexed(desk, "a")
+    shown = validate(desk.quick("runs", "show", "a", "--json").document)
+    assert (shown["summary"]["m0"]["count"], shown["summary"]["m0"]["last"]) == (3000, 3000.0)
+    assert len(shown["points"]["m19"]) == 3000
+    half_indexed(desk, "b")
+    compared = validate(desk.quick("runs", "diff", "a", "b", "--json").document)
+    assert [stat["count"] for stat in compared["metrics"]["m0"]] == [3000, 3000]
+    assert [run["last_step"] for run in compared["runs"]] == [3000, 3000]
+
+
+def test_where_a_store_cannot_catch_up_with_an_ended_run_it_is_told(desk, hold, monkeypatch):
+    monkeypatch.setattr(lookup, "_CATCH_UP_S", 0.2)
+    run = half_indexed(desk, "a")
+    before = run.store.read_bytes()
+    hold(run.index_lock)
+    for words in (("runs", "show", "a", "--json"), ("runs", "diff", "a", "a", "--json")):
+        told = desk.quick(*words)
+        assert told.code == 0 and "a has ended, and what is shown may be a part" in told.err
+        assert f"next: the same again in a moment, or albor db rebuild {run.path}" in told.err
+        validate(told.document)
+    assert run.store.read_bytes() == before
+
+
+def test_a_look_at_a_run_with_all_its_rows_or_without_its_journal_changes_nothing(desk):
+    run = record(desk, "a")
+    before = tree_hash(run.path)
+    assert desk.quick("runs", "show", "a").code == 0
+    assert tree_hash(run.path) == before
+    run.journal.unlink()  # somebody needed the space: the store is what is left
+    assert (
+        desk.quick("runs", "show", "a", "--json").document["summary"]["train/loss"]["count"] == 40
+    )
 
 
 # -- C4: what diff may be given --------------------------------------------------------------------

@@ -482,6 +482,32 @@ def test_a_damaged_store_is_set_aside_and_made_again(bench, snapshot_of, damage)
     assert read_annotations(run)[-1].by == "index"
 
 
+def test_stores_that_are_removed_while_a_run_works_are_made_again_whole(bench, snapshot_of):
+    run = bench.run()
+    journal = write_everything(bench, run)
+    with Indexer(run, global_store()) as indexer:
+        indexer.drain()
+        for folder in (run.store.parent, global_store().parent):
+            for path in folder.glob("experiments.db*"):
+                path.unlink()
+        journal.metrics(999, {"train/loss": 1.0})
+        indexer.drain()
+        found = [snapshot_of(path) for path in (run.store, global_store())]
+    assert rebuild(None, [run]).problems == []
+    assert [snapshot_of(path) for path in (run.store, global_store())] == found
+
+
+def test_a_store_that_goes_with_its_whole_run_is_not_made_again(bench):
+    run = bench.run()
+    write_everything(bench, run)
+    with Indexer(run, None) as indexer:
+        indexer.drain()
+        shutil.rmtree(run.path)
+        with pytest.raises(NotFoundError):
+            indexer.step()
+    assert not run.path.exists()
+
+
 def test_a_missing_wal_costs_nothing_but_indexing_again(bench):
     run = bench.run()
     journal = bench.journal(run)

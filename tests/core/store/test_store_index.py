@@ -484,13 +484,13 @@ def test_a_damaged_store_is_set_aside_and_made_again(bench, snapshot_of, damage)
 
 def test_stores_that_are_removed_while_a_run_works_are_made_again_whole(bench, snapshot_of):
     run = bench.run()
-    journal = write_everything(bench, run)
+    write_everything(bench, run)
     with Indexer(run, global_store()) as indexer:
         indexer.drain()
         for folder in (run.store.parent, global_store().parent):
             for path in folder.glob("experiments.db*"):
                 path.unlink()
-        journal.metrics(999, {"train/loss": 1.0})
+        bench.journals[run.id].metrics(999, {"train/loss": 1.0})
         indexer.drain()
         found = [snapshot_of(path) for path in (run.store, global_store())]
     assert rebuild(None, [run]).problems == []

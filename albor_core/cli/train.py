@@ -272,7 +272,7 @@ def _named(loaded: LoadedConfig, wish: str) -> RunDir:
     """
     from albor_core.run.edits import change_refused
     from albor_core.run.flatten import diff_configs
-    from albor_core.train.launch import config_of
+    from albor_core.run.kept_config import config_of
 
     folder = folder_of(wish)
     places = () if folder is None else (folder.resolve(), *folder.resolve().parents)

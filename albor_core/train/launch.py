@@ -5,9 +5,7 @@ Runs in the command's process, so no torch here.
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import chdir
@@ -18,18 +16,18 @@ from typing import Any
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
 from albor_core.guard.redact import redact
-from albor_core.run.config import Config, LoadedConfig, load_config, parse_config
+from albor_core.run.config import Config, LoadedConfig
 from albor_core.run.edits import bound, change_refused, edited, origin, set_later
-from albor_core.run.errors import ConfigError, InUseError, NotFoundError, Problem, UsageError
+from albor_core.run.errors import ConfigError, InUseError, Problem
 from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
 from albor_core.run.flatten import diff_configs
+from albor_core.run.kept_config import config_of, newest_checkpoint, read_resolved
 from albor_core.run.plan import Plan
 from albor_core.run.plan import plan as make_plan
 from albor_core.run.rundir import (
     RunDir,
     create_run,
     is_run_id,
-    load_json,
     new_run_id,
     read_json,
     write_json,
@@ -157,7 +155,7 @@ def start(run: RunDir, *, allow_config_change: bool = False, is_planned: bool = 
             f"{run.path}: already guarded by process {alive.guard}",
             hint=f"albor monitor {run.id}, or albor guard stop {run.id}",
         )
-    _take_edits(run, _resolved(run), is_allowed=allow_config_change)
+    _take_edits(run, read_resolved(run), is_allowed=allow_config_change)
     config = config_of(run)
     if not is_planned and alive.trainer is None and _is_unbegun(run):
         _refuse_lost_weights(run, config)
@@ -182,7 +180,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
         return
     now = loaded.config.resolved()
     changes = diff_configs(resolved, now)
-    file, newest = str(run.config_yaml), _newest(run)
+    file, newest = str(run.config_yaml), newest_checkpoint(run)
     if changes and not is_allowed:
         hint = f"put it back, or: albor train resume {run.id} --allow-config-change"
         raise change_refused("edited since the run began", changes, file=file, hint=hint)
@@ -215,78 +213,6 @@ def _behind(newest: Path | None, made: Plan, loaded: LoadedConfig) -> Iterator[P
     yield Problem(f"training.{field}", message, f"{step} or more", str(loaded.path))
 
 
-def config_of(run: RunDir) -> Config:
-    """What `run` goes on with. Raises UsageError where `albor train` began no such run, and
-    ConfigError where the file is damaged, or of an older version and would be refused today.
-    """
-    file = str(run.config_resolved)
-    try:
-        return parse_config(json.dumps(_resolved(run)).encode(), file=file)
-    except ConfigError as error:
-        if not error.problems:  # said by `_resolved`
-            raise
-        if _is_right(run):
-            how = f"is damaged: {error.problems[0].field}: {error.problems[0].message}"
-            raise _damaged(run, how, error.problems) from error
-        error.hint = f"mend {run.config_yaml}, then --allow-config-change"
-        raise
-
-
-def _resolved(run: RunDir) -> dict[str, Any]:
-    path, is_ours = run.config_resolved, run.config_yaml.is_file()
-    try:
-        found = load_json(path)
-    except FileNotFoundError as error:
-        if is_ours:
-            raise _damaged(run, "is gone") from error
-        raise UsageError(
-            f"{run.path}: no {path.name}, so this is not a run of `albor train`",
-            hint="albor guard run -- CMD",
-        ) from error
-    except OSError as error:
-        raise _damaged(run, f"cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise _damaged(run, f"is damaged: it {error}") from error
-    if isinstance(found.get("guard"), dict):
-        return found
-    if is_ours:
-        raise _damaged(run, "is damaged: it has no section guard")
-    raise UsageError(
-        f"{path}: no section guard, so this is not a run of `albor train`",
-        hint="albor train apply CONFIG begins a new run",
-    )
-
-
-def _damaged(run: RunDir, how: str, problems: tuple[Problem, ...] = ()) -> ConfigError:
-    newest, chosen = _newest(run), _overrides(run)
-    if newest is not None:
-        chosen["model.path"] = str(newest)
-    sets = [word for field, value in chosen.items() for word in ("--set", f"{field}={value}")]
-    again = shlex.join(["albor", "train", "apply", str(run.config_yaml), *sets])
-    new = "a new run" if newest is None else "a new run from its weights"
-    return ConfigError(
-        f"{run.config_resolved} {how}",
-        hint=f"put a copy of the file back; for {new}: {again}",
-        problems=problems,
-    )
-
-
-def _is_right(run: RunDir) -> bool:
-    """Whether the config that the run began with would be taken today."""
-    chosen = tuple(f"{field}={value}" for field, value in _overrides(run).items())
-    try:
-        load_config(run.config_yaml, chosen)
-    except (ConfigError, NotFoundError):
-        return False
-    return True
-
-
-def _overrides(run: RunDir) -> dict[str, str]:
-    """What the command line set, by field."""
-    said = (read_json(run.run_json) or {}).get("overrides") or {}
-    return {field: one["set"] for field, one in said.items()}
-
-
 def _refuse_lost_weights(run: RunDir, config: Config) -> None:
     """Raises ConfigError where a run without a checkpoint cannot begin from model.path."""
     if start_weights(config.model) is None:
@@ -301,11 +227,6 @@ def _refuse_lost_weights(run: RunDir, config: Config) -> None:
             " --allow-config-change",
             problems=problems,
         )
-
-
-def _newest(run: RunDir) -> Path | None:
-    """Its newest checkpoint, good or not."""
-    return max(run.checkpoints.glob("step-" + "[0-9]" * 8), default=None)
 
 
 def _is_unbegun(run: RunDir) -> bool:

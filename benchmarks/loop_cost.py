@@ -81,7 +81,7 @@ class Switched(Training):
     def _save_if_wanted(self) -> None:
         begun, is_wanted = time.perf_counter(), self.keeper.wanted
         super()._save_if_wanted()
-        if is_wanted:
+        if is_wanted and not self.keeper.wanted:
             self.saves.append(time.perf_counter() - begun)
 
     def _turn(self, step: int) -> None:

@@ -180,11 +180,10 @@ def apply(
             hint=_again("plan", config, overrides, seed),
             problems=made.problems,
         )
-    is_new = run is None
     run = run or new_run(loaded, made, name=name)
     return follow(
         run,
-        partial(start, run, is_planned=is_new),
+        partial(start, run),
         as_json=as_json,
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,

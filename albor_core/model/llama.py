@@ -298,8 +298,10 @@ def init_weights(model: Llama, seed: int) -> None:
     Each tensor has its own stream (seed and name), drawn on the CPU in fp32: adding a layer changes
     no other.
     """
-    stds: dict[str, float | Tensor] = dict(init_std(model.config))
-    stds |= dict.fromkeys(("embedding", "head"), embedding_std(model.config))
+    stds: dict[str, float | Tensor] = {
+        **init_std(model.config),
+        "embedding": embedding_std(model.config),
+    }
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
@@ -320,7 +322,7 @@ def _role(name: str) -> str:
     part = name.split(".")[-2]
     return {
         "embed_tokens": "embedding",
-        "lm_head": "head",
+        "lm_head": "embedding",
         "o_proj": "residual",
         "down_proj": "residual",
     }.get(part, "matrix")

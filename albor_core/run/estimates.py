@@ -80,11 +80,12 @@ def schedule(config: Config, facts: Facts) -> Schedule:
 
 def disk(config: Config, facts: Facts, max_steps: int | None) -> Disk:
     """A checkpoint is fp32 weights and the optimizer's state, 12 N bytes with AdamW; `keep` of
-    them, the best, one in flight, and every `keep_every`-th."""
+    them, the best, one in flight, and every `keep_every`-th, if the run makes so many."""
     policy = config.training.checkpoint
     at_once = policy.keep + 2
     if max_steps is not None:
-        at_once += 0 if policy.keep_every is None else max_steps // policy.keep_every
+        if policy.keep_every is not None:
+            at_once += max_steps // policy.keep_every
         at_once = min(at_once, -(-max_steps // policy.save_every) + 1)  # all, one of them in flight
     weights = 4 * config.model.architecture.shape().num_parameters
     checkpoint = weights + optimizer_bytes(config)

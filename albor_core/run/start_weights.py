@@ -21,8 +21,12 @@ def start_weights(model: ModelConfig) -> Path | None:
     return None if model.path == Path() else model.path / FILE
 
 
-def weights_problems(model: ModelConfig, *, file: str = "") -> tuple[Problem, ...]:
-    """Why a model of this architecture cannot begin from `model.path`; `file` is the config's."""
+def weights_problems(
+    model: ModelConfig, *, file: str = "", checks_hash: bool = True
+) -> tuple[Problem, ...]:
+    """Why a model of this architecture cannot begin from `model.path`; `file` is the config's.
+    `checks_hash`: reads all of a file that has a manifest beside it, gigabytes maybe.
+    """
     found = start_weights(model)
     if found is None:
         return ()
@@ -33,28 +37,29 @@ def weights_problems(model: ModelConfig, *, file: str = "") -> tuple[Problem, ..
         return (Problem(FIELD, what, hint, file),)
     try:
         misfits = list(_misfits(found, model))
+        is_altered = checks_hash and not misfits and _is_altered(found)
     except OSError as error:
         return (Problem(FIELD, f"{found}: cannot be read: {error.strerror}", hint, file),)
     except DamagedFileError as error:
         reason = str(error).removeprefix(f"{found.name}: ")
         return (Problem(FIELD, f"{found} is damaged: {reason}", hint, file),)
+    if is_altered:
+        what = f"{found} is damaged: its bytes are not those that manifest.json beside it names"
+        return (Problem(FIELD, what, "name another checkpoint", file),)
     if not misfits:
-        return _altered(found, file)
+        return ()
     more = f", and {len(misfits) - _SHOWN} more" if len(misfits) > _SHOWN else ""
     listed = f"{found} does not fit model.architecture: {', '.join(misfits[:_SHOWN])}{more}"
     return (Problem(FIELD, listed, "give the architecture that the weights have", file),)
 
 
-def _altered(found: Path, file: str) -> tuple[Problem, ...]:
-    """Whether a checkpoint's manifest says that other bytes were written."""
-    beside = read_json(found.with_name("manifest.json")) or {}
-    stated = (beside.get("files") or {}).get(FILE)
+def _is_altered(found: Path) -> bool:
+    """Whether a checkpoint's manifest says that other bytes were written. Raises OSError."""
+    files = (read_json(found.with_name("manifest.json")) or {}).get("files")
+    stated = files.get(FILE) if isinstance(files, dict) else None
     if not isinstance(stated, dict) or stated.get("algo") != "blake3":
-        return ()
-    if fingerprint(found) == (stated.get("size"), f"blake3:{stated.get('hash')}"):
-        return ()
-    what = f"{found} is damaged: its bytes are not those that manifest.json beside it has a hash of"
-    return (Problem(FIELD, what, "name another checkpoint", file),)
+        return False
+    return fingerprint(found) != (stated.get("size"), f"blake3:{stated.get('hash')}")
 
 
 def weights_notes(model: ModelConfig) -> Iterator[str]:

@@ -17,9 +17,9 @@ from albor_core.store.connect import open_reader, problems, remove_copy
 from albor_core.store.paths import local_store
 from albor_core.store.rebuild import unreadable
 from albor_core.store.settle import positions_of
-from albor_core.store.sources import is_same_file, parse_plain, read_batch
+from albor_core.store.sources import files_of, is_same_file, parse_plain, read_batch
 
-_MAKING_S = 10.0  # from the start of a run to its own store, on a busy machine
+_YOUNG_S = 10.0  # from the start of a run to its own store, on a busy machine
 
 
 @dataclass
@@ -92,8 +92,7 @@ def _damage(path: Path, report: CheckReport, thorough: bool) -> list[str]:
 
 
 def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:
-    store = local_store(run)
-    files = {"journal": run.journal, "attempts": run.attempts, "annotations": run.annotations}
+    store, files = local_store(run), files_of(run)
     is_alive = run.liveness().is_alive
     try:
         damage = _damage(store, report, thorough)
@@ -118,7 +117,7 @@ def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:
 def _should_have_a_store(run: RunDir) -> bool:
     """Whether a living run began so long ago that its index process has made one, if it has any."""
     is_indexed = (read_json(run.launch) or {}).get("index", True)
-    return bool(is_indexed) and time.time() - run.run_json.stat().st_mtime > _MAKING_S
+    return bool(is_indexed) and time.time() - run.run_json.stat().st_mtime > _YOUNG_S
 
 
 def _size(path: Path) -> int:

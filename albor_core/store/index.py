@@ -43,6 +43,7 @@ from albor_core.store.sources import (
     Batch,
     Parser,
     Position,
+    files_of,
     is_same_file,
     parse_journal,
     parse_plain,
@@ -75,10 +76,9 @@ class Indexer:
         self._lock = take_lock(run.index_lock)
         self._run, self._global = run, global_path
         self._path = local_path or local_store(run)
-        self._sources: tuple[tuple[str, Path, Parser], ...] = (
-            ("journal", run.journal, parse_journal),
-            ("attempts", run.attempts, parse_plain),
-            ("annotations", run.annotations, parse_plain),
+        self._sources: tuple[tuple[str, Path, Parser], ...] = tuple(
+            (name, path, parse_journal if name == "journal" else parse_plain)
+            for name, path in files_of(run).items()
         )
         self._db: sqlite3.Connection | None = None
         self._writer: RunWriter | None = None

@@ -12,7 +12,7 @@ from albor_core.run.rundir import RunDir, albor_home, read_json
 from albor_core.store.connect import open_reader, remove_copy
 from albor_core.store.index import Indexer, load_positions
 from albor_core.store.paths import global_store, local_store
-from albor_core.store.sources import Position, is_same_file, parse_plain, read_batch
+from albor_core.store.sources import Position, files_of, is_same_file, parse_plain, read_batch
 
 _LOOK_S = 0.1
 
@@ -84,7 +84,7 @@ def is_behind(run: RunDir) -> bool:
     """Whether the run's own store lacks whole lines of its files. Not where it is damaged, another
     run's, or made from files that are there no more.
     """
-    files = {"journal": run.journal, "attempts": run.attempts, "annotations": run.annotations}
+    files = files_of(run)
     try:
         positions = positions_of(local_store(run), run.id)
     except NotFoundError:

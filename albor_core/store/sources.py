@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from albor_core.run.journal import parse_line
+from albor_core.run.rundir import RunDir
 
 BATCH_BYTES = 256 << 10  # about 700 lines of 8 metrics: one transaction of some 6,000 rows
 MAX_LINE_BYTES = 1 << 20
@@ -46,6 +47,11 @@ class Batch:
     def counting(self, ignored: int) -> Position:
         """The position after this batch, of which `ignored` lines had no known shape."""
         return replace(self.position, ignored=self.position.ignored + ignored)
+
+
+def files_of(run: RunDir) -> dict[str, Path]:
+    """Every such file by the name of its position."""
+    return {"journal": run.journal, "attempts": run.attempts, "annotations": run.annotations}
 
 
 def read_batch(path: Path, position: Position, parse: Parser) -> Batch | None:

@@ -32,7 +32,7 @@ POINTS: Mapping[str, frozenset[str]] = {
     "step": frozenset({"sleep", "exit", "segv", "kill", "raise", "sleep_forever"}),
     "ckpt": frozenset({"kill", "sleep"}),
 }
-WITH_VALUE = frozenset({"sleep", "x", "exit"})
+_WITH_VALUE = frozenset({"sleep", "x", "exit"})
 _FAULT = re.compile(r"(\w+):(?:(x)([\d.]+)|(\w+?)(?:=([\d.]+))?)@(\d+)(?:-(\d+))?(?:#(\d+))?")
 
 
@@ -103,7 +103,7 @@ def _parse(text: str) -> Fault:
                 int(attempt) if attempt else None,
             )
             is_known = action in POINTS.get(point, frozenset()) and fault.first <= fault.last
-            has_value = bool(factor or value) == (action in WITH_VALUE)
+            has_value = bool(factor or value) == (action in _WITH_VALUE)
             is_whole = action != "exit" or fault.value in range(256)
             if is_known and has_value and is_whole and fault.attempt != 0:
                 return fault

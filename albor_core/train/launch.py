@@ -143,11 +143,10 @@ def resize(run: RunDir, world_size: int) -> None:
     write_json(run.config_resolved, resized.resolved())
 
 
-def start(run: RunDir, *, allow_config_change: bool = False, is_planned: bool = False) -> None:
+def start(run: RunDir, *, allow_config_change: bool = False) -> None:
     """Hand `run` to a detached guard. Raises InUseError if it is guarded or trained already, and
     ConfigError if its config.yaml was edited and may not have been, or is wrong, if its
-    config.resolved.json is damaged, or if the weights that it begins from are gone. With
-    `is_planned` these were looked at a moment ago: they may be gigabytes.
+    config.resolved.json is damaged, or if the weights that it begins from are gone.
     """
     alive = run.liveness()
     if alive.guard is not None:
@@ -157,7 +156,7 @@ def start(run: RunDir, *, allow_config_change: bool = False, is_planned: bool = 
         )
     _take_edits(run, read_resolved(run), is_allowed=allow_config_change)
     config = config_of(run)
-    if not is_planned and alive.trainer is None and _is_unbegun(run):
+    if alive.trainer is None and _is_unbegun(run):
         _refuse_lost_weights(run, config)
     changes = ["--allow-config-change"] if allow_config_change else []
     write_launch(
@@ -218,7 +217,7 @@ def _refuse_lost_weights(run: RunDir, config: Config) -> None:
     if start_weights(config.model) is None:
         return
     with chdir(_home_of_paths(run)):
-        problems = weights_problems(config.model, file=str(run.config_yaml))
+        problems = weights_problems(config.model, file=str(run.config_yaml), checks_hash=False)
     if problems:
         first, resume = problems[0], f"albor train resume {run.id}"
         raise ConfigError(

@@ -162,6 +162,13 @@ def test_other_positions_than_the_weights_were_made_with_are_said(tmp_path, base
     assert "rope_theta 10000, not 500000" in note
 
 
+def test_a_manifest_that_is_none_is_nobodys_word(tmp_path, base):
+    shutil.copy(base / MODEL, tmp_path)
+    (tmp_path / "manifest.json").write_text('{"files": ["model.safetensors"]}')
+    run = make_run(tmp_path / "run", model__path=str(tmp_path))
+    assert not weights_problems(load_config(run.config_resolved, ()).config.model)
+
+
 @pytest.mark.parametrize(
     "beside, said",
     [

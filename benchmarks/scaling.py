@@ -129,14 +129,19 @@ def work(rank: int, options: argparse.Namespace, sizes: list[int], folder: str) 
     """One GPU's process; rank 0 prints."""
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
+    # Without device_id: with it torch lets ranks outside a gloo group wait for those in it.
     dist.init_process_group(
-        "nccl",
-        init_method=f"file://{folder}/rendezvous",
-        rank=rank,
-        world_size=max(sizes),
-        device_id=device,
+        "nccl", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=max(sizes)
     )
     everybody = dist.new_group(backend="gloo")
+    began = time.perf_counter()
+
+    def say(words: str) -> None:
+        if rank == 0:
+            spent = time.perf_counter() - began
+            print(f"{spent:5.0f} s: {words}", file=sys.stderr, flush=True)
+
+    say(f"{max(sizes)} ranks have met")
     parts = {size: Part(rank, size) for size in sizes}  # every rank makes every group
     parts = {size: part for size, part in parts.items() if rank < size}
     start = Llama(SHAPE)
@@ -144,6 +149,7 @@ def work(rank: int, options: argparse.Namespace, sizes: list[int], folder: str) 
     start.to(device)
     torch.manual_seed(rank)
     ids = torch.randint(0, SHAPE.vocab_size, (options.batch, T), device=device)
+    say("the model is there")
     mine = ours(start, options.batch, parts)
     steps: dict[tuple[int, str], Step] = {}
     order = [(size, name) for size in sizes for name in options.only]
@@ -153,13 +159,10 @@ def work(rank: int, options: argparse.Namespace, sizes: list[int], folder: str) 
     counts = {}
     for key in order:  # compile, then find how many steps fill a round
         if key in steps:
-            began = time.perf_counter()
             seconds_of(steps[key], ids, parts[key[0]], 3)
             one = seconds_of(steps[key], ids, parts[key[0]], 3) / 3
             counts[key] = max(3, round(ROUND_S / one))
-            if rank == 0:
-                took = time.perf_counter() - began
-                print(f"{key[1]} on {key[0]}: ready in {took:.0f} s", file=sys.stderr, flush=True)
+            say(f"{key[1]} on {key[0]} is ready: {1e3 * one:.1f} ms a step")
         dist.barrier(group=everybody)
     warm_until = time.monotonic() + options.warm
     while True:

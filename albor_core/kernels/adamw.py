@@ -130,9 +130,9 @@ def adamw_triton(
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
     """Gradients in `dtype`, the rest fp32; the largest first: it is timed."""
-    source = torch.Generator().manual_seed(1711_05101)
+    source = torch.Generator(device).manual_seed(1711_05101)
     for N in (1 << 23, 4099, 1):
-        p, m, g = (torch.randn(N, generator=source).to(device) for _ in range(3))
+        p, m, g = (torch.randn(N, generator=source, device=device) for _ in range(3))
         control = torch.tensor([0.0, 0.5, 3e-4, 1e-3, 2.0], device=device)
         yield p, 0.1 * m, (0.1 * m).square() + 1e-4, g.to(dtype), control
 

@@ -163,7 +163,7 @@ def _triton(op: dispatch.Op, sizes: Sizes) -> Fn:
 
 def _input_sets(name: str, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> list[Inputs]:
     """Inputs of the op, so many that no cache holds them all."""
-    source = torch.Generator().manual_seed(0)
+    source = torch.Generator(device).manual_seed(0)
     draws = _draws(name, sizes, device, dtype, source)
     first = next(draws)
     size = sum(t.numel() * t.element_size() for t in first)
@@ -179,10 +179,10 @@ def _draws(
     B, heads, kv, E = -(-sizes.rows // T), sizes.heads, sizes.kv_heads, sizes.head_dim
 
     def random(*shape: int, kind: torch.dtype = dtype) -> Tensor:
-        return torch.randn(shape, generator=source).to(device, kind)
+        return torch.randn(shape, generator=source, device=device).to(kind)
 
     def labels(high: int) -> Tensor:
-        return torch.randint(0, high, (sizes.rows,), generator=source).to(device)
+        return torch.randint(0, high, (sizes.rows,), generator=source, device=device)
 
     turns = name in ("rope", "rope_qkv")
     angles = tuple(table.to(device) for table in tables(T, E)) if turns else ()

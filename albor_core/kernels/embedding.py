@@ -130,11 +130,11 @@ def embedding_triton(ids: Tensor, weight: Tensor) -> Tensor:
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
     """(N, V, D), the largest first: it is timed. A third of the positions hold one token."""
-    source = torch.Generator().manual_seed(2018)
+    source = torch.Generator(device).manual_seed(2018)
     for N, V, D in ((16384, 32768, 1024), (300, 50, 123), (1, 1, 1)):
-        ids = torch.randint(0, V, (N,), generator=source)
+        ids = torch.randint(0, V, (N,), generator=source, device=device)
         ids[::3] = V // 2
-        yield ids.to(device), torch.randn(V, D, generator=source).to(device, dtype)
+        yield ids, torch.randn(V, D, generator=source, device=device).to(dtype)
 
 
 def _launches(dtype: str) -> tuple[Launch, ...]:

@@ -229,12 +229,12 @@ def product(
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
     """The largest first: it is timed. The scale saturates some."""
-    source = torch.Generator().manual_seed(2209_05433)
+    source = torch.Generator(device).manual_seed(2209_05433)
     for N, width in ((8192, 4096), (1152, 192), (128, 64)):
-        gate_up = torch.randn(N, 2 * width, generator=source)
-        da = torch.randn(N, width, generator=source)
+        gate_up = torch.randn(N, 2 * width, generator=source, device=device)
+        da = torch.randn(N, width, generator=source, device=device)
         scale = torch.tensor(LARGEST / 4.0, device=device)
-        yield gate_up.to(device, dtype), da.to(device, dtype), scale
+        yield gate_up.to(dtype), da.to(dtype), scale
 
 
 def _launches(dtype: str) -> tuple[Launch, ...]:

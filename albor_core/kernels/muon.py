@@ -115,9 +115,9 @@ def muon_triton(
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
     """Gradients and updates in `dtype`, the rest fp32; the largest first: it is timed."""
-    source = torch.Generator().manual_seed(2502_16982)
+    source = torch.Generator(device).manual_seed(2502_16982)
     for N in (1 << 23, 4099, 1):
-        p, m, g, u = (torch.randn(N, generator=source).to(device) for _ in range(4))
+        p, m, g, u = (torch.randn(N, generator=source, device=device) for _ in range(4))
         control = torch.tensor([0.0, 0.5, 0.02], device=device)
         yield p, 0.1 * m, g.to(dtype), u.to(dtype), control
 

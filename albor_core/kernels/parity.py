@@ -89,9 +89,9 @@ def _upstream(out: Tensor) -> Tensor:
     """A wave whose values are exact in every dtype: a rounding here would be taken for the kernel's
     error where a sum over an axis cancels most of it.
     """
-    wave = torch.cos(torch.arange(out.numel(), dtype=torch.float64))
+    wave = torch.cos(torch.arange(out.numel(), dtype=torch.float64, device=out.device))
     wave = wave.to(torch.bfloat16).to(torch.float16)  # 8 bits each, no exponent below fp16's
-    return wave.to(out.device, out.dtype).view(out.shape)
+    return wave.to(out.dtype).view(out.shape)
 
 
 def _cosine(a: Tensor, b: Tensor) -> float:

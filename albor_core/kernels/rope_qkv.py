@@ -165,9 +165,9 @@ def rope_qkv_triton(
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
     """(B, T, E) with four query and two key heads, the largest first: it is timed."""
-    source = torch.Generator().manual_seed(2104_09864)
+    source = torch.Generator(device).manual_seed(2104_09864)
     for B, T, E in ((16, 1024, 64), (3, 37, 24), (1, 1, 2)):
-        qkv = torch.randn(B, T, 8 * E, generator=source).to(device, dtype)
+        qkv = torch.randn(B, T, 8 * E, generator=source, device=device).to(dtype)
         cos, sin = (t.to(device) for t in tables(T, E))
         yield qkv, cos, sin
 

@@ -154,11 +154,11 @@ def swiglu_down_triton(gate_up: Tensor, w: Tensor) -> Tensor:
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
     """(N, I, D), the largest first: it is timed. Later ones leave a group of tiles unfilled."""
-    source = torch.Generator().manual_seed(2002_05202)
+    source = torch.Generator(device).manual_seed(2002_05202)
     for N, width, D in ((4096, 4096, 1024), (1152, 384, 192), (128, 128, 64)):
-        gate_up = torch.randn(N, 2 * width, generator=source)
-        w = torch.randn(D, width, generator=source) / width**0.5
-        yield gate_up.to(device, dtype), w.to(device, dtype)
+        gate_up = torch.randn(N, 2 * width, generator=source, device=device)
+        w = torch.randn(D, width, generator=source, device=device) / width**0.5
+        yield gate_up.to(dtype), w.to(dtype)
 
 
 def _launches(dtype: str) -> tuple[Launch, ...]:

@@ -6,7 +6,9 @@ from tiny_run import events, history, make_run, train
 
 from albor_core.train.checkpoint import list_checkpoints, verify
 
-pytestmark = pytest.mark.gpu
+# Every kernel is compiled and checked, on a machine that may have other work.
+START_S = 240.0
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(3 * START_S)]
 
 SHARED = {
     "training__device": "cuda",
@@ -30,7 +32,7 @@ def needs(world):
 
 def course(folder, name, **changes):
     run = make_run(folder / name, name, **{**SHARED, **changes})
-    code, stderr = train(run)
+    code, stderr = train(run, limit_s=START_S)
     assert code == 0, stderr
     return run
 

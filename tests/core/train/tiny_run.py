@@ -114,10 +114,17 @@ def start(run: RunDir, *arguments: str, **environ: str) -> subprocess.Popen[str]
     )
 
 
-def train(run: RunDir, *arguments: str, **environ: str) -> tuple[int, str]:
-    """Run the trainer to its end: exit code and stderr."""
+def train(run: RunDir, *arguments: str, limit_s: float = 120, **environ: str) -> tuple[int, str]:
+    """Run the trainer to its end: exit code and stderr. After `limit_s` it is killed: no process
+    of a test outlives it.
+    """
     process = start(run, *arguments, **environ)
-    _, stderr = process.communicate(timeout=120)
+    try:
+        _, stderr = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
     return process.returncode, stderr
 
 

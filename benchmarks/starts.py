@@ -41,7 +41,8 @@ SIZES = {
 @dataclass(frozen=True)
 class Start:
     """Standard deviations, and the weight of the final norm. `loud` channels have the embedding's
-    deviation `heard` and the weight `gain`, the others `embedding` and `quiet`.
+    deviation `heard` and the weight `gain`, the others `embedding` and `quiet`. `mirrored`: the
+    second half of the channels repeats the first, its weight is -gain.
     """
 
     embedding: float
@@ -54,7 +55,11 @@ class Start:
     matrix: float | None = None
     """None: 0.64 / sqrt(D)."""
     writers: float | None = None
-    """Of o_proj and down_proj; None: matrix / sqrt(2 L)."""
+    """Of o_proj and down_proj; None: `share` x matrix / sqrt(2 L)."""
+    share: float = 1.0
+    mirrored: bool = False
+    embedding_rate: float = 1.0
+    """Times the learning rate."""
 
 
 STARTS = {
@@ -68,8 +73,15 @@ STARTS = {
     "split-0.15": Start(0.15, gain=1.2, loud=64, heard=0.02),
     "split-0.3": Start(0.3, gain=1.65, loud=64, heard=0.02),
     "split-0.3-128": Start(0.3, gain=1.5, loud=128, heard=0.015),
-    "split-0.6": Start(0.6, gain=2.8, loud=64, heard=0.02),  # the trainer's own
+    "split-0.6": Start(0.6, gain=2.8, loud=64, heard=0.02),
+    "split-0.6-256": Start(0.6, gain=1.1, loud=256, heard=0.02),
     "split-1": Start(1.0, gain=4.5, loud=64, heard=0.02),
+    "still": Start(0.02, share=0.1),
+    "fast": Start(0.02, embedding_rate=2.0),
+    "still-fast": Start(0.02, share=0.1, embedding_rate=3.0),
+    "mirrored-0.02": Start(0.02, gain=2.0, share=0.016, mirrored=True),
+    "mirrored-0.05": Start(0.05, gain=2.0, share=0.016, mirrored=True),
+    "mirrored-0.1": Start(0.1, gain=2.0, share=0.016, mirrored=True),
 }
 
 
@@ -78,7 +90,8 @@ def begin(model: Llama, start: Start) -> None:
     D, L = model.config.hidden_size, model.config.num_hidden_layers
     loud = D if start.loud is None else start.loud
     matrix = 0.64 / math.sqrt(D) if start.matrix is None else start.matrix
-    writer = matrix / math.sqrt(2 * L) if start.writers is None else start.writers
+    writer = start.share * matrix / math.sqrt(2 * L) if start.writers is None else start.writers
+    half = D // 2
     unit = Llama(LlamaConfig(**{**asdict(model.config), "initializer_range": 1.0}))
     init_weights(unit, seed=0)
     with torch.no_grad():
@@ -86,10 +99,14 @@ def begin(model: Llama, start: Start) -> None:
             if "embed_tokens" in name:
                 draw[:, :loud] *= start.embedding if start.heard is None else start.heard
                 draw[:, loud:] *= start.embedding
+                if start.mirrored:
+                    draw[:, half:] = draw[:, :half]
             elif draw.ndim == 2:
                 draw *= writer if "o_proj" in name or "down_proj" in name else matrix
             elif name == "model.norm.weight":
                 draw[:loud], draw[loud:] = start.gain, start.quiet
+                if start.mirrored:
+                    draw[half:] = -start.gain
             weight.copy_(draw)
 
 
@@ -103,14 +120,19 @@ def train(
     eps: float,
     order: int,
     steps: int,
+    embedding_rate: float,
 ) -> dict[str, Any]:
     """Losses of the first step, the last ones, each 20 on the way, and of the held-out rows after
-    each EVERY steps and the last. `run`: the model, compiled; `top`: the highest learning rate;
-    `eps`: AdamW's.
+    each EVERY steps and the last. `run`: the model, compiled; `top`: the highest learning rate,
+    times `embedding_rate` for the embedding; `eps`: AdamW's.
     """
     device = rows.device
+    groups = param_groups(model, 0.1)
+    embedding = model.model.embed_tokens.weight
+    groups[0]["params"] = [weight for weight in groups[0]["params"] if weight is not embedding]
+    groups.append({"params": [embedding], "weight_decay": 0.1})
     optimizer = torch.optim.AdamW(
-        param_groups(model, 0.1), lr=top, betas=(0.9, 0.95), eps=eps, fused=device.type == "cuda"
+        groups, lr=top, betas=(0.9, 0.95), eps=eps, fused=device.type == "cuda"
     )
     schedule = Schedule(top, top / 10, STEPS // 20, STEPS)
     batches, losses, begun = Order(order, len(rows)), [], time.monotonic()
@@ -119,6 +141,7 @@ def train(
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = schedule.lr_at(step)
+        optimizer.param_groups[-1]["lr"] *= embedding_rate
         chosen = torch.from_numpy(batches.indices(step - 1, 0, BATCH, 1)).to(device)
         ids = rows[chosen].long()
         with torch.autocast(device.type, torch.bfloat16):
@@ -173,7 +196,10 @@ def main() -> int:
         for name in options.starts:
             begin(model, STARTS[name])
             settings = {"top": options.lr or top, "eps": options.eps, "order": order}
-            found = train(model, compiled, rows, held, steps=options.steps, **settings)
+            rate = STARTS[name].embedding_rate
+            found = train(
+                model, compiled, rows, held, steps=options.steps, embedding_rate=rate, **settings
+            )
             results.append({"size": options.size, "start": name, **settings, **found})
             tell(results, options.json)
     return 0

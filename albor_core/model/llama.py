@@ -26,8 +26,8 @@ from albor_core.kernels.rms_norm import rms_norm
 from albor_core.run.shape import ModelShape
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
-EMBEDDING_STD = 0.6
-LOUD_SHARE, LOUD_WEIGHT, LOGIT_STD = 1 / 8, 2.8, 0.16  # see embedding_std and final_norm
+EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
+BLOCKS_RMS = 0.22  # of what 2 L blocks add to the residual stream, each 0.64 / sqrt(2 L D) wide
 
 
 @dataclass(frozen=True)
@@ -242,53 +242,35 @@ class Llama(nn.Module):
 
 
 def init_std(config: LlamaConfig) -> dict[str, float]:
-    """Standard deviations of "matrix" and "residual" at the start; `initializer_range` overrides.
+    """Standard deviations at the start, by role; `initializer_range` overrides all of them.
 
-    Matrices: 0.64 / sqrt(D), the usual 0.02 at D = 1024, so that activations do not depend on the
-    width. Those writing to the residual stream (o_proj, down_proj): smaller by sqrt(2 L), so that
-    its sum over 2 L blocks does not grow with depth (Radford et al. 2019, GPT-2, section 2.3); it
-    comes to some 0.22 rms.
+    "matrix": 0.64 / sqrt(D), the usual 0.02 at D = 1024, so that activations do not depend on the
+    width. "residual", those that write to the residual stream (o_proj, down_proj): smaller by
+    sqrt(2 L), so that the sum of 2 L blocks does not grow with depth (Radford et al. 2019, GPT-2,
+    section 2.3); that sum would be BLOCKS_RMS, and is to move logits by LOGIT_STD. "embedding":
+    also the head.
     """
-    matrix = 0.64 / math.sqrt(config.hidden_size)
-    stds = {"matrix": matrix, "residual": matrix / math.sqrt(2 * config.num_hidden_layers)}
     fixed = config.initializer_range
-    return stds if fixed is None else dict.fromkeys(stds, fixed)
-
-
-def loud_channels(config: LlamaConfig) -> int:
-    """How many channels, the first ones, the head hears at the start."""
-    return max(1, round(LOUD_SHARE * config.hidden_size))
-
-
-def embedding_std(config: LlamaConfig) -> Tensor:
-    """(D,) standard deviation of each channel of the embedding and the head.
-
-    A tied embedding has two tasks that want different starts. What the blocks read is told apart
-    best where rows are far larger than a warm-up to 2e-3 moves all of them together:
-    EMBEDDING_STD, on most channels. What the head multiplies must be small, for logits are to
-    start at LOGIT_STD: that is the loud channels'. docs/performance.md has what starts reach.
-    """
-    if config.initializer_range is not None:
-        return torch.full((config.hidden_size,), config.initializer_range, device="cpu")
-    loud = loud_channels(config)
-    std = torch.full((config.hidden_size,), EMBEDDING_STD, device="cpu")
-    std[:loud] = LOGIT_STD / math.sqrt(loud)
-    return std
+    if fixed is not None:
+        return dict.fromkeys(("matrix", "residual", "embedding"), fixed)
+    D, L = config.hidden_size, config.num_hidden_layers
+    matrix = 0.64 / math.sqrt(D)
+    share = LOGIT_STD / (HEAD_GAIN * math.sqrt(D) * BLOCKS_RMS)
+    return {
+        "matrix": matrix,
+        "residual": share * matrix / math.sqrt(2 * L),
+        "embedding": EMBEDDING_STD,
+    }
 
 
 def final_norm(config: LlamaConfig) -> Tensor:
-    """(D,) the weight that the final norm starts with: LOUD_WEIGHT on the loud channels, 0 on the
-    others, so that the loss starts within 0.03 of ln V at any size; 1 where `initializer_range` is
-    given.
-
-    A loud channel holds what the blocks wrote, 0.22 of a residual stream of 0.64 rms; LOUD_WEIGHT
-    brings it back to 1. So a logit is normal with variance LOGIT_STD^2, E[log sum exp] - E[target
-    logit] = ln V + LOGIT_STD^2 / 2, and n random targets scatter the mean by LOGIT_STD / sqrt(n).
+    """(D,) the weight that the final norm starts with: HEAD_GAIN on the first half of the channels,
+    -HEAD_GAIN on the second; 1 where `initializer_range` is given.
     """
-    if config.initializer_range is not None:
-        return torch.ones(config.hidden_size, device="cpu")
-    weight = torch.zeros(config.hidden_size, device="cpu")
-    weight[: loud_channels(config)] = LOUD_WEIGHT
+    weight = torch.ones(config.hidden_size, device="cpu")
+    if config.initializer_range is None:
+        weight *= HEAD_GAIN
+        weight[config.hidden_size // 2 :] *= -1
     return weight
 
 
@@ -297,20 +279,30 @@ def init_weights(model: Llama, seed: int) -> None:
 
     Each tensor has its own stream (seed and name), drawn on the CPU in fp32: adding a layer changes
     no other.
+
+    A tied embedding has two tasks. Where blocks read it, its rows are to be large, or a warm-up
+    moves all of them together before they tell tokens apart; where it is the head, logits are to
+    start near 0, so that the loss starts at ln V. So its rows (and an untied head's) hold each
+    number twice, and the final norm counts the second half negative: what a token brings along
+    cancels, and a logit is what blocks wrote, normal with variance LOGIT_STD^2. Then the loss is
+    ln V + LOGIT_STD^2 / 2 at any size. The halves part with the first step: their gradients have
+    opposite signs. docs/performance.md has what such starts reach.
     """
-    stds: dict[str, float | Tensor] = {
-        **init_std(model.config),
-        "embedding": embedding_std(model.config),
-    }
+    stds = init_std(model.config)
+    is_mirrored = model.config.initializer_range is None
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
                 is_last = name == "model.norm.weight"
                 parameter.copy_(final_norm(model.config) if is_last else torch.ones(()))
                 continue
+            role = _role(name)
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
-            draw.normal_(generator=_stream(seed, name))
-            parameter.copy_(draw.mul_(stds[_role(name)]))
+            draw.normal_(generator=_stream(seed, name)).mul_(stds[role])
+            if role == "embedding" and is_mirrored:
+                half = model.config.hidden_size // 2
+                draw[:, half : 2 * half] = draw[:, :half]
+            parameter.copy_(draw)
 
 
 def _stream(seed: int, name: str) -> torch.Generator:

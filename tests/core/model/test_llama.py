@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from albor_core.model.llama import (
     IGNORED,
+    LOGIT_STD,
     Llama,
     LlamaConfig,
-    embedding_std,
     final_norm,
     init_std,
     init_weights,
@@ -106,12 +106,23 @@ def test_initial_deviations_are_those_stated():
     ]:
         count = state[name].numel()  # a sample deviation is off by 1 / sqrt(2 n); five of those
         assert state[name].std().item() == pytest.approx(std[role], rel=5 / math.sqrt(2 * count))
-    found = state["model.embed_tokens.weight"].std(0)  # (D,) over 2,048 rows
-    assert torch.allclose(found, embedding_std(TINY), rtol=5 / math.sqrt(2 * 2048), atol=0)
-    heard = final_norm(TINY) > 0  # the head hears the small channels alone
-    assert found[heard].max() < found[~heard].min()
     assert torch.equal(state["model.layers.0.input_layernorm.weight"], torch.ones(64))
     assert torch.equal(state["model.norm.weight"], final_norm(TINY))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_a_token_brings_along_cancels_in_the_first_logits(tied):
+    config = replace(TINY, vocab_size=2048, tie_word_embeddings=tied)
+    state = model(config).state_dict()
+    for name in ("model.embed_tokens.weight",) + (() if tied else ("lm_head.weight",)):
+        first, second = state[name].chunk(2, dim=1)
+        assert torch.equal(first, second)
+        assert first.std().item() == pytest.approx(init_std(config)["embedding"], rel=0.02)
+    first, second = state["model.norm.weight"].chunk(2)
+    assert torch.equal(first, -second)
+    with torch.no_grad():
+        logits, _ = model(config)(tokens(config, batch=2, length=16))
+    assert logits.std().item() == pytest.approx(LOGIT_STD, rel=0.3)
 
 
 def test_weights_depend_on_the_seed_alone():

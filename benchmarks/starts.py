@@ -79,9 +79,14 @@ STARTS = {
     "still": Start(0.02, share=0.1),
     "fast": Start(0.02, embedding_rate=2.0),
     "still-fast": Start(0.02, share=0.1, embedding_rate=3.0),
-    "mirrored-0.02": Start(0.02, gain=2.0, share=0.016, mirrored=True),
+    "mirrored-0.01": Start(0.01, gain=2.0, share=0.016, mirrored=True),
+    "mirrored-0.014": Start(0.014, gain=2.0, share=0.016, mirrored=True),
+    "mirrored-0.02": Start(0.02, gain=2.0, share=0.016, mirrored=True),  # the trainer's own
+    "mirrored-0.02-1": Start(0.02, gain=1.0, share=0.032, mirrored=True),
+    "mirrored-0.02-4": Start(0.02, gain=4.0, share=0.008, mirrored=True),
     "mirrored-0.05": Start(0.05, gain=2.0, share=0.016, mirrored=True),
-    "mirrored-0.1": Start(0.1, gain=2.0, share=0.016, mirrored=True),
+    "mirrored-0.05-1": Start(0.05, gain=1.0, share=0.032, mirrored=True),
+    "mirrored-0.1-1": Start(0.1, gain=1.0, share=0.032, mirrored=True),
 }
 
 

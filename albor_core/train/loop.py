@@ -237,7 +237,7 @@ class Training:
         training, step, last = self.config.training, self.step, self.parts.num_steps
         if step % training.log_interval == 0 or step == last:
             self._unread = Readout(
-                self.tally.take(), self.parts.noise.state, self.stepper.norms(), self.timer.take()
+                self.tally, self.parts.noise.state, self.stepper.norms(), self.timer.take()
             )
         if not self._may_wait():
             self._catch_up()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from albor_core.train.bricks import Bricks
 from albor_core.train.stability import noise_scale
-from albor_core.train.tally import Readings, readings_of
+from albor_core.train.tally import ROW, Readings, Tally
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,15 @@ class Figures:
 
 
 class Readout:
-    """One interval: `tally` and `noise` as their owners keep them, norms () by parameter."""
+    """One interval: what `tally` has, `noise` as its owner keeps it, norms () by parameter."""
 
     def __init__(
-        self, tally: Tensor, noise: Tensor, norms: Mapping[str, Tensor], bricks: Bricks
+        self, tally: Tally, noise: Tensor, norms: Mapping[str, Tensor], bricks: Bricks
     ) -> None:
-        self.bricks = bricks
-        self._names, self._split = tuple(norms), [len(tally), len(noise), len(norms)]
-        parts = [tally, noise] + ([torch.stack(list(norms.values()))] if norms else [])
+        self.bricks, self._tally = bricks, tally
+        rows = tally.take()
+        self._names, self._split = tuple(norms), [rows.numel(), len(noise), len(norms)]
+        parts = [rows.flatten(), noise] + ([torch.stack(list(norms.values()))] if norms else [])
         self._values = torch.cat([part.double() for part in parts])
         self._there: torch.cuda.Event | None = None
         if self._values.is_cuda:
@@ -47,9 +48,10 @@ class Readout:
             self._there.record()
 
     def read(self) -> Figures:
-        """Waits until the step behind which this was made is done on the device."""
+        """Once. Waits until the step behind which this was made is done on the device."""
         if self._there is not None:
             self._there.synchronize()
-        tally, noise, norms = (part.tolist() for part in torch.split(self._values, self._split))
-        found = dict(zip(self._names, norms, strict=True))
-        return Figures(readings_of(tally), noise_scale(noise), found)
+        rows, noise, norms = torch.split(self._values, self._split)
+        readings = self._tally.settle(rows.view(-1, ROW).tolist())
+        found = dict(zip(self._names, norms.tolist(), strict=True))
+        return Figures(readings, noise_scale(noise.tolist()), found)

@@ -1,17 +1,22 @@
-"""What a log interval adds up to, on the device."""
+"""What a log interval adds up to.
+
+The device keeps one row a step, five numbers side by side, by one small launch; what they add up
+to is worked out on the host, when the rows have come.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor
 
-_FIELDS = (
-    *("loss_sum", "finite", "odd_loss", "norm", "skipped", "in_a_row", "worst_row"),
-    *("largest", "spikes"),
-)
+ROW = 5
+"""Numbers of a step."""
+ROOM = 1024
+"""Steps whose rows the device keeps; a longer interval is added up in between, one wait each."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +42,48 @@ def is_sound(loss: Tensor) -> Tensor:
     return torch.isfinite(loss) & (loss > 0)
 
 
-def readings_of(values: Sequence[float]) -> Readings:
-    """From what `Tally.take` gave."""
-    loss_sum, finite, odd, norm, skipped, _, worst, largest, spikes = values
-    loss = loss_sum / finite if finite else odd
-    return Readings(loss, norm, int(skipped), int(worst), largest, int(spikes))
+@dataclass
+class _Sums:
+    """Of an interval so far. The order is a checkpoint's: new fields come last."""
+
+    loss: float = 0.0
+    sound: float = 0.0
+    odd_loss: float = 0.0
+    norm: float = 0.0
+    skipped: float = 0.0
+    in_a_row: float = 0.0
+    worst_row: float = 0.0
+    largest: float = 0.0
+    spikes: float = 0.0
+
+    def add(self, loss: float, norm: float, skip: float, counts: float, spike: float) -> None:
+        if math.isfinite(loss) and loss > 0:
+            self.loss, self.sound = self.loss + loss, self.sound + 1
+            self.largest = max(self.largest, loss)
+        else:
+            self.odd_loss = loss or math.nan
+        self.norm = math.nan if math.isnan(self.norm + norm) else max(self.norm, norm)
+        self.skipped += skip
+        if counts > 0:
+            self.in_a_row += 1
+        elif not skip > 0:
+            self.in_a_row = 0.0
+        self.worst_row = max(self.worst_row, self.in_a_row)
+        self.spikes += spike
+
+    def readings(self) -> Readings:
+        loss = self.loss / self.sound if self.sound else self.odd_loss
+        skipped, worst, spikes = map(int, (self.skipped, self.worst_row, self.spikes))
+        return Readings(loss, self.norm, skipped, worst, self.largest, spikes)
 
 
 class Tally:
-    """Accumulators of the interval. Part of a checkpoint, which may fall inside an interval."""
+    """The interval that goes on. Part of a checkpoint, which may fall inside an interval."""
 
     def __init__(self, device: torch.device) -> None:
-        self._values = torch.zeros(len(_FIELDS), dtype=torch.float64, device=device)
-        passed_on = [float(name in ("in_a_row", "worst_row")) for name in _FIELDS]
-        self._passed_on = torch.tensor(passed_on, dtype=torch.float64, device=device)
+        self._rows = torch.zeros((ROOM, ROW), dtype=torch.float32, device=device)
+        self._count = 0
+        self._sums = _Sums()
 
     def add(
         self,
@@ -58,55 +91,53 @@ class Tally:
         norm: Tensor,
         skip: Tensor,
         counts: Tensor,
-        spike: Tensor | float = 0.0,
+        spike: Tensor,
     ) -> None:
-        """One step: its loss, gradient norm, whether its update was skipped (1 or 0), whether that
-        counts against the run (an fp16 overflow while the scale is being found does not), and
-        whether ZClip scaled the gradient down.
+        """One step, fp32 scalars: its loss, gradient norm, whether its update was skipped (1 or 0),
+        whether that counts against the run (an fp16 overflow while the scale is being found does
+        not), and whether ZClip scaled the gradient down.
         """
-        loss, norm = loss.double(), norm.double()
-        loss_sum, finite, odd, norms, skipped, in_a_row, worst, largest, spikes = (
-            self._values.unbind()
-        )
-        sound = is_sound(loss)
-        in_a_row = torch.where(counts > 0, in_a_row + 1, torch.where(skip > 0, in_a_row, 0.0))
-        self._values = torch.stack(
-            (
-                loss_sum + torch.where(sound, loss, 0.0),
-                finite + sound,
-                torch.where(sound, odd, torch.where(loss == 0, torch.nan, loss)),
-                torch.maximum(norms, norm),
-                skipped + skip,
-                in_a_row,
-                torch.maximum(worst, in_a_row),
-                torch.maximum(largest, torch.where(sound, loss, 0.0)),
-                spikes + spike,
-            )
-        )
+        if self._count == ROOM:
+            self._add_up()
+        torch.stack((loss, norm, skip, counts, spike), out=self._rows[self._count])
+        self._count += 1
 
     def take(self) -> Tensor:
-        """What `readings_of` reads, on the device; the next interval starts. Nothing waits."""
-        taken = self._values
-        self._values = self._passed_on * taken[_FIELDS.index("in_a_row")]
+        """(steps, ROW) on the device, for `settle`, until the next `add`; the next interval starts.
+        Nothing waits.
+        """
+        taken = self._rows[: self._count]
+        self._count = 0
         return taken
+
+    def settle(self, rows: Iterable[Sequence[float]]) -> Readings:
+        """What the rows that `take` gave add up to, before anything else is taken."""
+        for row in rows:
+            self._sums.add(*row)
+        found, in_a_row = self._sums.readings(), self._sums.in_a_row
+        self._sums = _Sums(in_a_row=in_a_row, worst_row=in_a_row)
+        return found
+
+    def _add_up(self) -> None:
+        """Waits for the device."""
+        for row in self.take().tolist():
+            self._sums.add(*row)
 
     def to_json(self) -> list[str]:
         """Exact, and NaN survives JSON. Waits for the device."""
-        return [float(value).hex() for value in self._values.tolist()]
+        self._add_up()
+        return [float(value).hex() for value in astuple(self._sums)]
 
     def load(self, saved: list[str]) -> None:
         """What `to_json` gave; fields that came later begin at 0."""
-        values = [float.fromhex(text) for text in saved]
-        self._load(values + [0.0] * (len(_FIELDS) - len(values)))
+        self.reset()
+        self._sums = _Sums(*map(float.fromhex, saved))
 
     def forgive(self) -> None:
         """Begin a new row of skipped steps, after a rollback. Waits for the device."""
-        values = self._values.tolist()
-        values[_FIELDS.index("in_a_row")] = values[_FIELDS.index("worst_row")] = 0.0
-        self._load(values)
+        self._add_up()
+        self._sums.in_a_row = self._sums.worst_row = 0.0
 
     def reset(self) -> None:
-        self._load([0.0] * len(_FIELDS))
-
-    def _load(self, values: list[float]) -> None:
-        self._values = torch.tensor(values, dtype=torch.float64, device=self._values.device)
+        """As before the first step."""
+        self._count, self._sums = 0, _Sums()

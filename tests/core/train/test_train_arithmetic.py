@@ -8,6 +8,7 @@ import torch
 from albor_core.run.errors import UsageError
 from albor_core.run.sections import OptimizerConfig
 from albor_core.run.state import HISTORY
+from albor_core.train.bricks import Bricks
 from albor_core.train.console import Console, ToldJournal
 from albor_core.train.faults import InjectedError, faults_from
 from albor_core.train.meter import Ema, Histories, mfu, peak_flops
@@ -19,8 +20,9 @@ from albor_core.train.optim import (
     scale_gradients,
     wrong_groups,
 )
+from albor_core.train.readout import Readout
 from albor_core.train.stability import Clip
-from albor_core.train.tally import Tally, readings_of
+from albor_core.train.tally import ROOM, Tally
 
 HYPER = {"lr": 0.01, "betas": (0.8, 0.7), "eps": 1e-5, "weight_decay": 0.3}
 
@@ -134,7 +136,7 @@ def test_the_loss_scale_halves_on_overflow_and_doubles_after_a_good_while():
 def add(tally, *losses, norm=1.0, skip=0.0):
     for loss in losses:
         bad = float(not math.isfinite(loss)) or skip
-        flags = torch.tensor(bad), torch.tensor(bad)
+        flags = torch.tensor(bad), torch.tensor(bad), torch.zeros(())
         tally.add(torch.tensor(loss), torch.tensor(norm), *flags)
 
 
@@ -142,7 +144,7 @@ def test_an_interval_means_its_finite_losses_and_keeps_the_largest_norm():
     tally = Tally(torch.device("cpu"))
     add(tally, 2.0, norm=5.0)
     add(tally, math.nan, 4.0)
-    readings = readings_of(tally.take().tolist())
+    readings = tally.settle(tally.take().tolist())
     assert (readings.loss, readings.grad_norm) == (3.0, 5.0)
     assert (readings.skipped, readings.worst_row) == (1, 1)
 
@@ -150,16 +152,16 @@ def test_an_interval_means_its_finite_losses_and_keeps_the_largest_norm():
 def test_an_interval_of_nothing_finite_says_so():
     tally = Tally(torch.device("cpu"))
     add(tally, math.nan)
-    assert math.isnan(readings_of(tally.take().tolist()).loss)
+    assert math.isnan(tally.settle(tally.take().tolist()).loss)
     add(tally, math.inf, norm=math.nan)
-    readings = readings_of(tally.take().tolist())
+    readings = tally.settle(tally.take().tolist())
     assert readings.loss == math.inf
     assert math.isnan(readings.grad_norm)
     assert readings.worst_row == 2  # the row goes on across intervals
     add(tally, 1.0)
-    assert readings_of(tally.take().tolist()).skipped == 0
+    assert tally.settle(tally.take().tolist()).skipped == 0
     add(tally, math.nan)
-    assert readings_of(tally.take().tolist()).worst_row == 1
+    assert tally.settle(tally.take().tolist()).worst_row == 1
 
 
 def test_a_tally_in_the_middle_of_an_interval_survives_a_checkpoint():
@@ -168,7 +170,26 @@ def test_a_tally_in_the_middle_of_an_interval_survives_a_checkpoint():
     twin.load(tally.to_json())
     add(tally, 3.0)
     add(twin, 3.0)
-    assert readings_of(twin.take().tolist()) == readings_of(tally.take().tolist())
+    assert twin.settle(twin.take().tolist()) == tally.settle(tally.take().tolist())
+
+
+def test_an_interval_may_be_longer_than_the_room_for_its_rows():
+    tally = Tally(torch.device("cpu"))
+    add(tally, 3.0, *[1.0] * ROOM, math.nan)
+    readings = tally.settle(tally.take().tolist())
+    assert readings.loss == (3.0 + ROOM) / (1 + ROOM)
+    assert (readings.largest, readings.skipped) == (3.0, 1)
+
+
+def test_steps_that_follow_an_interval_do_not_reach_what_was_taken_of_it():
+    tally = Tally(torch.device("cpu"))
+    add(tally, 2.0, math.nan)
+    readout = Readout(tally, torch.zeros(3), {}, Bricks({}, ()))
+    add(tally, math.nan, 7.0)
+    first = readout.read().readings
+    second = tally.settle(tally.take().tolist())
+    assert (first.loss, first.skipped, first.worst_row) == (2.0, 1, 1)
+    assert (second.loss, second.skipped, second.worst_row) == (7.0, 1, 2)
 
 
 def test_a_mean_has_no_bias_at_the_start_and_ignores_nan():

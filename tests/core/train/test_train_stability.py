@@ -25,7 +25,7 @@ from albor_core.train.stability import (
     noise_scale,
     times_in_a_row,
 )
-from albor_core.train.tally import Readings, Tally, readings_of
+from albor_core.train.tally import Readings, Tally
 
 CPU = torch.device("cpu")
 SOUND, SKIPPED = torch.zeros(()), torch.ones(())
@@ -225,28 +225,28 @@ def test_a_checkpoint_past_the_last_trouble_forgives():
 
 def test_a_loss_of_zero_is_no_loss():
     tally = Tally(CPU)
-    flags = torch.ones(()), torch.ones(())
+    flags = SKIPPED, SKIPPED, torch.zeros(())
     tally.add(torch.tensor(0.0), torch.tensor(1.0), *flags)
-    assert math.isnan(readings_of(tally.take().tolist()).loss)
+    assert math.isnan(tally.settle(tally.take().tolist()).loss)
     tally.add(torch.tensor(0.0), torch.tensor(1.0), *flags)
     tally.add(torch.tensor(3.0), torch.tensor(1.0), SOUND, SOUND, torch.ones(()))
-    readings = readings_of(tally.take().tolist())
+    readings = tally.settle(tally.take().tolist())
     assert (readings.loss, readings.largest, readings.spikes) == (3.0, 3.0, 1)
 
 
 def test_a_tally_of_an_older_checkpoint_is_read():
     tally = Tally(CPU)
     tally.load([float(n).hex() for n in range(7)])
-    readings = readings_of(tally.take().tolist())
+    readings = tally.settle(tally.take().tolist())
     assert (readings.grad_norm, readings.skipped, readings.largest, readings.spikes) == (3, 4, 0, 0)
 
 
 def test_a_tally_that_forgives_keeps_its_sums():
     tally = Tally(CPU)
-    tally.add(torch.tensor(2.0), torch.tensor(1.0), SOUND, SOUND)
-    tally.add(torch.tensor(math.nan), torch.tensor(1.0), SKIPPED, SKIPPED)
+    tally.add(torch.tensor(2.0), torch.tensor(1.0), SOUND, SOUND, SOUND)
+    tally.add(torch.tensor(math.nan), torch.tensor(1.0), SKIPPED, SKIPPED, SOUND)
     tally.forgive()
-    readings = readings_of(tally.take().tolist())
+    readings = tally.settle(tally.take().tolist())
     assert (readings.loss, readings.skipped, readings.worst_row) == (2.0, 1, 0)
 
 

@@ -200,6 +200,9 @@ def train(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> dict
     wait(run)
     spent = time.monotonic() - begun
     shown = albor("runs", "show", run)
+    while shown["run"]["ended_status"] is None and time.monotonic() - begun < LIMIT_S:
+        time.sleep(POLL_S)  # the guard is about to write it down
+        shown = albor("runs", "show", run)
     points = shown["points"]
     rates = sorted(value for _, value, _ in points["perf/tokens_per_s"])
     return {

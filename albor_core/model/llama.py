@@ -301,7 +301,7 @@ def init_weights(model: Llama, seed: int) -> None:
             draw.normal_(generator=_stream(seed, name)).mul_(stds[role])
             if role == "embedding" and is_mirrored:
                 half = model.config.hidden_size // 2
-                draw[:, half : 2 * half] = draw[:, :half]
+                draw[:, half:] = draw[:, :half]
             parameter.copy_(draw)
 
 

@@ -239,12 +239,12 @@ def held_out_loss(kind, lr, data):
 
 @pytest.mark.slow
 def test_at_equal_tokens_muons_best_rate_beats_adamws_best():
-    """Each at its best of a grid a factor of two apart. 2.21 against 2.29 with torch 2.13; a start
-    at which AdamW lingers (2.33) makes more of the difference, an optimizer at fault all less.
+    """Each at its best of a grid a factor of two apart. 2.24 against 2.32 with torch 2.13; an
+    optimizer at fault makes the difference less.
     """
     data = bytes_of_python()
-    adamw = {lr: held_out_loss(Optimizer, lr, data) for lr in (5e-3, 1e-2, 2e-2, 4e-2)}
-    muon = {lr: held_out_loss(MuonOptimizer, lr, data) for lr in (2e-2, 4e-2, 8e-2)}
+    adamw = {lr: held_out_loss(Optimizer, lr, data) for lr in (2.5e-3, 5e-3, 1e-2, 2e-2)}
+    muon = {lr: held_out_loss(MuonOptimizer, lr, data) for lr in (1e-2, 2e-2, 4e-2)}
     best = min(adamw, key=adamw.__getitem__)
-    assert best not in (5e-3, 4e-2), adamw  # AdamW had its chance on both sides
+    assert best not in (2.5e-3, 2e-2), adamw  # AdamW had its chance on both sides
     assert min(muon.values()) < min(adamw.values()) - 0.05, (adamw, muon)

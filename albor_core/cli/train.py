@@ -15,7 +15,7 @@ from albor_core.cli.environment import check_environment
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import F, emit, json_option, say, talk
 from albor_core.cli.run_name import RUN_NAME
-from albor_core.run.errors import ConfigError, NotFoundError
+from albor_core.run.errors import ConfigError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir, find_run, folder_of, read_json, runs_in
 from albor_core.run.share import MAX_RANKS
 
@@ -170,6 +170,11 @@ def apply(
 
     check_environment()
     loaded = _load(config, overrides, seed)
+    if name is not None and resume_from not in ("auto", "never"):
+        raise UsageError(
+            f"--name {name}: --resume {resume_from} goes on with a run that has a name",
+            hint="leave --name out, or --resume for a new run",
+        )
     run = _unfinished(loaded, resume_from)
     if run is not None and _is_told_complete(run, as_json=as_json):
         return 0

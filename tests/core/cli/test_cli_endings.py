@@ -110,6 +110,8 @@ def test_apply_goes_on_with_a_run_of_its_config_alone_and_with_none_that_complet
         assert fields == ["training.max_steps", "training.seed"]
         assert "training.max_steps: 40 -> 60" in refused.error["message"]
         assert refused.error["hint"].startswith("albor train resume calm ")
+    renamed = old_hand.quick(*apply, run.path, "--name", "storm")
+    assert (renamed.code, "--name storm" in renamed.error["message"]) == (2, True)
     lost = old_hand.quick(*apply, run.checkpoints / "step-99999999")
     assert (lost.code, "step-99999999" in lost.error["message"]) == (3, True)
     assert snapshot(run.path) == before

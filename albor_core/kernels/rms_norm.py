@@ -199,7 +199,7 @@ def rms_norm(x: Tensor, w: Tensor, eps: float = 1e-5) -> Tensor:
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
     """The largest first: it is timed, and its 64 MiB in bf16 are more than a GPU's L2 (50 MB)."""
-    # Never the global RNG: resume is bit-exact. On the device: a CPU takes a minute for all ops.
+    # Never the global RNG: resume is bit-exact. On the device: one core takes a minute for all ops.
     source = torch.Generator(device).manual_seed(1910_07467)
     for shape in ((32768, 1024), (300, 64), (5, 3, 123), (1, 1, 1)):
         x = torch.randn(shape, generator=source, device=device)

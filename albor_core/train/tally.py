@@ -57,7 +57,7 @@ class _Sums:
     spikes: float = 0.0
 
     def add(self, loss: float, norm: float, skip: float, counts: float, spike: float) -> None:
-        if math.isfinite(loss) and loss > 0:
+        if math.isfinite(loss) and loss > 0:  # as is_sound
             self.loss, self.sound = self.loss + loss, self.sound + 1
             self.largest = max(self.largest, loss)
         else:
@@ -112,15 +112,17 @@ class Tally:
 
     def settle(self, rows: Iterable[Sequence[float]]) -> Readings:
         """What the rows that `take` gave add up to, before anything else is taken."""
-        for row in rows:
-            self._sums.add(*row)
+        self._add(rows)
         found, in_a_row = self._sums.readings(), self._sums.in_a_row
         self._sums = _Sums(in_a_row=in_a_row, worst_row=in_a_row)
         return found
 
     def _add_up(self) -> None:
         """Waits for the device."""
-        for row in self.take().tolist():
+        self._add(self.take().tolist())
+
+    def _add(self, rows: Iterable[Sequence[float]]) -> None:
+        for row in rows:
             self._sums.add(*row)
 
     def to_json(self) -> list[str]:

@@ -1,7 +1,9 @@
 """Residual add and RMSNorm in one pass: s = x + residual, y = w * s * rsqrt(mean(s^2) + eps).
 
-Shapes  x, residual, s, y (..., D) in fp32/bf16/fp16; w (D,) in their dtype or fp32. s is rounded to
-        that dtype before it is normalised, as two separate operations would; statistics in fp32.
+Shapes  x, residual, s, y (..., D) in fp32/bf16/fp16; w (D,) in their dtype or fp32. Beside an x in
+        half precision the residual may be fp32: then s is fp32, too, and y in half precision. s is
+        rounded to its dtype before it is normalised, as two separate operations would; statistics
+        in fp32.
 Memory  keeps s, which the residual stream needs anyway, and one fp32 per row (rstd). The backward
         is rms_norm's; x and residual share one gradient.
 Limits  D <= 65536 (a row is one block); copies inputs that are not contiguous; first derivatives.
@@ -22,6 +24,7 @@ from albor_core.kernels.dispatch import Op, register, use_triton
 from albor_core.kernels.rms_norm import (
     FORWARD_TILE,
     MAX_WIDTH,
+    WIDE,
     backward_launch,
     launch_of,
     norm_backward,
@@ -36,7 +39,7 @@ def add_rms_norm_reference(
 ) -> tuple[Tensor, Tensor]:
     """Plain PyTorch: (normalised, sum)."""
     total = x + residual
-    return rms_norm_reference(total, w, eps), total
+    return rms_norm_reference(total, w, eps, x.dtype), total
 
 
 @jit  # constexpr eps: a float argument arrives as fp64 under Inductor and widens every row
@@ -55,7 +58,7 @@ def _forward(
     tl.store(sum_ptr + at, total, inside)
     s = total.to(tl.float32)
     rstd = tl.rsqrt(tl.sum(s * s, 1) / D + eps)
-    normed = (s * rstd[:, None]).to(y_ptr.dtype.element_ty).to(tl.float32)  # rounded before w
+    normed = (s * rstd[:, None]).to(sum_ptr.dtype.element_ty).to(tl.float32)  # rounded before w
     tl.store(rstd_ptr + row, rstd, row < rows)
     tl.store(y_ptr + at, (w[None, :] * normed).to(y_ptr.dtype.element_ty), inside)
 
@@ -66,7 +69,7 @@ def add_norm_forward(
     """(y, sum, rstd) of contiguous inputs; launches only, autograd sees nothing."""
     D = x.shape[-1]
     rows = x.numel() // D
-    y, total = torch.empty_like(x), torch.empty_like(x)
+    y, total = torch.empty_like(x), torch.empty_like(residual)
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
     tile_rows, block, warps = tile_of(D, FORWARD_TILE)
     _forward[(-(-rows // tile_rows),)](
@@ -84,6 +87,7 @@ class _AddRMSNorm(torch.autograd.Function):
         x, residual, w = x.contiguous(), residual.contiguous(), w.contiguous()
         y, total, rstd = add_norm_forward(x, residual, w, eps)
         ctx.save_for_backward(total, w, rstd)
+        ctx.dtype = x.dtype
         ctx.set_materialize_grads(False)  # the last sum of a model goes nowhere: no zeros to read
         return y, total
 
@@ -92,10 +96,10 @@ class _AddRMSNorm(torch.autograd.Function):
         ctx: Any, dy: Tensor | None, dsum: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         if dy is None:
-            return dsum, dsum, None, None
+            return None if dsum is None else dsum.to(ctx.dtype), dsum, None, None
         total, w, rstd = ctx.saved_tensors
         dx, dw = norm_backward(total, w, rstd, dy, dsum)
-        return dx, dx, dw, None
+        return dx.to(ctx.dtype), dx, dw, None
 
 
 def add_rms_norm_triton(
@@ -109,35 +113,36 @@ def add_rms_norm_triton(
 def add_rms_norm(
     x: Tensor, residual: Tensor, w: Tensor, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    """(RMSNorm of x + residual over the last axis, x + residual), both in x's dtype.
+    """(RMSNorm of x + residual over the last axis in x's dtype, x + residual in residual's).
 
-    x and residual have one shape and dtype; differentiable in both and in w. Off the GPU it is the
-    reference.
+    x and residual have one shape; residual x's dtype, or fp32. Differentiable in both and in w. Off
+    the GPU it is the reference.
     """
     fits = x.numel() > 0 and x.shape[-1] <= MAX_WIDTH
-    alike = x.shape == residual.shape and x.dtype is residual.dtype
+    alike = x.shape == residual.shape and residual.dtype in (x.dtype, torch.float32)
     if fits and alike and use_triton("add_rms_norm", x):
         return add_rms_norm_triton(x, residual, w, eps)
     return add_rms_norm_reference(x, residual, w, eps)
 
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
-    """The largest first: it is timed, and its 128 MiB in bf16 are more than a GPU's L2."""
+    """The largest first: it is timed, and its 192 MiB in bf16 are more than a GPU's L2."""
     source = torch.Generator(device).manual_seed(1910_07467)
     for shape in ((32768, 1024), (300, 64), (5, 3, 123), (1, 1, 1)):
         x, residual = (
             torch.randn(shape, generator=source, device=device).to(dtype) for _ in range(2)
         )
         w = 1 + 0.1 * torch.randn(shape[-1], generator=source, device=device)
-        yield x, residual, w  # fp32 master weight, as in training
+        yield x, residual.float(), w  # fp32 residual stream and master weight, as in training
         if shape[0] == 300:
+            yield x, residual, w
             yield x, residual, w.to(dtype)
 
 
 def _launches(dtype: str) -> tuple[Launch, ...]:
     """How width 1024 is launched with `dtype` activations ("fp32", "bf16", "fp16"), fp32 w."""
     names = ("x_ptr", "residual_ptr", "w_ptr", "y_ptr", "sum_ptr", "rstd_ptr", "rows", "D")
-    forward = launch_of(_forward, names, dtype, FORWARD_TILE, eps=1e-5)
+    forward = launch_of(_forward, names, dtype, FORWARD_TILE, eps=1e-5, wide=WIDE[1:])
     return forward, backward_launch(dtype, has_dsum=True)
 
 

@@ -1,6 +1,7 @@
 """RMSNorm, y = w * x * rsqrt(mean(x^2) + eps), fused forward and backward.
 
-Shapes  x, y, dy (..., D) in fp32/bf16/fp16; w (D,) in x's dtype or fp32; statistics in fp32.
+Shapes  x, y, dy (..., D) in fp32/bf16/fp16, y and dy in half precision beside an fp32 x, too;
+        w (D,) in x's dtype or fp32; statistics in fp32.
 Memory  keeps x and one fp32 per row (rstd); the normalised rows are recomputed. The backward takes
         at most PROGRAMS * D fp32 for dw while it runs.
 Limits  D <= 65536 (a row is one block); copies x if it is not contiguous; first derivatives only.
@@ -25,15 +26,19 @@ PROGRAMS = 396  # of the backward, at most; each sums its own dw row: no atomics
 FORWARD_TILE, BACKWARD_TILE = 2048, 2048  # numbers; see tile_of
 SUM_BLOCK = 16  # columns per program of the last sum over partial dw
 MAX_WIDTH = 65536
+WIDE = ("x_ptr", "residual_ptr", "sum_ptr", "w_ptr", "rstd_ptr", "dw_ptr")
+"""What a training step has in fp32 (add_rms_norm's own x is a projection's: half precision)."""
 
 
-def rms_norm_reference(x: Tensor, w: Tensor, eps: float = 1e-5) -> Tensor:
+def rms_norm_reference(
+    x: Tensor, w: Tensor, eps: float = 1e-5, dtype: torch.dtype | None = None
+) -> Tensor:
     """Plain PyTorch; rounds to x's dtype before w, like transformers' LlamaRMSNorm."""
     wide = x.to(
         torch.promote_types(x.dtype, torch.float32)
     )  # fp64 stays fp64: tests use it as truth
     normed = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
-    return (w * normed).to(x.dtype)  # an fp32 master weight must not widen a bf16 residual stream
+    return (w * normed).to(dtype or x.dtype)  # an fp32 master weight must not widen bf16 rows
 
 
 @jit  # constexpr eps: a float argument arrives as fp64 under Inductor and widens every row
@@ -113,11 +118,13 @@ def _stages(tile_bytes: int) -> int:
     return 3 if 6 * tile_bytes <= 48 * 1024 else 1
 
 
-def norm_forward(x: Tensor, w: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """(y, rstd) of a contiguous x; launches only, autograd sees nothing."""
+def norm_forward(
+    x: Tensor, w: Tensor, eps: float, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """(y in `dtype` or x's, rstd) of a contiguous x; launches only, autograd sees nothing."""
     D = x.shape[-1]
     rows = x.numel() // D
-    y = torch.empty_like(x)
+    y = torch.empty_like(x, dtype=dtype)
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
     tile_rows, block, warps = tile_of(D, FORWARD_TILE)
     _forward[(-(-rows // tile_rows),)](
@@ -131,7 +138,8 @@ def norm_backward(
 ) -> tuple[Tensor, Tensor]:
     """(dx, dw) of w * x * rstd; dsum is what else arrives at x."""
     parts = empty_parts(1, rstd.numel(), x)
-    dx, dw = norm_dx(x, w, rstd, dy, dsum, parts[0]), torch.empty_like(w)
+    dx = norm_dx(x, w, rstd, dy, dsum, parts[0], dtype=x.dtype)
+    dw = torch.empty_like(w)
     sum_parts(parts, dw[None])
     return dx, dw
 
@@ -144,11 +152,19 @@ def empty_parts(norms: int, rows: int, x: Tensor) -> Tensor:
 
 
 def norm_dx(
-    x: Tensor, w: Tensor, rstd: Tensor, dy: Tensor, dsum: Tensor | None, parts: Tensor
+    x: Tensor,
+    w: Tensor,
+    rstd: Tensor,
+    dy: Tensor,
+    dsum: Tensor | None,
+    parts: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """dx; the partial dw go to parts (programs, D), one of `empty_parts`."""
+    """dx, in `dtype` or dy's; the partial dw go to parts (programs, D), one of `empty_parts`."""
     rows, (programs, D) = rstd.numel(), parts.shape
-    dy, dx = dy.contiguous(), torch.empty_like(x)
+    dy = dy.contiguous()
+    dx = torch.empty_like(dy, dtype=dtype)
     tile_rows, block, warps = tile_of(D, BACKWARD_TILE)
     _backward[(programs,)](
         x, w, dy, dy if dsum is None else dsum.contiguous(), rstd, dx, parts, rows, D,
@@ -169,32 +185,34 @@ def sum_parts(parts: Tensor, dw: Tensor) -> None:
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, eps: float, dtype: torch.dtype | None) -> Tensor:
         x, w = x.contiguous(), w.contiguous()
-        y, rstd = norm_forward(x, w, eps)
+        y, rstd = norm_forward(x, w, eps, dtype)
         ctx.save_for_backward(x, w, rstd)
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None, None]:
         x, w, rstd = ctx.saved_tensors
-        return *norm_backward(x, w, rstd, dy), None
+        return *norm_backward(x, w, rstd, dy), None, None
 
 
-def rms_norm_triton(x: Tensor, w: Tensor, eps: float = 1e-5) -> Tensor:
+def rms_norm_triton(
+    x: Tensor, w: Tensor, eps: float = 1e-5, dtype: torch.dtype | None = None
+) -> Tensor:
     """The fused kernels, wherever Triton can launch them (a GPU, or its interpreter)."""
-    y: Tensor = _RMSNorm.apply(x, w, eps)
+    y: Tensor = _RMSNorm.apply(x, w, eps, dtype)
     return y
 
 
-def rms_norm(x: Tensor, w: Tensor, eps: float = 1e-5) -> Tensor:
-    """RMSNorm over the last axis, in x's dtype; differentiable in x and w.
+def rms_norm(x: Tensor, w: Tensor, eps: float = 1e-5, dtype: torch.dtype | None = None) -> Tensor:
+    """RMSNorm over the last axis, in `dtype` or x's; differentiable in x and w.
 
     Off the GPU it is the reference.
     """
     if use_triton("rms_norm", x) and x.numel() > 0 and x.shape[-1] <= MAX_WIDTH:
-        return rms_norm_triton(x, w, eps)
-    return rms_norm_reference(x, w, eps)
+        return rms_norm_triton(x, w, eps, dtype)
+    return rms_norm_reference(x, w, eps, dtype)
 
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
@@ -221,12 +239,18 @@ def _launches(dtype: str) -> tuple[Launch, ...]:
 
 
 def launch_of(
-    kernel: Any, names: tuple[str, ...], dtype: str, tile: int, **flags: float | bool
+    kernel: Any,
+    names: tuple[str, ...],
+    dtype: str,
+    tile: int,
+    *,
+    wide: tuple[str, ...] = WIDE,
+    **flags: float | bool,
 ) -> Launch:
-    """`kernel` on rows of 1024: pointers to `dtype`, but w, rstd and dw to fp32."""
+    """`kernel` on rows of 1024: pointers to `dtype`, but those in `wide` to fp32."""
     rows, block, warps = tile_of(1024, tile)
-    wide = dict.fromkeys(("w_ptr", "rstd_ptr", "dw_ptr"), "*fp32")
-    types = {n: wide.get(n, f"*{dtype}") if n.endswith("_ptr") else "i32" for n in names}
+    fp32 = dict.fromkeys(wide, "*fp32")
+    types = {n: fp32.get(n, f"*{dtype}") if n.endswith("_ptr") else "i32" for n in names}
     constants = {**flags, "ROWS": rows, "BLOCK": block}
     return Launch(kernel, types | dict.fromkeys(constants, "constexpr"), constants, warps)
 
@@ -235,7 +259,7 @@ def backward_launch(dtype: str, has_dsum: bool) -> Launch:
     """norm_backward's kernel."""
     data = ("x_ptr", "w_ptr", "dy_ptr", "dsum_ptr", "rstd_ptr", "dx_ptr", "dw_ptr")
     names = (*data, "rows", "D", "tiles")
-    stages = _stages(BACKWARD_TILE * (4 if dtype == "fp32" else 2))
+    stages = _stages(BACKWARD_TILE * 4)  # x is fp32
     return launch_of(_backward, names, dtype, BACKWARD_TILE, HAS_DSUM=has_dsum, STAGES=stages)
 
 

@@ -4,9 +4,9 @@ The state dict and `LlamaConfig.to_hf()` are what transformers.LlamaForCausalLM 
 converted. B batch, T time, D hidden_size, H query heads, K key/value heads, E head_dim, F
 intermediate_size, V vocab_size.
 
-Numbers: under autocast the residual stream is kept in the autocast dtype (master weights stay
-fp32); norm statistics, rotation and loss are fp32. In fp32 the logits are those of transformers to
-rounding.
+Numbers: under autocast matrix products are in its dtype; master weights, residual stream, norm
+statistics, rotation and loss stay fp32 (a stream in bf16 loses what small blocks add:
+docs/performance.md). In fp32 the logits are those of transformers to rounding.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, self.eps)
+        """In the dtype of the matrix products that read it: rounded once for all of them."""
+        kind = x.device.type
+        half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return rms_norm(x, self.weight, self.eps, half)
 
 
 class Rotary(nn.Module):
@@ -195,8 +198,6 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.embed_tokens(input_ids)
-        if torch.is_autocast_enabled(x.device.type):  # else every residual add would widen to fp32
-            x = x.to(torch.get_autocast_dtype(x.device.type))
         cos, sin = self.rotary_emb(input_ids.shape[1])
         for layer in self.layers:
             if self.checkpoint_blocks and self.training and torch.is_grad_enabled():

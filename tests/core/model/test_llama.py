@@ -218,15 +218,18 @@ def test_casting_the_model_leaves_positions_exact():
     assert torch.equal(made.model.rotary_emb.cos, exact)
 
 
-def test_autocast_keeps_the_residual_stream_narrow_and_the_loss_wide():
+def test_autocast_keeps_the_residual_stream_and_the_loss_wide_and_products_narrow():
     made, ids = model(), tokens()
-    widths = []
+    widths, read = [], []
     for layer in made.model.layers:
         layer.register_forward_hook(lambda _m, _i, out: widths.append(out.dtype))
+        for norm in (layer.input_layernorm, layer.post_attention_layernorm):
+            norm.register_forward_hook(lambda _m, _i, out: read.append(out.dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _, loss = made(ids, ids)
     _, exact = made(ids, ids)
-    assert widths[:2] == [torch.bfloat16] * 2
+    assert widths[:2] == [torch.float32] * 2  # bf16 would round small blocks away
+    assert read[:4] == [torch.bfloat16] * 4
     assert loss.dtype is torch.float32
     # logits spread 0.2 nats at the start; bf16 keeps 8 bits of each
     assert abs(loss.item() - exact.item()) < 0.2 * 2**-7

@@ -2,12 +2,14 @@
 
     python benchmarks/pretrain.py --out DIR --runs     # makes the corpus only
     python benchmarks/starts.py --data DIR [--size 62m] [--starts NAME ...] [--orders 0 7]
-                                [--steps 401] [--lr RATE] [--eps EPS] [--json FILE]
+                                [--steps 401] [--lr RATE] [--eps EPS] [--stream bf16]
+                                [--json FILE]
 
 The recipe of pretrain.py (AdamW 2e-3, 1e-3 at 398m; 64 x 1,024 tokens; 5 % of 1,190 steps warm up,
 then a cosine to a tenth; clip 1.0, decay 0.1), stopped after --steps (1190: all of it; a quick
 start need not be a good end), in plain PyTorch: autocast, torch.compile, torch.optim.AdamW. So it
-also tells whether the trainer's own step holds a model back. Each start meets each order of the
+also tells whether the trainer's own step holds a model back. --stream bf16 rounds the residual
+stream after every block, which the trainer does not. Each start meets each order of the
 batches; how far one start's losses lie apart is the noise that others have to be told from. With
 several GPUs give each process its own by CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
 """
@@ -186,6 +188,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=EVERY)
     parser.add_argument("--lr", type=float, help="highest rate; the recipe's own if not given")
     parser.add_argument("--eps", type=float, default=1e-8, help="AdamW's")
+    parser.add_argument("--stream", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -195,6 +198,9 @@ def main() -> int:
     rows = read_rows(options.data / "train" / "train").cuda()
     held = read_rows(options.data / "held").cuda()
     model = Llama(config).cuda()
+    if options.stream == "bf16":  # sums of bf16 and bf16 stay bf16
+        for layer in model.model.layers:
+            layer.register_forward_pre_hook(lambda _, args: (args[0].bfloat16(), *args[1:]))
     compiled = torch.compile(model, dynamic=False)
     results = []
     for order in options.orders:
@@ -205,7 +211,8 @@ def main() -> int:
             found = train(
                 model, compiled, rows, held, steps=options.steps, embedding_rate=rate, **settings
             )
-            results.append({"size": options.size, "start": name, **settings, **found})
+            about = {"size": options.size, "start": name, "stream": options.stream, **settings}
+            results.append({**about, **found})
             tell(results, options.json)
     return 0
 

@@ -142,7 +142,7 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
 def _launches(dtype: str) -> tuple[Launch, ...]:
     """How width 1024 is launched with `dtype` activations ("fp32", "bf16", "fp16"), fp32 w."""
     names = ("x_ptr", "residual_ptr", "w_ptr", "y_ptr", "sum_ptr", "rstd_ptr", "rows", "D")
-    forward = launch_of(_forward, names, dtype, FORWARD_TILE, eps=1e-5, wide=WIDE[1:])
+    forward = launch_of(_forward, names, dtype, FORWARD_TILE, {"eps": 1e-5}, wide=WIDE[1:])
     return forward, backward_launch(dtype, has_dsum=True)
 
 

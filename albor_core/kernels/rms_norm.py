@@ -13,7 +13,7 @@ Source  Zhang & Sennrich 2019, arXiv:1910.07467. With n = x * rstd and g = w * d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,10 @@ PROGRAMS = 396  # of the backward, at most; each sums its own dw row: no atomics
 FORWARD_TILE, BACKWARD_TILE = 2048, 2048  # numbers; see tile_of
 SUM_BLOCK = 16  # columns per program of the last sum over partial dw
 MAX_WIDTH = 65536
-WIDE = ("x_ptr", "residual_ptr", "sum_ptr", "w_ptr", "rstd_ptr", "dw_ptr")
+WIDE = (
+    *("x_ptr", "residual_ptr", "sum_ptr", "dsum_ptr", "dx_ptr"),  # the residual stream's
+    *("w_ptr", "rstd_ptr", "dw_ptr"),
+)
 """What a training step has in fp32 (add_rms_norm's own x is a projection's: half precision)."""
 
 
@@ -60,10 +63,13 @@ def _forward(
 
 @jit
 def _backward(
-    x_ptr, w_ptr, dy_ptr, dsum_ptr, rstd_ptr, dx_ptr, dw_ptr, rows, D, tiles,
-    HAS_DSUM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    x_ptr, w_ptr, dy_ptr, dsum_ptr, rstd_ptr, dx_ptr, rounded_ptr, dw_ptr, rows, D, tiles,
+    HAS_DSUM: tl.constexpr, ROUNDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dx += dsum where x was a sum with a gradient of its own (add_rms_norm)."""
+    """dx += dsum where x was a sum with a gradient of its own (add_rms_norm); dx may be dsum.
+    ROUNDS: dx goes to rounded_ptr, too, for the matrix products that read it.
+    """
     col = tl.arange(0, BLOCK)
     w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
     dw = tl.zeros((BLOCK,), tl.float32)
@@ -80,6 +86,8 @@ def _backward(
         if HAS_DSUM:
             dx += tl.load(dsum_ptr + at, inside, 0.0).to(tl.float32)
         tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), inside)
+        if ROUNDS:
+            tl.store(rounded_ptr + at, dx.to(rounded_ptr.dtype.element_ty), inside)
         rounded = normed.to(x.dtype).to(tl.float32)  # what the forward multiplied w with
         dw += tl.sum(dy * rounded, 0)
     tl.store(dw_ptr + tl.program_id(0).to(tl.int64) * D + col, dw, col < D)
@@ -138,8 +146,9 @@ def norm_backward(
 ) -> tuple[Tensor, Tensor]:
     """(dx, dw) of w * x * rstd; dsum is what else arrives at x."""
     parts = empty_parts(1, rstd.numel(), x)
-    dx = norm_dx(x, w, rstd, dy, dsum, parts[0], dtype=x.dtype)
-    dw = torch.empty_like(w)
+    dx, dw = torch.empty_like(x), torch.empty_like(w)
+    dsum = None if dsum is None else dsum.contiguous()
+    norm_dx(x, w, rstd, dy.contiguous(), dsum, parts[0], dx=dx)
     sum_parts(parts, dw[None])
     return dx, dw
 
@@ -159,19 +168,20 @@ def norm_dx(
     dsum: Tensor | None,
     parts: Tensor,
     *,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """dx, in `dtype` or dy's; the partial dw go to parts (programs, D), one of `empty_parts`."""
+    dx: Tensor,
+    rounded: Tensor | None = None,
+) -> None:
+    """Writes dx, which may be dsum, and its rounded copy; the partial dw go to parts (programs, D),
+    one of `empty_parts`. All contiguous.
+    """
     rows, (programs, D) = rstd.numel(), parts.shape
-    dy = dy.contiguous()
-    dx = torch.empty_like(dy, dtype=dtype)
     tile_rows, block, warps = tile_of(D, BACKWARD_TILE)
     _backward[(programs,)](
-        x, w, dy, dy if dsum is None else dsum.contiguous(), rstd, dx, parts, rows, D,
-        -(-rows // tile_rows), HAS_DSUM=dsum is not None, ROWS=tile_rows, BLOCK=block,
-        STAGES=_stages(tile_rows * block * x.element_size()), num_warps=warps,
+        x, w, dy, dy if dsum is None else dsum, rstd, dx, dx if rounded is None else rounded, parts,
+        rows, D, -(-rows // tile_rows), HAS_DSUM=dsum is not None, ROUNDS=rounded is not None,
+        ROWS=tile_rows, BLOCK=block, STAGES=_stages(tile_rows * block * x.element_size()),
+        num_warps=warps,
     )  # fmt: skip
-    return dx
 
 
 def sum_parts(parts: Tensor, dw: Tensor) -> None:
@@ -230,7 +240,7 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
 def _launches(dtype: str) -> tuple[Launch, ...]:
     """How width 1024 is launched with `dtype` activations ("fp32", "bf16", "fp16"), fp32 w."""
     names = ("x_ptr", "w_ptr", "y_ptr", "rstd_ptr", "rows", "D")
-    forward = launch_of(_forward, names, dtype, FORWARD_TILE, eps=1e-5)
+    forward = launch_of(_forward, names, dtype, FORWARD_TILE, {"eps": 1e-5})
     parts = {"parts_ptr": "*fp32", "out_ptr": "*fp32", "rows": "i32", "D": "i32"}
     parts |= {"out_stride": "i32"}
     constants = {"ROWS": next_power_of_2(PROGRAMS), "BLOCK": SUM_BLOCK}
@@ -243,9 +253,9 @@ def launch_of(
     names: tuple[str, ...],
     dtype: str,
     tile: int,
+    flags: Mapping[str, float],
     *,
     wide: tuple[str, ...] = WIDE,
-    **flags: float | bool,
 ) -> Launch:
     """`kernel` on rows of 1024: pointers to `dtype`, but those in `wide` to fp32."""
     rows, block, warps = tile_of(1024, tile)
@@ -255,12 +265,12 @@ def launch_of(
     return Launch(kernel, types | dict.fromkeys(constants, "constexpr"), constants, warps)
 
 
-def backward_launch(dtype: str, has_dsum: bool) -> Launch:
-    """norm_backward's kernel."""
-    data = ("x_ptr", "w_ptr", "dy_ptr", "dsum_ptr", "rstd_ptr", "dx_ptr", "dw_ptr")
-    names = (*data, "rows", "D", "tiles")
-    stages = _stages(BACKWARD_TILE * 4)  # x is fp32
-    return launch_of(_backward, names, dtype, BACKWARD_TILE, HAS_DSUM=has_dsum, STAGES=stages)
+def backward_launch(dtype: str, *, has_dsum: bool) -> Launch:
+    """norm_dx's kernel."""
+    data = ("x_ptr", "w_ptr", "dy_ptr", "dsum_ptr", "rstd_ptr", "dx_ptr", "rounded_ptr", "dw_ptr")
+    names, stages = (*data, "rows", "D", "tiles"), _stages(BACKWARD_TILE * 4)
+    flags = {"HAS_DSUM": has_dsum, "ROUNDS": True}
+    return launch_of(_backward, names, dtype, BACKWARD_TILE, flags | {"STAGES": stages})
 
 
 register(Op("rms_norm", rms_norm_reference, rms_norm_triton, _cases, _launches))

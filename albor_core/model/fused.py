@@ -4,10 +4,10 @@ Autograd sees the attention only. Everything else is a matrix product or one ker
 of weights go straight to their place in the flat buffer, and what a backward needs is a field of
 `Tape`: memory is what you read here. The plain model is the oracle: same parameters, same numbers.
 
-The residual stream is fp32, everything else and every gradient on its way in half precision. Per
-token and layer it keeps 16.5 D half-precision numbers or their room (LLaMA shapes with I = 4 D and
-a quarter of the heads as keys), 20.5 D in a layer that keeps its activation; N tokens, otherwise
-the letters of llama.py.
+The residual stream and its gradient are fp32, everything else is in half precision. Per token and
+layer it keeps the room of 16.5 D half-precision numbers (LLaMA shapes with I = 4 D and a quarter of
+the heads as keys), 20.5 D in a layer that keeps its activation; N tokens, otherwise the letters of
+llama.py.
 """
 
 from __future__ import annotations
@@ -229,8 +229,7 @@ class FusedLlama:
             tape = self.tapes.pop()
             dy, dsum = self._backward(layer, tape, after, following, dy, dsum, tables, parts)
             after = tape.before
-        first = self.layers[0].input_norm
-        dx = norm_dx(after.total, first.weight, after.rstd, dy, dsum, parts[first.number])
+        _, dx = _through(after.total, self.layers[0].input_norm, after.rstd, dy, dsum, parts)
         sum_parts(parts, self.norm_gradients)
         embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
         self._dh = self._last = None
@@ -247,19 +246,17 @@ class FusedLlama:
         parts: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """(gradient at the layer's normed input, gradient at its residual stream)."""
-        d_after = norm_dx(
-            after.total, following.weight, after.rstd, dy, dsum, parts[following.number]
-        )
-        dy = layer.mlp.backward(tape.large.pop(), d_after)
-        (total, rstd), norm = tape.middle, layer.middle_norm
-        d_middle = norm_dx(total, norm.weight, rstd, dy, d_after, parts[norm.number])
+        added, dsum = _through(after.total, following, after.rstd, dy, dsum, parts)
+        dy = layer.mlp.backward(tape.large.pop(), added)
+        total, rstd = tape.middle
+        added, dsum = _through(total, layer.middle_norm, rstd, dy, dsum, parts)
         mixed = tape.mixed
-        d_rows = layer.o.backward(_rows(mixed.detach()), d_middle)
+        d_rows = layer.o.backward(_rows(mixed.detach()), added)
         B, H, T, E = mixed.shape
         d_mixed = d_rows.view(B, T, H, E).transpose(1, 2)
         dq, dk, dv = torch.autograd.grad(mixed, tape.turned, d_mixed)
         dqkv = rope_qkv.gradient_of(dq, dk, dv, *tables).view(B * T, -1)
-        return layer.qkv.backward(tape.before.y, dqkv), d_middle
+        return layer.qkv.backward(tape.before.y, dqkv), dsum
 
 
 def share_kept(config: LlamaConfig, tokens: int, budget_bytes: float) -> float:
@@ -268,6 +265,17 @@ def share_kept(config: LlamaConfig, tokens: int, budget_bytes: float) -> float:
     always = 8 * D + 2 * config.num_key_value_heads * config.head_dim + 2 * wide  # numbers a layer
     rows = 2 * tokens * config.num_hidden_layers  # bytes of one number more
     return min(1.0, max(0.0, (budget_bytes - rows * always) / (rows * wide)))
+
+
+def _through(
+    total: Tensor, norm: Norm, rstd: Tensor, dy: Tensor, dsum: Tensor | None, parts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients before a norm, from dy after it and dsum, what arrived at its input besides: that
+    of what was added last, in half precision, and the residual stream's, over dsum.
+    """
+    dx, rounded = torch.empty_like(total) if dsum is None else dsum, torch.empty_like(dy)
+    norm_dx(total, norm.weight, rstd, dy, dsum, parts[norm.number], dx=dx, rounded=rounded)
+    return rounded, dx
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -198,6 +198,8 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.embed_tokens(input_ids)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.float()  # a sharded embedding is gathered in half precision
         cos, sin = self.rotary_emb(input_ids.shape[1])
         for layer in self.layers:
             if self.checkpoint_blocks and self.training and torch.is_grad_enabled():

@@ -148,7 +148,7 @@ def _fused(config: Config, device_bytes: int | None) -> Memory:
         room = KEPT_SHARE * device_bytes / (2 * tokens * L) - (mixer + 2 * D + 2 * F)
         keeps = round(min(1.0, max(0.0, room / F)) * whole)
     logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
-    one_backward = tokens * (2 * 2 * D + (2 * D + 6 * F if is_fp8 else 2 * F))
+    one_backward = tokens * (2 * 4 * D + (2 * D + 6 * F if is_fp8 else 2 * F))
     one_backward += 4 * norms * NORM_PROGRAMS
     step = tokens * (L * always + keeps * 2 * F + 8 * D) + max(logits, one_backward)
     step = max(step, _muon_bytes(config, size=2, around=0))

@@ -218,8 +218,11 @@ def test_casting_the_model_leaves_positions_exact():
     assert torch.equal(made.model.rotary_emb.cos, exact)
 
 
-def test_autocast_keeps_the_residual_stream_and_the_loss_wide_and_products_narrow():
+@pytest.mark.parametrize("gathered", [torch.float32, torch.bfloat16], ids=str)
+def test_autocast_keeps_the_residual_stream_and_the_loss_wide_and_products_narrow(gathered):
     made, ids = model(), tokens()
+    _, exact = made(ids, ids)
+    made.model.embed_tokens.to(gathered)
     widths, read = [], []
     for layer in made.model.layers:
         layer.register_forward_hook(lambda _m, _i, out: widths.append(out.dtype))
@@ -227,7 +230,6 @@ def test_autocast_keeps_the_residual_stream_and_the_loss_wide_and_products_narro
             norm.register_forward_hook(lambda _m, _i, out: read.append(out.dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _, loss = made(ids, ids)
-    _, exact = made(ids, ids)
     assert widths[:2] == [torch.float32] * 2  # bf16 would round small blocks away
     assert read[:4] == [torch.bfloat16] * 4
     assert loss.dtype is torch.float32

@@ -14,6 +14,7 @@ import click
 from albor_core.cli.output import clean, talk
 from albor_core.run.errors import AlborError, NotFoundError, StoreError
 from albor_core.run.rundir import (
+    FRESH_S,
     RunDir,
     check_home,
     find_run,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from albor_core.store.table import RunTable
 
 _MAKING_S = 2.0  # from the start of a first run to the store it makes, on a busy machine
-_FRESH_S = 60.0  # an index process that has not even begun by then does not come
 _CATCH_UP_S = 5.0  # for what a run wrote last: a second on an idle machine
 
 db_option = click.option("--db", type=click.Path(), help="Another store file than the global one.")
@@ -123,7 +123,7 @@ def unlisted(table: RunTable) -> int:
 def _is_fresh(run: RunDir) -> bool:
     """Whether it was made a moment ago; False where its folder is gone."""
     try:
-        return time.time() - run.run_json.stat().st_mtime < _FRESH_S
+        return time.time() - run.run_json.stat().st_mtime < FRESH_S
     except OSError:
         return False
 

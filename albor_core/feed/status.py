@@ -16,12 +16,11 @@ from typing import Any
 
 from albor_core.feed.word import RunStatus
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, Freshness, read_state
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
 NEVER_STARTED = "it was never started"
-FRESH_START_S = 60.0  # a run directory this young may still be waiting for its guard
 
 Document = Mapping[str, Any]
 
@@ -197,7 +196,7 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
         return _word_of(evidence.ended, None), ""
     if newest:
         return "lost", f"attempt {newest} vanished without last words"
-    young = evidence.created is not None and time.time() - evidence.created < FRESH_START_S
+    young = evidence.created is not None and time.time() - evidence.created < FRESH_S
     return ("queued", "not started yet") if young else ("lost", NEVER_STARTED)
 
 

@@ -24,7 +24,7 @@ from albor_core.feed.stores import StoreWatch, aged, known_of, merge, row_in
 from albor_core.feed.view import AlertView, RunsView, RunView
 from albor_core.run.errors import NotFoundError
 from albor_core.run.liveness import Liveness
-from albor_core.run.rundir import RunDir, albor_home
+from albor_core.run.rundir import FRESH_S, RunDir, albor_home
 from albor_core.store.connect import REBUILD_HINT
 from albor_core.store.paths import local_store
 from albor_core.telemetry.gpu import Gpus
@@ -37,7 +37,6 @@ READ_S = 0.15  # per poll, first reads of runs that no store describes: the newe
 GPU_S = 1.0
 HISTORIES = 40  # per poll, sparklines fetched for visible rows
 SPARK_POINTS = 60
-FRESH_S = 60.0  # an index process that has not brought a run into the store by then does not come
 
 _Mark = tuple[tuple[int, int] | None, tuple[int, int] | None]  # inode, mtime of two files
 

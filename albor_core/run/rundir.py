@@ -25,6 +25,10 @@ from albor_core.run.liveness import Liveness, liveness
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_JSON_BYTES = 1 << 20
+FRESH_S = 60.0
+"""A run directory this young may still be waiting for its guard and its index process; one that has
+not begun by then does not come.
+"""
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
 _HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")  # as write_bytes names them
 

@@ -26,11 +26,6 @@ PROGRAMS = 396  # of the backward, at most; each sums its own dw row: no atomics
 FORWARD_TILE, BACKWARD_TILE = 2048, 2048  # numbers; see tile_of
 SUM_BLOCK = 16  # columns per program of the last sum over partial dw
 MAX_WIDTH = 65536
-WIDE = (
-    *("x_ptr", "residual_ptr", "sum_ptr", "dsum_ptr", "dx_ptr"),  # the residual stream's
-    *("w_ptr", "rstd_ptr", "dw_ptr"),
-)
-"""What a training step has in fp32 (add_rms_norm's own x is a projection's: half precision)."""
 
 
 def rms_norm_reference(
@@ -63,12 +58,12 @@ def _forward(
 
 @jit
 def _backward(
-    x_ptr, w_ptr, dy_ptr, dsum_ptr, rstd_ptr, dx_ptr, rounded_ptr, dw_ptr, rows, D, tiles,
-    HAS_DSUM: tl.constexpr, ROUNDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, w_ptr, dy_ptr, dsum_ptr, rest_ptr, rstd_ptr, dx_ptr, dw_ptr, rows, D, tiles,
+    HAS_DSUM: tl.constexpr, HAS_REST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dx += dsum where x was a sum with a gradient of its own (add_rms_norm); dx may be dsum.
-    ROUNDS: dx goes to rounded_ptr, too, for the matrix products that read it.
+    """dx += dsum where x was a sum with a gradient of its own (add_rms_norm). HAS_REST: what dsum's
+    rounding left is added as well, and what dx's leaves is written over it.
     """
     col = tl.arange(0, BLOCK)
     w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
@@ -85,9 +80,13 @@ def _backward(
         dx = rstd * (g - normed * (tl.sum(g * normed, 1) / D)[:, None])
         if HAS_DSUM:
             dx += tl.load(dsum_ptr + at, inside, 0.0).to(tl.float32)
-        tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), inside)
-        if ROUNDS:
-            tl.store(rounded_ptr + at, dx.to(rounded_ptr.dtype.element_ty), inside)
+        if HAS_REST:
+            dx += tl.load(rest_ptr + at, inside, 0.0).to(tl.float32)
+        kept = dx.to(dx_ptr.dtype.element_ty)
+        tl.store(dx_ptr + at, kept, inside)
+        if HAS_REST:
+            rest = (dx - kept.to(tl.float32)).to(rest_ptr.dtype.element_ty)
+            tl.store(rest_ptr + at, rest, inside)
         rounded = normed.to(x.dtype).to(tl.float32)  # what the forward multiplied w with
         dw += tl.sum(dy * rounded, 0)
     tl.store(dw_ptr + tl.program_id(0).to(tl.int64) * D + col, dw, col < D)
@@ -146,9 +145,7 @@ def norm_backward(
 ) -> tuple[Tensor, Tensor]:
     """(dx, dw) of w * x * rstd; dsum is what else arrives at x."""
     parts = empty_parts(1, rstd.numel(), x)
-    dx, dw = torch.empty_like(x), torch.empty_like(w)
-    dsum = None if dsum is None else dsum.contiguous()
-    norm_dx(x, w, rstd, dy.contiguous(), dsum, parts[0], dx=dx)
+    dx, dw = norm_dx(x, w, rstd, dy, dsum, parts[0]), torch.empty_like(w)
     sum_parts(parts, dw[None])
     return dx, dw
 
@@ -168,20 +165,21 @@ def norm_dx(
     dsum: Tensor | None,
     parts: Tensor,
     *,
-    dx: Tensor,
-    rounded: Tensor | None = None,
-) -> None:
-    """Writes dx, which may be dsum, and its rounded copy; the partial dw go to parts (programs, D),
-    one of `empty_parts`. All contiguous.
+    rest: Tensor | None = None,
+) -> Tensor:
+    """dx in x's dtype; the partial dw go to parts (programs, D), one of `empty_parts`. `rest`: what
+    rounding left of dsum, or zeros; what it leaves of dx is written over that.
     """
     rows, (programs, D) = rstd.numel(), parts.shape
+    dy, dx = dy.contiguous(), torch.empty_like(x)
     tile_rows, block, warps = tile_of(D, BACKWARD_TILE)
     _backward[(programs,)](
-        x, w, dy, dy if dsum is None else dsum, rstd, dx, dx if rounded is None else rounded, parts,
-        rows, D, -(-rows // tile_rows), HAS_DSUM=dsum is not None, ROUNDS=rounded is not None,
-        ROWS=tile_rows, BLOCK=block, STAGES=_stages(tile_rows * block * x.element_size()),
-        num_warps=warps,
+        x, w, dy, dy if dsum is None else dsum.contiguous(), dy if rest is None else rest, rstd, dx,
+        parts, rows, D, -(-rows // tile_rows), HAS_DSUM=dsum is not None,
+        HAS_REST=rest is not None, ROWS=tile_rows, BLOCK=block,
+        STAGES=_stages(tile_rows * block * x.element_size()), num_warps=warps,
     )  # fmt: skip
+    return dx
 
 
 def sum_parts(parts: Tensor, dw: Tensor) -> None:
@@ -254,23 +252,21 @@ def launch_of(
     dtype: str,
     tile: int,
     flags: Mapping[str, float],
-    *,
-    wide: tuple[str, ...] = WIDE,
 ) -> Launch:
-    """`kernel` on rows of 1024: pointers to `dtype`, but those in `wide` to fp32."""
+    """`kernel` on rows of 1024: pointers to `dtype`, but w, rstd and dw to fp32."""
     rows, block, warps = tile_of(1024, tile)
-    fp32 = dict.fromkeys(wide, "*fp32")
-    types = {n: fp32.get(n, f"*{dtype}") if n.endswith("_ptr") else "i32" for n in names}
+    wide = dict.fromkeys(("w_ptr", "rstd_ptr", "dw_ptr"), "*fp32")
+    types = {n: wide.get(n, f"*{dtype}") if n.endswith("_ptr") else "i32" for n in names}
     constants = {**flags, "ROWS": rows, "BLOCK": block}
     return Launch(kernel, types | dict.fromkeys(constants, "constexpr"), constants, warps)
 
 
 def backward_launch(dtype: str, *, has_dsum: bool) -> Launch:
     """norm_dx's kernel."""
-    data = ("x_ptr", "w_ptr", "dy_ptr", "dsum_ptr", "rstd_ptr", "dx_ptr", "rounded_ptr", "dw_ptr")
-    names, stages = (*data, "rows", "D", "tiles"), _stages(BACKWARD_TILE * 4)
-    flags = {"HAS_DSUM": has_dsum, "ROUNDS": True}
-    return launch_of(_backward, names, dtype, BACKWARD_TILE, flags | {"STAGES": stages})
+    data = ("x_ptr", "w_ptr", "dy_ptr", "dsum_ptr", "rest_ptr", "rstd_ptr", "dx_ptr", "dw_ptr")
+    stages = _stages(BACKWARD_TILE * (4 if dtype == "fp32" else 2))
+    flags = {"HAS_DSUM": has_dsum, "HAS_REST": has_dsum and dtype != "fp32", "STAGES": stages}
+    return launch_of(_backward, (*data, "rows", "D", "tiles"), dtype, BACKWARD_TILE, flags)
 
 
 register(Op("rms_norm", rms_norm_reference, rms_norm_triton, _cases, _launches))

@@ -4,10 +4,11 @@ Autograd sees the attention only. Everything else is a matrix product or one ker
 of weights go straight to their place in the flat buffer, and what a backward needs is a field of
 `Tape`: memory is what you read here. The plain model is the oracle: same parameters, same numbers.
 
-The residual stream and its gradient are fp32, everything else is in half precision. Per token and
-layer it keeps the room of 16.5 D half-precision numbers (LLaMA shapes with I = 4 D and a quarter of
-the heads as keys), 20.5 D in a layer that keeps its activation; N tokens, otherwise the letters of
-llama.py.
+The residual stream and its gradient are sums of two half-precision tensors, what the products read
+and its rest (kernels/add_rms_norm.py): as good as fp32, which the plain model has, and only the
+first is kept. Per token and layer that is 14.5 D (LLaMA shapes with I = 4 D and a quarter of the
+heads as keys) in half precision, 18.5 D in a layer that keeps its activation; N tokens, otherwise
+the letters of llama.py.
 """
 
 from __future__ import annotations
@@ -73,7 +74,6 @@ class Normed:
 
     y: Tensor
     total: Tensor
-    """fp32."""
     rstd: Tensor
 
 
@@ -111,7 +111,6 @@ class FusedLlama:
         self.kept_activations = round(keeps_activation * config.num_hidden_layers)
         self.rotary = model.model.rotary_emb
         self.embedding = weight_of(flat.matrices, "model.embed_tokens")
-        self.embedding_rows = flat.matrices.view(flat.matrices.master, "model.embed_tokens.weight")
         tied = model.lm_head is None
         self.head = self.embedding if tied else weight_of(flat.matrices, "lm_head")
         layers, device = config.num_hidden_layers, flat.matrices.master.device
@@ -166,13 +165,11 @@ class FusedLlama:
         self._advance()
         eps = self.config.rms_norm_eps
         tables = self.rotary(ids.shape[1])
-        x = F.embedding(ids.flatten(), self.embedding_rows)
+        x = F.embedding(ids.flatten(), self.embedding.value)
         norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
-        first = self.layers[0].input_norm
-        y, rstd = norm_forward(x, first.weight, eps, self.embedding.value.dtype)
-        at = Normed(y, x, rstd)
+        at, rest = Normed(*_first(x, self.layers[0].input_norm, eps)), _no_rest(x)
         for layer, following in zip(self.layers, norms, strict=True):
-            at = self._forward(layer, at, following, tables, ids.shape)
+            at = self._forward(layer, at, rest, following, tables, ids.shape)
         self._last = at
         return at.y
 
@@ -180,6 +177,7 @@ class FusedLlama:
         self,
         layer: Layer,
         before: Normed,
+        rest: Tensor | None,
         following: Norm,
         tables: tuple[Tensor, Tensor],
         shape: torch.Size,
@@ -192,9 +190,9 @@ class FusedLlama:
         with torch.enable_grad():
             mixed = _attend(q, k, v)
         added = layer.o(_rows(mixed.detach()))
-        y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps)
+        y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps, rest=rest)
         added, kept = layer.mlp.forward(y, keeps=len(self.tapes) < self.kept_activations)
-        after = Normed(*add_norm_forward(added, middle[0], following.weight, eps))
+        after = Normed(*add_norm_forward(added, middle[0], following.weight, eps, rest=rest))
         self.tapes.append(Tape(before, (q, k, v), mixed, (middle[0], middle[1]), [kept]))
         return after
 
@@ -224,12 +222,15 @@ class FusedLlama:
         assert after is not None
         tables = self.rotary(ids.shape[1])
         parts = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
+        rest = _no_rest(after.y)
         norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
         for layer, following in zip(reversed(self.layers), reversed(norms), strict=True):
             tape = self.tapes.pop()
-            dy, dsum = self._backward(layer, tape, after, following, dy, dsum, tables, parts)
+            dy, dsum = self._backward(layer, tape, after, following, dy, dsum, rest, tables, parts)
             after = tape.before
-        _, dx = _through(after.total, self.layers[0].input_norm, after.rstd, dy, dsum, parts)
+        first = self.layers[0].input_norm
+        part = parts[first.number]
+        dx = norm_dx(after.total, first.weight, after.rstd, dy, dsum, part, rest=rest)
         sum_parts(parts, self.norm_gradients)
         embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
         self._dh = self._last = None
@@ -242,40 +243,41 @@ class FusedLlama:
         following: Norm,
         dy: Tensor,
         dsum: Tensor | None,
+        rest: Tensor | None,
         tables: tuple[Tensor, Tensor],
         parts: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """(gradient at the layer's normed input, gradient at its residual stream)."""
-        added, dsum = _through(after.total, following, after.rstd, dy, dsum, parts)
-        dy = layer.mlp.backward(tape.large.pop(), added)
-        total, rstd = tape.middle
-        added, dsum = _through(total, layer.middle_norm, rstd, dy, dsum, parts)
+        part = parts[following.number]
+        d_after = norm_dx(after.total, following.weight, after.rstd, dy, dsum, part, rest=rest)
+        dy = layer.mlp.backward(tape.large.pop(), d_after)
+        (total, rstd), norm = tape.middle, layer.middle_norm
+        d_middle = norm_dx(total, norm.weight, rstd, dy, d_after, parts[norm.number], rest=rest)
         mixed = tape.mixed
-        d_rows = layer.o.backward(_rows(mixed.detach()), added)
+        d_rows = layer.o.backward(_rows(mixed.detach()), d_middle)
         B, H, T, E = mixed.shape
         d_mixed = d_rows.view(B, T, H, E).transpose(1, 2)
         dq, dk, dv = torch.autograd.grad(mixed, tape.turned, d_mixed)
         dqkv = rope_qkv.gradient_of(dq, dk, dv, *tables).view(B * T, -1)
-        return layer.qkv.backward(tape.before.y, dqkv), dsum
+        return layer.qkv.backward(tape.before.y, dqkv), d_middle
 
 
 def share_kept(config: LlamaConfig, tokens: int, budget_bytes: float) -> float:
     """`keeps_activation` for a forward of `tokens` tokens that may keep so many bytes."""
     D, wide = config.hidden_size, config.intermediate_size
-    always = 8 * D + 2 * config.num_key_value_heads * config.head_dim + 2 * wide  # numbers a layer
+    always = 6 * D + 2 * config.num_key_value_heads * config.head_dim + 2 * wide  # numbers a layer
     rows = 2 * tokens * config.num_hidden_layers  # bytes of one number more
     return min(1.0, max(0.0, (budget_bytes - rows * always) / (rows * wide)))
 
 
-def _through(
-    total: Tensor, norm: Norm, rstd: Tensor, dy: Tensor, dsum: Tensor | None, parts: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Gradients before a norm, from dy after it and dsum, what arrived at its input besides: that
-    of what was added last, in half precision, and the residual stream's, over dsum.
-    """
-    dx, rounded = torch.empty_like(total) if dsum is None else dsum, torch.empty_like(dy)
-    norm_dx(total, norm.weight, rstd, dy, dsum, parts[norm.number], dx=dx, rounded=rounded)
-    return rounded, dx
+def _first(x: Tensor, norm: Norm, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    y, rstd = norm_forward(x, norm.weight, eps)
+    return y, x, rstd
+
+
+def _no_rest(x: Tensor) -> Tensor | None:
+    """Of a stream like x that nothing was added to; fp32 has none."""
+    return None if x.dtype is torch.float32 else torch.zeros_like(x)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from fused_cases import SHAPES, SLOW, inputs, pair
 from oracle import deviations
 from torch import Tensor
 
+from albor_core.kernels import add_rms_norm, rms_norm, swiglu
 from albor_core.kernels import cross_entropy as ce
-from albor_core.kernels import rms_norm, swiglu
 
 
 def say(**line: object) -> None:
@@ -120,6 +120,54 @@ def another_reader_of_the_logits_raises() -> bool:
     return raises((norm + ce.cross_entropy_triton(x, LABELS)).backward)
 
 
+ADDITIONS = 48  # what 24 layers add to a residual stream; each rounds a rest below 2^-10 to 11 bits
+
+
+def small(shape: tuple[int, ...], seed: int) -> Tensor:
+    return 1e-3 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def stream_errors(*, carries: bool) -> tuple[float, float]:
+    """(largest error of a sum of many small terms in fp16, of its norm relative to 1)."""
+    total = small((3, 64), 0).half() * 1000
+    exact, weight = total.double(), torch.ones(64)
+    rest = torch.zeros_like(total) if carries else None
+    for number in range(1, ADDITIONS + 1):
+        x = small((3, 64), number).half()
+        exact += x.double()
+        y, total, _ = add_rms_norm.add_norm_forward(x, total, weight, 1e-5, rest=rest)
+    found = total.double() if rest is None else total.double() + rest.double()
+    normed = rms_norm.rms_norm_reference(exact, weight.double())
+    return float((found - exact).abs().max()), float((y.double() - normed).abs().max())
+
+
+def stream_with_its_rest_is_as_good_as_fp32() -> bool:
+    (kept, normed), (lost, _) = stream_errors(carries=True), stream_errors(carries=False)
+    return kept < ADDITIONS * 2**-21 and normed < 4 * 2**-11 and lost > 50 * kept
+
+
+def gradient_error(*, carries: bool) -> float:
+    """Largest error of the gradient of a stream that many norms read, each adding little."""
+    x, weight = small((3, 64), 0).half() * 1000, 1 + small((64,), 1) * 100
+    _, rstd = rms_norm.norm_forward(x, weight, 1e-5)
+    normed, parts = x.double() * rstd.double()[:, None], rms_norm.empty_parts(1, 3, x)
+    dsum = small((3, 64), 2).half() * 1000
+    exact, rest = dsum.double(), torch.zeros_like(dsum) if carries else None
+    for number in range(3, ADDITIONS + 3):
+        dy = small((3, 64), number).half()
+        g = dy.double() * weight.double()
+        inner = (g * normed).mean(-1, keepdim=True)
+        exact += rstd.double()[:, None] * (g - normed * inner)
+        dsum = rms_norm.norm_dx(x, weight, rstd, dy, dsum, parts[0], rest=rest)
+    found = dsum.double() if rest is None else dsum.double() + rest.double()
+    return float((found - exact).abs().max())
+
+
+def gradient_with_its_rest_is_as_good_as_fp32() -> bool:
+    kept = gradient_error(carries=True)
+    return kept < ADDITIONS * 2**-21 and gradient_error(carries=False) > 50 * kept
+
+
 PROMISES = {
     fn.__name__: fn
     for fn in (
@@ -131,6 +179,8 @@ PROMISES = {
         nothing_is_written_without_a_gradient,
         second_backward_raises,
         another_reader_of_the_logits_raises,
+        stream_with_its_rest_is_as_good_as_fp32,
+        gradient_with_its_rest_is_as_good_as_fp32,
     )
 }
 

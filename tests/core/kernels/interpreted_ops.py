@@ -168,6 +168,20 @@ def gradient_with_its_rest_is_as_good_as_fp32() -> bool:
     return kept < ADDITIONS * 2**-21 and gradient_error(carries=False) > 50 * kept
 
 
+def fp32_rows_are_normed_to_half() -> bool:
+    """As under autocast: the products read fp16, the gradient of the stream stays fp32."""
+    x, dy = small((3, 64), 0) * 1000, small((3, 64), 1).half() * 1000
+    results = []
+    for fn in (rms_norm.rms_norm_triton, rms_norm.rms_norm_reference):
+        leaf, weight = x.clone().requires_grad_(), torch.full((64,), 1.5, requires_grad=True)
+        y = fn(leaf, weight, 1e-5, torch.float16)
+        y.backward(dy)
+        results.append((y.detach(), leaf.grad, weight.grad))
+    (y, *mine), (expected, *wanted) = results
+    narrow = y.dtype is torch.float16 and torch.allclose(y, expected, rtol=2**-10)
+    return narrow and all(g.dtype is torch.float32 for g in mine) and same(mine, wanted)
+
+
 PROMISES = {
     fn.__name__: fn
     for fn in (
@@ -179,6 +193,7 @@ PROMISES = {
         nothing_is_written_without_a_gradient,
         second_backward_raises,
         another_reader_of_the_logits_raises,
+        fp32_rows_are_normed_to_half,
         stream_with_its_rest_is_as_good_as_fp32,
         gradient_with_its_rest_is_as_good_as_fp32,
     )

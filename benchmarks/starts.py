@@ -8,8 +8,8 @@
 The recipe of pretrain.py (AdamW 2e-3, 1e-3 at 398m; 64 x 1,024 tokens; 5 % of 1,190 steps warm up,
 then a cosine to a tenth; clip 1.0, decay 0.1), stopped after --steps (1190: all of it; a quick
 start need not be a good end), in plain PyTorch: autocast, torch.compile, torch.optim.AdamW. So it
-also tells whether the trainer's own step holds a model back. --stream bf16 rounds the residual
-stream after every block, which the trainer does not. Each start meets each order of the
+also tells whether the trainer's own step holds a model back. --stream bf16 keeps the residual
+stream in bf16, which the trainer does not. Each start meets each order of the
 batches; how far one start's losses lie apart is the noise that others have to be told from. With
 several GPUs give each process its own by CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
 """

@@ -25,6 +25,7 @@ from albor_core.kernels.rms_norm import (
     FORWARD_TILE,
     MAX_WIDTH,
     backward_launch,
+    carried,
     launch_of,
     norm_backward,
     rms_norm_reference,
@@ -46,7 +47,6 @@ def _forward(
     x_ptr, residual_ptr, rest_ptr, w_ptr, y_ptr, sum_ptr, rstd_ptr, rows, D,
     eps: tl.constexpr, HAS_REST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """HAS_REST: residual's rest is added, the sum's written over it, and both of it normalised."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)  # rows * D passes 2^31
     col = tl.arange(0, BLOCK)
     at = row[:, None] * D + col[None, :]
@@ -54,16 +54,7 @@ def _forward(
     x = tl.load(x_ptr + at, inside, 0.0).to(tl.float32)
     residual = tl.load(residual_ptr + at, inside, 0.0).to(tl.float32)
     w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
-    s = x + residual
-    if HAS_REST:
-        s += tl.load(rest_ptr + at, inside, 0.0).to(tl.float32)
-    total = s.to(sum_ptr.dtype.element_ty)
-    tl.store(sum_ptr + at, total, inside)
-    if HAS_REST:
-        rest = (s - total.to(tl.float32)).to(rest_ptr.dtype.element_ty)
-        tl.store(rest_ptr + at, rest, inside)
-    else:
-        s = total.to(tl.float32)
+    s = carried(x + residual, sum_ptr, rest_ptr, at, inside, HAS_REST)
     rstd = tl.rsqrt(tl.sum(s * s, 1) / D + eps)
     normed = s * rstd[:, None]
     if not HAS_REST:
@@ -151,9 +142,10 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
 def _launches(dtype: str) -> tuple[Launch, ...]:
     """How width 1024 is launched with `dtype` activations ("fp32", "bf16", "fp16"), fp32 w."""
     data = ("x_ptr", "residual_ptr", "rest_ptr", "w_ptr", "y_ptr", "sum_ptr", "rstd_ptr")
-    flags = {"eps": 1e-5, "HAS_REST": dtype != "fp32"}
-    forward = launch_of(_forward, (*data, "rows", "D"), dtype, FORWARD_TILE, flags)
-    return forward, backward_launch(dtype, has_dsum=True)
+    names, rest = (*data, "rows", "D"), dtype != "fp32"
+    forward = launch_of(_forward, names, dtype, FORWARD_TILE, eps=1e-5, HAS_REST=rest)
+    last, others = (backward_launch(dtype, has_dsum=d, has_rest=rest) for d in (False, True))
+    return forward, last, others
 
 
 register(Op("add_rms_norm", add_rms_norm_reference, add_rms_norm_triton, _cases, _launches))

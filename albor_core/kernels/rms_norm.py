@@ -13,7 +13,7 @@ Source  Zhang & Sennrich 2019, arXiv:1910.07467. With n = x * rstd and g = w * d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -57,14 +57,29 @@ def _forward(
 
 
 @jit
+def carried(total, kept_ptr, rest_ptr, at, inside, HAS_REST: tl.constexpr):
+    """Stores total at kept_ptr, rounded, and returns what was kept of it in fp32. HAS_REST: what an
+    earlier rounding left is added first, and what this one leaves is written over it.
+    """
+    if HAS_REST:
+        total += tl.load(rest_ptr + at, inside, 0.0).to(tl.float32)
+    kept = total.to(kept_ptr.dtype.element_ty)
+    tl.store(kept_ptr + at, kept, inside)
+    if HAS_REST:
+        rest = (total - kept.to(tl.float32)).to(rest_ptr.dtype.element_ty)
+        tl.store(rest_ptr + at, rest, inside)
+    else:
+        total = kept.to(tl.float32)
+    return total
+
+
+@jit
 def _backward(
     x_ptr, w_ptr, dy_ptr, dsum_ptr, rest_ptr, rstd_ptr, dx_ptr, dw_ptr, rows, D, tiles,
     HAS_DSUM: tl.constexpr, HAS_REST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dx += dsum where x was a sum with a gradient of its own (add_rms_norm). HAS_REST: what dsum's
-    rounding left is added as well, and what dx's leaves is written over it.
-    """
+    """dx += dsum where x was a sum with a gradient of its own (add_rms_norm)."""
     col = tl.arange(0, BLOCK)
     w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
     dw = tl.zeros((BLOCK,), tl.float32)
@@ -80,13 +95,7 @@ def _backward(
         dx = rstd * (g - normed * (tl.sum(g * normed, 1) / D)[:, None])
         if HAS_DSUM:
             dx += tl.load(dsum_ptr + at, inside, 0.0).to(tl.float32)
-        if HAS_REST:
-            dx += tl.load(rest_ptr + at, inside, 0.0).to(tl.float32)
-        kept = dx.to(dx_ptr.dtype.element_ty)
-        tl.store(dx_ptr + at, kept, inside)
-        if HAS_REST:
-            rest = (dx - kept.to(tl.float32)).to(rest_ptr.dtype.element_ty)
-            tl.store(rest_ptr + at, rest, inside)
+        carried(dx, dx_ptr, rest_ptr, at, inside, HAS_REST)
         rounded = normed.to(x.dtype).to(tl.float32)  # what the forward multiplied w with
         dw += tl.sum(dy * rounded, 0)
     tl.store(dw_ptr + tl.program_id(0).to(tl.int64) * D + col, dw, col < D)
@@ -238,7 +247,7 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
 def _launches(dtype: str) -> tuple[Launch, ...]:
     """How width 1024 is launched with `dtype` activations ("fp32", "bf16", "fp16"), fp32 w."""
     names = ("x_ptr", "w_ptr", "y_ptr", "rstd_ptr", "rows", "D")
-    forward = launch_of(_forward, names, dtype, FORWARD_TILE, {"eps": 1e-5})
+    forward = launch_of(_forward, names, dtype, FORWARD_TILE, eps=1e-5)
     parts = {"parts_ptr": "*fp32", "out_ptr": "*fp32", "rows": "i32", "D": "i32"}
     parts |= {"out_stride": "i32"}
     constants = {"ROWS": next_power_of_2(PROGRAMS), "BLOCK": SUM_BLOCK}
@@ -247,11 +256,7 @@ def _launches(dtype: str) -> tuple[Launch, ...]:
 
 
 def launch_of(
-    kernel: Any,
-    names: tuple[str, ...],
-    dtype: str,
-    tile: int,
-    flags: Mapping[str, float],
+    kernel: Any, names: tuple[str, ...], dtype: str, tile: int, **flags: float | bool
 ) -> Launch:
     """`kernel` on rows of 1024: pointers to `dtype`, but w, rstd and dw to fp32."""
     rows, block, warps = tile_of(1024, tile)
@@ -261,12 +266,14 @@ def launch_of(
     return Launch(kernel, types | dict.fromkeys(constants, "constexpr"), constants, warps)
 
 
-def backward_launch(dtype: str, *, has_dsum: bool) -> Launch:
+def backward_launch(dtype: str, *, has_dsum: bool, has_rest: bool = False) -> Launch:
     """norm_dx's kernel."""
     data = ("x_ptr", "w_ptr", "dy_ptr", "dsum_ptr", "rest_ptr", "rstd_ptr", "dx_ptr", "dw_ptr")
     stages = _stages(BACKWARD_TILE * (4 if dtype == "fp32" else 2))
-    flags = {"HAS_DSUM": has_dsum, "HAS_REST": has_dsum and dtype != "fp32", "STAGES": stages}
-    return launch_of(_backward, (*data, "rows", "D", "tiles"), dtype, BACKWARD_TILE, flags)
+    return launch_of(
+        _backward, (*data, "rows", "D", "tiles"), dtype, BACKWARD_TILE,
+        HAS_DSUM=has_dsum, HAS_REST=has_rest, STAGES=stages,
+    )  # fmt: skip
 
 
 register(Op("rms_norm", rms_norm_reference, rms_norm_triton, _cases, _launches))

@@ -13,7 +13,9 @@ the letters of llama.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -222,15 +224,13 @@ class FusedLlama:
         assert after is not None
         tables = self.rotary(ids.shape[1])
         parts = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
-        rest = _no_rest(after.y)
+        through = partial(_norm_backward, parts, _no_rest(after.y))
         norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
         for layer, following in zip(reversed(self.layers), reversed(norms), strict=True):
             tape = self.tapes.pop()
-            dy, dsum = self._backward(layer, tape, after, following, dy, dsum, rest, tables, parts)
+            dy, dsum = self._backward(layer, tape, after, following, dy, dsum, tables, through)
             after = tape.before
-        first = self.layers[0].input_norm
-        part = parts[first.number]
-        dx = norm_dx(after.total, first.weight, after.rstd, dy, dsum, part, rest=rest)
+        dx = through(self.layers[0].input_norm, after.total, after.rstd, dy, dsum)
         sum_parts(parts, self.norm_gradients)
         embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
         self._dh = self._last = None
@@ -243,16 +243,13 @@ class FusedLlama:
         following: Norm,
         dy: Tensor,
         dsum: Tensor | None,
-        rest: Tensor | None,
         tables: tuple[Tensor, Tensor],
-        parts: Tensor,
+        through: Callable[..., Tensor],
     ) -> tuple[Tensor, Tensor]:
         """(gradient at the layer's normed input, gradient at its residual stream)."""
-        part = parts[following.number]
-        d_after = norm_dx(after.total, following.weight, after.rstd, dy, dsum, part, rest=rest)
+        d_after = through(following, after.total, after.rstd, dy, dsum)
         dy = layer.mlp.backward(tape.large.pop(), d_after)
-        (total, rstd), norm = tape.middle, layer.middle_norm
-        d_middle = norm_dx(total, norm.weight, rstd, dy, d_after, parts[norm.number], rest=rest)
+        d_middle = through(layer.middle_norm, *tape.middle, dy, d_after)
         mixed = tape.mixed
         d_rows = layer.o.backward(_rows(mixed.detach()), d_middle)
         B, H, T, E = mixed.shape
@@ -273,6 +270,19 @@ def share_kept(config: LlamaConfig, tokens: int, budget_bytes: float) -> float:
 def _first(x: Tensor, norm: Norm, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     y, rstd = norm_forward(x, norm.weight, eps)
     return y, x, rstd
+
+
+def _norm_backward(
+    parts: Tensor,
+    rest: Tensor | None,
+    norm: Norm,
+    total: Tensor,
+    rstd: Tensor,
+    dy: Tensor,
+    dsum: Tensor | None,
+) -> Tensor:
+    """The gradient of the stream before a norm; `parts` and `rest` are those of a whole pass."""
+    return norm_dx(total, norm.weight, rstd, dy, dsum, parts[norm.number], rest=rest)
 
 
 def _no_rest(x: Tensor) -> Tensor | None:

@@ -52,12 +52,15 @@ def cross_entropy_reference(
 
 
 @jit
-def _scale_of(label, count_ptr, upstream_ptr, V: tl.constexpr, IGNORED: tl.constexpr):
-    """(the row's share of the mean, and of its gradient): 0 if ignored, NaN for a wild label."""
-    share = 1.0 / tl.maximum(tl.load(count_ptr), 1).to(tl.float32)
+def _weigh(label, count_ptr, upstream_ptr, V: tl.constexpr, IGNORED: tl.constexpr):
+    """(weight: 1, 0 if ignored, NaN for a wild label; rows in the mean; scale of the gradient)
+
+    Divided, not multiplied by a reciprocal: that one's rounding would be in every row alike.
+    """
+    count = tl.maximum(tl.load(count_ptr), 1).to(tl.float32)
     known = (label >= 0) & (label < V)
-    share = tl.where(known, share, tl.where(label == IGNORED, 0.0, float("nan")))
-    return share, share * tl.load(upstream_ptr)
+    weight = tl.where(known, 1.0, tl.where(label == IGNORED, 0.0, float("nan")))
+    return weight, count, tl.div_rn(weight, count) * tl.load(upstream_ptr)
 
 
 @jit
@@ -77,7 +80,7 @@ def _on_chip(
         label = tl.load(labels_ptr + row)
         is_known = (label >= 0) & (label < V)
         picked = tl.load(here + label, is_known, 0.0).to(tl.float32)
-        share, scale = _scale_of(label, count_ptr, upstream_ptr, V, IGNORED)
+        weight, count, scale = _weigh(label, count_ptr, upstream_ptr, V, IGNORED)
         row += tl.num_programs(0)
         if PREFETCHES:
             after = logits_ptr + row.to(tl.int64) * V
@@ -86,7 +89,8 @@ def _on_chip(
         exps = tl.exp(x - top)
         total = tl.sum(exps, 0)
         lse = top + tl.log(total)
-        loss = tl.where(share == 0.0, 0.0, share * (lse - picked + z_loss * lse * lse))
+        loss = weight * (lse - picked + z_loss * lse * lse)
+        loss = tl.where(weight == 0.0, 0.0, tl.div_rn(loss, count))
         tl.store(loss_ptr + row - tl.num_programs(0), loss)
         if WRITES:
             pull = 2.0 * z_loss * lse
@@ -113,7 +117,7 @@ def _looped(
     here = logits_ptr + row * V
     label = tl.load(labels_ptr + row)
     picked = tl.load(here + label, (label >= 0) & (label < V), 0.0).to(tl.float32)
-    share, scale = _scale_of(label, count_ptr, upstream_ptr, V, IGNORED)
+    weight, count, scale = _weigh(label, count_ptr, upstream_ptr, V, IGNORED)
     top = tl.full((BLOCK,), -3.0e38, tl.float32)  # finite: -inf - -inf would be NaN
     total = tl.zeros((BLOCK,), tl.float32)
     for start in tl.range(0, V, BLOCK, num_stages=3):
@@ -123,7 +127,8 @@ def _looped(
         top = tl.maximum(top, x)
     highest = tl.max(top, 0)
     lse = highest + tl.log(tl.sum(total * tl.exp(top - highest), 0))
-    loss = tl.where(share == 0.0, 0.0, share * (lse - picked + z_loss * lse * lse))
+    loss = weight * (lse - picked + z_loss * lse * lse)
+    loss = tl.where(weight == 0.0, 0.0, tl.div_rn(loss, count))
     tl.store(loss_ptr + row, loss)
     if WRITES:
         pull = 2.0 * z_loss * lse
@@ -194,7 +199,8 @@ def score(
         _looped[(rows,)](
             logits, labels, loss, count, upstream, **same, BLOCK=LOOPED_BLOCK, num_warps=4
         )
-    return loss.sum()
+    # In fp64: of a few rows, fp32 partial sums alone can cost twice what torch's rounding does.
+    return loss.sum(dtype=torch.float64).to(torch.float32)
 
 
 class _CrossEntropy(torch.autograd.Function):

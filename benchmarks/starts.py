@@ -44,7 +44,8 @@ SIZES = {
 class Start:
     """Standard deviations, and the weight of the final norm. `loud` channels have the embedding's
     deviation `heard` and the weight `gain`, the others `embedding` and `quiet`. `mirrored`: the
-    second half of the channels repeats the first, its weight is -gain.
+    second half of the channels repeats the first, its weight is -gain; `alike`: o_proj and
+    down_proj write the same to both.
     """
 
     embedding: float
@@ -55,11 +56,13 @@ class Start:
     heard: float | None = None
     """None: as `embedding`."""
     matrix: float | None = None
-    """None: 0.64 / sqrt(D)."""
+    """None: `scale` x 0.64 / sqrt(D)."""
+    scale: float = 1.0
     writers: float | None = None
-    """Of o_proj and down_proj; None: `share` x matrix / sqrt(2 L)."""
+    """Of o_proj and down_proj; None: `share` x 0.64 / sqrt(2 L D)."""
     share: float = 1.0
     mirrored: bool = False
+    alike: bool = False
     embedding_rate: float = 1.0
     """Times the learning rate."""
 
@@ -84,6 +87,10 @@ STARTS = {
     "mirrored-0.01": Start(0.01, gain=2.0, share=0.016, mirrored=True),
     "mirrored-0.014": Start(0.014, gain=2.0, share=0.016, mirrored=True),
     "mirrored-0.02": Start(0.02, gain=2.0, share=0.016, mirrored=True),  # the trainer's own
+    "alike": Start(0.02, mirrored=True, alike=True),
+    "alike-2": Start(0.02, scale=2.0, mirrored=True, alike=True),  # pretrain-350m.yaml's
+    "alike-2-tenth": Start(0.02, gain=2.0, scale=2.0, share=0.1, mirrored=True, alike=True),
+    "alike-tenth": Start(0.02, gain=2.0, share=0.1, mirrored=True, alike=True),
     "mirrored-0.02-1": Start(0.02, gain=1.0, share=0.032, mirrored=True),
     "mirrored-0.02-4": Start(0.02, gain=4.0, share=0.008, mirrored=True),
     "mirrored-0.05": Start(0.05, gain=2.0, share=0.016, mirrored=True),
@@ -96,8 +103,9 @@ def begin(model: Llama, start: Start) -> None:
     """The same draws for every start, times its deviations."""
     D, L = model.config.hidden_size, model.config.num_hidden_layers
     loud = D if start.loud is None else start.loud
-    matrix = 0.64 / math.sqrt(D) if start.matrix is None else start.matrix
-    writer = start.share * matrix / math.sqrt(2 * L) if start.writers is None else start.writers
+    unit = 0.64 / math.sqrt(D)
+    matrix = start.scale * unit if start.matrix is None else start.matrix
+    writer = start.share * unit / math.sqrt(2 * L) if start.writers is None else start.writers
     half = D // 2
     unit = Llama(LlamaConfig(**{**asdict(model.config), "initializer_range": 1.0}))
     init_weights(unit, seed=0)
@@ -109,7 +117,10 @@ def begin(model: Llama, start: Start) -> None:
                 if start.mirrored:
                     draw[:, half:] = draw[:, :half]
             elif draw.ndim == 2:
-                draw *= writer if "o_proj" in name or "down_proj" in name else matrix
+                writes = "o_proj" in name or "down_proj" in name
+                draw *= writer if writes else matrix
+                if writes and start.alike:
+                    draw[half:] = draw[:half]
             elif name == "model.norm.weight":
                 draw[:loud], draw[loud:] = start.gain, start.quiet
                 if start.mirrored:

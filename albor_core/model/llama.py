@@ -27,7 +27,7 @@ from albor_core.run.shape import ModelShape
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
 EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
-BLOCKS_RMS = 0.22  # of what 2 L blocks add to the residual stream, each 0.64 / sqrt(2 L D) wide
+BLOCKS_RMS = 0.22  # of what 2 L blocks add to the residual stream, all matrices at scale 1
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,10 @@ class LlamaConfig(ModelShape):
 
     initializer_range: float | None = None
     """Standard deviation of every matrix, embeddings included; None derives them (`init_std`)."""
+    matrix_scale: float = 1.0
+    """Of the matrices that read the residual stream."""
+    residual_scale: float = 0.0
+    """Of o_proj and down_proj, which then write to both halves of it alike; 0: barely anything."""
 
     def to_hf(
         self,
@@ -247,33 +251,34 @@ class Llama(nn.Module):
 def init_std(config: LlamaConfig) -> dict[str, float]:
     """Standard deviations at the start, by role; `initializer_range` overrides all of them.
 
-    "matrix": 0.64 / sqrt(D), the usual 0.02 at D = 1024, so that activations do not depend on the
-    width. "residual", those that write to the residual stream (o_proj, down_proj): smaller by
-    sqrt(2 L), so that the sum of 2 L blocks does not grow with depth (Radford et al. 2019, GPT-2,
-    section 2.3); that sum would be BLOCKS_RMS, and is to move logits by LOGIT_STD. "embedding":
-    also the head.
+    "matrix", those that read the residual stream: `matrix_scale` x 0.64 / sqrt(D), at scale 1 the
+    usual 0.02 at D = 1024, so that activations do not depend on the width. "residual", those that
+    write to it (o_proj, down_proj): `residual_scale` times that, smaller by sqrt(2 L), so that the
+    sum of 2 L blocks does not grow with depth (Radford et al. 2019, GPT-2, section 2.3); at scale 0
+    what moves logits by LOGIT_STD. "embedding": also the head.
     """
     fixed = config.initializer_range
     if fixed is not None:
         return dict.fromkeys(("matrix", "residual", "embedding"), fixed)
     D, L = config.hidden_size, config.num_hidden_layers
-    matrix = 0.64 / math.sqrt(D)
-    share = LOGIT_STD / (HEAD_GAIN * math.sqrt(D) * BLOCKS_RMS)
+    unit = 0.64 / math.sqrt(D)
+    added = BLOCKS_RMS * config.matrix_scale**2  # SwiGLU, most of it, has two of them in a product
+    quiet = LOGIT_STD / (HEAD_GAIN * math.sqrt(D) * added)
     return {
-        "matrix": matrix,
-        "residual": share * matrix / math.sqrt(2 * L),
+        "matrix": config.matrix_scale * unit,
+        "residual": (config.residual_scale or quiet) * unit / math.sqrt(2 * L),
         "embedding": EMBEDDING_STD,
     }
 
 
 def final_norm(config: LlamaConfig) -> Tensor:
-    """(D,) the weight that the final norm starts with: HEAD_GAIN on the first half of the channels,
-    -HEAD_GAIN on the second; 1 where `initializer_range` is given.
+    """(D,) the weight that the final norm starts with: 1 where `initializer_range` is given, or 1
+    on the first half of the channels and -1 on the second, times HEAD_GAIN over quiet blocks.
     """
     weight = torch.ones(config.hidden_size, device="cpu")
     if config.initializer_range is None:
-        weight *= HEAD_GAIN
-        weight[config.hidden_size // 2 :] *= -1
+        weight[config.hidden_size // 2 :] = -1
+        weight *= 1 if config.residual_scale else HEAD_GAIN
     return weight
 
 
@@ -287,24 +292,27 @@ def init_weights(model: Llama, seed: int) -> None:
     moves all of them together before they tell tokens apart; where it is the head, logits are to
     start near 0, so that the loss starts at ln V. So its rows (and an untied head's) hold each
     number twice, and the final norm counts the second half negative: what a token brings along
-    cancels, and a logit is what blocks wrote, normal with variance LOGIT_STD^2. Then the loss is
-    ln V + LOGIT_STD^2 / 2 at any size. The halves part with the first step: their gradients have
-    opposite signs. docs/performance.md has what such starts reach.
+    cancels. What blocks write is either quiet, and a logit normal with variance LOGIT_STD^2, the
+    loss ln V + LOGIT_STD^2 / 2; or as loud as `residual_scale` says, but alike for both halves, and
+    every logit 0. The halves part with the first step: their gradients have opposite signs.
+    docs/performance.md has what such starts reach.
     """
-    stds = init_std(model.config)
-    is_mirrored = model.config.initializer_range is None
+    config = model.config
+    stds, half = init_std(config), config.hidden_size // 2
+    is_fixed = config.initializer_range is not None
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
                 is_last = name == "model.norm.weight"
-                parameter.copy_(final_norm(model.config) if is_last else torch.ones(()))
+                parameter.copy_(final_norm(config) if is_last else torch.ones(()))
                 continue
             role = _role(name)
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
             draw.normal_(generator=_stream(seed, name)).mul_(stds[role])
-            if role == "embedding" and is_mirrored:
-                half = model.config.hidden_size // 2
+            if role == "embedding" and not is_fixed:
                 draw[:, half:] = draw[:, :half]
+            if role == "residual" and not is_fixed and config.residual_scale:
+                draw[half:] = draw[:half]
             parameter.copy_(draw)
 
 

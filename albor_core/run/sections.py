@@ -85,6 +85,8 @@ Threads = Annotated[int, Field(ge=1, le=1024), _INT]  # OpenMP dies of 100,000
 Rate = Annotated[float, Field(ge=1e-12, le=100), _REAL]
 RateOrZero = Annotated[float, Field(ge=0, le=100), _REAL]
 Epsilon = Annotated[float, Field(ge=1e-30, lt=1), _REAL]
+Scale = Annotated[float, Field(ge=0.5, le=10), _REAL]
+ScaleOrZero = Annotated[float, Field(ge=0, le=10), _REAL]
 Factor = Annotated[float, Field(ge=1e-12, le=1e12), _REAL]
 Hours = Annotated[float, Field(gt=0, le=1e6), _REAL]
 Milliseconds = Annotated[float, Field(gt=0, le=1e9), _REAL]
@@ -157,6 +159,16 @@ class ArchitectureConfig(Section):
             yield from error.problems
 
 
+class InitializationConfig(Section):
+    """How random weights begin; the loss begins at the logarithm of the vocabulary in any case."""
+
+    matrix: Scale = 1.0
+    """Standard deviation of q, k, v, gate and up projections, times 0.64 / sqrt(hidden_size)."""
+    residual: ScaleOrZero = 0.0
+    """That of o and down projections, times 0.64 / sqrt(2 num_hidden_layers hidden_size), both
+    halves of the residual stream getting the same; 0: just enough to be heard."""
+
+
 class ModelConfig(Section):
     """What is trained."""
 
@@ -167,6 +179,8 @@ class ModelConfig(Section):
     """Kind of model."""
     architecture: ArchitectureConfig
     """Shape of the decoder."""
+    initialization: InitializationConfig = Field(default_factory=InitializationConfig)
+    """Random weights; not used where `path` names others."""
 
 
 class DataConfig(Section):

@@ -9,7 +9,7 @@ from typing import Any
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.fingerprint import fingerprint
 from albor_core.run.rundir import RunDir, is_run_id, read_json
-from albor_core.run.sections import ModelConfig
+from albor_core.run.sections import InitializationConfig, ModelConfig
 from albor_core.run.tensor_header import FLOATS, DamagedFileError, read_header
 
 FIELD, FILE = "model.path", "model.safetensors"
@@ -77,6 +77,8 @@ def weights_notes(model: ModelConfig) -> Iterator[str]:
     made = beside.get("hidden_act")
     if isinstance(made, str) and made != "silu":
         yield f"the weights in {model.path} were made with {made}, this model has silu"
+    if start_weights(model) is not None and model.initialization != InitializationConfig():
+        yield f"model.initialization is not used: weights come from {model.path}"
 
 
 def parent_run(model: ModelConfig) -> str | None:

@@ -125,7 +125,12 @@ def build(config: Config, *, begins: bool = True) -> Parts:
     Raises ConfigError, DataError or NotFoundError before the device is touched where it can.
     """
     data, training = config.data, config.training
-    shape = LlamaConfig(**config.model.architecture.model_dump())
+    begin = config.model.initialization
+    shape = LlamaConfig(
+        **config.model.architecture.model_dump(),
+        matrix_scale=begin.matrix,
+        residual_scale=begin.residual,
+    )
     train = _shards(config, validation=False)
     val = _shards(config, validation=True) if data.val is not None else None
     order = Order(training.seed, len(train))

@@ -8,16 +8,18 @@ rounded alike. Speed is not raced here: docs/performance.md has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import emulated
 from albor_core.model.fused import FusedLlama, share_kept
+from albor_core.model.llama import Llama
 from albor_core.run.errors import AlborError
 from albor_core.train.graphed import GraphedStep
 from albor_core.train.optim import (
@@ -34,6 +36,7 @@ from albor_core.train.tally import is_sound
 
 GATE_ROWS = 2  # sequences of a batch that the gate compares
 SLACK = 2.0
+UNEVEN = 0.75  # logits about 0.1 large at a width of 1,024, as those of a quiet start
 KEPT_SHARE = 0.365  # of the device's memory that a forward may keep before SwiGLU is recomputed
 
 
@@ -210,7 +213,6 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
     assert isinstance(parts.optimizer, FlatAdamW)
     ids = parts.batch(1, 0)
     try:
-        fused.calibrate(ids[:GATE_ROWS])
         if faults := compare(parts, fused, ids[:GATE_ROWS]):
             return None, "; ".join(faults)
         step = GraphedStep(
@@ -252,10 +254,35 @@ class Seen:
 def compare(parts: Parts, fused: FusedLlama, ids: Tensor) -> list[str]:
     """Every result of the fused model that errs too much, with its numbers; [] is a pass."""
     assert isinstance(parts.optimizer, FlatAdamW)
-    truth = look_plainly(parts, ids, half=False)
-    with nullcontext() if fused.scales is None else emulated(parts.model):
-        plain = look_plainly(parts, ids, half=True)
-    return violations(look_fused(fused, parts.optimizer, ids), plain, truth)
+    with uneven(parts.model, parts.optimizer.flat):
+        fused.calibrate(ids)
+        truth = look_plainly(parts, ids, half=False)
+        with nullcontext() if fused.scales is None else emulated(parts.model):
+            plain = look_plainly(parts, ids, half=True)
+        return violations(look_fused(fused, parts.optimizer, ids), plain, truth)
+
+
+@contextmanager
+def uneven(model: Llama, flat: FlatParameters) -> Iterator[None]:
+    """A start whose blocks write alike to both halves of the residual stream (`residual_scale`) has
+    logits of 0 and no gradient behind them: rounding alone would be compared. In here the second
+    half is written UNEVEN times as loudly; weights that have parted stay as they are.
+    """
+    half = model.config.hidden_size // 2
+    writers = [
+        p for n, p in model.named_parameters() if n.split(".")[-2] in ("o_proj", "down_proj")
+    ]
+    even = [w.data[half:] for w in writers if torch.equal(w.data[:half], w.data[half:])]
+    kept = [part.clone() for part in even]
+    try:
+        for part in even:
+            part.mul_(UNEVEN)
+        flat.refresh()
+        yield
+    finally:
+        for part, before in zip(even, kept, strict=True):
+            part.copy_(before)
+        flat.refresh()
 
 
 def look_plainly(parts: Parts, ids: Tensor, *, half: bool) -> Seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from albor_core.kernels import dispatch
 from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.flat import ALIGNED, FlatParameters
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.train.steps import uneven
 
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
@@ -116,6 +118,31 @@ def test_loading_a_checkpoint_reaches_the_shadows():
     name = "model.embed_tokens.weight"
     wanted = other.get_parameter(name).detach().bfloat16()
     assert torch.equal(flat.matrices.view(flat.matrices.shadow, name), wanted)
+
+
+def test_a_start_that_cancels_is_made_uneven_to_be_compared_and_given_back_bit_by_bit():
+    model = Llama(replace(TINY, residual_scale=1.0))
+    init_weights(model, 3)
+    flat = FlatParameters(model, torch.bfloat16)
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    shadow = flat.matrices.shadow.clone()
+    ids = torch.randint(0, 96, (2, 16), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), uneven(model, flat):
+        assert model(ids)[0].std() > 0.01
+        assert not torch.equal(flat.matrices.shadow, shadow)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert torch.equal(flat.matrices.shadow, shadow)
+    with torch.no_grad():
+        assert model(ids)[0].std() < 1e-5
+
+
+def test_weights_that_do_not_cancel_are_compared_as_they_are():
+    model = Llama(TINY)
+    init_weights(model, 3)
+    flat = FlatParameters(model, torch.bfloat16)
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    with uneven(model, flat):
+        assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
 
 
 def test_a_frozen_parameter_is_refused_by_name():

@@ -87,17 +87,22 @@ def test_transformers_reads_the_checkpoint_and_computes_the_same_logits(tmp_path
     ],
     ids=str,
 )
-def test_the_loss_starts_at_the_entropy_of_a_uniform_guess(shape, tied):
-    config = LlamaConfig(*shape, 128, tie_word_embeddings=tied)
+@pytest.mark.parametrize(("matrix", "residual"), [(1, 0), (0.5, 0), (2, 0), (2, 1), (10, 10)])
+def test_the_loss_starts_at_the_entropy_of_a_uniform_guess(shape, tied, matrix, residual):
+    scales = {"matrix_scale": matrix, "residual_scale": residual}
+    config = LlamaConfig(*shape, 128, tie_word_embeddings=tied, **scales)
     ids = tokens(config, batch=32, length=128)  # random targets scatter the loss by 0.003
     with torch.no_grad():
         _, loss = model(config)(ids, ids)
     assert abs(loss.item() - math.log(config.vocab_size)) < 0.03
 
 
-def test_initial_deviations_are_those_stated():
-    std = init_std(TINY)
-    state = model(replace(TINY, vocab_size=2048)).state_dict()
+@pytest.mark.parametrize("scales", [(1.0, 0.0), (2.0, 0.5)])
+def test_initial_deviations_are_those_stated(scales):
+    config = replace(TINY, vocab_size=2048, matrix_scale=scales[0], residual_scale=scales[1])
+    std, state = init_std(config), model(config).state_dict()
+    assert std["matrix"] == scales[0] * 0.64 / 8
+    assert scales[1] == 0 or std["residual"] == scales[1] * 0.64 / 8 / 2
     for name, role in [
         ("model.layers.1.self_attn.q_proj.weight", "matrix"),
         ("model.layers.1.mlp.up_proj.weight", "matrix"),
@@ -105,9 +110,28 @@ def test_initial_deviations_are_those_stated():
         ("model.layers.1.self_attn.o_proj.weight", "residual"),
     ]:
         count = state[name].numel()  # a sample deviation is off by 1 / sqrt(2 n); five of those
+        count //= 2 if scales[1] else 1  # of which half may be the other half
         assert state[name].std().item() == pytest.approx(std[role], rel=5 / math.sqrt(2 * count))
     assert torch.equal(state["model.layers.0.input_layernorm.weight"], torch.ones(64))
-    assert torch.equal(state["model.norm.weight"], final_norm(TINY))
+    assert torch.equal(state["model.norm.weight"], final_norm(config))
+
+
+def test_blocks_that_start_loud_write_alike_to_both_halves_and_part_with_the_first_step():
+    config = replace(TINY, vocab_size=2048, residual_scale=1.0)
+    made = model(config)
+    writers = [w for n, w in made.named_parameters() if "o_proj" in n or "down_proj" in n]
+    halves = [w.chunk(2) for w in writers]
+    assert all(torch.equal(first, second) for first, second in halves)
+    ids = tokens(config, batch=2, length=16)
+    with torch.no_grad():
+        assert made(ids)[0].abs().max() < 1e-5
+    optimizer = torch.optim.AdamW(made.parameters(), lr=1e-3)
+    for _ in range(2):  # behind what cancels there is no gradient in the first step
+        optimizer.zero_grad()
+        made(ids, ids)[1].backward()
+        optimizer.step()
+    assert all(w.grad.norm() > 1e-4 for w in made.parameters())
+    assert all(not torch.equal(first, second) for first, second in halves)
 
 
 @pytest.mark.parametrize("tied", [True, False])

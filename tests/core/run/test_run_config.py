@@ -179,6 +179,8 @@ def test_either_name_of_the_save_interval_sets_both(field):
         ("optimizer.beta2=1", "at least 0 and below 1"),
         ("model.architecture.rms_norm_eps=1e300", "at least 1e-30 and below 1"),
         ("model.architecture.rope_theta=1e-300", "at least 1 and at most 1e+12"),
+        ("model.initialization.matrix=0", "at least 0.5 and at most 10"),
+        ("model.initialization.residual=-1", "at least 0 and at most 10"),
         ("model.architecture.num_hidden_layers=1T", "at least 1 and at most 10000"),
         ("data.seq_len=1", "at least 2"),
         ("training.num_threads=100000", "at least 1 and at most 1024"),

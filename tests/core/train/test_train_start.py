@@ -15,6 +15,7 @@ from albor_core.run.errors import ConfigError
 from albor_core.run.shape import ModelShape
 from albor_core.run.start_weights import parent_run, weights_notes, weights_problems
 from albor_core.train.checkpoint import MODEL, list_checkpoints
+from albor_core.train.parts import build
 
 BRIEF = {"training__max_steps": 5}
 
@@ -184,6 +185,26 @@ def test_what_the_config_beside_weights_says_otherwise_is_noted(tmp_path, base, 
     notes = list(weights_notes(load_config(run.config_resolved, ()).config.model))
     assert len(notes) == bool(said)
     assert not said or said in notes[0]
+
+
+WIDE = {"model__initialization__matrix": 2, "model__initialization__residual": 0.5}
+
+
+def test_random_weights_begin_as_the_config_says(tmp_path):
+    wide, usual = make_run(tmp_path / "wide", "wide", **WIDE), make_run(tmp_path / "usual", "usual")
+    model, plain = (
+        build(load_config(run.config_resolved, ()).config).model for run in (wide, usual)
+    )
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert torch.equal(model.get_parameter(name), 2 * plain.get_parameter(name))
+    writer = model.get_parameter("model.layers.0.mlp.down_proj.weight")
+    assert torch.equal(*writer.chunk(2))
+
+
+def test_scales_that_weights_from_elsewhere_leave_unused_are_noted(tmp_path, base):
+    run = make_run(tmp_path, model__path=str(base), **WIDE)
+    (note,) = weights_notes(load_config(run.config_resolved, ()).config.model)
+    assert note.startswith("model.initialization is not used")
 
 
 @pytest.mark.parametrize("is_tied", [True, False])

@@ -31,7 +31,7 @@ from pretrain import BATCH, EVERY, STEPS, T, tell
 from torch import Tensor
 
 from albor_core.data.dataset import Order
-from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
+from albor_core.model.llama import APART, Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.optim import Schedule
 
 SIZES = {
@@ -88,7 +88,7 @@ STARTS = {
     "mirrored-0.014": Start(0.014, gain=2.0, share=0.016, mirrored=True),
     "mirrored-0.02": Start(0.02, gain=2.0, share=0.016, mirrored=True),  # the trainer's own
     "alike": Start(0.02, mirrored=True, alike=True),
-    "alike-2": Start(0.02, scale=2.0, mirrored=True, alike=True),  # pretrain-350m.yaml's
+    "alike-2": Start(0.02, scale=2.0, mirrored=True, alike=True),  # pretrain-350m.yaml's, at 398m
     "alike-2-tenth": Start(0.02, gain=2.0, scale=2.0, share=0.1, mirrored=True, alike=True),
     "alike-tenth": Start(0.02, gain=2.0, share=0.1, mirrored=True, alike=True),
     "mirrored-0.02-1": Start(0.02, gain=1.0, share=0.032, mirrored=True),
@@ -120,7 +120,7 @@ def begin(model: Llama, start: Start) -> None:
                 writes = "o_proj" in name or "down_proj" in name
                 draw *= writer if writes else matrix
                 if writes and start.alike:
-                    draw[half:] = draw[:half]
+                    draw[half:] = draw[:half] + APART * draw[half:]
             elif name == "model.norm.weight":
                 draw[:loud], draw[loud:] = start.gain, start.quiet
                 if start.mirrored:

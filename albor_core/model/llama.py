@@ -27,6 +27,7 @@ from albor_core.run.shape import ModelShape
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
 EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
+APART = 1 / 256  # of what writes alike: less than a first step, and no rounding's luck
 BLOCKS_RMS = 0.22  # of what 2 L blocks add to the residual stream, all matrices at scale 1
 
 
@@ -296,9 +297,9 @@ def init_weights(model: Llama, seed: int) -> None:
     start near 0, so that the loss starts at ln V. So its rows (and an untied head's) hold each
     number twice, and the final norm counts the second half negative: what a token brings along
     cancels. What blocks write is either quiet, and a logit normal with variance LOGIT_STD^2, the
-    loss ln V + LOGIT_STD^2 / 2; or as loud as `residual_scale` says, but alike for both halves, and
-    every logit 0. The halves part with the first step: their gradients have opposite signs.
-    docs/performance.md has what such starts reach.
+    loss ln V + LOGIT_STD^2 / 2; or as loud as `residual_scale` says, but alike for both halves but
+    for APART, and logits are nearly 0. The halves part with the first step: their gradients have
+    opposite signs. docs/performance.md has what such starts reach.
     """
     config = model.config
     stds, half = init_std(config), config.hidden_size // 2
@@ -315,7 +316,7 @@ def init_weights(model: Llama, seed: int) -> None:
             if role == "embedding" and not is_fixed:
                 draw[:, half:] = draw[:, :half]
             if role == "residual" and not is_fixed and config.residual_scale:
-                draw[half:] = draw[:half]
+                draw[half:] = draw[:half] + APART * draw[half:]
             parameter.copy_(draw)
 
 

@@ -87,6 +87,7 @@ RateOrZero = Annotated[float, Field(ge=0, le=100), _REAL]
 Epsilon = Annotated[float, Field(ge=1e-30, lt=1), _REAL]
 Scale = Annotated[float, Field(ge=0.5, le=10), _REAL]
 ScaleOrZero = Annotated[float, Field(ge=0, le=10), _REAL]
+QUIETEST = 0.01  # below it blocks that write alike are quieter than those that need not
 Factor = Annotated[float, Field(ge=1e-12, le=1e12), _REAL]
 Hours = Annotated[float, Field(gt=0, le=1e6), _REAL]
 Milliseconds = Annotated[float, Field(gt=0, le=1e9), _REAL]
@@ -166,7 +167,13 @@ class InitializationConfig(Section):
     """Standard deviation of q, k, v, gate and up projections, times 0.64 / sqrt(hidden_size)."""
     residual: ScaleOrZero = 0.0
     """That of o and down projections, times 0.64 / sqrt(2 num_hidden_layers hidden_size), both
-    halves of the residual stream getting the same; 0: just enough to be heard."""
+    halves of the residual stream getting the same; 0: just enough to be heard, else at least
+    0.01."""
+
+    def problems(self) -> Iterator[Problem]:
+        if 0 < self.residual < QUIETEST:
+            message = f"must be 0 or at least {QUIETEST:g}, is {self.residual:g}"
+            yield Problem("residual", message)
 
 
 class ModelConfig(Section):

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import chdir, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
@@ -178,6 +180,8 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
     if loaded is None:
         return
     now = loaded.config.resolved()
+    with suppress(ValidationError):  # fields that are younger than the run had their defaults
+        resolved = Config.model_validate(resolved).resolved()
     changes = diff_configs(resolved, now)
     file, newest = str(run.config_yaml), newest_checkpoint(run)
     if changes and not is_allowed:

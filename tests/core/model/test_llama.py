@@ -116,22 +116,20 @@ def test_initial_deviations_are_those_stated(scales):
     assert torch.equal(state["model.norm.weight"], final_norm(config))
 
 
-def test_blocks_that_start_loud_write_alike_to_both_halves_and_part_with_the_first_step():
+@pytest.mark.parametrize("half", [False, True])
+def test_blocks_that_start_loud_write_alike_to_both_halves_and_all_get_a_gradient(half):
     config = replace(TINY, vocab_size=2048, residual_scale=1.0)
     made = model(config)
-    writers = [w for n, w in made.named_parameters() if "o_proj" in n or "down_proj" in n]
-    halves = [w.chunk(2) for w in writers]
-    assert all(torch.equal(first, second) for first, second in halves)
+    for name, weight in made.named_parameters():
+        if "o_proj" in name or "down_proj" in name:
+            first, second = weight.detach().chunk(2)
+            assert 0 < (first - second).norm() < 0.006 * first.norm()
     ids = tokens(config, batch=2, length=16)
-    with torch.no_grad():
-        assert made(ids)[0].abs().max() < 1e-5
-    optimizer = torch.optim.AdamW(made.parameters(), lr=1e-3)
-    for _ in range(2):  # behind what cancels there is no gradient in the first step
-        optimizer.zero_grad()
-        made(ids, ids)[1].backward()
-        optimizer.step()
-    assert all(w.grad.norm() > 1e-4 for w in made.parameters())
-    assert all(not torch.equal(first, second) for first, second in halves)
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        logits, loss = made(ids)[0].detach(), made(ids, ids)[1]
+    assert logits.abs().max() < 0.02
+    loss.backward()
+    assert all(weight.grad.norm() > 1e-6 for weight in made.parameters())
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -197,6 +197,12 @@ def test_a_number_that_nothing_can_use_is_refused_with_the_range_of_its_field(ov
     assert ", is " in found
 
 
+def test_blocks_start_as_quiet_as_can_be_or_audibly():
+    (found,) = problems(overrides=["model.initialization.residual=1e-3"])
+    assert "model.initialization.residual: must be 0 or at least 0.01, is 0.001" in found
+    assert parsed("model.initialization.residual=0.01").model.initialization.residual == 0.01
+
+
 def test_a_list_whose_items_are_refused_is_not_called_empty_as_well():
     assert len(problems(overrides=["guard.backoff_s=[-1]"])) == 1
     assert "must not be empty" in problems(overrides=["guard.backoff_s=[]"])[0]

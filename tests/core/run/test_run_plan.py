@@ -129,6 +129,12 @@ def test_ranks_share_the_global_batch_that_the_config_says():
     assert "Ranks:" not in render(alone)
 
 
+def test_a_start_other_than_the_usual_is_shown():
+    loud = planned("model.initialization.matrix=2", "model.initialization.residual=0.5")
+    assert "random, matrix 2, residual 0.5" in render(loud)
+    assert "random" not in render(planned())
+
+
 def test_fsdp_needs_less_memory_of_each_rank_and_the_plan_says_so():
     large = (
         "model.architecture.num_hidden_layers=60",

@@ -132,6 +132,21 @@ def test_a_run_of_an_older_version_is_refused_by_field_and_goes_on_once_mended(
     assert read_json(run.config_resolved)["guard"]["poll_s"] == 0.25
 
 
+def test_a_field_that_is_younger_than_the_run_is_no_edit_of_it(tmp_path):
+    run = make_run(tmp_path)
+    write_json(run.run_json, {**run.metadata(), **origin(load_config(run.config_yaml))})
+    resolved = read_json(run.config_resolved)
+    del resolved["model"]["initialization"]
+    write_json(run.config_resolved, resolved)
+    text = run.config_yaml.read_text()
+    run.config_yaml.write_text(
+        text.replace('"model": {', '"model": {"initialization": {"residual": 0.5}, ')
+    )
+    with pytest.raises(ConfigError, match="edited since the run began") as refused:
+        launch.start(run)
+    assert [one.field for one in refused.value.problems] == ["model.initialization.residual"]
+
+
 def test_an_edit_needs_the_weights_a_run_began_from_no_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "start_guard", lambda run: None)
     run = make_run(tmp_path)

@@ -198,7 +198,8 @@ def test_random_weights_begin_as_the_config_says(tmp_path):
     name = "model.layers.0.mlp.up_proj.weight"
     assert torch.equal(model.get_parameter(name), 2 * plain.get_parameter(name))
     writer = model.get_parameter("model.layers.0.mlp.down_proj.weight")
-    assert torch.equal(*writer.chunk(2))
+    first, second = writer.detach().chunk(2)
+    assert (first - second).norm() < 0.01 * first.norm()
 
 
 def test_scales_that_weights_from_elsewhere_leave_unused_are_noted(tmp_path, base):

@@ -9,9 +9,9 @@ The recipe of pretrain.py (AdamW 2e-3, 1e-3 at 398m; 64 x 1,024 tokens; 5 % of 1
 then a cosine to a tenth; clip 1.0, decay 0.1), stopped after --steps (1190: all of it; a quick
 start need not be a good end), in plain PyTorch: autocast, torch.compile, torch.optim.AdamW. So it
 also tells whether the trainer's own step holds a model back. --stream bf16 keeps the residual
-stream in bf16, which the trainer does not. Each start meets each order of the
-batches; how far one start's losses lie apart is the noise that others have to be told from. With
-several GPUs give each process its own by CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
+stream in bf16, which the trainer does not. Each start meets each order of the batches; how far one
+start's losses lie apart is the noise that others have to be told from. With several GPUs give each
+process its own by CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ from pretrain import BATCH, EVERY, STEPS, T, tell
 from torch import Tensor
 
 from albor_core.data.dataset import Order
-from albor_core.model.llama import APART, Llama, LlamaConfig, init_weights, param_groups
+from albor_core.model.llama import (
+    Llama,
+    LlamaConfig,
+    init_weights,
+    param_groups,
+    repeat_rows,
+    role_of,
+)
 from albor_core.train.optim import Schedule
 
 SIZES = {
@@ -107,20 +114,20 @@ def begin(model: Llama, start: Start) -> None:
     matrix = start.scale * unit if start.matrix is None else start.matrix
     writer = start.share * unit / math.sqrt(2 * L) if start.writers is None else start.writers
     half = D // 2
-    unit = Llama(LlamaConfig(**{**asdict(model.config), "initializer_range": 1.0}))
-    init_weights(unit, seed=0)
+    drawn = Llama(LlamaConfig(**{**asdict(model.config), "initializer_range": 1.0}))
+    init_weights(drawn, seed=0)
     with torch.no_grad():
-        for (name, weight), draw in zip(model.named_parameters(), unit.parameters(), strict=True):
+        for (name, weight), draw in zip(model.named_parameters(), drawn.parameters(), strict=True):
             if "embed_tokens" in name:
                 draw[:, :loud] *= start.embedding if start.heard is None else start.heard
                 draw[:, loud:] *= start.embedding
                 if start.mirrored:
                     draw[:, half:] = draw[:, :half]
             elif draw.ndim == 2:
-                writes = "o_proj" in name or "down_proj" in name
+                writes = role_of(name) == "residual"
                 draw *= writer if writes else matrix
                 if writes and start.alike:
-                    draw[half:] = draw[:half] + APART * draw[half:]
+                    repeat_rows(draw)
             elif name == "model.norm.weight":
                 draw[:loud], draw[loud:] = start.gain, start.quiet
                 if start.mirrored:

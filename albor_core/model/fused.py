@@ -169,7 +169,8 @@ class FusedLlama:
         tables = self.rotary(ids.shape[1])
         x = F.embedding(ids.flatten(), self.embedding.value)
         norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
-        at, rest = Normed(*_first(x, self.layers[0].input_norm, eps)), _no_rest(x)
+        y, rstd = norm_forward(x, self.layers[0].input_norm.weight, eps)
+        at, rest = Normed(y, x, rstd), _no_rest(x)
         for layer, following in zip(self.layers, norms, strict=True):
             at = self._forward(layer, at, rest, following, tables, ids.shape)
         self._last = at
@@ -265,11 +266,6 @@ def share_kept(config: LlamaConfig, tokens: int, budget_bytes: float) -> float:
     always = 6 * D + 2 * config.num_key_value_heads * config.head_dim + 2 * wide  # numbers a layer
     rows = 2 * tokens * config.num_hidden_layers  # bytes of one number more
     return min(1.0, max(0.0, (budget_bytes - rows * always) / (rows * wide)))
-
-
-def _first(x: Tensor, norm: Norm, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    y, rstd = norm_forward(x, norm.weight, eps)
-    return y, x, rstd
 
 
 def _norm_backward(

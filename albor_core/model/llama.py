@@ -274,9 +274,9 @@ def init_std(config: LlamaConfig) -> dict[str, float]:
 
 def final_norm(config: LlamaConfig) -> Tensor:
     """(D,) the weight that the final norm starts with: 1 where `initializer_range` is given, else a
-    gain on the first half of the channels and less that on the second. Over quiet blocks the gain
-    is HEAD_GAIN; over loud ones such that a stream with nothing to cancel would give logits with a
-    deviation of 0.64 at any width: less is learnt from slower.
+    gain on the first half of the channels and minus that on the second. Over quiet blocks the gain
+    is HEAD_GAIN; over loud ones it would make logits deviate by 0.64 at any width if nothing
+    cancelled, since a narrow model learns slower with a gain of 1.
     """
     weight, D = torch.ones(config.hidden_size, device="cpu"), config.hidden_size
     if config.initializer_range is None:
@@ -297,8 +297,8 @@ def init_weights(model: Llama, seed: int) -> None:
     start near 0, so that the loss starts at ln V. So its rows (and an untied head's) hold each
     number twice, and the final norm counts the second half negative: what a token brings along
     cancels. What blocks write is either quiet, and a logit normal with variance LOGIT_STD^2, the
-    loss ln V + LOGIT_STD^2 / 2; or as loud as `residual_scale` says, but alike for both halves but
-    for APART, and logits are nearly 0. The halves part with the first step: their gradients have
+    loss ln V + LOGIT_STD^2 / 2; or as loud as `residual_scale` says, but alike for both halves up
+    to APART, and logits are nearly 0. The halves part with the first step: their gradients have
     opposite signs. docs/performance.md has what such starts reach.
     """
     config = model.config
@@ -310,14 +310,20 @@ def init_weights(model: Llama, seed: int) -> None:
                 is_last = name == "model.norm.weight"
                 parameter.copy_(final_norm(config) if is_last else torch.ones(()))
                 continue
-            role = _role(name)
+            role = role_of(name)
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
             draw.normal_(generator=_stream(seed, name)).mul_(stds[role])
             if role == "embedding" and not is_fixed:
                 draw[:, half:] = draw[:, :half]
             if role == "residual" and not is_fixed and config.residual_scale:
-                draw[half:] = draw[:half] + APART * draw[half:]
+                repeat_rows(draw)
             parameter.copy_(draw)
+
+
+def repeat_rows(draw: Tensor) -> None:
+    """Make what writes to the second half of the stream that of the first, but for APART."""
+    first, second = draw.chunk(2)
+    second.mul_(APART).add_(first)
 
 
 def _stream(seed: int, name: str) -> torch.Generator:
@@ -325,7 +331,10 @@ def _stream(seed: int, name: str) -> torch.Generator:
     return torch.Generator("cpu").manual_seed(key)
 
 
-def _role(name: str) -> str:
+def role_of(name: str) -> str:
+    """Of a matrix, by its parameter's name: "embedding" (the head, too), "residual" where it writes
+    to the residual stream, "matrix" where it reads that.
+    """
     part = name.split(".")[-2]
     return {
         "embed_tokens": "embedding",

@@ -206,6 +206,16 @@ def guard_options(options: Sequence[str]) -> dict[str, Any]:
     return section.model_dump(mode="json")
 
 
+def with_defaults(resolved: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A resolved config that was written down, and fields younger than it, which had their defaults
+    then; of a version with other fields, as it is.
+    """
+    try:
+        return Config.model_validate(resolved).resolved()
+    except ValidationError:
+        return resolved
+
+
 def parse_config(raw: bytes, *, file: str, overrides: Sequence[str] = ()) -> Config:
     """Check the bytes of a config with `key=value` overrides on top.
 

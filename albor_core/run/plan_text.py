@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from albor_core.run.errors import Problem
 from albor_core.run.facts import SplitFacts
 from albor_core.run.numbers import bytes_text
 from albor_core.run.plan import Plan
 from albor_core.run.sections import InitializationConfig
+from albor_core.run.start_weights import start_weights
 
 _WIDTH = 78
 _RULE = "  " + "-" * 60
@@ -63,8 +63,8 @@ def _model(plan: Plan) -> Iterator[str]:
         f"{shape.num_attention_heads}A, {shape.num_key_value_heads}KV)",
     )
     yield _row("Parameters:", f"{plan.parameters:,} (~{_short(plan.parameters)})")
-    begin, parent = plan.config.model.initialization, plan.config.model.path
-    if begin != InitializationConfig() and parent == Path():
+    begin = plan.config.model.initialization
+    if begin != InitializationConfig() and start_weights(plan.config.model) is None:
         yield _row("Weights:", f"random, matrix {begin.matrix:g}, residual {begin.residual:g}")
     precision = plan.config.training.mixed_precision
     yield _row("Precision:", precision if precision == "fp32" else f"{precision} mixed")

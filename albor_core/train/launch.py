@@ -8,17 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import chdir, suppress
+from contextlib import chdir
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
 from albor_core.guard.redact import redact
-from albor_core.run.config import Config, LoadedConfig
+from albor_core.run.config import Config, LoadedConfig, with_defaults
 from albor_core.run.edits import bound, change_refused, edited, origin, set_later
 from albor_core.run.errors import ConfigError, InUseError, Problem
 from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
@@ -180,9 +178,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
     if loaded is None:
         return
     now = loaded.config.resolved()
-    with suppress(ValidationError):  # fields that are younger than the run had their defaults
-        resolved = Config.model_validate(resolved).resolved()
-    changes = diff_configs(resolved, now)
+    changes = diff_configs(with_defaults(resolved), now)
     file, newest = str(run.config_yaml), newest_checkpoint(run)
     if changes and not is_allowed:
         hint = f"put it back, or: albor train resume {run.id} --allow-config-change"

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from albor_core.model.llama import Llama
-from albor_core.run.config import Config
+from albor_core.run.config import with_defaults
 from albor_core.run.edits import change_refused
 from albor_core.run.errors import ConfigError
 from albor_core.run.flatten import Difference, diff_configs
@@ -109,13 +107,8 @@ def config_hash(resolved: Mapping[str, Any]) -> str:
 
 
 def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """What of `binding` differs between a checkpoint's config and the run's.
-
-    Fields that are younger than the checkpoint had their defaults then.
-    """
-    with suppress(ValidationError):  # from a version with other fields: shown as they are
-        saved = Config.model_validate(saved).resolved()
-    return diff_configs(binding(saved), binding(now))
+    """What of `binding` differs between a checkpoint's config and the run's."""
+    return diff_configs(binding(with_defaults(saved)), binding(now))
 
 
 def refuse_change(changes: tuple[Difference, ...], file: str, *, is_final: bool = False) -> None:

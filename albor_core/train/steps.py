@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import emulated
 from albor_core.model.fused import FusedLlama, share_kept
-from albor_core.model.llama import APART, Llama
+from albor_core.model.llama import APART, Llama, role_of
 from albor_core.run.errors import AlborError
 from albor_core.train.graphed import GraphedStep
 from albor_core.train.optim import (
@@ -268,12 +268,9 @@ def uneven(model: Llama, flat: FlatParameters) -> Iterator[None]:
     logits near 0 and hardly a gradient behind them: mostly rounding would be compared. In here the
     second half is written UNEVEN times as loudly; weights that have parted stay as they are.
     """
-    half = model.config.hidden_size // 2
-    writers = [
-        p for n, p in model.named_parameters() if n.split(".")[-2] in ("o_proj", "down_proj")
-    ]
-    parts = [(w.data[:half], w.data[half:]) for w in writers]
-    even = [b for a, b in parts if float((a - b).norm()) < 2 * APART * float(a.norm())]
+    writers = [p.data for name, p in model.named_parameters() if role_of(name) == "residual"]
+    halves = [writer.chunk(2) for writer in writers]
+    even = [b for a, b in halves if float((a - b).norm()) < 2 * APART * float(a.norm())]
     kept = [part.clone() for part in even]
     try:
         for part in even:

@@ -78,6 +78,7 @@ EVENTS: Mapping[str, str] = {
     "guard.state": "the guard went into another state",
     "guard.backoff": "it waits `delay_s` before it starts the program again",
     "guard.adopted": "it took over a program that an earlier guard had started",
+    "guard.locked_out": "a program that an earlier guard had started came first and has ended",
     "guard.command": "a person or program asked it for something",
     "guard.hang": "the program gives no news and is ended",
     "guard.gave_up": "restarts did not help",

@@ -518,16 +518,24 @@ class Guard:
             self._finish_as(action)
 
     def _take_over(self, life: Life) -> bool:
-        """Our stub found the lock taken: whoever was faster is the trainer to guard."""
+        """Our stub found the lock taken: whoever was faster is the trainer to guard, or to settle
+        if it has ended since. False if it cannot be seen or proven from here.
+        """
         try:
             found = find_trainer(self.run)
         except InUseError as error:
             say(error.message)
             return False
-        if found is None:
-            return False
         life.close()
-        self._adopt(found)
+        if found is not None:
+            self._adopt(found)
+            return True
+        self.ledger.event("guard.locked_out", severity="yellow", attempt=life.attempt)
+        say(f"attempt {life.attempt} met another program of this run, which has ended since")
+        self.life, lost = None, last_life(self.run)
+        if lost is None or not self._settle_lost_life(lost):
+            self.backoff_until_s = time.monotonic() + self.options.backoff_s[0]
+            self._enter("backoff")
         return True
 
     def _report(

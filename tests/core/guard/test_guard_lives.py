@@ -22,6 +22,7 @@ from albor_core.run.liveness import boot_id, start_ticks, take_lock
 from albor_core.run.rundir import read_json, write_json
 
 DIES = ROOT / "tests" / "core" / "guard" / "guard_dies.py"
+LOCKED_OUT = ROOT / "tests" / "core" / "guard" / "guard_locked_out.py"
 SCHEMAS = ROOT / "albor_core" / "cli" / "schemas"
 
 
@@ -249,6 +250,20 @@ def test_g6_a_guard_killed_before_any_disk_operation_is_followed_by_one_that_fin
             for report in box.reports():
                 assert report["schema"] == "albor.crash/1", nth
             assert not list(box.run.path.glob("**/.*.tmp")), nth
+
+
+@pytest.mark.parametrize(("how", "first"), [("named", ["unknown_exit"]), ("unnamed", [])])
+def test_a_program_that_locked_ours_out_and_ended_is_settled_and_ours_started_again(
+    box: Bench, how: str, first: list[str]
+) -> None:
+    """A guard killed in the middle of a start leaves a program that the next guard cannot see."""
+    box.prepare({"steps": ENDLESS} if first else {}, {})
+    assert box.start(program=(str(LOCKED_OUT), how)).wait(LIMIT_S) == 0
+    assert box.classes() == [*first, "done"]
+    started = [(record["attempt"], record["nonce"]) for record in box.records("attempt.start")]
+    assert [attempt for attempt, _ in started] == list(range(1, len(first) + 2))
+    assert [nonce for _, nonce in started if nonce == "f" * 32] == ["f" * 32] * len(first)
+    assert "guard.locked_out" in box.events()
 
 
 def test_a_second_guard_refuses_and_names_the_first(box: Bench) -> None:

@@ -185,6 +185,10 @@ def apply(
             hint=_again("plan", config, overrides, seed),
             problems=made.problems,
         )
+    for warning in made.warnings:
+        talk(f"warning: {warning}")
+    for note in made.notes:
+        talk(f"note: {note}")
     run = run or new_run(loaded, made, name=name)
     return follow(
         run,

@@ -17,7 +17,7 @@ from typing import Any
 from albor_core.feed.word import RunStatus
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
-from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, Freshness, read_state
+from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, Freshness, end_word, read_state
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
 NEVER_STARTED = "it was never started"
@@ -187,13 +187,13 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
     if guard is not None and str(guard.get("state")) in GUARD_ENDS:
         return _final_word(guard), _last_reason(last_words, guard)
     if last_words is not None:
-        word = _word_of(str(last_words.get("reason") or ""), last_words.get("code"))
+        word = end_word(str(last_words.get("reason") or ""), last_words.get("code"))
         gone = "" if evidence.guard is None or word != "failed" else "; its guard is gone"
         return word, _last_reason(last_words, None) + gone
     if state is not None and state.get("phase") in ENDS:
         return str(state["phase"]), ""
     if evidence.ended:
-        return _word_of(evidence.ended, None), ""
+        return end_word(evidence.ended, None), ""
     if newest:
         return "lost", f"attempt {newest} vanished without last words"
     young = evidence.created is not None and time.time() - evidence.created < FRESH_S
@@ -215,14 +215,6 @@ def _works_elsewhere(evidence: Evidence) -> bool:
     if wall is None or is_over or _attempt(evidence.exit) >= _attempt(state):
         return False
     return time.time() - wall < (_number(state.get("phase_limit_s")) or NO_NEWS_S)
-
-
-def _word_of(reason: str, code: Any) -> str:
-    if reason in ("completed", "early_stopped"):
-        return "completed"
-    if reason in ("stopped", "andon", "paused"):
-        return "stopped"
-    return "completed" if code == 0 else "failed"
 
 
 def _last_reason(last_words: Document | None, guard: Document | None) -> str:

@@ -42,6 +42,15 @@ STOPPED_BY_ANDON = 4
 """The exit code with which "failed" is no failure: it was stopped, and is not started again."""
 
 
+def end_word(reason: str, code: object) -> str:
+    """Which of ENDS a program's last words mean."""
+    if reason in ("completed", "early_stopped"):
+        return "completed"
+    if reason in ("stopped", "andon", "paused") or code == STOPPED_BY_ANDON:
+        return "stopped"
+    return "completed" if code == 0 else "failed"
+
+
 class StateWriter:
     """Writes training_state.json. `fields` is plain data; `publish` adds identity, sequence and
     clocks.

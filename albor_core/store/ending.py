@@ -10,18 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON
+from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, end_word
 from albor_core.store.write import number, optional_text, whole_number
-
-_REASONS = {
-    "completed": "completed",
-    "early_stopped": "completed",
-    "stopped": "stopped",
-    "andon": "stopped",
-    "nan_limit": "stopped",
-    "loss_spike": "stopped",
-    "gradient_missing": "stopped",
-}
 
 
 @dataclass(frozen=True)
@@ -72,6 +62,5 @@ def _of_exit(document: Mapping[str, Any] | None, attempts: int) -> Ending | None
     if attempt is None or attempt < attempts:
         return None
     reason = document["reason"]
-    return Ending(
-        _REASONS.get(reason, "failed"), optional_text(reason), number(document.get("wall"))
-    )
+    word = end_word(reason, document.get("code"))
+    return Ending(word, optional_text(reason), number(document.get("wall")))

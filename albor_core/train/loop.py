@@ -25,7 +25,7 @@ from albor_core.andon.bricks import brick_name
 from albor_core.kernels import dispatch
 from albor_core.run.config import Config
 from albor_core.run.errors import AlborError
-from albor_core.run.state import StateWriter
+from albor_core.run.state import STOPPED_BY_ANDON, StateWriter, end_word
 from albor_core.train.bricks import BrickTimer, StepClock
 from albor_core.train.checkpoint import Checkpoint, list_checkpoints
 from albor_core.train.cord import Cord
@@ -229,7 +229,7 @@ class Training:
             )
         if self.flow.is_broken:
             message = f"{len(names)} parameters get no gradient, {names[0]} among them"
-            self._end = Outcome("gradient_missing", 4, step, message)
+            self._end = Outcome("gradient_missing", STOPPED_BY_ANDON, step, message)
 
     # -- what is due after a step --------------------------------------------------------------
 
@@ -398,7 +398,7 @@ class Training:
         )
         if not may_go_back(times, stability):
             message = f"{trouble.message}; went back {times - 1} times in a row"
-            self._end = Outcome(trouble.reason, 4, self.step, message)
+            self._end = Outcome(trouble.reason, STOPPED_BY_ANDON, self.step, message)
             return
         with self.clock.held():
             source = go_back(self.course, folder, trouble, in_a_row=times)
@@ -425,7 +425,8 @@ class Training:
                     budget_ms=self.cord.budgets_ms[brick],
                 )
             if alert.action == "stop" and self._end is None:
-                self._end = Outcome("andon", 4, self.step, f"{alert.rule}: {alert.message}")
+                message = f"{alert.rule}: {alert.message}"
+                self._end = Outcome("andon", STOPPED_BY_ANDON, self.step, message)
             elif alert.action == "pause" and self._pause_for is None:
                 self._pause_for = alert
 
@@ -546,19 +547,18 @@ class Training:
                 hint="free some disk, then `albor train resume RUN`",
             )
         outcome = Outcome(outcome.reason, outcome.code, self.step, outcome.message)
-        word = {"completed": "completed", "early_stopped": "completed"}
-        word |= dict.fromkeys((*_LEFT_ITS_PATH, "gradient_missing"), "failed")
+        status = end_word(outcome.reason, outcome.code)
         self.reporter.journal.event(
             "run.end",
             step=self.step,
-            severity="red" if outcome.code == 4 else "info",
-            status=word.get(outcome.reason, "stopped"),
+            severity="red" if outcome.code == STOPPED_BY_ANDON else "info",
+            status=status,
             reason=outcome.reason,
             code=outcome.code,
             message=outcome.message[:500],
             kernels=kernels_in_use(),
         )
-        self.reporter.phase(word.get(outcome.reason, "stopped"))
+        self.reporter.phase(status)
         self.reporter.journal.close()
         self.ranks.tell(Word.END)
         self.ranks.leave()

@@ -170,7 +170,8 @@ def test_a_guard_that_has_not_started_anything_is_queued(run, hold):
         ("stopped", 143, "stopped"),
         ("andon", 4, "stopped"),
         ("exception", 1, "failed"),
-        ("nan_limit", 1, "failed"),
+        ("nan_limit", 4, "stopped"),
+        ("gradient_missing", 4, "stopped"),
         ("no_checkpoint", 6, "failed"),
     ],
 )

@@ -119,6 +119,7 @@ def test_nan_in_a_row_goes_back_three_times_and_then_stops_red(tmp_path):
     assert rewinds(run) == [10, 10, 10]
     (end,) = events(run, "run.end")
     assert (end["severity"], end["data"]["reason"]) == ("red", "nan_limit")
+    assert end["data"]["status"] == read_state(run.state)["phase"] == "stopped"  # as ls says
     assert digest(run)[0] == 10  # the last good one, nothing of the row
     assert all(
         torch.isfinite(t).all()

@@ -60,9 +60,15 @@ class ToldJournal(Journal):
         self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
     ) -> None:
         super().event(name, step=step, severity=severity, **data)
-        shown = (f"{key}={value}" for key, value in data.items() if isinstance(value, _PLAIN))
+        shown = (f"{key}={self._short(value)}" for key, value in data.items() if _is_said(value))
         mark = "" if severity in ("info", "green") else f"[{severity}] "
         self._console.say(step, f"{mark}{name}  {'  '.join(shown)}".rstrip())
 
+    def _short(self, value: object) -> object:
+        """A path in the run's own folder without it: the log lies there, too."""
+        return value.removeprefix(f"{self.path.parent}/") if isinstance(value, str) else value
 
-_PLAIN = (str, int, float)  # nested facts stay in the journal
+
+def _is_said(value: object) -> bool:
+    """Nested facts stay in the journal, and an empty text says nothing."""
+    return isinstance(value, str | int | float) and value != ""

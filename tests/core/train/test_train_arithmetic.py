@@ -259,9 +259,10 @@ def test_the_log_has_a_line_per_event_and_at_most_one_step_a_second(tmp_path, ca
     for step in range(1, 101):
         console.interval(step, values)
     journal = ToldJournal(tmp_path / "journal.jsonl", attempt=1, console=console)
-    journal.event("checkpoint.saved", step=100, path="step-00000100", versions={"torch": "2"})
+    saved = str(tmp_path / "checkpoints" / "step-00000100")
+    journal.event("checkpoint.saved", step=100, path=saved, versions={"torch": "2"}, message="")
     journal.close()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert "step   1  loss 2.5000  lr 1.00e-03  grad 0.50" in lines[0]
-    assert lines[1].endswith("step 100  checkpoint.saved  path=step-00000100")
+    assert lines[1].endswith("step 100  checkpoint.saved  path=checkpoints/step-00000100")

@@ -16,6 +16,7 @@ from albor_core.cli.output import clean, duration, emit, talk
 from albor_core.feed.files import integer, number
 from albor_core.feed.status import run_status
 from albor_core.run.control import send
+from albor_core.run.errors import StoreError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import ENDS, GUARD_ENDS, read_state
 from albor_core.store.settle import settle
@@ -49,7 +50,7 @@ def follow(
         talk(f"run {run.id} in {run.path}")
         code = _watch(run, interrupted, stop_on_interrupt, _Echo(run) if echo else None)
     if code is not None:
-        settle(run)  # what is printed next must be in the stores already
+        _settle(run)  # what is printed next must be in the stores already
     if as_json:
         emit(document(run, "left" if code is None else "ended", code))
     if code is None:
@@ -57,6 +58,14 @@ def follow(
     else:
         say_last_word(run, code)
     return code or 0
+
+
+def _settle(run: RunDir) -> None:
+    """A store in trouble is told of, and hides nothing of how the run ended."""
+    try:
+        settle(run)
+    except StoreError as error:
+        talk(f"albor: {error.message}" + (f"\n  next: {error.hint}" if error.hint else ""))
 
 
 def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:

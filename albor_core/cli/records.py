@@ -58,11 +58,11 @@ def _print(run: RunDir, records: list[dict[str, Any]], as_json: bool) -> None:
         emit({"schema": "albor.runs.tail/1", "run": where, "records": told})
     else:
         for record in records:
-            say(clean(_line(record)))
+            say(clean(_line(record, run)))
 
 
-def _line(record: Mapping[str, Any]) -> str:
-    """A record as a person reads it."""
+def _line(record: Mapping[str, Any], run: RunDir) -> str:
+    """A record as a person reads it; paths inside the run without its folder."""
     wall, step = record.get("wall"), record.get("step")
     stamp = when(wall if isinstance(wall, int | float) else None, "%H:%M:%S")
     head = f"{stamp}  step {step}" if step is not None else stamp
@@ -72,7 +72,9 @@ def _line(record: Mapping[str, Any]) -> str:
         case "e":
             data = record.get("data")
             pairs = data.items() if isinstance(data, dict) else ()
-            said = "  ".join(f"{key}={bare(value)}" for key, value in pairs if value is not None)
+            said = "  ".join(
+                f"{key}={bare(value)}" for key, value in pairs if value not in (None, "")
+            )
             body = f"[{record.get('severity')}] {record.get('name')}  {said}"
         case "r":
             body = f"goes back to step {record.get('to')}"
@@ -82,7 +84,7 @@ def _line(record: Mapping[str, Any]) -> str:
             body = f"artefact  {record.get('path')}  {record.get('bytes')} bytes"
         case other:
             body = str(other)
-    return f"{head}  {body}"[:1000]
+    return f"{head}  {body}".replace(f"{run.path}/", "")[:1000]
 
 
 def _short(value: Any) -> str:

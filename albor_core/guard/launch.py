@@ -172,7 +172,7 @@ def start_guard(run: RunDir, launch: Launch | None = None) -> int:
     """
     holder = lock_holder(run.guard_lock)
     if holder is not None:
-        raise _already_guarded(run, holder)
+        raise already_guarded(run, holder)
     log_path = run.guard / "guard.log"
     log = os.open(
         log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -205,7 +205,7 @@ def _wait_until_guarding(run: RunDir, process: subprocess.Popen[bytes], log_path
         code = process.poll()
         if code is not None:
             if code == 8 and holder is not None:
-                raise _already_guarded(run, holder)
+                raise already_guarded(run, holder)
             if code == 0:
                 return process.pid  # it held the lock and is already done
             raise AlborError(
@@ -219,11 +219,11 @@ def _wait_until_guarding(run: RunDir, process: subprocess.Popen[bytes], log_path
     )
 
 
-def _already_guarded(run: RunDir, holder: int) -> InUseError:
+def already_guarded(run: RunDir, holder: int) -> InUseError:
+    """The error of whoever would guard a run beside `holder` (a pid, 0 if it is not visible)."""
     who = f"process {holder}" if holder else "a process that is not visible from here"
-    return InUseError(
-        f"{run.id} is already guarded by {who}", hint=f"albor guard status {run.path}"
-    )
+    hint = f"albor monitor {run.id}, or albor guard stop {run.id}"
+    return InUseError(f"{run.id} is already guarded by {who}", hint=hint)
 
 
 def _tail(path: Path, limit: int = 2000) -> str:

@@ -95,7 +95,7 @@ def conclude(db: sqlite3.Connection, writer: RunWriter, run: RunDir) -> Ending:
     state = _newest(db, run_id, "guard.state")
     end = _newest(db, run_id, "run.end")
     judged = db.execute(
-        "SELECT reason FROM attempts WHERE run_id = ? AND reason IS NOT NULL"
+        "SELECT reason, attempt FROM attempts WHERE run_id = ? AND reason IS NOT NULL"
         " ORDER BY attempt DESC LIMIT 1",
         (run_id,),
     ).fetchone()
@@ -104,6 +104,7 @@ def conclude(db: sqlite3.Connection, writer: RunWriter, run: RunDir) -> Ending:
         guard_state=state.get("state"),
         guard_wall=state.get("_wall"),
         guard_reason=judged[0] if judged else None,
+        guard_attempt=judged[1] if judged else None,
         end_attempt=end.get("_attempt"),
         end_status=optional_text(end.get("status")),
         end_reason=optional_text(end.get("reason")),

@@ -31,6 +31,8 @@ class LastWords:
     guard_state: str | None
     guard_wall: float | None
     guard_reason: str | None
+    guard_attempt: int | None
+    """The newest attempt whose end a guard judged."""
     end_attempt: int | None
     end_status: str | None
     end_reason: str | None
@@ -40,16 +42,18 @@ class LastWords:
 def ending(said: LastWords, exit_json: Mapping[str, Any] | None) -> Ending:
     """What became of the run."""
     words = _of_exit(exit_json, said.attempts)
-    if said.guard_state in GUARD_ENDS:
+    verdict = GUARD_ENDS.get(said.guard_state or "")
+    is_bare = said.guard_attempt is not None and said.guard_attempt < said.attempts
+    if verdict and not is_bare:  # else a program went on by itself when its guard was done
         reason = (words.reason if words else None) or said.guard_reason or said.guard_state
         by_andon = words is not None and (exit_json or {}).get("code") == STOPPED_BY_ANDON
-        status = "stopped" if by_andon else GUARD_ENDS[said.guard_state]
+        status = "stopped" if by_andon else verdict
         return Ending(status, reason, said.guard_wall)
     if words is None and said.end_attempt is not None and said.end_attempt >= said.attempts:
         words = Ending(said.end_status, said.end_reason, said.end_wall)
     if words is None or words.status not in ENDS:
         return Ending()
-    if said.guard_state is not None and words.status == "failed":
+    if said.guard_state is not None and not verdict and words.status == "failed":
         return Ending()  # a guard watches: it will restart the program or say that it gave up
     return words
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.journal import Journal
+from albor_core.run.kept_config import newest_checkpoint
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import StateWriter, read_state
 from albor_core.train.crew import Crew, join_crew, my_rank, tell_rank_0
@@ -88,14 +89,14 @@ def _live(life: Life, signals: Signals, state: StateWriter, options: argparse.Na
         return outcome
     except AlborError as error:
         _complain(error)
-        return _mourn(outcome_of(error, _step(training)), life, state, training)
+        return _mourn(outcome_of(error, _step(life, training)), life, state, training)
     except Exception as error:  # a bug, and its traceback belongs into the log; or a rank is lost
         lost = None if crew is None else crew.loss()
         if lost is None:
             traceback.print_exc()
-            return _mourn(outcome_of(error, _step(training)), life, state, training)
+            return _mourn(outcome_of(error, _step(life, training)), life, state, training)
         _say(f"error: {lost.message}")
-        return _mourn(replace(lost, step=_step(training)), life, state, training)
+        return _mourn(replace(lost, step=_step(life, training)), life, state, training)
     finally:
         if crew is not None:
             crew.close(is_lost=is_lost)
@@ -146,8 +147,12 @@ def _follow(run: RunDir) -> int:
         return outcome.code
 
 
-def _step(training: Training | None) -> int:
-    return 0 if training is None else training.step
+def _step(life: Life, training: Training | None) -> int:
+    """Where it got to; before it could go on, where it would have gone on from."""
+    if training is not None:
+        return training.step
+    newest = newest_checkpoint(life.run)
+    return 0 if newest is None else int(newest.name.removeprefix("step-"))
 
 
 def _mourn(outcome: Outcome, life: Life, state: StateWriter, training: Training | None) -> Outcome:
@@ -168,6 +173,8 @@ def _mourn(outcome: Outcome, life: Life, state: StateWriter, training: Training 
         journal.close()
     except OSError as error:
         _say(f"{life.run.journal}: {error.strerror}")
+    if training is None:
+        state.fields["global_step"] = outcome.step
     state.phase("failed")
     return outcome
 

@@ -6,12 +6,14 @@ The figures themselves are in the journal; this is what the log panel and `logs/
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from albor_core.feed.clean import clean
 from albor_core.run.journal import Journal
 
 STEP_GAP_S = 1.0
@@ -24,13 +26,15 @@ class Console:
     def __init__(self, num_steps: int) -> None:
         self._num_steps = num_steps
         self._due = -math.inf
+        if isinstance(sys.stdout, io.TextIOWrapper):  # no locale may end a run with its log
+            sys.stdout.reconfigure(errors="backslashreplace")
 
     def say(self, step: int | None, text: str) -> None:
         """One line, stamped with UTC time and step."""
         stamp = time.strftime("%H:%M:%S", time.gmtime())
         where = "" if step is None else f"step {step:>{len(str(self._num_steps))}}  "
         with contextlib.suppress(OSError):  # the journal has it as well, and waits for space
-            sys.stdout.write(f"{stamp}  {where}{text[:_MAX_CHARS]}\n")
+            sys.stdout.write(f"{stamp}  {where}{clean(text, limit=_MAX_CHARS)}\n")
             sys.stdout.flush()
 
     def interval(self, step: int, values: Mapping[str, float]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.andon.explain import andon_problems, andon_sentences
-from albor_core.guard.launch import CODE_ROOT, start_guard, write_launch
+from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
 from albor_core.guard.redact import redact
 from albor_core.run.config import Config, LoadedConfig, with_defaults
 from albor_core.run.edits import bound, change_refused, edited, origin, set_later
@@ -150,10 +150,7 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
     """
     alive = run.liveness()
     if alive.guard is not None:
-        raise InUseError(
-            f"{run.path}: already guarded by process {alive.guard}",
-            hint=f"albor monitor {run.id}, or albor guard stop {run.id}",
-        )
+        raise already_guarded(run, alive.guard)
     _take_edits(run, read_resolved(run), is_allowed=allow_config_change)
     config = config_of(run)
     if alive.trainer is None and _is_unbegun(run):
@@ -254,9 +251,15 @@ def _is_installed() -> bool:
 
 
 def exit_code(run: RunDir) -> int | None:
-    """The code of a run whose guard is done; None while it is not, 1 if it was lost."""
+    """The code of a run that is over; None while it is not, 1 if it was lost.
+
+    It is the guard's, or where the guard was killed before it, that of the program's last words.
+    """
     if run.liveness().is_alive:
         return None
-    guard = read_json(run.guard / "guard.json") or {}
+    guard, words = read_json(run.guard / "guard.json") or {}, read_json(run.exit) or {}
     code = guard.get("exit_code")
+    is_cut_short = code is None and guard.get("child")  # it died while it watched a program
+    if is_cut_short and words.get("attempt") == guard.get("attempt"):
+        code = words.get("code")
     return code if isinstance(code, int) else 1

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
+from albor_core.guard.traces import next_attempt
 from albor_core.run.errors import (
     AlborError,
     ConfigError,
@@ -25,7 +26,6 @@ from albor_core.run.errors import (
     NotFoundError,
     UsageError,
 )
-from albor_core.run.journal import read_journal
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir, clear_halves, read_json, write_json
 
@@ -53,18 +53,10 @@ def begin(run: RunDir, environ: Mapping[str, str]) -> Life:
         life = Life(run, int(environ["ALBOR_ATTEMPT"]), environ["ALBOR_NONCE"])
     else:
         take_lock(run.run_lock)  # held until this process ends; nothing opens the file again
-        life = Life(run, _attempts_so_far(run) + 1, secrets.token_hex(8))
+        life = Life(run, next_attempt(run), secrets.token_hex(8))
     clear_halves(run.path)
     run.exit.unlink(missing_ok=True)  # the last words of an earlier life are not ours
     return life
-
-
-def _attempts_so_far(run: RunDir) -> int:
-    try:
-        lines = read_journal(run.journal)
-        return max((int(line.record["attempt"]) for line in lines if line.record), default=0)
-    except FileNotFoundError:
-        return 0
 
 
 class Signals:

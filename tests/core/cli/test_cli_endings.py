@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import subprocess
 import sys
 
+import click
 import pytest
 from cli_user import LOSSY, SLOW_STEPS, damage_a_shard, wait_until, write_config
 from test_cli_survival import read_all, terminal
 
+from albor_core.cli import follow
+from albor_core.run.errors import StoreError
 from albor_core.run.rundir import read_json
 from albor_core.train.checkpoint import list_checkpoints
 
@@ -59,6 +64,39 @@ def test_a_run_that_its_own_limit_ended_is_told_of_with_the_command_that_shows_w
     hint = "albor runs tail nan; when its cause is mended, albor train resume nan"
     assert f"next: {hint}" in result.err
     assert "step.skipped" in user.quick("runs", "tail", "nan").out
+
+
+def test_a_store_in_trouble_hides_nothing_of_how_the_run_ended(user, monkeypatch, capsys):
+    user.albor(
+        *("train", "apply", "tiny.yaml", "--name", "ill", "--set", LOSSY),
+        ALBOR_FAULTS="loss:x100@3-1000",
+    )
+
+    def refuses(run):
+        raise StoreError("experiments.db: disk I/O error", hint="albor db rebuild")
+
+    monkeypatch.setattr(follow, "settle", refuses)
+    with click.Context(click.Command("apply")):
+        ways = {"as_json": True, "detach": False, "stop_on_interrupt": False}
+        assert follow.follow(user.run("ill"), lambda: None, **ways) == 4
+    told = capsys.readouterr()
+    assert json.loads(told.out)["exit_code"] == 4
+    assert "disk I/O error" in told.err and "next: albor db rebuild" in told.err
+    assert "ill stopped (exit code 4): andon" in told.err
+
+
+def test_a_run_that_went_on_without_its_guard_ended_as_its_own_last_words_say(user):
+    run = user.apply("bare", "--set", "training.max_steps=40", ALBOR_FAULTS=SLOW_STEPS)
+    wait_until(lambda: run.liveness().trainer)
+    assert user.quick("guard", "stop", "bare").code == 0
+    program = (sys.executable, "-P", "-m", "albor_core.train", str(run.path))
+    assert subprocess.run(program, env=user.environment(), timeout=60, check=False).returncode == 0
+    told = [
+        user.quick(*verb, "bare", "--json").document for verb in (("runs", "show"), ("monitor",))
+    ]
+    assert told[0]["status"] == told[1]["status"]["word"] == "completed"
+    (row,) = user.quick("runs", "ls", "--json").document["runs"]
+    assert row["status"] == "completed"
 
 
 def test_a_guard_that_gave_up_says_why_and_each_wait_is_told_once(user):

@@ -87,9 +87,11 @@ def test_an_empty_or_endless_text_is_refused(desk, run):
 
 def test_tail_shows_the_newest_records_and_neutralises_them(desk, run):
     journal = Journal(run.journal, attempt=1)
-    journal.event("odd", text="\x1b[31m", names=["a.weight"], is_new=True)
+    odd = {"text": "\x1b[31m", "names": ["a.weight"], "message": "", "is_new": True}
+    journal.event("odd", path=str(run.path / "checkpoints" / "step-1"), **odd)
     journal.close()
     result = desk.quick("runs", "tail", "r1", "-n", "3")
+    assert "path=checkpoints/step-1  " in result.out and "message" not in result.out
     lines = result.out.splitlines()
     assert len(lines) == 3
     assert "train/loss inf" in lines[0]

@@ -77,6 +77,18 @@ def test_kill_9_at_five_random_moments_ends_in_the_weights_of_the_undisturbed_ru
     assert shown["status"] == "completed"
 
 
+@pytest.mark.parametrize(("spoils", "code"), [("", 0), (",loss:x100@20-1000", 4)])
+def test_whoever_waits_is_told_how_the_run_ended_though_its_guard_was_killed(user, spoils, code):
+    words = ("train", "apply", "tiny.yaml", "--name", "alone", "--set", LOSSY, "--json")
+    waiting = user.start(*words, ALBOR_FAULTS="step:sleep=0.05@1-100000" + spoils)
+    run = user.run("alone")
+    wait_until(lambda: step_now(run) >= 2)
+    os.kill(run.liveness().guard, signal.SIGKILL)
+    out, err = waiting.communicate(timeout=90)
+    assert (waiting.returncode, strict(out)["exit_code"]) == (code, code), err
+    assert strict(out)["exit"]["code"] == code
+
+
 def test_a_killed_guard_leaves_the_trainer_alone_and_resume_adopts_it(user):
     run = user.apply("orphan", *LONG, ALBOR_FAULTS=SLOW_STEPS)
     wait_until(lambda: step_now(run) >= 2)

@@ -285,7 +285,7 @@ def test_three_runs_are_each_judged_against_the_first(bench):
     assert len(found.reach) == 6
 
 
-WORDS = LastWords(1, None, None, None, None, None, None, None)
+WORDS = LastWords(1, None, None, None, None, None, None, None, None)
 EXIT = {"attempt": 1, "reason": "completed", "wall": 9.0}
 
 
@@ -326,6 +326,22 @@ def said(**changes):
             Ending("stopped", "user", 3.0),
         ),
         (said(attempts=2, end_attempt=1, end_status="stopped"), None, Ending()),
+        (  # its guard was done when a program went on by itself
+            said(guard_state="stopped", guard_wall=5.0, guard_attempt=1),
+            EXIT,
+            Ending("stopped", "completed", 5.0),
+        ),
+        (
+            said(attempts=2, guard_state="stopped", guard_attempt=1),
+            {**EXIT, "attempt": 2},
+            Ending("completed", "completed", 9.0),
+        ),
+        (
+            said(attempts=2, guard_state="done", guard_attempt=1),
+            {**EXIT, "attempt": 2, "reason": "exception"},
+            Ending("failed", "exception", 9.0),
+        ),
+        (said(attempts=2, guard_state="stopped", guard_attempt=1), EXIT, Ending()),
         (said(end_attempt=1, end_status="paused"), None, Ending()),
     ],
 )

@@ -1,6 +1,8 @@
 """Schedule, meters, tally, faults, optimizer: the arithmetic of a step."""
 
+import io
 import math
+import sys
 
 import pytest
 import torch
@@ -266,3 +268,11 @@ def test_the_log_has_a_line_per_event_and_at_most_one_step_a_second(tmp_path, ca
     assert len(lines) == 2
     assert "step   1  loss 2.5000  lr 1.00e-03  grad 0.50" in lines[0]
     assert lines[1].endswith("step 100  checkpoint.saved  path=checkpoints/step-00000100")
+
+
+def test_no_text_forges_a_line_of_the_log_and_no_locale_ends_the_run(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    Console(num_steps=500).say(7, "caf\u00e9\n06:00:00  step 99  run.end\x1b[2J")
+    (line,) = raw.getvalue().decode("ascii").splitlines()
+    assert "caf" in line and line.endswith("[2J") and "\x1b" not in line

@@ -266,6 +266,16 @@ def test_every_end_has_its_code_and_last_words(tmp_path):
     assert read_state(run.state)["phase"] == "failed"
 
 
+def test_a_life_that_ends_before_it_could_go_on_ended_where_it_would_have_gone_on(tmp_path):
+    run = make_run(tmp_path, training__checkpoint={"save_every": 2, "keep": 2})
+    train(run, ALBOR_FAULTS="step:raise@5")
+    for shard in (tmp_path / "train").glob("*"):
+        shard.unlink()
+    assert train(run)[0] == 7
+    assert last_words(run)["step"] == events(run, "run.end")[-1]["step"] == 4
+    assert read_state(run.state)["global_step"] == 4
+
+
 def test_t21_a_gpu_that_is_too_small_is_no_bug_and_comes_with_advice(tmp_path, monkeypatch):
     import torch
 

@@ -65,7 +65,8 @@ def _settle(run: RunDir) -> None:
     try:
         settle(run)
     except StoreError as error:
-        talk(f"albor: {error.message}" + (f"\n  next: {error.hint}" if error.hint else ""))
+        talk(f"albor: {clean(error.message)}")
+        talk(f"  next: {clean(error.hint or 'albor db rebuild')}")
 
 
 def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import click
 from albor_core.cli.count import Count
 from albor_core.cli.environment import check_environment
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import F, emit, json_option, say, talk
+from albor_core.cli.output import F, clean, emit, json_option, say, talk
 from albor_core.cli.run_name import RUN_NAME
 from albor_core.run.errors import ConfigError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir, find_run, folder_of, read_json, runs_in
@@ -186,9 +186,9 @@ def apply(
             problems=made.problems,
         )
     for warning in made.warnings:
-        talk(f"warning: {warning}")
+        talk(f"warning: {clean(warning)}")
     for note in made.notes:
-        talk(f"note: {note}")
+        talk(f"note: {clean(note)}")
     run = run or new_run(loaded, made, name=name)
     return follow(
         run,

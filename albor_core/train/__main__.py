@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from albor_core.guard.traces import newest_checkpoint
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.journal import Journal
-from albor_core.run.kept_config import newest_checkpoint
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import StateWriter, read_state
 from albor_core.train.crew import Crew, join_crew, my_rank, tell_rank_0
@@ -152,7 +152,7 @@ def _step(life: Life, training: Training | None) -> int:
     if training is not None:
         return training.step
     newest = newest_checkpoint(life.run)
-    return 0 if newest is None else int(newest.name.removeprefix("step-"))
+    return 0 if newest is None else newest[0]
 
 
 def _mourn(outcome: Outcome, life: Life, state: StateWriter, training: Training | None) -> Outcome:
@@ -173,8 +173,7 @@ def _mourn(outcome: Outcome, life: Life, state: StateWriter, training: Training 
         journal.close()
     except OSError as error:
         _say(f"{life.run.journal}: {error.strerror}")
-    if training is None:
-        state.fields["global_step"] = outcome.step
+    state.fields["global_step"] = outcome.step
     state.phase("failed")
     return outcome
 

@@ -10,48 +10,42 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+
+from guard_harness import wait_until
 
 from albor_core.guard import loop
 from albor_core.guard.__main__ import main
 from albor_core.run.liveness import lock_holder
 
 LOCKS = (
-    "import pathlib, sys, time; from albor_core.run.liveness import take_lock;"
-    "take_lock(pathlib.Path(sys.argv[1])); time.sleep(60)"
+    "import pathlib, sys; from albor_core.run.liveness import take_lock;"
+    "take_lock(pathlib.Path(sys.argv[1])); sys.stdin.read()"
 )
 
 
-def wait(what) -> None:
-    deadline = time.monotonic() + 15
-    while not what() and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
 class Faster:
-    """Stands before the guard's own `spawn` and `find_trainer`, once each."""
+    """Stands before the guard's own `spawn` and `find_trainer`."""
 
     def __init__(self, how: str) -> None:
         self.how = how
         self.spawn, self.find_trainer = loop.spawn, loop.find_trainer
         self.other = None
-        self.is_over = False
 
     def starts(self, run, launch, attempt, nonce, log, **options):
         if self.other is None:
             if self.how == "unnamed":
-                self.other = subprocess.Popen([sys.executable, "-c", LOCKS, str(run.run_lock)])
+                argv = [sys.executable, "-c", LOCKS, str(run.run_lock)]
+                self.other = subprocess.Popen(argv, stdin=subprocess.PIPE)
             else:
                 self.other = self.spawn(run, launch, attempt, "f" * 32, log, **options)
-            wait(lambda: lock_holder(run.run_lock) == self.other.pid)
+            wait_until(lambda: lock_holder(run.run_lock) == self.other.pid)
         return self.spawn(run, launch, attempt, nonce, log, **options)
 
     def looks(self, run):
-        if self.other is not None and not self.is_over:
-            self.is_over = True
+        if self.other is not None:
             if self.how == "unnamed":
                 self.other.kill()
-            wait(lambda: lock_holder(run.run_lock) is None)
+            wait_until(lambda: lock_holder(run.run_lock) is None)
         return self.find_trainer(run)
 
 

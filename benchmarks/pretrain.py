@@ -67,6 +67,9 @@ RECIPES = {
     "adamw": Recipe(SMALL, 2e-3, killed_at=600),
     "muon": Recipe(SMALL, 3e-3, ("optimizer.name=muon", "optimizer.muon_lr=5e-3")),
     "398m": Recipe(LARGE, 1e-3, stopped_at=EVERY),
+    "398m-bf16-residual": Recipe(
+        LARGE, 1e-3, ("training.residual_in_fp32=false",), stopped_at=EVERY
+    ),
 }
 
 

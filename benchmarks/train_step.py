@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import gc
 import importlib.util
 import json
@@ -66,6 +67,13 @@ class Peer:
     gradient_error: float = 0.0
     ms: list[float] = field(default_factory=list)
     clock_mhz: list[int] = field(default_factory=list)
+
+
+def rounded(start: Llama) -> Llama:
+    """The same weights with a residual stream in bf16."""
+    model = Llama(dataclasses.replace(start.config, residual_in_fp32=False))
+    model.load_state_dict(start.state_dict())
+    return model.cuda()
 
 
 def ours(
@@ -172,7 +180,9 @@ PEERS: dict[str, Callable[[Llama, int], Any]] = {
     "ours": ours,
     "ours-muon": lambda start, B: ours(start, B, muon=True),
     "ours-fp8": lambda start, B: ours(start, B, in_fp8=True),
+    "ours-bf16-residual": lambda start, B: ours(rounded(start), B),
     "hand+compile": hand,
+    "hand-bf16-residual+compile": lambda start, B: hand(rounded(start), B),
     "hf+compile": hugging_face,
     "hf+liger": lambda start, B: hugging_face(start, B, liger=True),
 }

@@ -1,14 +1,20 @@
 """Compile every kernel to cubin for GPUs that are not there: `python -m albor_core.kernels.aot`.
 
 Triton's compiler needs no GPU, so a kernel that does not compile for sm_80, sm_89 or sm_90 never
-lands. Prints a line per (kernel, architecture, dtype); exit code 1 if any fails. Refuses to run
-under TRITON_INTERPRET=1, which replaces the compiler at decoration.
+lands. Prints a line per (kernel, architecture, dtype), with the stack of a thread, which holds what
+registers did not: in a hot loop, a kernel's time. Exit code 1 if any fails. Refuses to run under
+TRITON_INTERPRET=1, which replaces the compiler at decoration.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from albor_core.kernels import dispatch
 from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, Launch
@@ -17,17 +23,42 @@ ARCHITECTURES = (80, 89, 90)
 DTYPES = ("fp32", "bf16", "fp16")
 
 
-def compile_launch(launch: Launch, architecture: int) -> int:
-    """Bytes of the cubin. Raises whatever Triton or ptxas raise."""
+@dataclass(frozen=True)
+class Built:
+    """Bytes of the cubin, and of a thread's stack."""
+
+    size: int
+    stack: int
+
+
+def compile_launch(launch: Launch, architecture: int) -> Built:
+    """As Triton does at a launch of a model's sizes: pointers and integers are multiples of 16.
+
+    Raises whatever Triton or ptxas raise.
+    """
     import triton  # noqa: PLC0415 -- this module must import where Triton is missing
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
     from triton.compiler import ASTSource  # noqa: PLC0415
 
     constants = {(launch.kernel.arg_names.index(k),): v for k, v in launch.constants.items()}
-    source = ASTSource(launch.kernel, dict(launch.signature), constants)
+    aligned = [kind.startswith(("*", "i")) for kind in launch.signature.values()]
+    attributes = {(i,): [["tt.divisibility", 16]] for i, holds in enumerate(aligned) if holds}
+    source = ASTSource(launch.kernel, dict(launch.signature), constants, attributes)
     options = {"num_warps": launch.num_warps, **launch.options}
     kernel = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
-    return len(kernel.asm["cubin"])
+    cubin = kernel.asm["cubin"]
+    return Built(len(cubin), _stack(cubin, Path(triton.__file__).parent))
+
+
+def _stack(cubin: bytes, triton: Path) -> int:
+    tool = triton / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        told = subprocess.run(
+            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        )
+    return max(int(size) for size in re.findall(r"STACK:(\d+)", told.stdout))
 
 
 def launches() -> Iterator[tuple[str, Launch]]:
@@ -47,7 +78,8 @@ def main() -> int:
     for name, launch in launches():
         for architecture in (a for a in ARCHITECTURES if a >= launch.first):
             try:
-                outcome = f"{compile_launch(launch, architecture)} bytes"
+                built = compile_launch(launch, architecture)
+                outcome = f"{built.size} bytes, stack {built.stack}"
             except Exception as error:  # every kernel is tried; each failure is printed and counted
                 outcome, failed = f"FAILED {type(error).__name__}: {error}", failed + 1
             sys.stdout.write(f"{name} sm_{architecture}: {outcome}\n")

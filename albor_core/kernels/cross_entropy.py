@@ -53,15 +53,17 @@ def cross_entropy_reference(
 
 
 @jit
-def _weigh(label, count_ptr, upstream_ptr, V: tl.constexpr, IGNORED: tl.constexpr):
-    """(weight: 1, 0 if ignored, NaN for a wild label; rows in the mean; scale of the gradient)
-
-    Divided, not multiplied by a reciprocal: that one's rounding would be in every row alike.
-    """
-    count = tl.maximum(tl.load(count_ptr), 1).to(tl.float32)
+def _weigh(label, V: tl.constexpr, IGNORED: tl.constexpr):
+    """1, 0 if ignored, NaN for a wild label."""
     known = (label >= 0) & (label < V)
-    weight = tl.where(known, 1.0, tl.where(label == IGNORED, 0.0, float("nan")))
-    return weight, count, tl.div_rn(weight, count) * tl.load(upstream_ptr)
+    return tl.where(known, 1.0, tl.where(label == IGNORED, 0.0, float("nan")))
+
+
+@jit
+def _scale_of(count_ptr, upstream_ptr):
+    """Of a counted row's gradient. The division is a call: with a row in registers, they spill."""
+    count = tl.maximum(tl.load(count_ptr), 1).to(tl.float32)
+    return tl.div_rn(1.0, count) * tl.load(upstream_ptr)
 
 
 @jit
@@ -70,8 +72,9 @@ def _on_chip(
     z_loss: tl.constexpr, V: tl.constexpr, IGNORED: tl.constexpr, BLOCK: tl.constexpr,
     WRITES: tl.constexpr, PREFETCHES: tl.constexpr,
 ):  # fmt: skip
-    """Rows pid, pid + programs, ...; loss_ptr gets each row's share of the mean."""
+    """Rows pid, pid + programs, ...; loss_ptr gets each row's loss."""
     col = tl.arange(0, BLOCK)
+    share = _scale_of(count_ptr, upstream_ptr)
     row = tl.program_id(0)
     dtype = logits_ptr.dtype.element_ty
     ahead = tl.load(logits_ptr + row.to(tl.int64) * V + col, col < V, -float("inf"))
@@ -81,7 +84,8 @@ def _on_chip(
         label = tl.load(labels_ptr + row)
         is_known = (label >= 0) & (label < V)
         picked = tl.load(here + label, is_known, 0.0).to(tl.float32)
-        weight, count, scale = _weigh(label, count_ptr, upstream_ptr, V, IGNORED)
+        weight = _weigh(label, V, IGNORED)
+        scale = weight * share
         row += tl.num_programs(0)
         if PREFETCHES:
             after = logits_ptr + row.to(tl.int64) * V
@@ -90,8 +94,7 @@ def _on_chip(
         exps = tl.exp(x - top)
         total = tl.sum(exps, 0)
         lse = top + tl.log(total)
-        loss = weight * (lse - picked + z_loss * lse * lse)
-        loss = tl.where(weight == 0.0, 0.0, tl.div_rn(loss, count))
+        loss = tl.where(weight == 0.0, 0.0, weight * (lse - picked + z_loss * lse * lse))
         tl.store(loss_ptr + row - tl.num_programs(0), loss)
         if WRITES:
             pull = 2.0 * z_loss * lse
@@ -118,7 +121,8 @@ def _looped(
     here = logits_ptr + row * V
     label = tl.load(labels_ptr + row)
     picked = tl.load(here + label, (label >= 0) & (label < V), 0.0).to(tl.float32)
-    weight, count, scale = _weigh(label, count_ptr, upstream_ptr, V, IGNORED)
+    weight = _weigh(label, V, IGNORED)
+    scale = weight * _scale_of(count_ptr, upstream_ptr)
     top = tl.full((BLOCK,), -3.0e38, tl.float32)  # finite: -inf - -inf would be NaN
     total = tl.zeros((BLOCK,), tl.float32)
     for start in tl.range(0, V, BLOCK, num_stages=3):
@@ -128,8 +132,7 @@ def _looped(
         top = tl.maximum(top, x)
     highest = tl.max(top, 0)
     lse = highest + tl.log(tl.sum(total * tl.exp(top - highest), 0))
-    loss = weight * (lse - picked + z_loss * lse * lse)
-    loss = tl.where(weight == 0.0, 0.0, tl.div_rn(loss, count))
+    loss = tl.where(weight == 0.0, 0.0, weight * (lse - picked + z_loss * lse * lse))
     tl.store(loss_ptr + row, loss)
     if WRITES:
         pull = 2.0 * z_loss * lse
@@ -201,7 +204,7 @@ def score(
             logits, labels, loss, count, upstream, **same, BLOCK=LOOPED_BLOCK, num_warps=4
         )
     # In fp64: of a few rows, fp32 partial sums alone can cost twice what torch's rounding does.
-    return loss.sum(dtype=torch.float64).to(torch.float32)
+    return (loss.sum(dtype=torch.float64) / count.clamp_min(1)).to(torch.float32)
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -170,7 +170,7 @@ class FusedLlama:
         x = F.embedding(ids.flatten(), self.embedding.value)
         norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
         y, rstd = norm_forward(x, self.layers[0].input_norm.weight, eps)
-        at, rest = Normed(y, x, rstd), _no_rest(x)
+        at, rest = Normed(y, x, rstd), self._no_rest(x)
         for layer, following in zip(self.layers, norms, strict=True):
             at = self._forward(layer, at, rest, following, tables, ids.shape)
         self._last = at
@@ -225,7 +225,7 @@ class FusedLlama:
         assert after is not None
         tables = self.rotary(ids.shape[1])
         parts = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
-        through = partial(_norm_backward, parts, _no_rest(after.y))
+        through = partial(_norm_backward, parts, self._no_rest(after.y))
         norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
         for layer, following in zip(reversed(self.layers), reversed(norms), strict=True):
             tape = self.tapes.pop()
@@ -235,6 +235,13 @@ class FusedLlama:
         sum_parts(parts, self.norm_gradients)
         embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
         self._dh = self._last = None
+
+    def _no_rest(self, x: Tensor) -> Tensor | None:
+        """Of a stream like x that nothing was added to; fp32 has none, nor has one that is to stay
+        in half precision.
+        """
+        needs = self.config.residual_in_fp32 and x.dtype is not torch.float32
+        return torch.zeros_like(x) if needs else None
 
     def _backward(
         self,
@@ -279,11 +286,6 @@ def _norm_backward(
 ) -> Tensor:
     """The gradient of the stream before a norm; `parts` and `rest` are those of a whole pass."""
     return norm_dx(total, norm.weight, rstd, dy, dsum, parts[norm.number], rest=rest)
-
-
-def _no_rest(x: Tensor) -> Tensor | None:
-    """Of a stream like x that nothing was added to; fp32 has none."""
-    return None if x.dtype is torch.float32 else torch.zeros_like(x)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -41,6 +41,8 @@ class LlamaConfig(ModelShape):
     """Of the matrices that read the residual stream."""
     residual_scale: float = 0.0
     """Of o_proj and down_proj, which then write to both halves of it alike; 0: barely anything."""
+    residual_in_fp32: bool = True
+    """Under autocast; otherwise in autocast's dtype."""
 
     def to_hf(
         self,
@@ -195,7 +197,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: LlamaConfig, *, checkpoint_blocks: bool = False) -> None:
         super().__init__()
-        self.checkpoint_blocks = checkpoint_blocks
+        self.checkpoint_blocks, self.is_wide = checkpoint_blocks, config.residual_in_fp32
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -203,8 +205,8 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.embed_tokens(input_ids)
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.float()  # a sharded embedding is gathered in half precision
+        if torch.is_autocast_enabled(kind := x.device.type):  # a sharded embedding is gathered half
+            x = x.float() if self.is_wide else x.to(torch.get_autocast_dtype(kind))
         cos, sin = self.rotary_emb(input_ids.shape[1])
         for layer in self.layers:
             if self.checkpoint_blocks and self.training and torch.is_grad_enabled():

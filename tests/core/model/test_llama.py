@@ -240,9 +240,17 @@ def test_casting_the_model_leaves_positions_exact():
     assert torch.equal(made.model.rotary_emb.cos, exact)
 
 
-@pytest.mark.parametrize("gathered", [torch.float32, torch.bfloat16], ids=str)
-def test_autocast_keeps_the_residual_stream_and_the_loss_wide_and_products_narrow(gathered):
-    made, ids = model(), tokens()
+@pytest.mark.parametrize(
+    ("gathered", "stream"),
+    [
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_autocast_keeps_the_stream_and_the_loss_wide_and_products_narrow(gathered, stream):
+    made, ids = model(replace(TINY, residual_in_fp32=stream is torch.float32)), tokens()
     _, exact = made(ids, ids)
     made.model.embed_tokens.to(gathered)
     widths, read = [], []
@@ -252,7 +260,7 @@ def test_autocast_keeps_the_residual_stream_and_the_loss_wide_and_products_narro
             norm.register_forward_hook(lambda _m, _i, out: read.append(out.dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _, loss = made(ids, ids)
-    assert widths[:2] == [torch.float32] * 2  # bf16 would round small blocks away
+    assert widths[:2] == [stream] * 2  # bf16 rounds small blocks away
     assert read[:4] == [torch.bfloat16] * 4
     assert loss.dtype is torch.float32
     # logits spread 0.2 nats at the start; bf16 keeps 8 bits of each

@@ -64,8 +64,14 @@ def test_a_deterministic_run_resumes_in_the_same_bits(tmp_path, precision):
     assert history(whole, keys) == history(broken, keys)
 
 
-def test_a_compiled_run_learns_and_its_checkpoint_has_plain_names(tmp_path):
-    run = gpu_run(tmp_path, training__compile=True, training__mixed_precision="bf16")
+@pytest.mark.parametrize("residual_in_fp32", [True, False])
+def test_a_compiled_run_learns_and_its_checkpoint_has_plain_names(tmp_path, residual_in_fp32):
+    run = gpu_run(
+        tmp_path,
+        training__compile=True,
+        training__mixed_precision="bf16",
+        training__residual_in_fp32=residual_in_fp32,
+    )
     assert train_here(run).reason == "completed"
     assert [e["data"]["backend"] for e in events(run, "step.chosen")] == ["fused"]
     names = verify(list_checkpoints(run.checkpoints)[0]).model()

@@ -9,7 +9,7 @@ from typing import Any
 
 from albor_core.andon.bricks import FACTOR, brick_name
 from albor_core.andon.budgets import WARN_AT, Budgets
-from albor_core.andon.rules import WARMUP_FREE_STEPS, Rule, arming_step, rules_from
+from albor_core.andon.rules import STEADY, WARMUP_FREE_STEPS, Rule, arming_step, rules_from
 from albor_core.run.errors import ConfigError, Problem
 
 _LOSSES = ("train/loss", "train/loss_ema", "val/loss")
@@ -40,8 +40,8 @@ def _rule(rule: Rule, warmup_steps: int) -> str:
     step = arming_step(warmup_steps)
     latest = "end of warm-up" if warmup_steps > 0 else f"no warm-up: {WARMUP_FREE_STEPS} steps"
     return (
-        f"{rule.condition} -> {rule.action}; arms once {words[0]} has been "
-        f"{rule.condition.good_side}, or at step {step} ({latest})"
+        f"{rule.condition} -> {rule.action}; arms once {words[0]} begins or stays "
+        f"{rule.condition.good_side} ({STEADY} values), or at step {step} ({latest})"
     )
 
 

@@ -1,11 +1,13 @@
 """Alert rules: `loss > 10 -> stop`, evaluated as a pure fold over the logged values.
 
 The trap is the start of a run: a fresh model with 32,768 tokens begins at ln(32768) = 10.4, so a
-naive `loss > 10` stops every run at its first step. A rule therefore sleeps until it is *armed*:
-by the first value on its good side, or by the end of warm-up (step WARMUP_FREE_STEPS in a run that
-has none), whichever comes first. Armed, it fires once per crossing, and again only after a value on
-the good side. NaN is on neither side: it neither fires nor arms (the trainer's own guard counts
-non-finite losses); an infinite value compares as one.
+naive `loss > 10` stops every run at its first step, and one that wakes at the first 9.99 at the
+next 10.01: batches differ by a tenth. A rule therefore sleeps until it is *armed*: by a first value
+on its good side, by STEADY of them in a row in a run that begins on the other, or by the end of
+warm-up (step WARMUP_FREE_STEPS in a run that has none), whichever comes first. Armed, it fires once
+per crossing, and again only after a value on the good side. NaN is on neither side: it neither
+fires nor arms (the trainer's own guard counts non-finite losses); an infinite value compares as
+one.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from albor_core.andon.alert import ACTIONS, Alert, make_alert
 from albor_core.run.errors import ConfigError, Problem
 
 WARMUP_FREE_STEPS = 100  # a run without warm-up gets this long to reach the good side by itself
+STEADY = 10  # values on the good side that are no luck of a batch
 
 METRICS: Mapping[str, str] = {
     "loss": "train/loss",
@@ -91,22 +94,32 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleState:
-    """What rules remember between steps: ids that are awake, and ids whose alarm is on.
+    """What rules remember between steps: ids that are awake, ids whose alarm is on, and for each
+    that sleeps and has met a value, how many good ones it has met in a row.
 
     Part of a checkpoint, so a resumed run neither sleeps again nor repeats an alert.
     """
 
     armed: frozenset[str] = frozenset()
     firing: frozenset[str] = frozenset()
+    steady: Mapping[str, int] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, list[str]]:
-        return {"armed": sorted(self.armed), "firing": sorted(self.firing)}
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "armed": sorted(self.armed),
+            "firing": sorted(self.firing),
+            "steady": dict(sorted(self.steady.items())),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> Self:
         """The saved state; empty for None, so that an older checkpoint still loads."""
         data = data or {}
-        return cls(frozenset(data.get("armed") or ()), frozenset(data.get("firing") or ()))
+        return cls(
+            frozenset(data.get("armed") or ()),
+            frozenset(data.get("firing") or ()),
+            dict(data.get("steady") or {}),
+        )
 
 
 def parse_condition(text: str) -> Condition:
@@ -181,7 +194,7 @@ def evaluate(
     `values` has journal keys (short names work too); a metric that is absent leaves its rules as
     they are. `warmup_steps` overrides what the rules were made with.
     """
-    armed, firing = set(state.armed), set(state.firing)
+    armed, firing, steady = set(state.armed), set(state.firing), dict(state.steady)
     alerts = []
     for rule in rules:
         if step >= (rule.arm_step if warmup_steps is None else arming_step(warmup_steps)):
@@ -189,13 +202,18 @@ def evaluate(
         value = _value_of(rule.condition.metric, values)
         if value is None or math.isnan(value):
             continue
-        if not rule.condition.is_bad(value):
-            armed.add(rule.id)
+        is_bad = rule.condition.is_bad(value)
+        if rule.id not in armed:
+            steady[rule.id] = 0 if is_bad else steady.get(rule.id, STEADY - 1) + 1
+            if steady[rule.id] >= STEADY:
+                armed.add(rule.id)
+        if not is_bad:
             firing.discard(rule.id)
         elif rule.id in armed and rule.id not in firing:
             firing.add(rule.id)
             alerts.append(_alert(rule, value, step, attempt))
-    return RuleState(frozenset(armed), frozenset(firing)), tuple(alerts)
+    asleep = {rule_id: count for rule_id, count in steady.items() if rule_id not in armed}
+    return RuleState(frozenset(armed), frozenset(firing), asleep), tuple(alerts)
 
 
 def replay(

@@ -3,9 +3,9 @@
 Shapes  x, residual, s, y (..., D) in fp32/bf16/fp16; w (D,) in their dtype or fp32. s is rounded to
         that dtype before it is normalised, as two separate operations would; statistics in fp32.
 Memory  keeps s, which the residual stream needs anyway, and one fp32 per row (rstd). The backward
-        is rms_norm's; x and residual share one gradient. A step in half precision carries `rest`
-        beside s, what its rounding left: 16 bits of a sum to which many small terms are added, and
-        8 of them to keep. The same for the gradient of s.
+        is rms_norm's; x and residual share one gradient. A step in bf16 may carry `rest` beside s,
+        the 8 bits of the mantissa that rounding left (int8): 16 bits of a sum to which many small
+        terms are added, and 8 of them to keep. The same for the gradient of s.
 Limits  D <= 65536 (a row is one block); copies inputs that are not contiguous; first derivatives.
 Speed   H200, bf16, fp32 w, 16384 x 1024: forward 35 us, with backward 72 us (Inductor 35, 86; plain
         PyTorch 302, 963; a copy of the same bytes 32, 64): benchmarks/kernels.py, torch 2.11.
@@ -25,11 +25,12 @@ from albor_core.kernels.rms_norm import (
     FORWARD_TILE,
     MAX_WIDTH,
     backward_launch,
-    carried,
+    keep,
     launch_of,
     norm_backward,
     rms_norm_reference,
     tile_of,
+    whole,
 )
 from albor_core.kernels.toolchain import Launch, jit, tl
 
@@ -52,9 +53,10 @@ def _forward(
     at = row[:, None] * D + col[None, :]
     inside = (row < rows)[:, None] & (col < D)[None, :]
     x = tl.load(x_ptr + at, inside, 0.0).to(tl.float32)
-    residual = tl.load(residual_ptr + at, inside, 0.0).to(tl.float32)
+    residual = tl.load(residual_ptr + at, inside, 0.0)
+    residual = whole(residual, rest_ptr, at, inside) if HAS_REST else residual.to(tl.float32)
     w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
-    s = carried(x + residual, sum_ptr, rest_ptr, at, inside, HAS_REST)
+    s = keep(x + residual, sum_ptr, rest_ptr, at, inside, HAS_REST)
     rstd = tl.rsqrt(tl.sum(s * s, 1) / D + eps)
     normed = s * rstd[:, None]
     if not HAS_REST:
@@ -66,8 +68,8 @@ def _forward(
 def add_norm_forward(
     x: Tensor, residual: Tensor, w: Tensor, eps: float, *, rest: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(y, sum, rstd) of contiguous inputs; launches only, autograd sees nothing. `rest`: what
-    rounding left of the residual, or zeros; what it leaves of the sum is written over that.
+    """(y, sum, rstd) of contiguous inputs; launches only, autograd sees nothing. `rest` (int8, x's
+    shape): what rounding left of the residual, or zeros; that of the sum is written over it.
     """
     D = x.shape[-1]
     rows = x.numel() // D

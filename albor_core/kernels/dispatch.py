@@ -18,7 +18,7 @@ import importlib
 import logging
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -132,25 +132,35 @@ def choices() -> tuple[Choice, ...]:
     return tuple(_choices.values())
 
 
-def pin(backends: dict[str, str]) -> None:
-    """Keep to these backends ({op: "triton" | "reference"}) instead of racing.
+def taken(device: torch.device | str) -> dict[str, str]:
+    """What was decided for devices of that type, as `pin` takes it: {"rms_norm float32": "triton"}.
 
-    For a resumed run, which must not change bits: `{c.op: c.backend for c in choices()}` of the run
-    before ("inductor" is accepted and pins nothing). Parity still decides whether one may be used.
-    Forgets earlier choices.
+    Not what torch.compile decides by itself.
+    """
+    kind = torch.device(device).type
+    found = [c for c in choices() if torch.device(c.device).type == kind]
+    return {f"{c.op} {c.dtype}": c.backend for c in found if c.backend != "inductor"}
+
+
+def pin(backends: Mapping[str, str]) -> None:
+    """Keep to these backends ("triton" or "reference") instead of racing; an op without a dtype
+    means all of them.
+
+    For a resumed run, which must not change bits: what `taken` gave the run before. Parity still
+    decides whether one may be used. Forgets earlier choices.
     """
     for name, backend in backends.items():
-        if backend not in ("triton", "reference", "inductor"):
+        if backend not in ("triton", "reference"):
             raise ValueError(f"cannot pin {name} to {backend!r}: 'triton' or 'reference'")
-    _pinned.update({name: b for name, b in backends.items() if b != "inductor"})
+    _pinned.update(backends)
     _choices.clear()
 
 
 def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) -> Choice:
-    wanted = FORCED or _pinned.get(op.name, "")
+    kind = str(dtype).removeprefix("torch.")
+    wanted = FORCED or _pinned.get(f"{op.name} {kind}") or _pinned.get(op.name, "")
 
     def chosen(backend: str, evidence: str, *rejected: str) -> Choice:
-        kind = str(dtype).removeprefix("torch.")
         return Choice(op.name, backend, evidence, str(device), kind, rejected)
 
     if compiled and FORCED != "triton":

@@ -57,20 +57,30 @@ def _forward(
 
 
 @jit
-def carried(total, kept_ptr, rest_ptr, at, inside, HAS_REST: tl.constexpr):
-    """Stores total at kept_ptr, rounded, and returns what was kept of it in fp32. HAS_REST: what an
-    earlier rounding left is added first, and what this one leaves is written over it.
+def whole(kept, rest_ptr, at, inside):
+    """fp32 of a rounded number and its rest: as integers, floats of one sign are in order."""
+    below: tl.constexpr = 23 - kept.dtype.fp_mantissa_width - 8
+    rest = tl.load(tl.max_contiguous(rest_ptr + at, (1, 8)), inside, 0).to(tl.int32)
+    bits = kept.to(tl.float32).to(tl.int32, bitcast=True) + (rest << below)
+    return bits.to(tl.float32, bitcast=True)
+
+
+@jit
+def keep(total, kept_ptr, rest_ptr, at, inside, HAS_REST: tl.constexpr):
+    """Stores total at kept_ptr, rounded, and returns what was kept of it in fp32. HAS_REST: the
+    next 8 bits at rest_ptr, too.
     """
-    if HAS_REST:
-        total += tl.load(rest_ptr + at, inside, 0.0).to(tl.float32)
     kept = total.to(kept_ptr.dtype.element_ty)
     tl.store(kept_ptr + at, kept, inside)
+    kept = kept.to(tl.float32)
     if HAS_REST:
-        rest = (total - kept.to(tl.float32)).to(rest_ptr.dtype.element_ty)
-        tl.store(rest_ptr + at, rest, inside)
-    else:
-        total = kept.to(tl.float32)
-    return total
+        below: tl.constexpr = 23 - kept_ptr.dtype.element_ty.fp_mantissa_width - 8
+        left = total.to(tl.int32, bitcast=True) - kept.to(tl.int32, bitcast=True)
+        rest = (left + (1 << (below - 1))) >> below
+        to = tl.max_contiguous(rest_ptr + at, (1, 8))
+        tl.store(to, tl.minimum(rest, 127).to(tl.int8), inside)
+        kept = total
+    return kept
 
 
 @jit
@@ -94,8 +104,9 @@ def _backward(
         g = dy * w[None, :]
         dx = rstd * (g - normed * (tl.sum(g * normed, 1) / D)[:, None])
         if HAS_DSUM:
-            dx += tl.load(dsum_ptr + at, inside, 0.0).to(tl.float32)
-        carried(dx, dx_ptr, rest_ptr, at, inside, HAS_REST)
+            dsum = tl.load(dsum_ptr + at, inside, 0.0)
+            dx += whole(dsum, rest_ptr, at, inside) if HAS_REST else dsum.to(tl.float32)
+        keep(dx, dx_ptr, rest_ptr, at, inside, HAS_REST)
         rounded = normed.to(x.dtype).to(tl.float32)  # what the forward multiplied w with
         dw += tl.sum(dy * rounded, 0)
     tl.store(dw_ptr + tl.program_id(0).to(tl.int64) * D + col, dw, col < D)
@@ -262,6 +273,7 @@ def launch_of(
     rows, block, warps = tile_of(1024, tile)
     wide = dict.fromkeys(("w_ptr", "rstd_ptr", "dw_ptr"), "*fp32")
     types = {n: wide.get(n, f"*{dtype}") if n.endswith("_ptr") else "i32" for n in names}
+    types |= {"rest_ptr": "*i8"} if "rest_ptr" in names and flags["HAS_REST"] else {}
     constants = {**flags, "ROWS": rows, "BLOCK": block}
     return Launch(kernel, types | dict.fromkeys(constants, "constexpr"), constants, warps)
 

@@ -130,7 +130,7 @@ def _fused(config: Config, device_bytes: int | None) -> Memory:
     there, or both references' gradients beside the fused step's own.
 
     350M class on an H200, GiB at B 4, 16, 64, and 64 in fp8: 12.2, 21.9, 59.4, 57.9 with the
-    overhead; measured (docs/performance.md), without CUDA's context, 11.5, 22.0, 59.5, 56.8.
+    overhead; measured (docs/performance.md), without CUDA's context, 11.6, 22.2, 59.8, 56.9.
     """
     shape, share = config.model.architecture.shape(), config.share()
     D, F, V = shape.hidden_size, shape.intermediate_size, shape.vocab_size
@@ -170,16 +170,17 @@ def _fused(config: Config, device_bytes: int | None) -> Memory:
 def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
     """The plain model: fp32 gradients 4 N, under autocast 2 N for half copies of weights.
 
-    Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision:
-    eager     L (8 D + a (8 D + 4 F)), residual stream and norms in fp32, attention without a T^2
-              matrix, and 4 K E more in half precision; within 2 % of what autograd saves. Head
-              12 V: logits, their log-softmax and gradient.
-    compiled  in half precision L a (8 D + 2 K E + 3 F) and 2 V: Inductor makes the rest again.
-              With 6 D, for a stream in bf16, and 12 N of weights and moments and 2 N of copies it
-              was 8.9, 20.1 and 64.8 GiB for the 350M class at B 4, 16, 64 of 1024 where an H200
-              took 9.0, 20.2, 65.1. Gradients, which come as activations go, are counted beside
-              them here: micro-batches add theirs up.
-    With activation checkpointing L * 4 D and one whole eager block.
+    Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision, s the
+    bytes of a number of the residual stream (`residual_in_fp32`):
+    eager     L (2 s D + a (8 D + 4 F)), attention without a T^2 matrix, and 4 K E more in half
+              precision; within 2 % of what autograd saves. Head 12 V: logits, their log-softmax
+              and gradient.
+    compiled  in half precision L (2 s D + a (4 D + 2 K E + 3 F)) and 2 V: Inductor makes the rest
+              again. With 12 N of weights and moments and 2 N of copies that is 9.3, 21.6, 70.8 GiB
+              for the 350M class at B 4, 16, 64 of 1024 where an H200 took 9.4, 21.7, 71.1 (9.0,
+              20.2, 65.1 with a stream in bf16). Gradients, which come as activations go, are
+              counted beside them here: micro-batches add theirs up.
+    With activation checkpointing L s D and one whole eager block.
     fsdp: 4 N and 8 N over the ranks, and what is gathered at a time (two blocks, embedding, head);
     gradients that accumulate are whole; blocks are compiled, the head is not.
     """
@@ -188,14 +189,16 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
     size, ranks = 2 if half else 4, share.world_size
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     keys = 2 * shape.num_key_value_heads * shape.head_dim
-    block, head = 8 * D + size * (8 * D + 4 * F), 12 * shape.vocab_size
+    point = D * (4 if config.training.residual_in_fp32 or not half else 2)
+    block, head = 2 * point + size * (8 * D + 4 * F), 12 * shape.vocab_size
     block += 2 * keys if half else 0
     blocks = layers * block
     if is_compiled and half:
-        blocks = layers * (2 * (8 * D + keys + 3 * F) + 4 * (2 + shape.num_attention_heads))
+        blocks = 2 * point + 2 * (4 * D + keys + 3 * F) + 4 * (2 + shape.num_attention_heads)
+        blocks *= layers
         head = head if _is_sharded(config) else 2 * shape.vocab_size
     if config.training.activation_checkpointing:
-        blocks = layers * 4 * D + block
+        blocks = layers * point + block
     tokens = share.batch_size * config.data.seq_len
     parameters, gradients = shape.num_parameters, shape.num_parameters
     halves, gathered = shape.num_matmul_parameters if half else 0, 0

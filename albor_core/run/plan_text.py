@@ -67,7 +67,8 @@ def _model(plan: Plan) -> Iterator[str]:
     if begin != InitializationConfig() and start_weights(plan.config.model) is None:
         yield _row("Weights:", f"random, matrix {begin.matrix:g}, residual {begin.residual:g}")
     precision = plan.config.training.mixed_precision
-    yield _row("Precision:", precision if precision == "fp32" else f"{precision} mixed")
+    stream = "" if plan.config.training.residual_in_fp32 else ", residual stream too"
+    yield _row("Precision:", precision if precision == "fp32" else f"{precision} mixed{stream}")
     name = f" ({plan.facts.device_name})" if plan.facts.device_name else ""
     yield _row("Device:", f"{plan.facts.device}{name}")
     if plan.facts.device == "cuda":

@@ -79,7 +79,7 @@ def _resume(
     restore(course, checkpoint, trainer)
     is_plain = isinstance(parts.optimizer, Optimizer)
     if is_plain and trainer["device"] == parts.placement.device.type:  # that race is decided
-        chosen = course.progress.kernels.items()
+        chosen = course.progress.kernels.items()  # an old checkpoint's have "inductor", too
         dispatch.pin({op: b for op, b in chosen if b in ("triton", "reference")})
     journal, step = course.reporter.journal, course.progress.step
     for path, old, new in changes:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from albor_core.andon.alert import worst
 from albor_core.andon.explain import andon_problems, andon_sentences, explain
 from albor_core.andon.rules import (
+    STEADY,
     WARMUP_FREE_STEPS,
     RuleState,
     evaluate,
@@ -38,6 +39,13 @@ def fired(condition, losses, *, warmup_steps=50, start=0):
 
 def test_a_run_that_starts_above_the_threshold_is_not_stopped():
     assert fired("loss > 10", [10.4, 10.3, 10.1, 9.9, 9.0]) == []
+
+
+def test_a_run_whose_batches_differ_about_the_threshold_is_not_stopped():
+    falling = [10.4 - 0.02 * i + 0.1 * (-1) ** i for i in range(60)]
+    assert fired("loss > 10", falling, warmup_steps=500) == []
+    assert fired("loss > 10", [10.4, *[9.9] * STEADY, 11], warmup_steps=500) == [STEADY + 1]
+    assert fired("loss > 10", [10.4, *[9.9] * (STEADY - 1), 11], warmup_steps=500) == []
 
 
 def test_a_run_without_warm_up_that_starts_above_the_threshold_is_not_stopped():
@@ -140,7 +148,8 @@ def test_rule_ids_are_distinct_and_need_no_quoting():
 def test_the_plan_says_when_a_rule_arms():
     rules = rules_from(SPEC, warmup_steps=500)
     assert explain(rules, warmup_steps=500)[0] == (
-        "loss > 10 -> stop; arms once loss has been <= 10, or at step 500 (end of warm-up)"
+        "loss > 10 -> stop; arms once loss begins or stays <= 10 (10 values), "
+        "or at step 500 (end of warm-up)"
     )
     assert "at step 100 (no warm-up: 100 steps)" in explain(rules, warmup_steps=0)[1]
 
@@ -149,13 +158,21 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
 
 
 @given(
-    st.lists(numbers, max_size=60), st.floats(-100, 100), st.sampled_from([">", ">=", "<", "<="])
+    st.lists(st.tuples(numbers, st.integers(1, 12)), max_size=12),
+    st.floats(-100, 100),
+    st.sampled_from([">", ">=", "<", "<="]),
 )
-def test_alerts_equal_crossings_from_good_to_bad_once_armed(losses, threshold, op):
-    """Oracle: drop NaN, then an alert is each bad value whose predecessor was good."""
+def test_alerts_equal_crossings_from_good_to_bad_once_armed(repeated, threshold, op):
+    """Oracle: drop NaN and, where the first value is bad, all before STEADY good ones in a row;
+    then an alert is each bad value whose predecessor was good.
+    """
+    losses = [value for value, times in repeated for _ in range(times)]
     steps = fired(f"loss {op} {threshold!r}", losses, warmup_steps=10_000)
     condition = parse_condition(f"loss {op} {threshold!r}")
     seen = [(i, condition.is_bad(v)) for i, v in enumerate(losses) if not math.isnan(v)]
+    if seen and seen[0][1]:
+        runs = [n for n in range(len(seen)) if not any(bad for _, bad in seen[n : n + STEADY])]
+        seen = seen[runs[0] :] if runs and len(seen) - runs[0] >= STEADY else []
     expected = [i for (_, before), (i, bad) in itertools.pairwise(seen) if bad > before]
     assert steps == expected
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import torch
 from fused_cases import SHAPES, SLOW, inputs, pair
 from oracle import deviations
+from stream_cases import gradient_is_as_good_as_fp32, small, stream_is_as_good_as_fp32
 from torch import Tensor
 
-from albor_core.kernels import add_rms_norm, rms_norm, swiglu
 from albor_core.kernels import cross_entropy as ce
+from albor_core.kernels import rms_norm, swiglu
 
 
 def say(**line: object) -> None:
@@ -132,57 +133,20 @@ def another_reader_of_the_logits_raises() -> bool:
     return raises((norm + ce.cross_entropy_triton(x, LABELS)).backward)
 
 
-ADDITIONS = 48  # what 24 layers add to a residual stream; each rounds a rest below 2^-10 to 11 bits
-
-
-def small(shape: tuple[int, ...], seed: int) -> Tensor:
-    return 1e-3 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def stream_errors(*, carries: bool) -> tuple[float, float]:
-    """(largest error of a sum of many small terms in fp16, of its norm relative to 1)."""
-    total = small((3, 64), 0).half() * 1000
-    exact, weight = total.double(), torch.ones(64)
-    rest = torch.zeros_like(total) if carries else None
-    for number in range(1, ADDITIONS + 1):
-        x = small((3, 64), number).half()
-        exact += x.double()
-        y, total, _ = add_rms_norm.add_norm_forward(x, total, weight, 1e-5, rest=rest)
-    found = total.double() if rest is None else total.double() + rest.double()
-    normed = rms_norm.rms_norm_reference(exact, weight.double())
-    return float((found - exact).abs().max()), float((y.double() - normed).abs().max())
+STREAM = torch.empty(3, 64, dtype=torch.float16)
 
 
 def stream_with_its_rest_is_as_good_as_fp32() -> bool:
-    (kept, normed), (lost, _) = stream_errors(carries=True), stream_errors(carries=False)
-    return kept < ADDITIONS * 2**-21 and normed < 4 * 2**-11 and lost > 50 * kept
-
-
-def gradient_error(*, carries: bool) -> float:
-    """Largest error of the gradient of a stream that many norms read, each adding little."""
-    x, weight = small((3, 64), 0).half() * 1000, 1 + small((64,), 1) * 100
-    _, rstd = rms_norm.norm_forward(x, weight, 1e-5)
-    normed, parts = x.double() * rstd.double()[:, None], rms_norm.empty_parts(1, 3, x)
-    dsum = small((3, 64), 2).half() * 1000
-    exact, rest = dsum.double(), torch.zeros_like(dsum) if carries else None
-    for number in range(3, ADDITIONS + 3):
-        dy = small((3, 64), number).half()
-        g = dy.double() * weight.double()
-        inner = (g * normed).mean(-1, keepdim=True)
-        exact += rstd.double()[:, None] * (g - normed * inner)
-        dsum = rms_norm.norm_dx(x, weight, rstd, dy, dsum, parts[0], rest=rest)
-    found = dsum.double() if rest is None else dsum.double() + rest.double()
-    return float((found - exact).abs().max())
+    return stream_is_as_good_as_fp32(STREAM)
 
 
 def gradient_with_its_rest_is_as_good_as_fp32() -> bool:
-    kept = gradient_error(carries=True)
-    return kept < ADDITIONS * 2**-21 and gradient_error(carries=False) > 50 * kept
+    return gradient_is_as_good_as_fp32(STREAM)
 
 
 def fp32_rows_are_normed_to_half() -> bool:
     """As under autocast: the products read fp16, the gradient of the stream stays fp32."""
-    x, dy = small((3, 64), 0) * 1000, small((3, 64), 1).half() * 1000
+    x, dy = 1000 * small(STREAM.float(), 0), 1000 * small(STREAM, 1)
     results = []
     for fn in (rms_norm.rms_norm_triton, rms_norm.rms_norm_reference):
         leaf, weight = x.clone().requires_grad_(), torch.full((64,), 1.5, requires_grad=True)

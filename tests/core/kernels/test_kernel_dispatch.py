@@ -66,6 +66,24 @@ def test_a_pin_to_an_unknown_backend_is_refused():
         dispatch.pin({"rms_norm": "cudnn"})
 
 
+def test_what_was_taken_on_a_device_is_pinned_for_its_dtype_alone():
+    """A GPU run of a process that has also asked for the CPU, or in other dtypes."""
+    dispatch.choose("rms_norm", "cpu", torch.float32)
+    raced = dispatch.Choice("rms_norm", "triton", "passes parity; ...", "cuda:0", "float32")
+    narrow = replace(raced, backend="reference", dtype="bfloat16")
+    traced = replace(raced, backend="inductor", dtype="float16")
+    for number, choice in enumerate((raced, narrow, traced)):
+        dispatch._choices["rms_norm", torch.device("cuda", 0), torch.float32, number] = choice
+    taken = dispatch.taken("cuda")
+    assert taken == {"rms_norm float32": "triton", "rms_norm bfloat16": "reference"}
+    dispatch.pin(taken)
+    wide, pinned = (dispatch.choose("rms_norm", "cuda", t) for t in (torch.float32, torch.bfloat16))
+    assert pinned.evidence == "asked for, not measured"
+    assert wide.evidence != pinned.evidence
+    dispatch.pin({"rms_norm": "reference"})  # an older checkpoint
+    assert dispatch.choose("rms_norm", "cuda", torch.float16).evidence == pinned.evidence
+
+
 @pytest.mark.parametrize("bad, reason", [(broken, "output"), (uncompilable, "ptxas said no")])
 def test_why_a_backend_is_refused_is_known(bad, reason):
     """The check itself needs no GPU: it is given a wrong backend on the CPU."""

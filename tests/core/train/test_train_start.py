@@ -202,6 +202,17 @@ def test_random_weights_begin_as_the_config_says(tmp_path):
     assert (first - second).norm() < 0.01 * first.norm()
 
 
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_residual_stream_is_as_wide_as_the_config_says(tmp_path, wide):
+    changes = {"training__mixed_precision": "bf16", "training__residual_in_fp32": wide}
+    parts = build(load_config(make_run(tmp_path, **changes).config_resolved, ()).config)
+    found = []
+    parts.model.model.layers[-1].register_forward_hook(lambda *seen: found.append(seen[-1].dtype))
+    with parts.placement.autocast():
+        parts.model(parts.batch(1, 0))
+    assert found == [torch.float32 if wide else torch.bfloat16]
+
+
 def test_scales_that_weights_from_elsewhere_leave_unused_are_noted(tmp_path, base):
     run = make_run(tmp_path, model__path=str(base), **WIDE)
     (note,) = weights_notes(load_config(run.config_resolved, ()).config.model)

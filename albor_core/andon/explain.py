@@ -40,8 +40,8 @@ def _rule(rule: Rule, warmup_steps: int) -> str:
     step = arming_step(warmup_steps)
     latest = "end of warm-up" if warmup_steps > 0 else f"no warm-up: {WARMUP_FREE_STEPS} steps"
     return (
-        f"{rule.condition} -> {rule.action}; arms once {words[0]} begins or stays "
-        f"{rule.condition.good_side} ({STEADY} values), or at step {step} ({latest})"
+        f"{rule.condition} -> {rule.action}; arms once {STEADY} values of {words[0]} "
+        f"in a row were {rule.condition.good_side}, or at step {step} ({latest})"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from albor_core.andon.bricks import FACTOR, brick_name
 from albor_core.andon.budgets import WARN_AT, Budgets
-from albor_core.andon.rules import STEADY, WARMUP_FREE_STEPS, Rule, arming_step, rules_from
+from albor_core.andon.rules import STEADY, Rule, arming_step, rules_from
 from albor_core.run.errors import ConfigError, Problem
 
 _LOSSES = ("train/loss", "train/loss_ema", "val/loss")
@@ -38,7 +38,7 @@ def explain(
 def _rule(rule: Rule, warmup_steps: int) -> str:
     words = str(rule.condition).split()
     step = arming_step(warmup_steps)
-    latest = "end of warm-up" if warmup_steps > 0 else f"no warm-up: {WARMUP_FREE_STEPS} steps"
+    latest = "end of warm-up" if warmup_steps > 0 else "no warm-up"
     return (
         f"{rule.condition} -> {rule.action}; arms once {STEADY} values of {words[0]} "
         f"in a row were {rule.condition.good_side}, or at step {step} ({latest})"

@@ -72,7 +72,7 @@ REHEARSAL = {
             "action": "warn",
             "arm_step": 100,
             "sentence": "gradient_norm > 3 -> warn; arms once 10 values of gradient_norm in a row "
-            "were <= 3, or at step 100 (no warm-up: 100 steps)",
+            "were <= 3, or at step 100 (no warm-up)",
             "points": 15_280,
             "exact": True,
             "alerts": [{"step": 200}, {"step": 14_312}],
@@ -84,7 +84,7 @@ REHEARSAL = {
             "action": "stop",
             "arm_step": 100,
             "sentence": "loss > 9 -> stop; arms once 10 values of loss in a row were <= 9, "
-            "or at step 100 (no warm-up: 100 steps)",
+            "or at step 100 (no warm-up)",
             "points": 15_280,
             "exact": True,
             "alerts": [],

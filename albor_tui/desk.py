@@ -153,7 +153,7 @@ class LiveDesk:
         limits, bricks = _numbers(found.get("budgets")), _numbers(found.get("bricks"))
         action = (found.get("budgets") or {}).get("action") if limits else None
         budgets = Budgets.from_config({"budgets": {**limits, "action": action}})
-        return explain((), warmup_steps=0, budgets=budgets, bricks_ms=bricks)
+        return explain((), budgets=budgets, bricks_ms=bricks)
 
 
 def _numbers(section: object) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from albor_core.andon.bricks import FACTOR, brick_name
 from albor_core.andon.budgets import WARN_AT, Budgets
-from albor_core.andon.rules import STEADY, Rule, arming_step, rules_from
+from albor_core.andon.rules import STEADY, Rule, rules_from
 from albor_core.run.errors import ConfigError, Problem
 
 _LOSSES = ("train/loss", "train/loss_ema", "val/loss")
@@ -18,12 +18,11 @@ _LOSSES = ("train/loss", "train/loss_ema", "val/loss")
 def explain(
     rules: Sequence[Rule],
     *,
-    warmup_steps: int,
     budgets: Budgets | None = None,
     bricks_ms: Mapping[str, float | None] | None = None,
 ) -> tuple[str, ...]:
     """One sentence per rule, budget and brick."""
-    sentences = [_rule(rule, warmup_steps) for rule in rules]
+    sentences = [_rule(rule) for rule in rules]
     if budgets is not None:
         sentences += _budgets(budgets)
     for key, budget in (bricks_ms or {}).items():
@@ -35,10 +34,9 @@ def explain(
     return tuple(sentences)
 
 
-def _rule(rule: Rule, warmup_steps: int) -> str:
-    words = str(rule.condition).split()
-    step = arming_step(warmup_steps)
-    latest = "end of warm-up" if warmup_steps > 0 else "no warm-up"
+def _rule(rule: Rule) -> str:
+    words, step = str(rule.condition).split(), rule.arm_step
+    latest = "end of warm-up" if rule.warmup_steps > 0 else "no warm-up"
     return (
         f"{rule.condition} -> {rule.action}; arms once {STEADY} values of {words[0]} "
         f"in a row were {rule.condition.good_side}, or at step {step} ({latest})"
@@ -67,7 +65,6 @@ def andon_sentences(
         rules = ()
     sentences = explain(
         rules,
-        warmup_steps=warmup_steps,
         budgets=Budgets.from_config(monitoring),
         bricks_ms=monitoring.get("bricks") or {},
     )

@@ -82,13 +82,18 @@ class Condition:
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition and what to do when it comes true. `arm_step` is where it wakes at the latest."""
+    """A condition and what to do when it comes true, in a run with so much warm-up."""
 
     id: str
     condition: Condition
     action: str
     message: str
-    arm_step: int = WARMUP_FREE_STEPS
+    warmup_steps: int = 0
+
+    @property
+    def arm_step(self) -> int:
+        """Where it wakes at the latest."""
+        return arming_step(self.warmup_steps)
 
 
 @dataclass(frozen=True)
@@ -112,12 +117,14 @@ class RuleState:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> Self:
-        """The saved state; empty for None, so that an older checkpoint still loads."""
+        """The saved state; empty for None, so that an older checkpoint still loads. Raises
+        AttributeError, TypeError or ValueError for anything else.
+        """
         data = data or {}
         return cls(
-            frozenset(data.get("armed") or ()),
-            frozenset(data.get("firing") or ()),
-            dict(data.get("steady") or {}),
+            frozenset(map(str, data.get("armed") or ())),
+            frozenset(map(str, data.get("firing") or ())),
+            {str(k): max(0, int(count)) for k, count in dict(data.get("steady") or {}).items()},
         )
 
 
@@ -173,7 +180,7 @@ def rules_from(monitoring: Mapping[str, Any], *, warmup_steps: int) -> tuple[Rul
         taken = sum(rule.condition.slug == condition.slug for rule in rules)
         rule_id = f"{condition.slug}-{taken + 1}" if taken else condition.slug
         message = str(entry.get("message") or condition)
-        rules.append(Rule(rule_id, condition, action, message, arming_step(warmup_steps)))
+        rules.append(Rule(rule_id, condition, action, message, warmup_steps))
     if problems:
         raise ConfigError(str(problems[0]), hint=problems[0].hint, problems=tuple(problems))
     return tuple(rules)
@@ -185,18 +192,17 @@ def evaluate(
     values: Mapping[str, float],
     *,
     step: int,
-    warmup_steps: int | None = None,
     attempt: int = 1,
 ) -> tuple[RuleState, tuple[Alert, ...]]:
     """The state after this step's values, and the alerts that fired.
 
     `values` has journal keys (short names work too); a metric that is absent leaves its rules as
-    they are. `warmup_steps` overrides what the rules were made with.
+    they are.
     """
     armed, firing, steady = set(state.armed), set(state.firing), dict(state.steady)
     alerts = []
     for rule in rules:
-        if step >= (rule.arm_step if warmup_steps is None else arming_step(warmup_steps)):
+        if step >= rule.arm_step:
             armed.add(rule.id)
         value = _value_of(rule.condition.metric, values)
         if value is None or math.isnan(value):

@@ -1,8 +1,8 @@
 """Andon rules played against history: what a run's own rules, or new ones, would have said.
 
 Rules do not depend on each other, so each is replayed over its own metric alone. Where only the
-global store remembers a run, its curve is a preview of at most 256 buckets: the worst value of each
-bucket stands for it, so no crossing is missed, though its step may be off by a bucket.
+global store remembers a run, its curve is a preview of at most 256 buckets, of which the extremes
+are known and not their order: an alert may be off by a bucket.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 
 from albor_core.andon.alert import Alert
 from albor_core.andon.explain import explain
-from albor_core.andon.rules import WARMUP_FREE_STEPS, Rule, parse_condition, replay, rules_from
+from albor_core.andon.rules import STEADY, Rule, parse_condition, replay, rules_from
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.paths import global_store, local_store
 from albor_core.store.reader import Reader
+from albor_core.store.rows import Series
 
 _PAGE = 50_000  # points in memory at a time
 _PREVIEW = 256
@@ -51,13 +52,8 @@ def rule_json(rule: Rule) -> dict[str, Any]:
         "metric": rule.condition.metric,
         "action": rule.action,
         "arm_step": rule.arm_step,
-        "sentence": explain((rule,), warmup_steps=_warmup(rule))[0],
+        "sentence": explain((rule,))[0],
     }
-
-
-def _warmup(rule: Rule) -> int:
-    """The warm-up a rule was made with: without one it wakes at WARMUP_FREE_STEPS."""
-    return 0 if rule.arm_step == WARMUP_FREE_STEPS else rule.arm_step
 
 
 def rules_of(run: RunDir) -> tuple[Rule, ...]:
@@ -92,9 +88,10 @@ def _rehearse_one(reader: Reader, run_id: str, rule: Rule) -> Rehearsal:
     alerts = replay((rule,), ((step, {metric: value}) for step, value in counted))
     if counted.count:
         return Rehearsal(rule, alerts, counted.count, True)
-    coarse = _Counted(_buckets(reader, run_id, rule))
-    alerts = replay((rule,), ((step, {metric: value}) for step, value in coarse))
-    return Rehearsal(rule, alerts, coarse.count, not coarse.count)
+    coarse = reader.series(run_id, metric, max_points=_PREVIEW)
+    alerts = replay((rule,), ((step, {metric: value}) for step, value in _unfolded(coarse, rule)))
+    count = sum(coarse.counts)
+    return Rehearsal(rule, alerts, count, not count)
 
 
 class _Counted:
@@ -116,12 +113,24 @@ def _points(reader: Reader, run_id: str, key: str) -> Iterator[tuple[int, float]
         low = page[-1][0] + 1
 
 
-def _buckets(reader: Reader, run_id: str, rule: Rule) -> Iterator[tuple[int, float]]:
-    """The value of each bucket that is worst for the rule: good first, so that it can arm."""
-    series = reader.series(run_id, rule.condition.metric, max_points=_PREVIEW)
-    for step, low, high in zip(series.steps, series.minimum, series.maximum, strict=True):
-        if math.isfinite(low) and math.isfinite(high):
-            yield from ((step, v) for v in sorted((low, high), key=rule.condition.is_bad))
+def _unfolded(series: Series, rule: Rule) -> Iterator[tuple[int, float]]:
+    """Values that buckets may have held, with as few crossings as their extremes leave: one with
+    both sides begins on the side where the one before ended, a run on the bad one.
+    """
+    condition, ended_bad = rule.condition, True
+    buckets = zip(series.steps, series.minimum, series.maximum, series.counts, strict=True)
+    for step, low, high, count in buckets:
+        if math.isnan(low) or math.isnan(high):
+            continue
+        worst, best = (low, high) if condition.op.startswith("<") else (high, low)
+        if condition.is_bad(best) and not condition.is_bad(worst):  # == and != are of both sides
+            worst, best = best, worst
+        values = [worst] if condition.is_bad(best) else [best] * min(count, STEADY)
+        if condition.is_bad(worst) and not condition.is_bad(best):
+            good = [best] * min(count - 1, STEADY)
+            values = [worst, *good] if ended_bad else [*good, worst]
+        ended_bad = condition.is_bad(values[-1])
+        yield from ((step, value) for value in values)
 
 
 def _config_of(run: RunDir) -> tuple[Mapping[str, Any], int]:

@@ -4,7 +4,7 @@ Per counted row loss = lse - x[label] + z_loss * lse^2 with lse = log(sum(exp(x)
 the mean over counted rows, and 0 with zero gradients when no row counts.
 
 Shapes  logits (..., V) in fp32/bf16/fp16; labels (...) int64, IGNORED where nothing is scored.
-        Statistics and loss in fp32.
+        Statistics and loss in fp32, the mean by fp64.
 Memory  one fp32 per row. A forward that records a gradient OVERWRITES THE LOGITS with it: whoever
         else reads them has to copy them first. Autograd knows: a second backward, or that of an
         operation which saved the logits, raises. Without a gradient nothing is written.

@@ -58,7 +58,9 @@ def _forward(
 
 @jit
 def whole(kept, rest_ptr, at, inside):
-    """fp32 of a rounded number and its rest: as integers, floats of one sign are in order."""
+    """fp32 of a rounded number and its rest: as integers, floats of one sign are in order. bf16, or
+    fp16 in its normal range.
+    """
     below: tl.constexpr = 23 - kept.dtype.fp_mantissa_width - 8
     rest = tl.load(tl.max_contiguous(rest_ptr + at, (1, 8)), inside, 0).to(tl.int32)
     bits = kept.to(tl.float32).to(tl.int32, bitcast=True) + (rest << below)
@@ -78,7 +80,8 @@ def keep(total, kept_ptr, rest_ptr, at, inside, HAS_REST: tl.constexpr):
         left = total.to(tl.int32, bitcast=True) - kept.to(tl.int32, bitcast=True)
         rest = (left + (1 << (below - 1))) >> below
         to = tl.max_contiguous(rest_ptr + at, (1, 8))
-        tl.store(to, tl.minimum(rest, 127).to(tl.int8), inside)
+        rest = tl.minimum(tl.maximum(rest, -128), 127)
+        tl.store(to, rest.to(tl.int8), inside)
         kept = total
     return kept
 
@@ -107,7 +110,7 @@ def _backward(
             dsum = tl.load(dsum_ptr + at, inside, 0.0)
             dx += whole(dsum, rest_ptr, at, inside) if HAS_REST else dsum.to(tl.float32)
         keep(dx, dx_ptr, rest_ptr, at, inside, HAS_REST)
-        rounded = normed.to(x.dtype).to(tl.float32)  # what the forward multiplied w with
+        rounded = normed.to(x.dtype).to(tl.float32)  # as the forward did that had no rest
         dw += tl.sum(dy * rounded, 0)
     tl.store(dw_ptr + tl.program_id(0).to(tl.int64) * D + col, dw, col < D)
 

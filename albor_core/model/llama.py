@@ -205,7 +205,7 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.embed_tokens(input_ids)
-        if torch.is_autocast_enabled(kind := x.device.type):  # a sharded embedding is gathered half
+        if torch.is_autocast_enabled(kind := x.device.type):  # sharded, it is gathered in half
             x = x.float() if self.is_wide else x.to(torch.get_autocast_dtype(kind))
         cos, sin = self.rotary_emb(input_ids.shape[1])
         for layer in self.layers:

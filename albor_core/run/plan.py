@@ -406,6 +406,8 @@ def _notes(config: Config, facts: Facts, steps: Schedule) -> Iterator[str]:
     if budget is not None and steps.total_tokens is not None and budget < steps.total_tokens:
         at = -(-budget // steps.tokens_per_step)
         yield f"the token budget is used up at step {at:,} of {steps.max_steps:,}"
+    if config.training.mixed_precision == "fp32" and not config.training.residual_in_fp32:
+        yield "training.residual_in_fp32 has no effect where mixed_precision is fp32"
     obstacles = fusion_obstacles(config, facts)
     if obstacles and facts.device == "cuda" and config.training.mixed_precision == "bf16":
         yield f"slower than it could be, the fused step is off: {'; '.join(obstacles)}"

@@ -491,7 +491,7 @@ class Training:
         with self.clock.held():
             self.reporter.phase("checkpointing", limit_s=self.config.guard.checkpoint_limit_s)
             self._compare_ranks()
-            self.progress.kernels = dispatch.taken(self.parts.placement.device)
+            self.progress.kernels |= dispatch.taken(self.parts.placement.device)
             take = partial(take_snapshot, self.course, self.companions, self.copies)
             self.keeper.save(take, self.step, self.progress.evaluated_step)
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from albor_core.model.llama import Llama
 from albor_core.run.config import with_defaults
 from albor_core.run.edits import change_refused
-from albor_core.run.errors import ConfigError
+from albor_core.run.errors import ConfigError, NoCheckpointError
 from albor_core.run.flatten import Difference, diff_configs
 from albor_core.run.state import finite
-from albor_core.train.checkpoint import Checkpoint, Snapshot
+from albor_core.train.checkpoint import TRAINER, Checkpoint, Snapshot
 from albor_core.train.cord import Cord
 from albor_core.train.parts import Parts, first_weights, seed_everything
 from albor_core.train.ranks import Word
@@ -191,15 +191,25 @@ def take_snapshot(course: Course, companions: Mapping[str, bytes], copies: HostC
 def restore(course: Course, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> None:
     """Put a checkpoint back, on every rank; `trainer` is its trainer.json.
 
-    Raises ConfigError where its tensors do not fit the model.
+    Raises ConfigError where its tensors do not fit the model, NoCheckpointError for a trainer.json
+    that this version does not understand.
     """
     course.parts.ranks.tell(Word.RESTORE, checkpoint.step)
     restore_parts(course.parts, checkpoint, trainer)
-    course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
-    course.cord.load(trainer["andon"])
-    course.tally.load(trainer["tally"])
-    course.progress = Progress(**trainer["progress"])
-    course.progress.data_offset += _shift(course, trainer["config"])
+    try:
+        course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
+        course.cord.load(trainer["andon"])
+        course.tally.load(trainer["tally"])
+        course.progress = Progress(**trainer["progress"])
+        course.progress.kernels = dict(course.progress.kernels)
+        course.progress.data_offset += _shift(course, trainer["config"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"[:500]
+        raise NoCheckpointError(
+            f"{checkpoint.path / TRAINER}: this version of Albor does not understand it ({reason})",
+            hint="resume with the version that made it, or begin a run with its weights: "
+            f"albor train apply --set model.path={checkpoint.path}",
+        ) from error
 
 
 def _shift(course: Course, saved: Mapping[str, Any]) -> int:

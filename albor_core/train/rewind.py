@@ -77,10 +77,11 @@ def _resume(
                 hint="put them back, or go on with --allow-config-change",
             )
     restore(course, checkpoint, trainer)
-    is_plain = isinstance(parts.optimizer, Optimizer)
-    if is_plain and trainer["device"] == parts.placement.device.type:  # that race is decided
-        chosen = course.progress.kernels.items()  # an old checkpoint's have "inductor", too
-        dispatch.pin({op: b for op, b in chosen if b in ("triton", "reference")})
+    is_same = trainer["device"] == parts.placement.device.type
+    chosen = course.progress.kernels.items() if is_same else ()  # old ones have "inductor", too
+    course.progress.kernels = {op: b for op, b in chosen if b in ("triton", "reference")}
+    if isinstance(parts.optimizer, Optimizer):  # that race is decided
+        dispatch.pin(course.progress.kernels)
     journal, step = course.reporter.journal, course.progress.step
     for path, old, new in changes:
         journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)

@@ -152,11 +152,12 @@ def test_rule_ids_are_distinct_and_need_no_quoting():
 
 def test_the_plan_says_when_a_rule_arms():
     rules = rules_from(SPEC, warmup_steps=500)
-    assert explain(rules, warmup_steps=500)[0] == (
+    assert explain(rules)[0] == (
         "loss > 10 -> stop; arms once 10 values of loss in a row were <= 10, "
         "or at step 500 (end of warm-up)"
     )
-    assert "at step 100 (no warm-up)" in explain(rules, warmup_steps=0)[1]
+    assert "at step 100 (no warm-up)" in explain(rules_from(SPEC, warmup_steps=0))[1]
+    assert "at step 100 (end of warm-up)" in explain(rules_from(SPEC, warmup_steps=100))[1]
 
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)

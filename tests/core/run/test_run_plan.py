@@ -413,6 +413,13 @@ def test_fp32_needs_no_half_copies_and_more_activations():
     assert full.activations > half.activations
 
 
+def test_a_setting_of_mixed_precision_that_fp32_does_not_read_is_noted():
+    unread = "training.residual_in_fp32=false"
+    (note,) = set(planned("training.mixed_precision=fp32", unread).notes) - set(planned().notes)
+    assert note == "training.residual_in_fp32 has no effect where mixed_precision is fp32"
+    assert not any("residual" in note for note in planned(unread).notes)
+
+
 def test_a_cpu_estimate_tells_what_it_assumes():
     made = planned("training.mixed_precision=fp32", "training.num_threads=2", device="cpu")
     assert made.duration is not None

@@ -20,7 +20,7 @@ from albor_core.run.journal import read_journal
 from albor_core.run.rundir import read_json, write_json
 from albor_core.run.state import StateWriter, read_state
 from albor_core.train import loop, reporter
-from albor_core.train.checkpoint import list_checkpoints, verify
+from albor_core.train.checkpoint import Checkpoint, list_checkpoints, verify
 from albor_core.train.digest import digest
 
 
@@ -408,3 +408,39 @@ def test_a_backend_that_failed_parity_is_an_event_with_its_number_once(tmp_path,
         ("rope", "triton"),
     ]
     assert "rms error 1.0e-02" in said[0]["reason"]
+
+
+def test_a_resumed_run_remembers_kernels_that_its_life_has_not_used_yet(tmp_path, monkeypatch):
+    from albor_core.kernels import dispatch
+
+    raced = dispatch.Choice("swiglu", "reference", "raced", "cpu", "bfloat16")
+    monkeypatch.setattr(dispatch, "_choices", {("swiglu",): raced})
+    monkeypatch.setattr(dispatch, "_pinned", {})
+    run = make_run(tmp_path)
+    train_here(run, stop_after=3)
+    train_here(run, attempt=2, stop_after=6)  # pinning has forgotten the choices
+    kernels = verify(list_checkpoints(run.checkpoints)[0]).trainer()["progress"]["kernels"]
+    assert kernels == {"swiglu bfloat16": "reference", "rms_norm float32": "reference"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"andon": {"rules": {"armed": 5}}},
+        {"andon": {"rules": {"steady": {"loss-gt-10": None}}}},
+        {"andon": {"rules": {"steady": ["loss-gt-10"]}}},
+        {"andon": None},
+        {"progress": {"step": 3, "invented": 1}},
+        {"progress": {"step": 3, "kernels": ["rope"]}},
+        {"tally": 7},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_another_version_is_named_with_what_is_odd(tmp_path, monkeypatch, changes):
+    run = make_run(tmp_path)
+    train_here(run, stop_after=3)
+    read = Checkpoint.trainer
+    monkeypatch.setattr(Checkpoint, "trainer", lambda self: {**read(self), **changes})
+    with pytest.raises(NoCheckpointError, match=r"step-00000003/trainer\.json: this version") as no:
+        train_here(run, attempt=2)
+    assert "model.path=" in no.value.hint

@@ -38,8 +38,8 @@ def _rule(rule: Rule) -> str:
     words, step = str(rule.condition).split(), rule.arm_step
     latest = "end of warm-up" if rule.warmup_steps > 0 else "no warm-up"
     return (
-        f"{rule.condition} -> {rule.action}; arms once {STEADY} values of {words[0]} "
-        f"in a row were {rule.condition.good_side}, or at step {step} ({latest})"
+        f"{rule.condition} -> {rule.action}; arms once {words[0]} begins or stays "
+        f"{rule.condition.good_side} ({STEADY} values), or at step {step} ({latest})"
     )
 
 

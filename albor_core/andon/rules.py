@@ -1,12 +1,13 @@
 """Alert rules: `loss > 10 -> stop`, evaluated as a pure fold over the logged values.
 
 The trap is the start of a run: a fresh model with 32,768 tokens begins at ln(32768) = 10.4, so a
-naive `loss > 10` stops every run at its first step. A rule that wakes at the first 9.99 stops it at
-the next 10.01, and first gradients are wild where later ones are not. A rule therefore sleeps until
-it is *armed*: by STEADY values in a row on its good side, or by the end of warm-up (step
-WARMUP_FREE_STEPS in a run that has none), whichever comes first. Armed, it fires once per crossing,
-and again only after a value on the good side. NaN is on neither side: it neither fires nor arms
-(the trainer's own guard counts non-finite losses); an infinite value compares as one.
+naive `loss > 10` stops every run at its first step, and one that wakes at the first 9.99 at the
+next 10.01: first steps are wild. A rule therefore sleeps until it is *armed*: by a first value on
+its good side, by STEADY of them in a row in a run that begins on the other, or by the end of
+warm-up (step WARMUP_FREE_STEPS in a run that has none), whichever comes first. Armed, it fires once
+per crossing, and again only after a value on the good side. NaN is on neither side: it neither
+fires nor arms (the trainer's own guard counts non-finite losses); an infinite value compares as
+one.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Rule:
 @dataclass(frozen=True)
 class RuleState:
     """What rules remember between steps: ids that are awake, ids whose alarm is on, and how many
-    good values in a row others have met.
+    good values in a row those have met that began on the bad side.
 
     Part of a checkpoint, so a resumed run neither sleeps again nor repeats an alert.
     """
@@ -209,7 +210,7 @@ def evaluate(
             continue
         is_bad = rule.condition.is_bad(value)
         if rule.id not in armed:
-            steady[rule.id] = 0 if is_bad else steady.get(rule.id, 0) + 1
+            steady[rule.id] = 0 if is_bad else steady.get(rule.id, STEADY - 1) + 1
             if steady[rule.id] >= STEADY:
                 armed.add(rule.id)
         if not is_bad:

@@ -71,8 +71,8 @@ REHEARSAL = {
             "metric": "optim/grad_norm",
             "action": "warn",
             "arm_step": 100,
-            "sentence": "gradient_norm > 3 -> warn; arms once 10 values of gradient_norm in a row "
-            "were <= 3, or at step 100 (no warm-up)",
+            "sentence": "gradient_norm > 3 -> warn; arms once gradient_norm begins or stays <= 3 "
+            "(10 values), or at step 100 (no warm-up)",
             "points": 15_280,
             "exact": True,
             "alerts": [{"step": 200}, {"step": 14_312}],
@@ -83,7 +83,7 @@ REHEARSAL = {
             "metric": "train/loss",
             "action": "stop",
             "arm_step": 100,
-            "sentence": "loss > 9 -> stop; arms once 10 values of loss in a row were <= 9, "
+            "sentence": "loss > 9 -> stop; arms once loss begins or stays <= 9 (10 values), "
             "or at step 100 (no warm-up)",
             "points": 15_280,
             "exact": True,
@@ -213,7 +213,7 @@ def plan(problems: tuple[dict[str, str], ...] = ()) -> dict[str, Any]:
         "problems": list(problems),
         "warnings": [],
         "notes": ["20 tokens per parameter"],
-        "andon": ["loss > 10 -> stop; arms once 10 values of loss in a row were <= 10"],
+        "andon": ["loss > 10 -> stop; arms once loss begins or stays <= 10 (10 values)"],
     }
 
 

@@ -65,9 +65,10 @@ def test_the_rule_fires_once_per_crossing():
 
 
 def test_nan_neither_fires_nor_arms_and_infinity_does_fire():
-    good = [9] * (STEADY - 1)
+    good = [11, *[9] * (STEADY - 1)]
     assert fired("loss > 10", [*good, math.nan, 11, 12]) == []
-    assert fired("loss > 10", [*good, 9, math.nan, math.inf]) == [STEADY + 1]
+    assert fired("loss > 10", [*good, 9, math.nan, math.inf]) == [STEADY + 2]
+    assert fired("loss > 10", [math.nan, 9, math.inf]) == [2]
     assert fired("loss != 3", [3, math.nan], start=50) == []
     assert fired("loss > 10", [9, 11, math.nan, 11], start=50) == [51]
 
@@ -81,8 +82,8 @@ def test_a_metric_that_is_not_measured_at_this_step_changes_nothing():
 def test_the_saved_state_keeps_a_resumed_run_from_repeating_its_alert():
     rules = rules_from(SPEC, warmup_steps=50)
     state = RuleState()
-    for step in range(1, STEADY + 1):
-        state, _ = evaluate(rules, state, {"train/loss": 9.0}, step=step)
+    for step, loss in enumerate([10.4, *[9.0] * STEADY]):
+        state, _ = evaluate(rules, state, {"train/loss": loss}, step=step)
         state = RuleState.from_json(json.loads(json.dumps(state.to_json())))
     state, alerts = evaluate(rules, state, {"train/loss": 11.0}, step=STEADY + 1, attempt=3)
     assert [alert.id for alert in alerts] == ["loss-gt-10@3.11"]
@@ -153,7 +154,7 @@ def test_rule_ids_are_distinct_and_need_no_quoting():
 def test_the_plan_says_when_a_rule_arms():
     rules = rules_from(SPEC, warmup_steps=500)
     assert explain(rules)[0] == (
-        "loss > 10 -> stop; arms once 10 values of loss in a row were <= 10, "
+        "loss > 10 -> stop; arms once loss begins or stays <= 10 (10 values), "
         "or at step 500 (end of warm-up)"
     )
     assert "at step 100 (no warm-up)" in explain(rules_from(SPEC, warmup_steps=0))[1]
@@ -169,15 +170,16 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
     st.sampled_from([">", ">=", "<", "<="]),
 )
 def test_alerts_equal_crossings_from_good_to_bad_once_armed(repeated, threshold, op):
-    """Oracle: drop NaN and all before STEADY good values in a row; then an alert is each bad one
-    whose predecessor was good.
+    """Oracle: drop NaN and, where the first value is bad, all before STEADY good ones in a row;
+    then an alert is each bad value whose predecessor was good.
     """
     losses = [value for value, times in repeated for _ in range(times)]
     steps = fired(f"loss {op} {threshold!r}", losses, warmup_steps=10_000)
     condition = parse_condition(f"loss {op} {threshold!r}")
     seen = [(i, condition.is_bad(v)) for i, v in enumerate(losses) if not math.isnan(v)]
-    quiet = [n for n in range(len(seen)) if not any(bad for _, bad in seen[n : n + STEADY])]
-    seen = seen[quiet[0] :] if quiet else []
+    if seen and seen[0][1]:
+        quiet = [n for n in range(len(seen)) if not any(bad for _, bad in seen[n : n + STEADY])]
+        seen = seen[quiet[0] :] if quiet else []
     expected = [i for (_, before), (i, bad) in itertools.pairwise(seen) if bad > before]
     assert steps == expected
 

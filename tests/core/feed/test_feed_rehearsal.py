@@ -41,7 +41,7 @@ def test_a_preview_fires_where_the_values_do_but_for_a_bucket(width, sign):
 
 
 def test_a_bucket_of_one_value_counts_once():
-    few = [9.0] * (STEADY - 1) + [11.0]
+    few = [10.4] + [9.0] * (STEADY - 1) + [11.0]
     assert fired("loss > 10", few) == fired("loss > 10", few, width=1) == []
 
 

@@ -53,11 +53,16 @@ def _budgets(budgets: Budgets) -> list[str]:
 
 
 def andon_sentences(
-    monitoring: Mapping[str, Any], *, warmup_steps: int, vocab_size: int | None = None
+    monitoring: Mapping[str, Any],
+    *,
+    warmup_steps: int,
+    vocab_size: int | None = None,
+    first_gradients: float = 0.0,
 ) -> tuple[str, ...]:
     """`explain` for a resolved `monitoring` section; bad rules are left to `andon_problems`.
 
-    With `vocab_size`, a loss rule that a fresh model violates (it starts at ln V) says so.
+    With `vocab_size`, a loss rule that a fresh model violates (it starts at ln V) says so; so does
+    one that would stop or pause it for a gradient's norm of `first_gradients`, if that is not 0.
     """
     try:
         rules = rules_from(monitoring, warmup_steps=warmup_steps)
@@ -67,6 +72,13 @@ def andon_sentences(
         rules,
         budgets=Budgets.from_config(monitoring),
         bricks_ms=monitoring.get("bricks") or {},
+    )
+    sentences += tuple(
+        f"a healthy run's first gradients may reach {first_gradients:g}, where {rule.condition} "
+        f"holds: leave them room, or it may {rule.action} one"
+        for rule in rules
+        if rule.condition.metric == "optim/grad_norm" and rule.action != "warn"
+        if first_gradients > 0 and rule.condition.is_bad(first_gradients)
     )
     if vocab_size is None or vocab_size < 2:
         return sentences

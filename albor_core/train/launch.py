@@ -40,6 +40,8 @@ from albor_core.train.meter import peak_flops
 # 0.56 s against 0.49 s a step of the demo's model (one core, 2.5 GHz Xeon, torch 2.13)
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(2 << 30)}
 
+QUIET_GRADIENTS = 600.0  # docs/performance.md, "How weights begin"
+
 
 def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
     """Collect the facts of this machine and plan; nothing is written. Without `begins` the run has
@@ -47,6 +49,7 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
     """
     config = loaded.config
     monitoring = config.resolved()["monitoring"]
+    is_quiet = not config.model.initialization.residual and start_weights(config.model) is None
     return make_plan(
         config,
         collect_facts(
@@ -60,6 +63,7 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
             monitoring,
             warmup_steps=config.training.warmup_steps,
             vocab_size=config.model.architecture.vocab_size,
+            first_gradients=QUIET_GRADIENTS if begins and is_quiet else 0.0,
         ),
         extra_notes=tuple(weights_notes(config.model)),
         extra_problems=(

@@ -213,6 +213,18 @@ def test_the_plan_warns_that_a_fresh_model_is_on_the_bad_side():
     )
 
 
+def test_the_plan_warns_of_a_rule_that_first_gradients_would_pull():
+    def told(**start):
+        return [s for s in andon_sentences(SPEC, warmup_steps=5, **start) if "leave them room" in s]
+
+    (sentence,) = told(first_gradients=600.0)
+    assert sentence == (
+        "a healthy run's first gradients may reach 600, where gradient_norm > 100 holds: "
+        "leave them room, or it may stop one"
+    )
+    assert told() == told(first_gradients=50.0) == []
+
+
 def test_problems_of_rules_name_the_file():
     (problem,) = andon_problems({"alerts": [{"condition": "los > 1"}]}, file="x.yaml")
     assert str(problem).startswith("x.yaml: monitoring.alerts.0.condition: ")

@@ -4,7 +4,7 @@ import sys
 from hashlib import sha256
 
 import pytest
-from tiny_run import make_run, train_here
+from tiny_run import make_run, tiny_config, train_here
 
 from albor_core.guard.launch import CODE_ROOT
 from albor_core.run.config import load_config
@@ -241,3 +241,18 @@ def test_a_damaged_config_of_a_run_is_said_to_be_and_the_right_one_is_left_alone
             f"albor train apply {run.config_yaml} --set optimizer.lr=0.002"
             f" --set model.path={run.checkpoints / 'step-00000005'}"
         )
+
+
+@pytest.mark.parametrize(
+    ("changes", "warns"),
+    [({}, True), ({"model__initialization__residual": 1}, False)],
+    ids=["quiet", "loud"],
+)
+def test_a_rule_that_the_first_gradients_of_a_quiet_start_would_pull_is_told(
+    tmp_path, changes, warns
+):
+    rule = {"condition": "gradient_norm > 100", "action": "stop"}
+    config = tiny_config(tmp_path, monitoring__alerts=[rule], **changes)
+    write_json(tmp_path / "c.yaml", config)
+    planned = launch.plan_run(load_config(tmp_path / "c.yaml", ()))
+    assert any("first gradients may reach 600" in sentence for sentence in planned.andon) == warns

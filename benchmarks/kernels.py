@@ -140,9 +140,6 @@ def runner(
 
 
 def repeated(run: Callable[[int], None], sets: int, repeats: int) -> Callable[[], None]:
-    for i in range(2):
-        run(i % sets)
-
     def launch() -> None:
         for i in range(repeats):
             run(i % sets)
@@ -150,17 +147,15 @@ def repeated(run: Callable[[int], None], sets: int, repeats: int) -> Callable[[]
     return launch
 
 
-def captured(run: Callable[[int], None], sets: int, repeats: int) -> Callable[[], None]:
+def captured(launch: Callable[[], None]) -> Callable[[], None]:
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
-        for i in range(2):  # compiles, and lets the allocator settle
-            run(i % sets)
+        launch()  # compiles, and lets the allocator settle
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for i in range(repeats):
-            run(i % sets)
+        launch()
     return graph.replay
 
 
@@ -182,11 +177,10 @@ def measure(contest: Contest, rounds: int, backward: bool) -> dict[str, float]:
         name: runner(fn, inputs, contest.constants, backward)
         for name, fn in contest.candidates.items()
     }
+    launches = {name: repeated(run, contest.sets, repeats) for name, run in runs.items()}
     works = {
-        name: (repeated if (contest.name, name) in LAUNCHED else captured)(
-            run, contest.sets, repeats
-        )
-        for name, run in runs.items()
+        name: launch if (contest.name, name) in LAUNCHED else captured(launch)
+        for name, launch in launches.items()
     }
     found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 2):

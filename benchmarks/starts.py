@@ -9,9 +9,9 @@ The recipe of pretrain.py (AdamW 2e-3, 1e-3 at 398m; 64 x 1,024 tokens; 5 % of 1
 then a cosine to a tenth; clip 1.0, decay 0.1), stopped after --steps (1190: all of it; a quick
 start need not be a good end), in plain PyTorch: autocast, torch.compile, torch.optim.AdamW. So it
 also tells whether the trainer's own step holds a model back. --stream bf16 keeps the residual
-stream in bf16, which the trainer does not. Each start meets each order of the batches; how far one
-start's losses lie apart is the noise that others have to be told from. With several GPUs give each
-process its own by CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
+stream in bf16, as training.residual_in_fp32: false does. Each start meets each order of the
+batches; how far one start's losses lie apart is the noise that others have to be told from. With
+several GPUs give each process its own by CUDA_VISIBLE_DEVICES. Exit code 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import argparse
 import math
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,10 +215,7 @@ def main() -> int:
     config, top = SIZES[options.size]
     rows = read_rows(options.data / "train" / "train").cuda()
     held = read_rows(options.data / "held").cuda()
-    model = Llama(config).cuda()
-    if options.stream == "bf16":  # sums of bf16 and bf16 stay bf16
-        for layer in model.model.layers:
-            layer.register_forward_pre_hook(lambda _, args: (args[0].bfloat16(), *args[1:]))
+    model = Llama(replace(config, residual_in_fp32=options.stream == "fp32")).cuda()
     compiled = torch.compile(model, dynamic=False)
     results = []
     for order in options.orders:

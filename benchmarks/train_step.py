@@ -5,14 +5,14 @@
 
 350m: 24 layers of 1024, 16 + 4 heads, 4096; 50m: 12 layers of 512, 8 + 2 heads, 2048; tied
 vocabulary of 32,768, T = 1024, bf16 arithmetic over fp32 master weights, random tokens; forward,
-backward, clip at 1.0 and AdamW ("ours-muon": Muon for the hidden matrices). Peers start from the
-same weights: the plain model of this repository under torch.compile ("hand+compile"), transformers'
-Llama under torch.compile, transformers with Liger's kernels. Whoever is not installed is "not
-measured". After 20 s of load that all share, every round times each for about 0.7 s; the ratio is
-the median over rounds of a round's ratio. Loss and gradients of the first step are compared
-with those of fp32 without TF32 ("worst gradient": the largest relative error of any parameter's).
-Peak memory is what building and first steps of one peer added to the process. Exit code 2 without a
-GPU.
+backward, clip at 1.0 and AdamW ("ours-muon": Muon for the hidden matrices; "bf16-residual": as by
+training.residual_in_fp32: false). Peers start from the same weights: the plain model of this
+repository under torch.compile ("hand+compile"), transformers' Llama under torch.compile,
+transformers with Liger's kernels. Whoever is not installed is "not measured". After 20 s of load
+that all share, every round times each for about 0.7 s; the ratio is the median over rounds of a
+round's ratio. Loss and gradients of the first step are compared with those of fp32 without TF32
+("worst gradient": the largest relative error of any parameter's). Peak memory is what building and
+first steps of one peer added to the process. Exit code 2 without a GPU.
 """
 
 from __future__ import annotations

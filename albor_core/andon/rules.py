@@ -94,7 +94,7 @@ class Rule:
     @property
     def arm_step(self) -> int:
         """Where it wakes at the latest."""
-        return arming_step(self.warmup_steps)
+        return self.warmup_steps if self.warmup_steps > 0 else WARMUP_FREE_STEPS
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,6 @@ def parse_condition(text: str) -> Condition:
     if math.isnan(threshold):
         raise ConfigError(f"alert condition {text!r}: {number!r} is not a number to compare with")
     return Condition(metric, op, threshold, f"{name} {op} {number}")
-
-
-def arming_step(warmup_steps: int) -> int:
-    """The step at which rules arm without having seen a good value."""
-    return warmup_steps if warmup_steps > 0 else WARMUP_FREE_STEPS
 
 
 def rules_from(monitoring: Mapping[str, Any], *, warmup_steps: int) -> tuple[Rule, ...]:

@@ -122,13 +122,11 @@ def _unfolded(series: Series, rule: Rule) -> Iterator[tuple[int, float]]:
     for step, low, high, count in buckets:
         if math.isnan(low) or math.isnan(high):
             continue
-        worst, best = (low, high) if condition.op.startswith("<") else (high, low)
-        if condition.is_bad(best) and not condition.is_bad(worst):  # == and != are of both sides
-            worst, best = best, worst
-        values = [worst] if condition.is_bad(best) else [best] * min(count, STEADY)
-        if condition.is_bad(worst) and not condition.is_bad(best):
-            good = [best] * min(count - 1, STEADY)
-            values = [worst, *good] if ended_bad else [*good, worst]
+        ends = (high, low) if condition.op.startswith("<") else (low, high)  # the worst last
+        bad = [value for value in ends if condition.is_bad(value)][-1:]
+        good = [value for value in ends if not condition.is_bad(value)][:1]
+        good *= min(count - len(bad), STEADY)
+        values = bad + good if ended_bad else good + bad
         ended_bad = condition.is_bad(values[-1])
         yield from ((step, value) for value in values)
 

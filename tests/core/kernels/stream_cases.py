@@ -65,8 +65,8 @@ def gradient_error(like: Tensor, *, carries: bool) -> float:
 
 def stream_is_as_good_as_fp32(like: Tensor) -> bool:
     (kept, normed), (lost, _) = (stream_errors(like, carries=c) for c in (True, False))
-    roundoff = torch.finfo(like.dtype).eps / 2
-    return kept < largest_error(like.dtype) and normed < 8 * roundoff and lost > 50 * kept
+    rounded = 4 * torch.finfo(like.dtype).eps / 2  # numbers below 8
+    return kept < largest_error(like.dtype) and normed < rounded + kept and lost > 50 * kept
 
 
 def gradient_is_as_good_as_fp32(like: Tensor) -> bool:

@@ -36,6 +36,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import FusedLlama, share_kept
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
@@ -347,6 +348,7 @@ def main() -> int:
                 rows[-1]["profile"] = profile(peer, ids)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1))
+        print("chosen:", *(f"{c.op} {c.backend}" for c in dispatch.choices()), file=sys.stderr)
         del peers
         torch._dynamo.reset()
         gc.collect(), torch.cuda.empty_cache()

@@ -45,6 +45,8 @@ OPS = (
 )
 """One module of this package each."""
 FORCED = forced_backend(os.environ)
+RACED = 5  # calls in a row, timed as one
+HEAD_START_CYCLES = 10_000_000  # 5 ms of a GPU, in which a host launches RACED calls of any op
 
 
 @dataclass(frozen=True)
@@ -216,20 +218,20 @@ def _race(op: Op, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
     return best, f"passes parity; forward+backward of {shape} in {times}"
 
 
-def _milliseconds(
-    fn: Callable[..., Outputs], inputs: tuple[Tensor, ...], repeats: int = 10
-) -> float:
+def _milliseconds(fn: Callable[..., Outputs], inputs: tuple[Tensor, ...]) -> float:
     """Device time of one forward and backward, on copies: some ops write over their inputs."""
     leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.inference_mode(False), torch.enable_grad():
+        # The device is busy while the host launches: else its haste decides, not the kernels'.
+        torch.cuda._sleep(HEAD_START_CYCLES)
         start.record()
-        for _ in range(repeats):
+        for _ in range(RACED):
             out = fn(*leaves)
             outs = out if isinstance(out, tuple) else (out,)
             if any(o.requires_grad for o in outs):
                 torch.autograd.grad(outs, wanted, [o.detach() for o in outs], allow_unused=True)
         end.record()
     end.synchronize()
-    return float(start.elapsed_time(end)) / repeats
+    return float(start.elapsed_time(end)) / RACED

@@ -24,7 +24,7 @@ from albor_core.kernels.toolchain import Launch, jit, next_power_of_2, steps, tl
 
 PROGRAMS = 396  # of the backward, at most; each sums its own dw row: no atomics, same bits always
 FORWARD_TILE, BACKWARD_TILE = 2048, 2048  # numbers; see tile_of
-SUM_BLOCK = 16  # columns per program of the last sum over partial dw
+SUM_BLOCK = 8  # columns per program of the last sum over partial dw
 MAX_WIDTH = 65536
 
 
@@ -92,12 +92,14 @@ def _backward(
     HAS_DSUM: tl.constexpr, HAS_REST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dx += dsum where x was a sum with a gradient of its own (add_rms_norm)."""
+    """dx += dsum where x was a sum with a gradient of its own (add_rms_norm). The last rows first:
+    what the forward, or whoever made dy, wrote last may still be in the L2.
+    """
     col = tl.arange(0, BLOCK)
     w = tl.load(w_ptr + col, col < D, 0.0).to(tl.float32)
     dw = tl.zeros((BLOCK,), tl.float32)
     for tile in steps(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
-        row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        row = ((tiles - 1 - tile) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
         at = row[:, None] * D + col[None, :]
         inside = (row < rows)[:, None] & (col < D)[None, :]
         x = tl.load(x_ptr + at, inside, 0.0)

@@ -25,7 +25,7 @@ from torch import Tensor
 from albor_core.kernels.dispatch import Op, register, use_triton
 from albor_core.kernels.toolchain import Launch, jit, next_power_of_2, tl
 
-PAIRS, WARPS = 1024, 8  # per program; 22.9 us for 16384 tokens of 16 + 4 heads of 64, bf16, H200
+PAIRS, WARPS = 512, 4  # per program
 HEADS = 4  # of a program's pairs; a power of two. Their angles come from the first-level cache
 MAX_HEAD_DIM = 512
 
@@ -66,16 +66,17 @@ def _rope(
     """One program turns TOKENS positions of HEADS heads, of q or, in the last groups, of k."""
     lane = tl.arange(0, TOKENS * HEADS)[:, None]  # one tile: every load is out before a store
     pair = tl.arange(0, BLOCK)[None, :]
-    token = tl.program_id(0) * TOKENS + lane // HEADS
+    K_FIRST: tl.constexpr = (H + HEADS - 1) // HEADS
+    GROUPS: tl.constexpr = K_FIRST + (K + HEADS - 1) // HEADS
+    token = tl.program_id(0) // GROUPS * TOKENS + lane // HEADS
     inside = (token < tokens) & (pair < HALF)
     angle = (token % T) * (2 * HALF) + pair
     cos = tl.load(cos_ptr + angle, inside, 0.0)
     sin = tl.load(sin_ptr + angle, inside, 0.0)
     if INVERSE:
         sin = -sin
-    group = tl.program_id(1)
+    group = tl.program_id(0) % GROUPS  # neighbours in time are neighbours in memory
     head = group * HEADS + lane % HEADS
-    K_FIRST: tl.constexpr = (H + HEADS - 1) // HEADS
     if group < K_FIRST:
         _turn(
             q_ptr, q_out_ptr, q_batch, q_time, q_head, head, token, T, pair, cos, sin, inside,
@@ -100,7 +101,7 @@ def _launch(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> tu
     q_out = torch.empty(B, T, H, E, dtype=q.dtype, device=q.device)
     k_out = torch.empty(B, T, K, E, dtype=k.dtype, device=k.device)
     tile = _tile(E // 2)
-    grid = (-(-B * T // tile["TOKENS"]), -(-H // HEADS) + -(-K // HEADS))
+    grid = (-(-B * T // tile["TOKENS"]) * (-(-H // HEADS) + -(-K // HEADS)),)
     _rope[grid](
         q, k, q_out, k_out, cos, sin, B * T, T,
         q.stride(0), q.stride(2), q.stride(1), k.stride(0), k.stride(2), k.stride(1),

@@ -50,8 +50,9 @@ def _forward(
     """Heads 0 .. TURNED - 1 of ALL turn in place; every program reads what it writes, only that."""
     lane = tl.arange(0, TOKENS * HEADS)[:, None]
     pair = tl.arange(0, BLOCK)[None, :]
-    token = tl.program_id(0) * TOKENS + lane // HEADS
-    head = tl.program_id(1) * HEADS + lane % HEADS
+    GROUPS: tl.constexpr = (TURNED + HEADS - 1) // HEADS  # neighbours in time: in memory, too
+    token = tl.program_id(0) // GROUPS * TOKENS + lane // HEADS
+    head = tl.program_id(0) % GROUPS * HEADS + lane % HEADS
     inside = (token < tokens) & (pair < HALF) & (head < TURNED)
     angle = (token % T) * (2 * HALF) + pair
     cos = tl.load(cos_ptr + angle, inside, 0.0)
@@ -88,8 +89,9 @@ def _backward(
     """Turns dq and dk back, copies dv, into one buffer of H + 2 K heads a token."""
     lane = tl.arange(0, TOKENS * HEADS)[:, None]
     pair = tl.arange(0, BLOCK)[None, :]
-    token = tl.program_id(0) * TOKENS + lane // HEADS
-    start = tl.program_id(1) * HEADS
+    GROUPS: tl.constexpr = (H + 2 * K + HEADS - 1) // HEADS
+    token = tl.program_id(0) // GROUPS * TOKENS + lane // HEADS
+    start = tl.program_id(0) % GROUPS * HEADS
     head = start + lane % HEADS
     inside = (token < tokens) & (pair < HALF)
     angle = (token % T) * (2 * HALF) + pair
@@ -116,7 +118,7 @@ def _tile(half: int) -> dict[str, int]:
 def rotate_in_place(qkv: Tensor, cos: Tensor, sin: Tensor, H: int, K: int) -> None:
     """q and k of a contiguous qkv turn where they lie; launches only, autograd sees nothing."""
     B, T, width = qkv.shape
-    grid = (-(-B * T // TOKENS), -(-(H + K) // HEADS))
+    grid = (-(-B * T // TOKENS) * -(-(H + K) // HEADS),)
     half = width // (H + 2 * K) // 2
     _forward[grid](
         qkv, cos, sin, B * T, T, TURNED=H + K, ALL=H + 2 * K, HALF=half,
@@ -130,7 +132,7 @@ def gradient_of(dq: Tensor, dk: Tensor, dv: Tensor, cos: Tensor, sin: Tensor) ->
     (B, H, T, E), K = dq.shape, dk.shape[1]
     out = torch.empty(B, T, (H + 2 * K) * E, dtype=dq.dtype, device=dq.device)
     strides = [t.stride(axis) for t in (dq, dk, dv) for axis in (0, 2, 1)]
-    grid = (-(-B * T // TOKENS), -(-(H + 2 * K) // HEADS))
+    grid = (-(-B * T // TOKENS) * -(-(H + 2 * K) // HEADS),)
     _backward[grid](
         dq, dk, dv, out, cos, sin, B * T, T, *strides,
         H=H, K=K, HALF=E // 2, num_warps=WARPS, **_tile(E // 2),

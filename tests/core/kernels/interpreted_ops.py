@@ -9,7 +9,12 @@ from collections.abc import Callable
 import torch
 from fused_cases import SHAPES, SLOW, inputs, pair
 from oracle import deviations
-from stream_cases import gradient_is_as_good_as_fp32, small, stream_is_as_good_as_fp32
+from stream_cases import (
+    gradient_is_as_good_as_fp32,
+    small,
+    stream_is_as_good_as_fp32,
+    stream_is_what_plain_pytorch_keeps,
+)
 from torch import Tensor
 
 from albor_core.kernels import cross_entropy as ce
@@ -140,6 +145,10 @@ def stream_with_its_rest_is_as_good_as_fp32() -> bool:
     return stream_is_as_good_as_fp32(STREAM)
 
 
+def stream_and_rest_are_what_plain_pytorch_keeps() -> bool:
+    return stream_is_what_plain_pytorch_keeps(STREAM)
+
+
 def gradient_with_its_rest_is_as_good_as_fp32() -> bool:
     return gradient_is_as_good_as_fp32(STREAM)
 
@@ -171,6 +180,7 @@ PROMISES = {
         second_backward_raises,
         another_reader_of_the_logits_raises,
         fp32_rows_are_normed_to_half,
+        stream_and_rest_are_what_plain_pytorch_keeps,
         stream_with_its_rest_is_as_good_as_fp32,
         gradient_with_its_rest_is_as_good_as_fp32,
     )

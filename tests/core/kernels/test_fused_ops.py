@@ -11,7 +11,11 @@ import torch.nn.functional as F
 from fused_cases import RESULTS, SHAPES, SLOW, WIDE, inputs, pair
 from interpreted_ops import PROMISES
 from oracle import ROOT, assert_as_accurate, deviations, python
-from stream_cases import gradient_is_as_good_as_fp32, stream_is_as_good_as_fp32
+from stream_cases import (
+    gradient_is_as_good_as_fp32,
+    stream_is_as_good_as_fp32,
+    stream_is_what_plain_pytorch_keeps,
+)
 
 from albor_core.kernels import dispatch
 from albor_core.kernels.add_rms_norm import add_rms_norm, add_rms_norm_reference
@@ -152,6 +156,7 @@ def test_parity_asks_every_dtype_with_the_same_upstream_gradient(dtype):
 @pytest.mark.parametrize("shape", [(3, 64), (5, 123), (300, 1024)], ids=str)
 def test_a_stream_on_the_gpu_with_its_rest_is_as_good_as_fp32(shape, dtype):
     like = torch.empty(shape, dtype=dtype, device="cuda")
+    assert stream_is_what_plain_pytorch_keeps(like)
     assert stream_is_as_good_as_fp32(like)
     assert gradient_is_as_good_as_fp32(like)
 

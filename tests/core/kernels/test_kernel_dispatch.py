@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 
 import pytest
@@ -191,6 +192,22 @@ def test_a_failing_backend_is_never_used_and_loudly_so(bad, forced, monkeypatch,
     assert choice.backend == "reference"
     assert choice.rejected[0].startswith("triton: ")
     assert "NOT used" in caplog.text
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_the_race_is_by_the_time_of_the_device_not_of_the_host_that_launches():
+    def late(x, w, eps=1e-5):
+        time.sleep(5e-4)
+        return rms_norm_reference(x, w, eps)
+
+    def laborious(x, w, eps=1e-5):
+        torch.cuda._sleep(200_000)  # 0.1 ms
+        return rms_norm_reference(x, w, eps)
+
+    dispatch.register(replace(dispatch.op("rms_norm"), triton=late, reference=laborious))
+    choice = dispatch.choose("rms_norm", "cuda", torch.bfloat16)
+    assert choice.backend == "triton", choice
 
 
 @needs_gpu

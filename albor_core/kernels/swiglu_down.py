@@ -26,7 +26,7 @@ from albor_core.kernels.dispatch import Op, register, use_triton
 from albor_core.kernels.swiglu import _divided, swiglu_backward, swiglu_forward, swiglu_reference
 from albor_core.kernels.toolchain import IS_INTERPRETED, Launch, TensorDescriptor, jit, tl
 
-GROUP = 8  # rows of tiles that programs finish together: their dy stays in the L2
+GROUP = 4  # rows of tiles that programs finish together: their dy stays in the L2
 STREAMED_BYTES = 1 << 27  # a gate_up above this must not push dy and w out of the L2
 FIRST_CAPABILITY = 9
 

@@ -37,7 +37,7 @@ from albor_core.train.tally import is_sound
 GATE_ROWS = 2  # sequences of a batch that the gate compares
 SLACK = 2.0
 UNEVEN = 0.75  # logits about 0.1 large at a width of 1,024, as those of a quiet start
-KEPT_SHARE = 0.365  # of the device's memory that a forward may keep before SwiGLU is recomputed
+KEPT_SHARE = 0.372  # of the device's memory that a forward may keep before SwiGLU is recomputed
 
 
 class PlainStep:

@@ -252,12 +252,13 @@ def test_recomputing_is_said_to_give_up_the_fused_step():
 
 @pytest.mark.parametrize(
     ("batch", "precision", "measured"),
-    [(4, BF16, 11.6), (16, BF16, 22.2), (64, BF16, 59.8), (64, FP8, 56.9)],
+    [(4, BF16, 9.8), (16, BF16, 21.0), (64, BF16, 59.4), (64, FP8, 56.9)],
 )
 def test_the_fused_step_needs_what_was_measured(batch, precision, measured):
     """Peaks of docs/performance.md on an H200, in GiB."""
     made = planned(precision, f"data.batch_size={batch}", **HOPPER)
-    assert 0.97 <= made.memory.total / 2**30 / measured <= 1.1
+    need = made.memory
+    assert 0.98 <= (need.total - need.start - need.overhead) / 2**30 / measured <= 1.02
     assert "fused kernels" in render(made)
     assert "mixed\n" in render(made)
     narrow = planned(precision, "training.residual_in_fp32=false", **HOPPER)

@@ -96,7 +96,7 @@ def train(in_fp8: bool, data: Tensor, held: Tensor, steps: int, batch: int) -> d
     model.cuda()
     flat = FlatParameters(model, torch.bfloat16)
     optimizer = FlatAdamW(flat, lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    fused = FusedLlama(model, flat, keeps_activation=1.0, in_fp8=in_fp8)
+    fused = FusedLlama(model, flat, in_fp8=in_fp8)
     step = GraphedStep(fused, optimizer, batch=(batch, T), accumulation=1, clip=Clip(1.0))
     fused.calibrate(data[:batch])
     schedule = Schedule(LR, LR / 10, steps // 20, steps)

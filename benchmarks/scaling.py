@@ -32,13 +32,12 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from albor_core.model.flat import FlatParameters
-from albor_core.model.fused import FusedLlama, share_kept
+from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.graphed import GraphedStep
 from albor_core.train.optim import FlatAdamW
 from albor_core.train.ranks import Ranks
 from albor_core.train.stability import Clip
-from albor_core.train.steps import KEPT_SHARE
 
 SHAPE = LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024)
 T = 1024
@@ -70,12 +69,10 @@ class Part(Ranks):
 
 def ours(start: Llama, batch: int, parts: dict[int, Part]) -> dict[int, Step]:
     """The trainer's step in groups of each size; they share weights and graphs."""
-    memory = torch.cuda.get_device_properties(start.model.norm.weight.device).total_memory
-    share = share_kept(SHAPE, batch * T, KEPT_SHARE * memory)
     model = copy.deepcopy(start)
     flat = FlatParameters(model, torch.bfloat16)
     optimizer = FlatAdamW(flat, **HYPER)
-    fused = FusedLlama(model, flat, keeps_activation=share)
+    fused = FusedLlama(model, flat)
     graphed = GraphedStep(fused, optimizer, batch=(batch, T), accumulation=1, clip=Clip(1.0))
 
     def step_of(part: Part) -> Step:

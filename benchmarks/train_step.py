@@ -38,13 +38,12 @@ from torch import Tensor, nn
 
 from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
-from albor_core.model.fused import FusedLlama, share_kept
+from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.graphed import GraphedStep
 from albor_core.train.muon import FlatMuon
 from albor_core.train.optim import FlatAdamW
 from albor_core.train.stability import Clip
-from albor_core.train.steps import KEPT_SHARE
 
 SHAPES = {
     "350m": LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024),
@@ -86,9 +85,7 @@ def ours(
     optimizer = (
         FlatMuon(flat, muon_lr=None, momentum=0.95, **HYPER) if muon else FlatAdamW(flat, **HYPER)
     )
-    memory = torch.cuda.get_device_properties(0).total_memory
-    share = share_kept(start.config, B * T, KEPT_SHARE * memory)  # as the trainer decides
-    fused = FusedLlama(model, flat, keeps_activation=share, in_fp8=in_fp8)
+    fused = FusedLlama(model, flat, in_fp8=in_fp8)
     graphed = GraphedStep(fused, optimizer, batch=(B, T), accumulation=1, clip=Clip(1.0))
     fused.calibrate(torch.randint(0, start.config.vocab_size, (2, T), device="cuda"))
 

@@ -3,13 +3,15 @@
 The gradient at a, dy @ w, is used tile by tile where the matrix product leaves it: it is rounded
 nowhere and never written. While one program on a multiprocessor waits for memory the other
 multiplies. The forward is swiglu's and cuBLAS's: fused the same way it is a tenth slower than both.
+In a training step a lies where up was (swiglu_over): both gradients and dW need gate and a only.
 
 Shapes  gate_up (N, 2 I) holds gate, then up; w (D, I), dy (N, D), a (N, I), all in fp32/bf16/fp16.
-Memory  the backward WRITES BOTH GRADIENTS OVER gate_up; a is kept, or made again in the same pass.
+Memory  keeps gate_up, a over up in it, and WRITES BOTH GRADIENTS OVER THEM. In fp16, where a is too
+        coarse to give up back, it keeps a beside them.
 Limits  the kernel: N and I multiples of 128, D of 64, Hopper or later (nothing else was measured).
         Other shapes take the matrix product and swiglu's backward. First derivatives only.
-Speed   H200, bf16, D 1024, I 4096: 89 us for 4,096 rows (two passes 99), 1,290 for 65,536 (1,509);
-        with a made again 101 (109) and 1,522 (1,659).
+Speed   H200, bf16, D 1024, I 4096: 89 us for 4,096 rows (two passes 99), 1,290 for 65,536 (1,509),
+        from up instead of a.
 Source  swiglu.py beside this; the gradient is derived in docs/kernels.md.
 """
 
@@ -23,7 +25,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op, register, use_triton
-from albor_core.kernels.swiglu import _divided, swiglu_backward, swiglu_forward, swiglu_reference
+from albor_core.kernels.swiglu import (
+    _divided,
+    _floored,
+    swiglu_backward,
+    swiglu_forward,
+    swiglu_over,
+    swiglu_reference,
+)
 from albor_core.kernels.toolchain import IS_INTERPRETED, Launch, TensorDescriptor, jit, tl
 
 GROUP = 4  # rows of tiles that programs finish together: their dy stays in the L2
@@ -38,30 +47,35 @@ def swiglu_down_reference(gate_up: Tensor, w: Tensor) -> Tensor:
 
 @jit
 def _apply(
-    dy, gate_up_ptr, a_ptr, row, col, width,
-    ROWS: tl.constexpr, COLS: tl.constexpr, RECOMPUTES: tl.constexpr, POLICY: tl.constexpr,
+    dy, gate_up_ptr, row, col, width,
+    ROWS: tl.constexpr, COLS: tl.constexpr, OVER: tl.constexpr, POLICY: tl.constexpr,
 ):  # fmt: skip
-    """SwiGLU's backward on a tile whose dy is in registers."""
+    """SwiGLU's backward on a tile whose dy is in registers; OVER: a was written over up."""
     down, right = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     gate_at = gate_up_ptr + row.to(tl.int64) * (2 * width) + col + down * (2 * width) + right
     gate = tl.load(gate_at, eviction_policy=POLICY).to(tl.float32)
     up = tl.load(gate_at + width, eviction_policy=POLICY).to(tl.float32)
     dtype = gate_up_ptr.dtype.element_ty
-    sigmoid = _divided(1.0, 1.0 + tl.exp(-gate), dtype == tl.float32)
-    silu = gate * sigmoid
-    if RECOMPUTES:
-        a_at = a_ptr + row.to(tl.int64) * width + col + down * width + right
-        tl.store(a_at, (silu * up).to(dtype))
-    dgate = dy * up * (sigmoid + silu * (1.0 - sigmoid))
+    EXACT: tl.constexpr = dtype == tl.float32
+    if OVER:
+        gate = _floored(gate)
+    if OVER and not EXACT:  # one division for two; below 60 no product overflows
+        below = 1.0 + tl.exp(tl.minimum(-gate, 60.0))
+        both = 1.0 / (gate * below)
+        sigmoid, half = gate * both, up * (below * both)
+    else:
+        sigmoid = _divided(1.0, 1.0 + tl.exp(-gate), EXACT)
+        half = _divided(up, gate, EXACT) if OVER else up * sigmoid
+    dgate = dy * half * (1.0 + gate * (1.0 - sigmoid))
     tl.store(gate_at, dgate.to(dtype), eviction_policy=POLICY)
-    tl.store(gate_at + width, (dy * silu).to(dtype), eviction_policy=POLICY)
+    tl.store(gate_at + width, (dy * gate * sigmoid).to(dtype), eviction_policy=POLICY)
 
 
 @jit
 def _backward(
-    dy_rows, w_tiles, gate_up_ptr, a_ptr, rows, width,
+    dy_rows, w_tiles, gate_up_ptr, rows, width,
     D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
-    GROUP: tl.constexpr, RECOMPUTES: tl.constexpr, POLICY: tl.constexpr,
+    GROUP: tl.constexpr, OVER: tl.constexpr, POLICY: tl.constexpr,
 ):  # fmt: skip
     """One tile of dy @ w; its halves are finished one after the other to spare registers."""
     down, across = tl.cdiv(rows, ROWS), tl.cdiv(width, COLS)
@@ -74,8 +88,8 @@ def _backward(
         total = tl.dot(dy, w_tiles.load([k, col]), total, input_precision="ieee")
     HALF: tl.constexpr = COLS // 2
     left, right = total.reshape(ROWS, 2, HALF).permute(0, 2, 1).split()
-    _apply(left, gate_up_ptr, a_ptr, row, col, width, ROWS, HALF, RECOMPUTES, POLICY)
-    _apply(right, gate_up_ptr, a_ptr, row, col + HALF, width, ROWS, HALF, RECOMPUTES, POLICY)
+    _apply(left, gate_up_ptr, row, col, width, ROWS, HALF, OVER, POLICY)
+    _apply(right, gate_up_ptr, row, col + HALF, width, ROWS, HALF, OVER, POLICY)
 
 
 def _tile(itemsize: int) -> dict[str, int]:
@@ -102,53 +116,55 @@ def fits(dy: Tensor, w: Tensor) -> bool:
     return torch.cuda.get_device_capability(dy.device)[0] >= FIRST_CAPABILITY
 
 
-def _fused_backward(dy: Tensor, w: Tensor, gate_up: Tensor, a: Tensor | None) -> Tensor:
+def _fused_backward(dy: Tensor, w: Tensor, gate_up: Tensor, *, over: bool) -> None:
     (rows, D), width, size = dy.shape, w.shape[1], dy.element_size()
-    made = dy.new_empty(rows, width) if a is None else a
     tile, options = _tile(size), {} if IS_INTERPRETED else _options(size)
     grid = (rows // tile["ROWS"] * (width // tile["COLS"]),)
     _backward[grid](
         TensorDescriptor.from_tensor(dy, [tile["ROWS"], tile["DEPTH"]]),
         TensorDescriptor.from_tensor(w, [tile["DEPTH"], tile["COLS"]]),
-        gate_up, made, rows, width, D=D, GROUP=GROUP, RECOMPUTES=a is None,
+        gate_up, rows, width, D=D, GROUP=GROUP, OVER=over,
         POLICY="evict_first" if gate_up.numel() * size > STREAMED_BYTES else "",
         **tile, **options,
     )  # fmt: skip
-    return made
 
 
-def swiglu_down_backward(dy: Tensor, w: Tensor, gate_up: Tensor, a: Tensor | None) -> Tensor:
-    """Writes the gradient over gate_up; returns a, made again where it was not kept. Launches only.
+def swiglu_down_backward(dy: Tensor, w: Tensor, gate_up: Tensor) -> None:
+    """Writes the gradient over what `swiglu_over` left of gate_up. Launches only.
 
     All contiguous; w may be any row-major view.
     """
     if fits(dy, w) and use_triton("swiglu_down", dy):
-        return _fused_backward(dy, w, gate_up, a)
-    da = dy @ w
-    swiglu_backward(gate_up, da, recomputes=a is None)
-    return da if a is None else a
+        _fused_backward(dy, w, gate_up, over=True)
+    else:
+        swiglu_backward(gate_up, dy @ w, over=True)
 
 
 class _SwiGLUDown(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate_up: Tensor, w: Tensor) -> Tensor:
+    def forward(ctx: Any, gate_up: Tensor, w: Tensor, over: bool) -> Tensor:
         gate_up, w = gate_up.contiguous(), w.contiguous()
-        a = swiglu_forward(gate_up)
-        ctx.save_for_backward(gate_up, w, a)
+        a = swiglu_over(gate_up) if over else swiglu_forward(gate_up)
+        if over:
+            torch.autograd.graph.increment_version(gate_up)
+        ctx.over = over
+        ctx.save_for_backward(gate_up, w, *(() if over else (a,)))
         return a @ w.t()
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
-        gate_up, w, a = ctx.saved_tensors
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+        gate_up, w, *kept = ctx.saved_tensors
         dy = dy.contiguous()
-        _fused_backward(dy, w, gate_up, a)
+        dw = dy.t() @ (kept[0] if kept else gate_up[:, w.shape[1] :])
+        _fused_backward(dy, w, gate_up, over=ctx.over)
         torch.autograd.graph.increment_version(gate_up)
-        return gate_up.detach(), dy.t() @ a
+        return gate_up.detach(), dw, None
 
 
 def swiglu_down_triton(gate_up: Tensor, w: Tensor) -> Tensor:
     """Both passes behind autograd, where the kernel fits and Triton can launch it."""
-    y: Tensor = _SwiGLUDown.apply(gate_up, w)
+    records = gate_up.requires_grad and torch.is_grad_enabled()  # forward() cannot see the latter
+    y: Tensor = _SwiGLUDown.apply(gate_up, w, records and gate_up.dtype is not torch.float16)
     return y
 
 
@@ -168,10 +184,10 @@ def _launches(dtype: str) -> tuple[Launch, ...]:
     types = {
         "dy_rows": f"tensordesc<{dtype}[{tile['ROWS']}, {tile['DEPTH']}]>",
         "w_tiles": f"tensordesc<{dtype}[{tile['DEPTH']}, {tile['COLS']}]>",
-        **dict.fromkeys(("gate_up_ptr", "a_ptr"), f"*{dtype}"),
+        "gate_up_ptr": f"*{dtype}",
         **dict.fromkeys(("rows", "width"), "i32"),
     }
-    flags = {"D": 1024, "GROUP": GROUP, "RECOMPUTES": True, "POLICY": "evict_first", **tile}
+    flags = {"D": 1024, "GROUP": GROUP, "OVER": dtype != "fp16", "POLICY": "evict_first", **tile}
     warps = options.pop("num_warps")
     signature = types | dict.fromkeys(flags, "constexpr")
     return (Launch(_backward, signature, flags, warps, options),)

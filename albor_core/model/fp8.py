@@ -82,7 +82,7 @@ class Fp8Mlp:
         for place, weight in ((GATE_UP, self.gate_up), (DOWN, self.down)):
             self._weights[place] = fp8.cast(weight.value, *self._at(place))
 
-    def forward(self, y: Tensor, *, keeps: bool) -> tuple[Tensor, Any]:
+    def forward(self, y: Tensor) -> tuple[Tensor, Any]:
         """(what is added, what the backward needs)."""
         rounded = fp8.cast(y, *self._at(INPUT))
         wide = y.new_empty(y.shape[0], self.gate_up.value.shape[0])

@@ -7,8 +7,8 @@ of weights go straight to their place in the flat buffer, and what a backward ne
 The residual stream and its gradient are what the products read, in half precision, and 8 bits more
 beside it (kernels/add_rms_norm.py): as good as fp32, which the plain model has, and only the first
 is kept. `residual_in_fp32` false leaves those bits out in both. Per token and layer that is 14.5 D
-(LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision, 18.5 D in a layer
-that keeps its activation; N tokens, otherwise the letters of llama.py.
+(LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision; N tokens,
+otherwise the letters of llama.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from albor_core.kernels.embedding import embedding_backward
 from albor_core.kernels.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
 from albor_core.model.flat import FlatParameters, Segment
 from albor_core.model.fp8 import TENSORS, Fp8Mlp, Scales
-from albor_core.model.llama import IGNORED, Llama, LlamaConfig
+from albor_core.model.llama import IGNORED, Llama
 from albor_core.model.mlp import HalfMlp, Weight
 
 LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
@@ -103,17 +103,12 @@ class FusedLlama:
         model: Llama,
         flat: FlatParameters,
         *,
-        keeps_activation: float,
         in_fp8: bool = False,
     ) -> None:
-        """`keeps_activation`: the share of layers whose SwiGLU result is kept. The others make it
-        again in the backward, which costs 4 D of writing and saves 4 D of memory per token.
-        `in_fp8`: the MLPs, which then need `calibrate` before the first step.
-        """
+        """`in_fp8`: the MLPs, which then need `calibrate` before the first step."""
         config = self.config = model.config
         if not in_fp8:  # decided here: what its check needs, the first backward has no memory for
             use_triton("swiglu_down", flat.matrices.shadow)
-        self.kept_activations = round(keeps_activation * config.num_hidden_layers)
         self.rotary = model.model.rotary_emb
         self.embedding = weight_of(flat.matrices, "model.embed_tokens")
         tied = model.lm_head is None
@@ -197,7 +192,7 @@ class FusedLlama:
             mixed = _attend(q, k, v)
         added = layer.o(_rows(mixed.detach()))
         y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps, rest=rest)
-        added, kept = layer.mlp.forward(y, keeps=len(self.tapes) < self.kept_activations)
+        added, kept = layer.mlp.forward(y)
         after = Normed(*add_norm_forward(added, middle[0], following.weight, eps, rest=rest))
         self.tapes.append(Tape(before, (q, k, v), mixed, (middle[0], middle[1]), [kept]))
         return after
@@ -268,14 +263,6 @@ class FusedLlama:
         dq, dk, dv = torch.autograd.grad(mixed, tape.turned, d_mixed)
         dqkv = rope_qkv.gradient_of(dq, dk, dv, *tables).view(B * T, -1)
         return layer.qkv.backward(tape.before.y, dqkv), d_middle
-
-
-def share_kept(config: LlamaConfig, tokens: int, budget_bytes: float) -> float:
-    """`keeps_activation` for a forward of `tokens` tokens that may keep so many bytes."""
-    D, wide = config.hidden_size, config.intermediate_size
-    always = 6 * D + 2 * config.num_key_value_heads * config.head_dim + 2 * wide  # numbers a layer
-    rows = 2 * tokens * config.num_hidden_layers  # bytes of one number more
-    return min(1.0, max(0.0, (budget_bytes - rows * always) / (rows * wide)))
 
 
 def _norm_backward(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albor_core.kernels.swiglu import swiglu_forward
+from albor_core.kernels.swiglu import swiglu_over
 from albor_core.kernels.swiglu_down import swiglu_down_backward
 
 
@@ -42,20 +42,21 @@ class Weight:
 
 
 class HalfMlp:
-    """N tokens of width D: y (N, D) to what is added to the residual stream, and back."""
+    """N tokens of width D: y (N, D) to what is added to the residual stream, and back. Of a token
+    it keeps y, gates and SwiGLU's results. bf16 or fp32.
+    """
 
     def __init__(self, gate_up: Weight, down: Weight) -> None:
         self.gate_up, self.down = gate_up, down
 
-    def forward(self, y: Tensor, *, keeps: bool) -> tuple[Tensor, Any]:
-        """(what is added, what the backward needs); `keeps`: SwiGLU's result, too."""
+    def forward(self, y: Tensor) -> tuple[Tensor, Any]:
+        """(what is added, what the backward needs)."""
         gate_up = self.gate_up.by_halves(y)
-        activation = swiglu_forward(gate_up)
-        return self.down(activation), (y, gate_up, activation if keeps else None)
+        return self.down(swiglu_over(gate_up)), (y, gate_up)
 
     def backward(self, kept: Any, dy: Tensor) -> Tensor:
         """The gradient at y, from that of what was added; the matrices' are written."""
-        y, gate_up, activation = kept
-        activation = swiglu_down_backward(dy, self.down.value, gate_up, activation)
-        torch.mm(dy.t(), activation, out=self.down.gradient)
+        y, gate_up = kept
+        torch.mm(dy.t(), gate_up[:, self.down.value.shape[1] :], out=self.down.gradient)
+        swiglu_down_backward(dy, self.down.value, gate_up)
         return self.gate_up.backward(y, gate_up)

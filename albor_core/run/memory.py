@@ -8,7 +8,6 @@ from albor_core.run.config import Config
 from albor_core.run.facts import Facts
 
 CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator slack
-KEPT_SHARE = 0.372  # these six as the trainer has them: a test compares
 LOGITS_BYTES = 1 << 30
 NORM_PROGRAMS = 396
 GATE_ROWS = 2
@@ -106,7 +105,7 @@ def memory(config: Config, facts: Facts) -> Memory:
     on_gpu, ranks = facts.device == "cuda", config.share().world_size
     capacity = facts.device_memory_bytes
     if not fusion_obstacles(config, facts):
-        found = _fused(config, capacity)
+        found = _fused(config)
     else:
         found = _by_autograd(config, is_compiled=on_gpu and config.training.compile is not False)
     return replace(
@@ -116,22 +115,21 @@ def memory(config: Config, facts: Facts) -> Memory:
     )
 
 
-def _fused(config: Config, device_bytes: int | None) -> Memory:
+def _fused(config: Config) -> Memory:
     """The step of model/fused.py, read off its `Tape`, `_score` and `_backward`; a number is bf16.
 
     Per token and layer 6 D + 2 K E + 2 F: both norms' results and both points of the residual
-    stream, q, k, v, attention's result, gate and up; F more in the layers that keep SwiGLU's
-    (`share_kept`); fp32 statistics of two norms and H heads. In fp8 the MLP keeps 2 F numbers and F
-    + D bytes instead. Once: the last norm (2 D) and the head's gradient (D), and the larger of a
-    piece of logits, whose gradient is written over them, and what one layer's backward needs.
+    stream, q, k, v, attention's result, gate and SwiGLU's result; fp32 statistics of two norms and
+    H heads. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm (2 D) and
+    the head's gradient (D), and the larger of a piece of logits, whose gradient is written over
+    them, and what one layer's backward needs.
     Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
 
     Before step 1 it is compared with the plain model on two sequences: fp32 activations of autograd
     there, or both references' gradients beside the fused step's own.
 
     350M class on an H200, GiB at B 4, 16, 64, and 64 in fp8, without the overhead and what is
-    needed before step 1: 9.7, 20.9, 59.4, 57.1; measured (docs/performance.md): 9.8, 21.0, 59.4,
-    56.9.
+    needed before step 1: 8.9, 17.9, 50.9, 57.1; a test holds them to what was measured.
     """
     shape, share = config.model.architecture.shape(), config.share()
     D, F, V = shape.hidden_size, shape.intermediate_size, shape.vocab_size
@@ -142,20 +140,15 @@ def _fused(config: Config, device_bytes: int | None) -> Memory:
     mixer = 4 * D + 2 * shape.num_key_value_heads * shape.head_dim  # numbers of attention and norms
     always = 2 * (mixer + D + 2 * F) + D + F if is_fp8 else 2 * (mixer + 2 * D + 2 * F)
     always += 4 * (2 + shape.num_attention_heads)
-    whole = 0 if is_fp8 else L
-    keeps = whole
-    if device_bytes is not None:
-        room = KEPT_SHARE * device_bytes / (2 * tokens * L) - (mixer + 2 * D + 2 * F)
-        keeps = round(min(1.0, max(0.0, room / F)) * whole)
     logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
     one_backward = tokens * (2 * 3 * D + (2 * D + 6 * F if is_fp8 else 2 * F))
     one_backward += 4 * norms * NORM_PROGRAMS
-    step = tokens * (L * always + keeps * 2 * F + 6 * D) + max(logits, one_backward)
+    step = tokens * (L * always + 6 * D) + max(logits, one_backward)
     step = max(step, _muon_bytes(config, size=2, around=0))
 
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
     in_fp32 = compared * (L * 4 * (8 * D + 4 * F) + 12 * V)
-    beside = 8 * N + compared * (L * always + whole * 2 * F + 6 * D + 8 * V)
+    beside = 8 * N + compared * (L * always + 6 * D + 8 * V)
     half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
     return Memory(
         step="fused",

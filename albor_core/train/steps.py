@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import emulated
-from albor_core.model.fused import FusedLlama, share_kept
+from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import APART, Llama, role_of
 from albor_core.run.errors import AlborError
 from albor_core.train.graphed import GraphedStep
@@ -37,7 +37,6 @@ from albor_core.train.tally import is_sound
 GATE_ROWS = 2  # sequences of a batch that the gate compares
 SLACK = 2.0
 UNEVEN = 0.75  # logits about 0.1 large at a width of 1,024, as those of a quiet start
-KEPT_SHARE = 0.372  # of the device's memory that a forward may keep before SwiGLU is recomputed
 
 
 class PlainStep:
@@ -189,7 +188,6 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     fused = FusedLlama(
         parts.model,
         parts.optimizer.flat,
-        keeps_activation=_keeps_activation(parts),
         in_fp8=parts.placement.precision == "fp8",
     )
     step, faults = _graphed(parts, fused)
@@ -229,14 +227,6 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
     except Exception as error:  # whatever a driver or compiler raises, the run goes on without it
         return None, f"{type(error).__name__}: {str(error)[:300]}"
     return step, ""
-
-
-def _keeps_activation(parts: Parts) -> float:
-    """In how many of the layers SwiGLU's result fits beside all else that a forward keeps."""
-    data = parts.config.data
-    total = torch.cuda.get_device_properties(parts.placement.device).total_memory
-    tokens = parts.share.batch_size * data.seq_len
-    return share_kept(parts.model.config, tokens, KEPT_SHARE * total)
 
 
 @dataclass(frozen=True)

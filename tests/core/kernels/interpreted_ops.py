@@ -18,7 +18,7 @@ from stream_cases import (
 from torch import Tensor
 
 from albor_core.kernels import cross_entropy as ce
-from albor_core.kernels import rms_norm, swiglu
+from albor_core.kernels import rms_norm, swiglu, swiglu_down
 
 
 def say(**line: object) -> None:
@@ -167,6 +167,37 @@ def fp32_rows_are_normed_to_half() -> bool:
     return narrow and all(g.dtype is torch.float32 for g in mine) and same(mine, wanted)
 
 
+ODD_GATES = (0.0, -0.0, 1e-30, -1e-30, 1e-19, 0.5, -7.0, 50.0, -50.0, 100.0, -100.0, 1e4, -1e4)
+
+
+def gradients_come_from_gates_and_results_alone() -> bool:
+    """Where dividing by gates could go wrong. In bf16 in two passes: its dot is not interpreted; in
+    fp16, which stands in for it in one pass, without the gates that it has no exponents for.
+    """
+    source = torch.Generator().manual_seed(3)
+    N, width, D = 128, 128, 64
+    drawn = torch.randn(N, 2 * width, generator=source)
+    drawn[:, : 4 * len(ODD_GATES)] = torch.tensor(ODD_GATES).repeat(4)
+    w, dy = (torch.randn(shape, generator=source) / 8 for shape in ((D, width), (N, D)))
+    for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 2**-6), (torch.float16, 2**-8)):
+        gate_up, weight, upstream = (t.to(dtype) for t in (drawn, w, dy))
+        if dtype is torch.float16:
+            gate_up[:, :width][gate_up[:, :width].abs() < 0.1] = 0.1
+        exact = gate_up.double().requires_grad_()
+        swiglu_down.swiglu_down_reference(exact, weight.double()).backward(upstream.double())
+        one_pass, two_passes = gate_up.clone(), gate_up.clone()
+        results = [swiglu.swiglu_over(buffer).double() for buffer in (one_pass, two_passes)]
+        swiglu_down._fused_backward(upstream, weight, one_pass, over=True)
+        swiglu.swiglu_backward(two_passes, upstream @ weight, over=True)
+        plain = swiglu.swiglu_reference(gate_up.double())
+        found = (two_passes,) if dtype is torch.bfloat16 else (one_pass, two_passes)
+        pairs = [(result, plain) for result in results]
+        pairs += [(gradient.double(), exact.grad) for gradient in found]
+        if not all(torch.allclose(a, b, rtol=error, atol=error) for a, b in pairs):
+            return False
+    return True
+
+
 PROMISES = {
     fn.__name__: fn
     for fn in (
@@ -180,6 +211,7 @@ PROMISES = {
         second_backward_raises,
         another_reader_of_the_logits_raises,
         fp32_rows_are_normed_to_half,
+        gradients_come_from_gates_and_results_alone,
         stream_and_rest_are_what_plain_pytorch_keeps,
         stream_with_its_rest_is_as_good_as_fp32,
         gradient_with_its_rest_is_as_good_as_fp32,

@@ -38,7 +38,7 @@ def course(ranks: Ranks) -> tuple[list[float], dict[str, Tensor]]:
     flat = FlatParameters(model, torch.float32)
     optimizer, mine = FlatAdamW(flat, **HYPER), B // ranks.world_size
     step = GraphedStep(
-        FusedLlama(model, flat, keeps_activation=1.0),
+        FusedLlama(model, flat),
         optimizer,
         batch=(mine, T),
         accumulation=ACCUMULATION,

@@ -50,11 +50,11 @@ def plain(model: Llama, ids: torch.Tensor) -> Seen:
     return Seen(loss.detach(), model(ids)[0].detach(), found)
 
 
-def made(config: LlamaConfig, *, keeps: bool = True) -> tuple[Llama, FusedLlama, FlatAdamW]:
+def made(config: LlamaConfig) -> tuple[Llama, FusedLlama, FlatAdamW]:
     model = Llama(config)
     init_weights(model, 0)
     flat = FlatParameters(model, torch.float32)
-    return model, FusedLlama(model, flat, keeps_activation=keeps), FlatAdamW(flat, **HYPER)
+    return model, FusedLlama(model, flat), FlatAdamW(flat, **HYPER)
 
 
 def worst(got: Seen, wanted: Seen) -> float:
@@ -64,15 +64,14 @@ def worst(got: Seen, wanted: Seen) -> float:
 
 def equals_autograd() -> None:
     for config in (TINY, UNTIED):
-        for keeps in (True, False):
-            model, fused, optimizer = made(config, keeps=keeps)
-            wanted = plain(model, tokens())
-            whole = worst(look_fused(fused, optimizer, tokens()), wanted)
-            limit, fused_module.LOGITS_BYTES = fused_module.LOGITS_BYTES, 96 * 4 * 10
-            pieces = worst(look_fused(fused, optimizer, tokens()), wanted)
-            fused_module.LOGITS_BYTES = limit
-            name = f"tied {config.tie_word_embeddings}, keeps {keeps}"
-            say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
+        model, fused, optimizer = made(config)
+        wanted = plain(model, tokens())
+        whole = worst(look_fused(fused, optimizer, tokens()), wanted)
+        limit, fused_module.LOGITS_BYTES = fused_module.LOGITS_BYTES, 96 * 4 * 10
+        pieces = worst(look_fused(fused, optimizer, tokens()), wanted)
+        fused_module.LOGITS_BYTES = limit
+        name = f"tied {config.tie_word_embeddings}"
+        say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
 
 
 def updates_like_torch() -> None:
@@ -81,7 +80,7 @@ def updates_like_torch() -> None:
     init_weights(twin, 0)
     optimizer = Optimizer(twin, **HYPER, fused=False)
     flat = FlatAdamW(FlatParameters(model, torch.float32), **HYPER, accumulates=True)
-    fused = FusedLlama(model, flat.flat, keeps_activation=True)
+    fused = FusedLlama(model, flat.flat)
     step = GraphedStep(fused, flat, batch=(2, 9), accumulation=2, clip=Clip(0.5))
     norms = []
     for number in range(3):
@@ -130,7 +129,7 @@ def muon_is_the_same_over_flat_buffers() -> None:
     own = {"muon_lr": 0.02, "momentum": 0.9}
     flat = FlatMuon(FlatParameters(model, torch.float32), **HYPER, **own)
     plain = MuonOptimizer(twin, **HYPER, **own, fused=False)
-    fused = FusedLlama(model, flat.flat, keeps_activation=True)
+    fused = FusedLlama(model, flat.flat)
     step = GraphedStep(fused, flat, batch=(2, 9), accumulation=1, clip=Clip(0.5))
     for number in range(3):
         optimizer_rate = 0.01 / (number + 1)
@@ -286,7 +285,7 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     truth = plain(model, ids)
     with emulated(model):
         allowed = plain(model, ids)
-    fused = FusedLlama(model, flat, keeps_activation=1.0, in_fp8=True)
+    fused = FusedLlama(model, flat, in_fp8=True)
     fused.calibrate(ids)
     optimizer = FlatAdamW(flat, **HYPER)
     broken = violations(look_fused(fused, optimizer, ids), allowed, truth)

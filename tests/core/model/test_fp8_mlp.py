@@ -112,7 +112,7 @@ def test_on_a_gpu_the_step_in_fp8_errs_as_fp8_does_and_learns():
         allowed = look(model, ids)
     flat = FlatParameters(model, torch.bfloat16)
     optimizer = FlatAdamW(flat, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    fused = FusedLlama(model, flat, keeps_activation=1.0, in_fp8=True)
+    fused = FusedLlama(model, flat, in_fp8=True)
     fused.calibrate(ids)
     assert violations(look_fused(fused, optimizer, ids), allowed, truth) == []
     step = GraphedStep(fused, optimizer, batch=(2, 64), accumulation=1, clip=Clip(1.0))

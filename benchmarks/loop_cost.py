@@ -8,8 +8,8 @@ state file, samples of the machine, one checkpoint a block, written and read bac
 time) take turns with blocks of the same steps and nothing else (batches from the same loader, the
 same graphs), in the order bare, full, full, bare, so that a clock that drifts favours neither.
 Random tokens, no accumulation, no evaluation. The cost is the median over the rounds of (full /
-bare - 1), after WARM_STEPS (20 s of the default config) in which two checkpoints are written: the
-first one of a run allocates pinned memory, once ("save_ms"). --unsaved leaves the checkpoints out.
+bare - 1), after WARM_STEPS (20 s of the default config), in which a checkpoint is written: a run's
+first one allocates pinned memory, once ("save_ms"). --unsaved leaves the checkpoints out.
 The configs save every 1,000 steps, so a block's one checkpoint is more than theirs. "launch_ms", of
 full blocks: a median above the bare step is work of the device, a far larger p99 the host's. Exit
 code 2 without a GPU.
@@ -66,7 +66,7 @@ class Switched(Training):
         if not self._is_bare(step):
             now, before = time.perf_counter(), self._launched
             self._launched = now
-            if before:
+            if before and step > WARM_STEPS:
                 self.launches.append(now - before)
             super()._train_step(step)
             return
@@ -136,6 +136,10 @@ def main() -> int:
     parser.add_argument("--unsaved", action="store_true", help="no checkpoints")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.rounds < 2 or options.rounds % 2:
+        parser.error("--rounds is even: rounds begin with either kind of block in turn")
+    if not 1 <= options.steps <= WARM_STEPS:
+        parser.error(f"--steps is 1 to {WARM_STEPS}: a checkpoint has to fall into the warm-up")
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/loop_cost.py needs a CUDA GPU; torch sees none here\n")
         return 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import click
@@ -99,7 +100,7 @@ def bench(
         raise UsageError(f"no op {unknown[0]!r}", hint=f"there are {', '.join(OPS)}")
     usual = room.LIKE_350M if is_gpu else room.FOR_A_CPU
     sizes = replace(usual, **{k: v for k, v in given.items() if v is not None})
-    if problem := sizes.problem():
+    if problem := sizes.problem(ops or OPS):
         raise UsageError(problem, hint="--hidden / --heads is even, and --kv-heads divides --heads")
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     kind = kinds[dtype or ("bf16" if is_gpu else "fp32")]
@@ -138,7 +139,11 @@ def _show(results: list[Result]) -> None:
     for result in results:
         base = next(c for c in result.candidates if c.backend == "reference")
         for one in result.candidates:
-            mark = "taken" if one.backend == result.chosen else one.why[:90]
+            mark = (
+                "taken"
+                if one.backend == result.chosen
+                else shorten(one.why, 90, placeholder=" ...")
+            )
             shape = "x".join(map(str, result.shape))
             times = (_us(one.forward_us), _us(one.step_us), _ratio(base, one))
             rows.append((result.op, result.dtype, shape, one.backend, *times, mark))

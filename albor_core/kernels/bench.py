@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
@@ -19,7 +19,7 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from albor_core.kernels import dispatch
+from albor_core.kernels import dispatch, swiglu_down
 from albor_core.kernels.parity import Outputs, deviations
 from albor_core.kernels.rope import tables
 from albor_core.kernels.rope_qkv import rope_qkv_reference, rope_qkv_triton
@@ -48,8 +48,10 @@ class Sizes:
     def head_dim(self) -> int:
         return self.hidden // self.heads
 
-    def problem(self) -> str:
-        """What cannot be, or ""."""
+    def problem(self, ops: Iterable[str]) -> str:
+        """What cannot be in one of these ops, or ""."""
+        if not {"rope", "rope_qkv"}.intersection(ops):
+            return ""
         if self.hidden % self.heads or self.head_dim % 2:
             return f"{self.hidden} numbers do not make {self.heads} heads of an even size"
         if self.heads % self.kv_heads:
@@ -110,7 +112,7 @@ def bench(
     if compiled:
         inductor = torch.compile(_reference(op, sizes), dynamic=False)
         _admit("inductor", inductor, _compiled_fault(op, device, dtype), able, refused)
-    _admit("triton", _triton(op, sizes), dispatch.obstacle(name, device, dtype), able, refused)
+    _admit("triton", _triton(op, sizes), _triton_fault(op, sets[0], dtype), able, refused)
     times = _race(able, sets, device, rounds)
     kind = str(dtype).removeprefix("torch.")
     chosen = dispatch.choose(name, device, dtype).backend
@@ -129,6 +131,15 @@ def _admit(backend: str, fn: Fn, fault: str, able: dict[str, Fn], refused: list[
         refused.append(Timed(backend, None, None, fault))
     else:
         able[backend] = fn
+
+
+def _triton_fault(op: dispatch.Op, inputs: Inputs, dtype: torch.dtype) -> str:
+    """Why the Triton kernels may not run, or "": parity, and shapes that they do not take."""
+    if reason := dispatch.obstacle(op.name, inputs[0].device, dtype):
+        return reason
+    if op.name == "swiglu_down" and not swiglu_down.fits(inputs[1], inputs[0].shape[0]):
+        return "needs Hopper and sizes that fill its tiles; a step takes two passes"
+    return ""
 
 
 def _compiled_fault(op: dispatch.Op, device: torch.device, dtype: torch.dtype) -> str:

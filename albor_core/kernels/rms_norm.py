@@ -121,7 +121,7 @@ def _backward(
 def _sum_rows(
     parts_ptr, out_ptr, rows, D, out_stride, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """2.3 us for 132 rows of 1024 where torch.sum takes 4.2 (H200)."""
+    """A block of columns; for 132 rows of 1024 it took 2.3 us where torch.sum takes 4.2 (H200)."""
     col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     norm = tl.program_id(1).to(tl.int64)
     row = tl.arange(0, ROWS)

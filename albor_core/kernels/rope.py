@@ -47,7 +47,7 @@ def _turn(
     HEADS_OF_X: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     batch, time, wide = (token // T).to(tl.int64), (token % T).to(tl.int64), token.to(tl.int64)
-    x_at = x_ptr + batch * x_batch + time * x_time + head * x_head + pair
+    x_at = x_ptr + batch * x_batch + time * x_time + head.to(tl.int64) * x_head + pair
     y_at = y_ptr + (wide * HEADS_OF_X + head) * (2 * HALF) + pair
     inside = inside & (head < HEADS_OF_X)
     low = tl.load(x_at, inside, 0.0).to(tl.float32)

@@ -70,7 +70,8 @@ def _gather(
     ALL: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     wide = token.to(tl.int64)
-    at = x_ptr + (wide // T) * x_batch + (wide % T) * x_time + (head - first) * x_head + pair
+    at = x_ptr + (wide // T) * x_batch + (wide % T) * x_time
+    at += (head - first).to(tl.int64) * x_head + pair
     inside = inside & here
     low = tl.load(at, inside, 0.0).to(tl.float32)
     high = tl.load(at + HALF, inside, 0.0).to(tl.float32)

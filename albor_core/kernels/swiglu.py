@@ -8,9 +8,9 @@ Memory  keeps gate_up and nothing else. The backward WRITES BOTH GRADIENTS OVER 
         `swiglu_over` puts y where up was: who needs y and gate needs nothing else, since up is y
         over silu(gate), to the precision of y. Not in fp16, whose exponents end too soon.
 Limits  copies gate_up if its rows do not lie together; first derivatives only.
-Speed   H200, bf16, 16384 x 4096: forward 97 us, with backward 256 us, which is a copy of the same
-        bytes (Inductor on this layout 95, 351: its backward concatenates the halves; plain PyTorch
-        353, 956): benchmarks/kernels.py, torch 2.11.
+Speed   H200, bf16, 16384 x 4096: forward 97 us, with backward 257 us, which is a copy of the same
+        bytes (Inductor on this layout 96, 352: its backward concatenates the halves; plain PyTorch
+        360, 971): benchmarks/kernels.py, torch 2.11.
 Source  Shazeer 2020, arXiv:2002.05202; gradient derived in docs/kernels.md.
 """
 

@@ -10,8 +10,8 @@ Memory  keeps gate_up, a over up in it, and WRITES BOTH GRADIENTS OVER THEM. In 
         coarse to give up back, it keeps a beside them.
 Limits  the kernel: N and I multiples of 128, D of 64, Hopper or later (nothing else was measured).
         Other shapes take the matrix product and swiglu's backward. First derivatives only.
-Speed   H200, bf16, D 1024, I 4096: 89 us for 4,096 rows (two passes 99), 1,290 for 65,536 (1,509),
-        from up instead of a.
+Speed   H200, bf16, D 1024, I 4096: 89 us for 4,096 rows (two passes 99), 1,290 for 65,536 (1,509);
+        measured when it read up instead of a, and finished 8 rows of tiles together.
 Source  swiglu.py beside this; the gradient is derived in docs/kernels.md.
 """
 
@@ -104,16 +104,22 @@ def _options(itemsize: int) -> dict[str, int]:
     return half if itemsize == 2 else {"num_warps": 4, "num_stages": 2}
 
 
-def fits(dy: Tensor, w: Tensor) -> bool:
-    """Whether the kernel takes them."""
-    tile = _tile(dy.element_size())
+def fits(w: Tensor, rows: int | None = None) -> bool:
+    """Whether the kernel takes them; of `rows` unsaid, whether it takes any."""
+    tile = _tile(w.element_size())
     wanted = (tile["ROWS"], tile["COLS"], tile["DEPTH"])
-    sizes = (dy.shape[0], w.shape[1], w.shape[0])
+    sizes = (rows or 0, w.shape[1], w.shape[0])
     if any(size % multiple for size, multiple in zip(sizes, wanted, strict=True)):
         return False
-    if not dy.is_cuda:
+    if not w.is_cuda:
         return IS_INTERPRETED
-    return torch.cuda.get_device_capability(dy.device)[0] >= FIRST_CAPABILITY
+    return torch.cuda.get_device_capability(w.device)[0] >= FIRST_CAPABILITY
+
+
+def decide(w: Tensor) -> None:
+    """Check and race now, where the kernel may be used: a first backward has no memory for that."""
+    if fits(w):
+        use_triton("swiglu_down", w)
 
 
 def _fused_backward(dy: Tensor, w: Tensor, gate_up: Tensor, *, over: bool) -> None:
@@ -134,7 +140,7 @@ def swiglu_down_backward(dy: Tensor, w: Tensor, gate_up: Tensor) -> None:
 
     All contiguous; w may be any row-major view.
     """
-    if fits(dy, w) and use_triton("swiglu_down", dy):
+    if fits(w, dy.shape[0]) and use_triton("swiglu_down", dy):
         _fused_backward(dy, w, gate_up, over=True)
     else:
         swiglu_backward(gate_up, dy @ w, over=True)
@@ -162,7 +168,12 @@ class _SwiGLUDown(torch.autograd.Function):
 
 
 def swiglu_down_triton(gate_up: Tensor, w: Tensor) -> Tensor:
-    """Both passes behind autograd, where the kernel fits and Triton can launch it."""
+    """Both passes behind autograd, where Triton can launch the kernel. ValueError if it does not
+    fit.
+    """
+    if not fits(w, gate_up.shape[0]):
+        sizes = f"{gate_up.shape[0]} x {w.shape[1]} x {w.shape[0]}"
+        raise ValueError(f"needs Hopper and sizes that fill its tiles, which {sizes} does not")
     records = gate_up.requires_grad and torch.is_grad_enabled()  # forward() cannot see the latter
     y: Tensor = _SwiGLUDown.apply(gate_up, w, records and gate_up.dtype is not torch.float16)
     return y

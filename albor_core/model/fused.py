@@ -24,7 +24,6 @@ from torch import Tensor
 
 from albor_core.kernels import cross_entropy, rope_qkv
 from albor_core.kernels.add_rms_norm import add_norm_forward
-from albor_core.kernels.dispatch import use_triton
 from albor_core.kernels.embedding import embedding_backward
 from albor_core.kernels.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
 from albor_core.model.flat import FlatParameters, Segment
@@ -107,8 +106,6 @@ class FusedLlama:
     ) -> None:
         """`in_fp8`: the MLPs, which then need `calibrate` before the first step."""
         config = self.config = model.config
-        if not in_fp8:  # decided here: what its check needs, the first backward has no memory for
-            use_triton("swiglu_down", flat.matrices.shadow)
         self.rotary = model.model.rotary_emb
         self.embedding = weight_of(flat.matrices, "model.embed_tokens")
         tied = model.lm_head is None

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from albor_core.kernels import swiglu_down
 from albor_core.kernels.swiglu import swiglu_over
-from albor_core.kernels.swiglu_down import swiglu_down_backward
 
 
 @dataclass
@@ -48,6 +48,7 @@ class HalfMlp:
 
     def __init__(self, gate_up: Weight, down: Weight) -> None:
         self.gate_up, self.down = gate_up, down
+        swiglu_down.decide(down.value)
 
     def forward(self, y: Tensor) -> tuple[Tensor, Any]:
         """(what is added, what the backward needs)."""
@@ -58,5 +59,5 @@ class HalfMlp:
         """The gradient at y, from that of what was added; the matrices' are written."""
         y, gate_up = kept
         torch.mm(dy.t(), gate_up[:, self.down.value.shape[1] :], out=self.down.gradient)
-        swiglu_down_backward(dy, self.down.value, gate_up)
+        swiglu_down.swiglu_down_backward(dy, self.down.value, gate_up)
         return self.gate_up.backward(y, gate_up)

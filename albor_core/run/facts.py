@@ -220,7 +220,7 @@ def _from_manifest(path: Path, manifest: Path, field: str) -> SplitFacts:
     except OSError as error:
         return _bad(path, field, f"{manifest}: {error.strerror}", _PACK)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        return _bad(path, field, f"{manifest}: not a whole manifest: {error!r}", _PACK)
+        return _bad(path, field, f"{manifest}: not a whole manifest: {_cause(error)}", _PACK)
 
 
 def _shard_problems(path: Path, shards: list[tuple[str, int]], field: str) -> list[Problem]:
@@ -265,11 +265,27 @@ def tokenizer_facts(path: Path) -> TokenizerFacts:
         vocab = document["model"]["vocab"]  # a list in Unigram models
         ids = [token["id"] for token in document.get("added_tokens") or []]
         ids += vocab.values() if isinstance(vocab, dict) else range(len(vocab))
+        if not ids:
+            raise ValueError("its vocabulary is empty")
         return TokenizerFacts(path, int(max(ids)) + 1, hashlib.sha256(raw).hexdigest())
     except OSError as error:
         return TokenizerFacts(path, error=f"{path}: {error.strerror}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return TokenizerFacts(path, error=f"{path}: not a tokenizer.json: {error!r}")
+        return TokenizerFacts(path, error=f"{path}: not a tokenizer.json: {_cause(error)}")
+
+
+def _cause(error: Exception) -> str:
+    """Why a JSON file is not what it should be; the repr of some errors holds the whole file."""
+    match error:
+        case UnicodeDecodeError():
+            return f"not UTF-8 at byte {error.start:,}"
+        case KeyError():
+            return f"it has no {error.args[0]!r}"
+        case TypeError() | AttributeError():
+            return "a field has the wrong type"
+        case RecursionError():
+            return "nested too deeply"
+    return str(error)[:200]
 
 
 def _read(path: Path, limit: int) -> bytes:

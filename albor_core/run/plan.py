@@ -272,16 +272,19 @@ def _memory_problems(config: Config, facts: Facts, need: Memory) -> Iterator[Pro
 
 def _memory_advice(config: Config, facts: Facts, need: Memory) -> str:
     """What makes it fit and trains the same, at the least loss of speed, by trying all there is."""
+    known = set(_precision_problems(config, facts))  # said by themselves
     fitting = [
         (words, changed)
         for words, changed in _smaller(config)
         if next(changed.problems(), None) is None
-        and next(_precision_problems(changed, facts), None) is None
+        and known.issuperset(_precision_problems(changed, facts))
         and not memory(changed, facts).missing
     ]
-    if not fitting:
+    if not fitting and need.fixed > (need.capacity or 0):
         fixed = bytes_text(need.fixed)
         return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
+    if not fitting:
+        return "no smaller micro-batch fits: shorter sequences, a smaller model or a larger device"
     words, changed = max(fitting, key=lambda one: _relative_speed(one[1], facts))
     loses = need.step == "fused" and memory(changed, facts).step != "fused"
     return f"{words} would fit{', without the fused step' if loses else ''}"

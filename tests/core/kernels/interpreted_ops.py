@@ -198,6 +198,18 @@ def gradients_come_from_gates_and_results_alone() -> bool:
     return True
 
 
+def what_does_not_fill_its_tiles_is_refused() -> bool:
+    """A grid of whole tiles would leave the rest as it was."""
+    for rows, width in ((70, 64), (10, 64), (64, 96)):
+        try:
+            swiglu_down.swiglu_down_triton(torch.ones(rows, 2 * width), torch.ones(32, width))
+        except ValueError as error:
+            if "tiles" in str(error):
+                continue
+        return False
+    return True
+
+
 PROMISES = {
     fn.__name__: fn
     for fn in (
@@ -212,6 +224,7 @@ PROMISES = {
         another_reader_of_the_logits_raises,
         fp32_rows_are_normed_to_half,
         gradients_come_from_gates_and_results_alone,
+        what_does_not_fill_its_tiles_is_refused,
         stream_and_rest_are_what_plain_pytorch_keeps,
         stream_with_its_rest_is_as_good_as_fp32,
         gradient_with_its_rest_is_as_good_as_fp32,

@@ -80,6 +80,17 @@ def test_a_manifest_that_is_none_is_a_problem_and_no_traceback(tmp_path, text, c
     assert problem.hint
 
 
+def test_a_binary_file_is_told_in_a_line_and_not_printed(tmp_path):
+    noise = b"PAR1\xff" + bytes(range(256)) * 4000
+    folder = write_split(tmp_path / "train")
+    (folder / "manifest.json").write_bytes(noise)
+    (problem,) = facts_of(folder).problems
+    (tmp_path / "corpus.parquet").write_bytes(noise)
+    for told in (problem.message, tokenizer_facts(tmp_path / "corpus.parquet").error):
+        assert "not UTF-8 at byte 4" in told
+        assert len(told) < 300
+
+
 def test_a_missing_or_empty_directory_is_a_problem_with_the_next_command(tmp_path):
     (problem,) = facts_of(tmp_path / "nothing").problems
     assert "no such directory" in problem.message
@@ -126,11 +137,22 @@ def test_a_tokenizer_is_measured_by_its_highest_id(tmp_path):
     assert tokenizer_facts(path).vocab_size == 2
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"model": {"vocab": {}}}', '{"model": 5}'])
-def test_a_file_that_is_no_tokenizer_is_an_error_in_words(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "Expecting value"),
+        ("[]", "wrong type"),
+        ("{}", "it has no 'model'"),
+        ('{"model": {"vocab": {}}}', "vocabulary is empty"),
+        ('{"model": 5}', "wrong type"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_an_error_in_words(tmp_path, text, cause):
     path = tmp_path / "tokenizer.json"
     path.write_text(text)
-    assert "not a tokenizer.json" in tokenizer_facts(path).error
+    told = tokenizer_facts(path).error
+    assert "not a tokenizer.json" in told
+    assert cause in told
 
 
 def test_facts_are_collected_without_raising_and_without_writing(tmp_path, monkeypatch):

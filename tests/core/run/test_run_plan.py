@@ -231,6 +231,16 @@ def test_the_largest_micro_batch_that_fits_is_advised_before_recomputing():
     assert problem.hint == "data.batch_size=6 with training.gradient_accumulation=2 would fit"
 
 
+def test_what_is_too_large_is_advised_on_beside_a_precision_that_is_refused():
+    large = "data.batch_size=12", "training.max_steps=4000", "training.mixed_precision=fp8"
+    ampere = replace(FACTS, gpu_capability=(8, 0))
+    half = "data.batch_size=6", "training.gradient_accumulation=2"
+    need = planned(*large, *half, facts=ampere).memory.total
+    precision, memory = planned(*large, facts=replace(ampere, device_memory_bytes=need)).problems
+    assert precision.field == "training.mixed_precision"
+    assert "would fit" in memory.hint
+
+
 H200 = {"device_name": "NVIDIA H200", "device_memory_bytes": 143_771 << 20, "peak_flops": 989e12}
 HOPPER = {**H200, "gpu_capability": (9, 0)}
 BF16 = "training.mixed_precision=bf16"

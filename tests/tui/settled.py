@@ -8,7 +8,6 @@ from collections.abc import Callable
 from textual.pilot import Pilot
 
 from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.log_tail import LogTail
 
 PATIENCE_S = 20.0
 
@@ -21,24 +20,16 @@ async def until(pilot: Pilot, holds: Callable[[], bool], what: str = "") -> None
         await pilot.pause(0.02)
 
 
-def stands(log: LogTail) -> bool:
-    bar = log.vertical_scrollbar
-    return not log.show_vertical_scrollbar or bar.position == bar.validate_position(log.scroll_y)
-
-
 async def settled(pilot: Pilot) -> None:
-    """Until every chart on the screen shows its newest data and every scrollbar of a log stands
-    where the log does, and still do when what was queued meanwhile (a search asks for curves, the
-    curves paint) has been done.
-    """
+    """Until every chart on the screen shows its newest data, and still does when what was queued
+    meanwhile (a search asks for curves, the curves paint) has been done."""
     screen = pilot.app.screen
 
     def is_painted() -> bool:
-        charts = all(c.is_painted for c in screen.query(Chart) if c.region.height > 4)
-        return charts and all(map(stands, screen.query(LogTail)))
+        return all(c.is_painted for c in screen.query(Chart) if c.region.height > 4)
 
     in_a_row = 0
     while in_a_row < 3:
-        await until(pilot, is_painted, "a chart was never painted, or a scrollbar never moved")
+        await until(pilot, is_painted, "a chart was never painted")
         await pilot.pause()
         in_a_row = in_a_row + 1 if is_painted() else 0

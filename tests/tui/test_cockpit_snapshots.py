@@ -60,6 +60,8 @@ async def run_ready(pilot) -> None:
     await until(pilot, lambda: "code-125m" in str(pilot.app.screen.query_one(Head).render()))
     log = pilot.app.screen.query_one("#log")
     await until(pilot, lambda: log.virtual_size.height == len(fake_feed.LOG))
+    bar = log.vertical_scrollbar
+    await until(pilot, lambda: bar.position == bar.validate_position(log.max_scroll_y))
     await until(pilot, lambda: len(pilot.app.screen.page.curves) == 5)
     await settled(pilot)
 

@@ -139,11 +139,8 @@ def _show(results: list[Result]) -> None:
     for result in results:
         base = next(c for c in result.candidates if c.backend == "reference")
         for one in result.candidates:
-            mark = (
-                "taken"
-                if one.backend == result.chosen
-                else shorten(one.why, 90, placeholder=" ...")
-            )
+            why = shorten(one.why, 90, placeholder=" ...")
+            mark = "taken" if one.backend == result.chosen else why
             shape = "x".join(map(str, result.shape))
             times = (_us(one.forward_us), _us(one.step_us), _ratio(base, one))
             rows.append((result.op, result.dtype, shape, one.backend, *times, mark))

@@ -19,7 +19,7 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from albor_core.kernels import dispatch, swiglu_down
+from albor_core.kernels import dispatch
 from albor_core.kernels.parity import Outputs, deviations
 from albor_core.kernels.rope import tables
 from albor_core.kernels.rope_qkv import rope_qkv_reference, rope_qkv_triton
@@ -112,7 +112,8 @@ def bench(
     if compiled:
         inductor = torch.compile(_reference(op, sizes), dynamic=False)
         _admit("inductor", inductor, _compiled_fault(op, device, dtype), able, refused)
-    _admit("triton", _triton(op, sizes), _triton_fault(op, sets[0], dtype), able, refused)
+    triton, fault = _triton(op, sizes), dispatch.obstacle(name, device, dtype)
+    _admit("triton", triton, fault or _misfit(triton, sets[0]), able, refused)
     times = _race(able, sets, device, rounds)
     kind = str(dtype).removeprefix("torch.")
     chosen = dispatch.choose(name, device, dtype).backend
@@ -133,12 +134,13 @@ def _admit(backend: str, fn: Fn, fault: str, able: dict[str, Fn], refused: list[
         able[backend] = fn
 
 
-def _triton_fault(op: dispatch.Op, inputs: Inputs, dtype: torch.dtype) -> str:
-    """Why the Triton kernels may not run, or "": parity, and shapes that they do not take."""
-    if reason := dispatch.obstacle(op.name, inputs[0].device, dtype):
-        return reason
-    if op.name == "swiglu_down" and not swiglu_down.fits(inputs[1], inputs[0].shape[0]):
-        return "needs Hopper and sizes that fill its tiles; a step takes two passes"
+def _misfit(fn: Fn, inputs: Inputs) -> str:
+    """Why a kernel does not take inputs of such shapes, or ""."""
+    try:
+        with torch.no_grad():
+            fn(*inputs)
+    except ValueError as error:
+        return str(error)
     return ""
 
 

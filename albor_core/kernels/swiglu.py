@@ -5,7 +5,7 @@ Shapes  gate_up (..., 2 I) holds gate, then up, in fp32/bf16/fp16; y, dy (..., I
 Memory  keeps gate_up and nothing else. The backward WRITES BOTH GRADIENTS OVER IT: whoever else
         reads the buffer after the forward has to copy it. Autograd knows: a second backward, or
         that of another operation which saved the buffer, raises instead of using wrong numbers.
-        `swiglu_over` puts y where up was: who needs y and gate needs nothing else, since up is y
+        `over` puts y where up was: who needs y and gate needs nothing else, since up is y
         over silu(gate), to the precision of y. Not in fp16, whose exponents end too soon.
 Limits  copies gate_up if its rows do not lie together; first derivatives only.
 Speed   H200, bf16, 16384 x 4096: forward 97 us, with backward 257 us, which is a copy of the same
@@ -96,23 +96,13 @@ def _block(width: int) -> int:
     return min(BLOCK, next_power_of_2(width))
 
 
-def swiglu_forward(gate_up: Tensor) -> Tensor:
-    """y of a contiguous gate_up; launches only, autograd sees nothing."""
+def swiglu_forward(gate_up: Tensor, *, over: bool = False) -> Tensor:
+    """y of a contiguous gate_up; `over`: a view, where up was. Autograd sees nothing."""
     width = gate_up.shape[-1] // 2
     rows, block = gate_up.numel() // (2 * width), _block(width)
-    y = gate_up.new_empty(*gate_up.shape[:-1], width)
-    _forward[(rows, -(-width // block))](gate_up, y, width, OVER=False, BLOCK=block, num_warps=4)
+    y = gate_up[..., width:] if over else gate_up.new_empty(*gate_up.shape[:-1], width)
+    _forward[(rows, -(-width // block))](gate_up, y, width, OVER=over, BLOCK=block, num_warps=4)
     return y
-
-
-def swiglu_over(gate_up: Tensor) -> Tensor:
-    """y over the second half of a contiguous gate_up (N, 2 I); returns that view. Launches only."""
-    rows, width = gate_up.shape[0], gate_up.shape[1] // 2
-    block = _block(width)
-    _forward[(rows, -(-width // block))](
-        gate_up, gate_up, width, OVER=True, BLOCK=block, num_warps=4
-    )
-    return gate_up[:, width:]
 
 
 def swiglu_backward(gate_up: Tensor, dy: Tensor, *, over: bool = False) -> None:

@@ -3,7 +3,7 @@
 The gradient at a, dy @ w, is used tile by tile where the matrix product leaves it: it is rounded
 nowhere and never written. While one program on a multiprocessor waits for memory the other
 multiplies. The forward is swiglu's and cuBLAS's: fused the same way it is a tenth slower than both.
-In a training step a lies where up was (swiglu_over): both gradients and dW need gate and a only.
+In a training step a lies where up was (swiglu's `over`): all gradients need gate and a only.
 
 Shapes  gate_up (N, 2 I) holds gate, then up; w (D, I), dy (N, D), a (N, I), all in fp32/bf16/fp16.
 Memory  keeps gate_up, a over up in it, and WRITES BOTH GRADIENTS OVER THEM. In fp16, where a is too
@@ -30,7 +30,6 @@ from albor_core.kernels.swiglu import (
     _floored,
     swiglu_backward,
     swiglu_forward,
-    swiglu_over,
     swiglu_reference,
 )
 from albor_core.kernels.toolchain import IS_INTERPRETED, Launch, TensorDescriptor, jit, tl
@@ -104,11 +103,11 @@ def _options(itemsize: int) -> dict[str, int]:
     return half if itemsize == 2 else {"num_warps": 4, "num_stages": 2}
 
 
-def fits(w: Tensor, rows: int | None = None) -> bool:
-    """Whether the kernel takes them; of `rows` unsaid, whether it takes any."""
+def fits(w: Tensor, rows: int = 0) -> bool:
+    """Whether the kernel takes w and so many rows; without rows, whether it takes any."""
     tile = _tile(w.element_size())
     wanted = (tile["ROWS"], tile["COLS"], tile["DEPTH"])
-    sizes = (rows or 0, w.shape[1], w.shape[0])
+    sizes = (rows, w.shape[1], w.shape[0])
     if any(size % multiple for size, multiple in zip(sizes, wanted, strict=True)):
         return False
     if not w.is_cuda:
@@ -136,7 +135,7 @@ def _fused_backward(dy: Tensor, w: Tensor, gate_up: Tensor, *, over: bool) -> No
 
 
 def swiglu_down_backward(dy: Tensor, w: Tensor, gate_up: Tensor) -> None:
-    """Writes the gradient over what `swiglu_over` left of gate_up. Launches only.
+    """Writes the gradient over what swiglu_forward's `over` left of gate_up. Launches only.
 
     All contiguous; w may be any row-major view.
     """
@@ -150,7 +149,7 @@ class _SwiGLUDown(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor, w: Tensor, over: bool) -> Tensor:
         gate_up, w = gate_up.contiguous(), w.contiguous()
-        a = swiglu_over(gate_up) if over else swiglu_forward(gate_up)
+        a = swiglu_forward(gate_up, over=over)
         if over:
             torch.autograd.graph.increment_version(gate_up)
         ctx.over = over

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels import swiglu_down
-from albor_core.kernels.swiglu import swiglu_over
+from albor_core.kernels.swiglu import swiglu_forward
 
 
 @dataclass
@@ -53,7 +53,7 @@ class HalfMlp:
     def forward(self, y: Tensor) -> tuple[Tensor, Any]:
         """(what is added, what the backward needs)."""
         gate_up = self.gate_up.by_halves(y)
-        return self.down(swiglu_over(gate_up)), (y, gate_up)
+        return self.down(swiglu_forward(gate_up, over=True)), (y, gate_up)
 
     def backward(self, kept: Any, dy: Tensor) -> Tensor:
         """The gradient at y, from that of what was added; the matrices' are written."""

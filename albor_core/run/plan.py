@@ -280,10 +280,10 @@ def _memory_advice(config: Config, facts: Facts, need: Memory) -> str:
         and known.issuperset(_precision_problems(changed, facts))
         and not memory(changed, facts).missing
     ]
-    if not fitting and need.fixed > (need.capacity or 0):
-        fixed = bytes_text(need.fixed)
-        return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
     if not fitting:
+        if need.fixed > (need.capacity or 0):
+            fixed = bytes_text(need.fixed)
+            return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
         return "no smaller micro-batch fits: shorter sequences, a smaller model or a larger device"
     words, changed = max(fitting, key=lambda one: _relative_speed(one[1], facts))
     loses = need.step == "fused" and memory(changed, facts).step != "fused"

@@ -186,7 +186,7 @@ def gradients_come_from_gates_and_results_alone() -> bool:
         exact = gate_up.double().requires_grad_()
         swiglu_down.swiglu_down_reference(exact, weight.double()).backward(upstream.double())
         one_pass, two_passes = gate_up.clone(), gate_up.clone()
-        results = [swiglu.swiglu_over(buffer).double() for buffer in (one_pass, two_passes)]
+        results = [swiglu.swiglu_forward(b, over=True).double() for b in (one_pass, two_passes)]
         swiglu_down._fused_backward(upstream, weight, one_pass, over=True)
         swiglu.swiglu_backward(two_passes, upstream @ weight, over=True)
         plain = swiglu.swiglu_reference(gate_up.double())

@@ -198,7 +198,7 @@ def test_a_failing_backend_is_never_used_and_loudly_so(bad, forced, monkeypatch,
 @pytest.mark.gpu
 def test_the_race_is_by_the_time_of_the_device_not_of_the_host_that_launches():
     def late(x, w, eps=1e-5):
-        time.sleep(5e-4)
+        time.sleep(5e-4)  # the busy host that this test is about
         return rms_norm_reference(x, w, eps)
 
     def laborious(x, w, eps=1e-5):

@@ -153,7 +153,7 @@ def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
     monkeypatch.setattr(fused, "add_norm_forward", add_norm)
     monkeypatch.setattr(rope_qkv, "rotate_in_place", lambda *_: None)
     monkeypatch.setattr(fused, "_attend", lambda q, k, v: torch.empty_like(q).requires_grad_())
-    monkeypatch.setattr(mlp, "swiglu_over", lambda x: x[:, x.shape[1] // 2 :])
+    monkeypatch.setattr(mlp, "swiglu_forward", lambda x, *, over: x[:, x.shape[1] // 2 :])
 
     def kept(layers):
         shape = LlamaConfig(128, layers, 4, 2, 384, 512, SEQ_LEN)

@@ -22,7 +22,6 @@ from torch import Tensor
 from albor_core.kernels import dispatch
 from albor_core.kernels.parity import Outputs, deviations
 from albor_core.kernels.rope import tables
-from albor_core.kernels.rope_qkv import rope_qkv_reference, rope_qkv_triton
 
 CYCLED_BYTES = 1 << 28  # several times any L2 so far
 MOST_SETS = 16
@@ -50,7 +49,7 @@ class Sizes:
 
     def problem(self, ops: Iterable[str]) -> str:
         """What cannot be in one of these ops, or ""."""
-        if not {"rope", "rope_qkv"}.intersection(ops):
+        if not {"rope", *OF_HEADS}.intersection(ops):
             return ""
         if self.hidden % self.heads or self.head_dim % 2:
             return f"{self.hidden} numbers do not make {self.heads} heads of an even size"
@@ -59,13 +58,15 @@ class Sizes:
         return ""
 
 
+OF_HEADS = ("rope_qkv", "attention")
+"""Ops on a fused buffer, which are told how many heads lie in it."""
 LIKE_350M = Sizes(16384, 1024, 4096, 32768, 16, 4)
 FOR_A_CPU = Sizes(512, 256, 1024, 4096, 8, 2)
 
 _BY_ROW = {
     "intermediate": ("swiglu", "swiglu_down", "fp8"),
     "vocab": ("cross_entropy",),
-    "hidden": ("rms_norm", "add_rms_norm", "rope", "rope_qkv"),
+    "hidden": ("rms_norm", "add_rms_norm", "rope", "rope_qkv", "attention"),
 }
 GROWS_WITH = {name: ("rows", size) for size, names in _BY_ROW.items() for name in names}
 GROWS_WITH |= dict.fromkeys(("embedding", "adamw", "muon"), ("vocab", "hidden"))
@@ -107,12 +108,12 @@ def bench(
     """Time op `name`; KeyError for an unknown one. `compiled` adds torch.compile: seconds more."""
     op = dispatch.op(name)
     sets = _input_sets(name, sizes, device, dtype)
-    able: dict[str, Fn] = {"reference": _reference(op, sizes)}
+    able: dict[str, Fn] = {"reference": _sized(op, op.reference, sizes)}
     refused: list[Timed] = []
     if compiled:
-        inductor = torch.compile(_reference(op, sizes), dynamic=False)
+        inductor = torch.compile(able["reference"], dynamic=False)
         _admit("inductor", inductor, _compiled_fault(op, device, dtype), able, refused)
-    triton, fault = _triton(op, sizes), dispatch.obstacle(name, device, dtype)
+    triton, fault = _sized(op, op.triton, sizes), dispatch.obstacle(name, device, dtype)
     _admit("triton", triton, fault or _misfit(triton, sets[0]), able, refused)
     times = _race(able, sets, device, rounds)
     kind = str(dtype).removeprefix("torch.")
@@ -162,16 +163,8 @@ def _compiled_fault(op: dispatch.Op, device: torch.device, dtype: torch.dtype) -
 # -- inputs ----------------------------------------------------------------------------------------
 
 
-def _reference(op: dispatch.Op, sizes: Sizes) -> Fn:
-    if op.name == "rope_qkv":
-        return partial(rope_qkv_reference, H=sizes.heads, K=sizes.kv_heads)
-    return op.reference
-
-
-def _triton(op: dispatch.Op, sizes: Sizes) -> Fn:
-    if op.name == "rope_qkv":
-        return partial(rope_qkv_triton, H=sizes.heads, K=sizes.kv_heads)
-    return op.triton
+def _sized(op: dispatch.Op, fn: Fn, sizes: Sizes) -> Fn:
+    return partial(fn, H=sizes.heads, K=sizes.kv_heads) if op.name in OF_HEADS else fn
 
 
 def _input_sets(name: str, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> list[Inputs]:
@@ -197,7 +190,7 @@ def _draws(
     def labels(high: int) -> Tensor:
         return torch.randint(0, high, (sizes.rows,), generator=source, device=device)
 
-    turns = name in ("rope", "rope_qkv")
+    turns = name in ("rope", *OF_HEADS)
     angles = tuple(table.to(device) for table in tables(T, E)) if turns else ()
     weight = 1 + 0.1 * random(sizes.hidden, kind=torch.float32)
     while True:
@@ -209,7 +202,7 @@ def _draws(
             case "rope":
                 q, k = (random(B, T, n, E).transpose(1, 2) for n in (heads, kv))
                 yield q, k, *angles
-            case "rope_qkv":
+            case "rope_qkv" | "attention":
                 yield random(B, T, (heads + 2 * kv) * E), *angles
             case "swiglu":
                 yield (random(sizes.rows, 2 * sizes.intermediate),)

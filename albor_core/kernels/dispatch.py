@@ -35,6 +35,7 @@ OPS = (
     "add_rms_norm",
     "rope",
     "rope_qkv",
+    "attention",
     "swiglu",
     "swiglu_down",
     "cross_entropy",

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albor_core.kernels import cross_entropy, rope_qkv
+from albor_core.kernels import attention, cross_entropy
 from albor_core.kernels.add_rms_norm import add_norm_forward
 from albor_core.kernels.embedding import embedding_backward
 from albor_core.kernels.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
@@ -84,10 +84,7 @@ class Tape:
     """What the backward of a layer needs."""
 
     before: Normed
-    turned: tuple[Tensor, Tensor, Tensor]
-    """q, k, v: leaves of the attention's own little graph."""
-    mixed: Tensor
-    """Its result (B, H, T, E)."""
+    attended: attention.Attended
     middle: tuple[Tensor, Tensor]
     """Residual stream and rstd; its norm is the MLP's to keep."""
     large: list[Any]
@@ -106,6 +103,7 @@ class FusedLlama:
     ) -> None:
         """`in_fp8`: the MLPs, which then need `calibrate` before the first step."""
         config = self.config = model.config
+        self.heads = config.num_attention_heads, config.num_key_value_heads
         self.rotary = model.model.rotary_emb
         self.embedding = weight_of(flat.matrices, "model.embed_tokens")
         tied = model.lm_head is None
@@ -182,16 +180,12 @@ class FusedLlama:
     ) -> Normed:
         eps = self.config.rms_norm_eps
         qkv = layer.qkv(before.y).view(*shape, -1)
-        H, K = self.config.num_attention_heads, self.config.num_key_value_heads
-        rope_qkv.rotate_in_place(qkv, *tables, H, K)
-        q, k, v = (t.detach().requires_grad_() for t in rope_qkv.views(qkv, H, K))
-        with torch.enable_grad():
-            mixed = _attend(q, k, v)
-        added = layer.o(_rows(mixed.detach()))
+        attended = attention.attend(qkv, *tables, *self.heads)
+        added = layer.o(attended.y)
         y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps, rest=rest)
         added, kept = layer.mlp.forward(y)
         after = Normed(*add_norm_forward(added, middle[0], following.weight, eps, rest=rest))
-        self.tapes.append(Tape(before, (q, k, v), mixed, (middle[0], middle[1]), [kept]))
+        self.tapes.append(Tape(before, attended, (middle[0], middle[1]), [kept]))
         return after
 
     def _score(self, h: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
@@ -253,13 +247,9 @@ class FusedLlama:
         d_after = through(following, after.total, after.rstd, dy, dsum)
         dy = layer.mlp.backward(tape.large.pop(), d_after)
         d_middle = through(layer.middle_norm, *tape.middle, dy, d_after)
-        mixed = tape.mixed
-        d_rows = layer.o.backward(_rows(mixed.detach()), d_middle)
-        B, H, T, E = mixed.shape
-        d_mixed = d_rows.view(B, T, H, E).transpose(1, 2)
-        dq, dk, dv = torch.autograd.grad(mixed, tape.turned, d_mixed)
-        dqkv = rope_qkv.gradient_of(dq, dk, dv, *tables).view(B * T, -1)
-        return layer.qkv.backward(tape.before.y, dqkv), d_middle
+        d_rows = layer.o.backward(tape.attended.y, d_middle)
+        dqkv = attention.gradient_of(tape.attended, d_rows, *tables, *self.heads)
+        return layer.qkv.backward(tape.before.y, dqkv.flatten(0, 1)), d_middle
 
 
 def _norm_backward(
@@ -273,15 +263,3 @@ def _norm_backward(
 ) -> Tensor:
     """The gradient of the stream before a norm; `parts` and `rest` are those of a whole pass."""
     return norm_dx(total, norm.weight, rstd, dy, dsum, parts[norm.number], rest=rest)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(
-        q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
-    )
-
-
-def _rows(mixed: Tensor) -> Tensor:
-    """(B, H, T, E) to (N, D); no copy where attention lays its result out like q."""
-    B, H, T, E = mixed.shape
-    return mixed.transpose(1, 2).reshape(B * T, H * E)

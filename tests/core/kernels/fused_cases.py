@@ -16,6 +16,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "swiglu_down": [(1152, 128, 64), (128, 256, 64)],  # N I D; first: two groups of tiles
     "embedding": [(300, 50, 123), (700, 9, 16), (128, 1, 8), (1, 1, 1)],  # N V D; whole chunks
     "rope": [(2, 4, 2, 16, 64), (3, 5, 2, 7, 24), (1, 1, 1, 1, 2), (1, 8, 8, 3, 128)],  # B H K T E
+    "attention": [(2, 192), (1, 64)],  # B T, of 4 + 2 heads of 64
     "cross_entropy": [(7, 512), (5, 123), (1, 1), (2, 3, 640)],
 }
 SLOW = {("swiglu_down", (1152, 128, 64), "float16")}  # 30 s interpreted; tiles ask for no dtype
@@ -25,6 +26,7 @@ WIDE = {  # for a GPU only: interpreted they take too long
     "swiglu_down": [(4096, 4096, 1024)],
     "embedding": [(16384, 32768, 1024)],
     "rope": [(4, 16, 4, 1024, 64)],
+    "attention": [(32, 1024), (3, 320)],  # first: several bands of heads
     "cross_entropy": [(600, 32768), (40, 50257), (9, 131072)],
 }
 
@@ -54,6 +56,9 @@ def inputs(
         B, H, K, T, E = shape
         turned = (draw(B, T, heads, E).transpose(1, 2) for heads in (H, K))
         return [*turned, *(table.to(device) for table in rope.tables(T, E))]
+    if op == "attention":  # not so large that the order of a score's 64 sums decides in fp32
+        qkv = draw(*shape, 8 * 64) / 2
+        return [qkv, *(table.to(device) for table in rope.tables(shape[1], 64))]
     labels = torch.randint(0, shape[-1], shape[:-1], generator=source)
     labels.view(-1)[1::3] = cross_entropy.IGNORED
     return [draw(*shape), labels.to(device)]
@@ -76,5 +81,6 @@ RESULTS = {  # outputs and gradients
     "swiglu_down": 3,
     "embedding": 2,
     "rope": 4,
+    "attention": 2,
     "cross_entropy": 2,
 }

@@ -17,8 +17,8 @@ from stream_cases import (
 )
 from torch import Tensor
 
+from albor_core.kernels import attention, rms_norm, rope, swiglu, swiglu_down
 from albor_core.kernels import cross_entropy as ce
-from albor_core.kernels import rms_norm, swiglu, swiglu_down
 
 
 def say(**line: object) -> None:
@@ -210,6 +210,43 @@ def what_does_not_fill_its_tiles_is_refused() -> bool:
     return True
 
 
+def attention_has_the_gradient_of_plain_pytorch() -> bool:
+    """Of other heads than the op's own cases: shared by all, by none; bands that are not full; the
+    same where SDPA keeps no sum of exponentials.
+    """
+    band, attention.BAND = attention.BAND, 3
+    log_sum = attention._log_sum
+    for B, T, H, K, finds in ((2, 128, 4, 1, True), (1, 64, 3, 3, True), (2, 128, 4, 2, False)):
+        attention._log_sum = log_sum if finds else lambda _: None
+        source = torch.Generator().manual_seed(T + H)
+        qkv = torch.randn(B, T, (H + 2 * K) * 64, generator=source)
+        dy = torch.randn(B * T, H * 64, generator=source)
+        cos, sin = rope.tables(T, 64)
+        exact = qkv.double().requires_grad_()
+        wanted = attention.attention_reference(exact, cos.double(), sin.double(), H, K)
+        wanted.backward(dy.double())
+        kept = attention.attend(qkv, cos, sin, H, K)
+        found = attention.gradient_of(kept, dy, cos, sin, H, K)
+        pairs = ((kept.y, wanted), (found, exact.grad))
+        close = [torch.allclose(a.double(), b, rtol=1e-5, atol=5e-6) for a, b in pairs]
+        if not all(close) or (kept.graph is None) != finds:
+            return False
+    attention.BAND, attention._log_sum = band, log_sum
+    return True
+
+
+def attention_of_other_heads_is_refused() -> bool:
+    """T that tiles do not fill, and heads that are not 64 wide."""
+    for T, width in ((70, 512), (64, 256)):
+        try:
+            attention.attention_triton(torch.ones(1, T, width), *rope.tables(T, width // 8))
+        except ValueError as error:
+            if "heads of 64" in str(error):
+                continue
+        return False
+    return True
+
+
 PROMISES = {
     fn.__name__: fn
     for fn in (
@@ -225,6 +262,8 @@ PROMISES = {
         fp32_rows_are_normed_to_half,
         gradients_come_from_gates_and_results_alone,
         what_does_not_fill_its_tiles_is_refused,
+        attention_has_the_gradient_of_plain_pytorch,
+        attention_of_other_heads_is_refused,
         stream_and_rest_are_what_plain_pytorch_keeps,
         stream_with_its_rest_is_as_good_as_fp32,
         gradient_with_its_rest_is_as_good_as_fp32,

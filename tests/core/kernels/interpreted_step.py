@@ -31,6 +31,7 @@ from albor_core.train.steps import Seen, half_batch_norm, look_fused, violations
 
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
+WIDE_HEADS = LlamaConfig(128, 1, 2, 1, 128, 96, 64)  # which attention's kernels take
 UNTIED = LlamaConfig(64, 1, 4, 2, 128, 96, 64, tie_word_embeddings=False)
 
 
@@ -72,6 +73,12 @@ def equals_autograd() -> None:
         fused_module.LOGITS_BYTES = limit
         name = f"tied {config.tie_word_embeddings}"
         say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
+    model, fused, optimizer = made(WIDE_HEADS)
+    wanted = plain(model, tokens(64))
+    error = worst(look_fused(fused, optimizer, tokens(64)), wanted)
+    fused.hidden(tokens(64))
+    by_kernels = fused.tapes[0].attended.log_sum is not None
+    say("autograd: attention by kernels", by_kernels and error < 2e-6, error)
 
 
 def updates_like_torch() -> None:

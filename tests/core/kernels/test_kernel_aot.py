@@ -27,9 +27,10 @@ def test_every_kernel_compiles_for_every_architecture_and_dtype(tmp_path):
     on_80 = {name for name in kernels if not name.startswith("fp8.")}  # which has no e4m3
     wanted = len(kernels) * 2 + len(on_80)
     assert len({match[0].split(":")[0] for match in found}) == wanted * 3
-    # 132 bytes in cross-entropy's loop over rows took it from 579 to 989 us; swiglu_down, a matrix
-    # product, is as fast as it is with some
-    rows = [match for match in found if match[3] == "90" and match[1] != "swiglu_down.backward"]
+    # 132 bytes in cross-entropy's loop over rows took it from 579 to 989 us; what is made of matrix
+    # products is as fast as it is with some
+    products = ("swiglu_down.backward", "attention.keys")
+    rows = [match for match in found if match[3] == "90" and match[1] not in products]
     assert [match[0] for match in rows if match[4] != "0"] == []
 
 

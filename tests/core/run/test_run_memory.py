@@ -138,7 +138,7 @@ def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
     """Bytes on the tape of the real model, with kernels that only make their results' shapes."""
     import torch
 
-    from albor_core.kernels import rope_qkv
+    from albor_core.kernels import attention, rope_qkv
     from albor_core.model import fused, mlp
     from albor_core.model.flat import FlatParameters
     from albor_core.model.llama import Llama, LlamaConfig
@@ -152,7 +152,7 @@ def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
     monkeypatch.setattr(fused, "norm_forward", norm)
     monkeypatch.setattr(fused, "add_norm_forward", add_norm)
     monkeypatch.setattr(rope_qkv, "rotate_in_place", lambda *_: None)
-    monkeypatch.setattr(fused, "_attend", lambda q, k, v: torch.empty_like(q).requires_grad_())
+    monkeypatch.setattr(attention, "_sdpa", lambda q, k, v: torch.empty_like(q).requires_grad_())
     monkeypatch.setattr(mlp, "swiglu_forward", lambda x, *, over: x[:, x.shape[1] // 2 :])
 
     def kept(layers):
@@ -163,8 +163,9 @@ def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
         found = {}
         for tape in step.tapes:
             y, gate_up = tape.large[0]
-            many = (tape.before.y, tape.before.total, tape.before.rstd, *tape.turned, tape.mixed,
-                    *tape.middle, y, gate_up)  # fmt: skip
+            at = tape.attended
+            many = (tape.before.y, tape.before.total, tape.before.rstd, at.qkv, at.y,
+                    *at.graph[1], *tape.middle, y, gate_up)  # fmt: skip
             found |= {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in many}
         return sum(found.values())
 

@@ -7,6 +7,7 @@ is the median of replays of a CUDA graph that runs the op several times over rot
 than the L2; the inputs are drawn anew before each replay, outside the clock, because some ops write
 over them. Implementations are interleaved round by round: a drifting clock hits all alike.
 Liger's cross-entropy waits for the host and is launched instead, host time included.
+Attention by "cudnn" is RoPE's kernel there and back and cuDNN's both ways: what ours is instead of.
 The forward records a gradient (ours writes that of cross-entropy in it). "%" is the least bytes the
 op must move (each tensor read or written once) over the time, as a share of the copy rate measured
 here at the start; "floor" is the time at 100 %. Exit code 2 without a GPU.
@@ -21,12 +22,13 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from albor_core.kernels import add_rms_norm, cross_entropy, rms_norm, rope, swiglu
+from albor_core.kernels import add_rms_norm, attention, cross_entropy, rms_norm, rope, swiglu
 
 H, I, V, HEADS, KV_HEADS, E, T = 1024, 4096, 32768, 16, 4, 64, 1024  # noqa: E741 -- the usual names
 BF16 = 2  # bytes
@@ -79,6 +81,14 @@ def contests(rows: int) -> list[Contest]:
         peers = {"eager": reference, "compile": compiled(reference), "ours": ours}
         return Contest(name, peers | liger(name), draw, *rest)
 
+    eager = partial(attention.attention_reference, H=HEADS, K=KV_HEADS)
+    attending = {
+        "eager": eager,
+        "compile": compiled(eager),
+        "cudnn": ByCudnn.apply,
+        "ours": partial(attention.attention_triton, H=HEADS, K=KV_HEADS),
+    }
+    qkv = row + 2 * rows * KV_HEADS * E * BF16
     return [
         contest(rms_norm, "rms_norm", lambda: [random(rows, H), weight()], 2 * row, 5 * row, 6),
         contest(
@@ -96,7 +106,28 @@ def contests(rows: int) -> list[Contest]:
             3,
         ),
         contest(cross_entropy, "cross_entropy", scored, *(n * rows * V * BF16 for n in (1, 2)), 2),
+        Contest(
+            "attention",
+            attending,
+            lambda: [random(batch, T, (HEADS + 2 * KV_HEADS) * E), cos, sin],
+            *(qkv + row, 3 * qkv + 3 * row, 4, 2),
+        ),
     ]
+
+
+class ByCudnn(torch.autograd.Function):
+    """attention_triton but for its backward."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        made = attention.attend(qkv.clone(), cos, sin, HEADS, KV_HEADS, by_kernels=False)
+        ctx.kept, ctx.angles = made, (cos, sin)
+        return made.y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        found = attention.gradient_of(ctx.kept, dy, *ctx.angles, HEADS, KV_HEADS)
+        return found, None, None
 
 
 def liger(name: str) -> dict[str, Fn]:

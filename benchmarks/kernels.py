@@ -85,7 +85,7 @@ def contests(rows: int) -> list[Contest]:
     attending = {
         "eager": eager,
         "compile": compiled(eager),
-        "cudnn": ByCudnn.apply,
+        "cudnn": partial(attention.attention_sdpa, H=HEADS, K=KV_HEADS),
         "ours": partial(attention.attention_triton, H=HEADS, K=KV_HEADS),
     }
     qkv = row + 2 * rows * KV_HEADS * E * BF16
@@ -113,21 +113,6 @@ def contests(rows: int) -> list[Contest]:
             *(qkv + row, 3 * qkv + 3 * row, 4, 2),
         ),
     ]
-
-
-class ByCudnn(torch.autograd.Function):
-    """attention_triton but for its backward."""
-
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        made = attention.attend(qkv.clone(), cos, sin, HEADS, KV_HEADS, by_kernels=False)
-        ctx.kept, ctx.angles = made, (cos, sin)
-        return made.y.clone()
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        found = attention.gradient_of(ctx.kept, dy, *ctx.angles, HEADS, KV_HEADS)
-        return found, None, None
 
 
 def liger(name: str) -> dict[str, Fn]:

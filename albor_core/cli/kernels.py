@@ -140,7 +140,7 @@ def _show(results: list[Result]) -> None:
         base = next(c for c in result.candidates if c.backend == "reference")
         for one in result.candidates:
             why = shorten(one.why, 90, placeholder=" ...")
-            mark = "taken" if one.backend == result.chosen else why
+            mark = why or ("taken" if one.backend == result.chosen else "")
             shape = "x".join(map(str, result.shape))
             times = (_us(one.forward_us), _us(one.step_us), _ratio(base, one))
             rows.append((result.op, result.dtype, shape, one.backend, *times, mark))

@@ -1,6 +1,6 @@
 """Causal attention inside a fused QKV buffer, RoPE with it: its backward in two kernels.
 
-The forward is SDPA's, on a GPU cuDNN's (391 us; a kernel here took 441). cuDNN's backward adds up
+The forward is SDPA's, on an H200 cuDNN's (391 us; a kernel here took 441). cuDNN's backward adds up
 the queries' gradient in fp32 and rounds it in a second pass, sums those of keys and values over
 query heads in a third, and RoPE's is a fourth. Here no program adds to what another wrote: keys and
 values belong to one for all query heads that share them, queries to another, which makes a score's
@@ -9,11 +9,11 @@ projection's backward reads it. Bits do not depend on who is first.
 
 Shapes  qkv (B, T, (H + 2 K) E) contiguous, as one projection writes it: H query heads, then K key
         and K value heads, each for H / K query heads; cos, sin (T, E) in fp32, constants. The
-        result is (B T, H E). fp32/bf16/fp16; scores and sums in fp32, scaled by 1 / sqrt(E).
+        result is (B T, H E). Scores and sums in fp32, scaled by 1 / sqrt(E).
 Memory  keeps qkv, WHICH THE FORWARD WRITES OVER, the result, and one fp32 per token and head.
-Limits  the kernels: E of 64, T a multiple of 64, Hopper or later (nothing else was measured); where
-        they do not fit, SDPA's backward and rope_qkv's. First derivatives only. B K T / 64 programs
-        share the keys: below some 256 a GPU waits for the longest.
+Limits  the kernels: bf16 and fp16, E of 64, T a multiple of 64, Hopper or later (nothing else was
+        measured), SDPA backends that keep their sums of exponentials; elsewhere SDPA's backward and
+        rope_qkv's. B K T / 64 programs share the keys: below some 256 a GPU waits for the longest.
 Speed   H200, bf16, 16 + 4 heads, T 1024, RoPE's gradient with it: 1,110 us for 65,536 tokens (cuDNN
         and rope_qkv 1,520), 110 for 4,096 (130).
 Source  Dao 2023, arXiv:2307.08691 (tiles, and the sum of dy * y in place of a row of scores);
@@ -36,6 +36,7 @@ from albor_core.kernels.rope import tables
 from albor_core.kernels.toolchain import IS_INTERPRETED, Launch, TensorDescriptor, jit, steps, tl
 
 E = 64  # of a head
+TILE = 64  # of queries, and of keys
 BAND = 32  # heads whose rows stay in the L2 while their tiles are finished
 FIRST_CAPABILITY = 9
 
@@ -66,18 +67,16 @@ def _at(tiles, heads, BAND: tl.constexpr):
 
 
 @jit
-def _in_logs(x, EXACT: tl.constexpr):
-    """Base 2, which is quicker; in fp32 natural, as what is subtracted was rounded."""
-    return x if EXACT else x * 1.4426950408889634
+def _in_base_2(logarithm):
+    return logarithm * 1.4426950408889634
 
 
 @jit
-def _weights(
-    scores, scale, log_sum, time, seen, IS_DIAGONAL: tl.constexpr, EXACT: tl.constexpr
-):  # fmt: skip
-    """What softmax gave; `time` of the queries and `seen` of the keys, shaped to broadcast."""
-    logs = scores * scale - log_sum
-    weights = tl.exp(logs) if EXACT else tl.exp2(logs)
+def _weights(scores, scale, log_sum, time, seen, IS_DIAGONAL: tl.constexpr):
+    """What softmax gave, by powers of two; `time` of the queries and `seen` of the keys, shaped to
+    broadcast.
+    """
+    weights = tl.exp2(scores * scale - log_sum)
     return tl.where(time >= seen, weights, 0.0) if IS_DIAGONAL else weights
 
 
@@ -106,7 +105,7 @@ def _query_step(
     lane = tl.arange(0, TILE)
     scores = tl.dot(q, k.T, input_precision="ieee")
     weights = _weights(scores, scale, log_sum[:, None], row + lane[:, None], col + lane[None, :],
-                       IS_DIAGONAL, q.dtype == tl.float32)  # fmt: skip
+                       IS_DIAGONAL)  # fmt: skip
     ds = weights * (tl.dot(dy, v.T, input_precision="ieee") - share[:, None])
     return tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
 
@@ -122,14 +121,13 @@ def _queries(
     row = (tiles - 1 - tile) * TILE  # the last see most keys
     head, start = place % H, place // H * T
     key_at, value_at = (H + head // (H // K)) * E, (H + K + head // (H // K)) * E
-    EXACT: tl.constexpr = out_ptr.dtype.element_ty == tl.float32
-    scale = _in_logs(factor, EXACT)
+    scale = _in_base_2(factor)
     q = qkv.load([start + row, head * E])
     dy = dy_rows.load([start + row, head * E])
     share = tl.sum(dy.to(tl.float32) * y_rows.load([start + row, head * E]).to(tl.float32), 1)
     time = row + tl.arange(0, TILE)
     tl.store(share_ptr + place * T + time, share)
-    log_sum = _in_logs(tl.load(log_sum_ptr + place * T + time), EXACT)
+    log_sum = _in_base_2(tl.load(log_sum_ptr + place * T + time))
     dq = tl.zeros((TILE, E), tl.float32)
     for col in steps(0, row, TILE):
         dq = _query_step(q, dy, log_sum, share, dq, qkv, start, key_at, value_at, scale,
@@ -151,10 +149,10 @@ def _key_step(
     lane = tl.arange(0, TILE)
     q = qkv.load([start + row, head * E])
     at = (place + head) * T + row + lane
-    log_sum = _in_logs(tl.load(log_sum_ptr + at), q.dtype == tl.float32)
+    log_sum = _in_base_2(tl.load(log_sum_ptr + at))
     scores = tl.dot(k, q.T, input_precision="ieee")
     weights = _weights(scores, scale, log_sum[None, :], row + lane[None, :], col + lane[:, None],
-                       IS_DIAGONAL, q.dtype == tl.float32)  # fmt: skip
+                       IS_DIAGONAL)  # fmt: skip
     dy = dy_rows.load([start + row, head * E])
     dv = tl.dot(weights.to(dy.dtype), dy, dv, input_precision="ieee")
     share = tl.load(share_ptr + at)
@@ -175,7 +173,7 @@ def _keys(
     head, batch = place % K, place // K
     first, start = head * SHARED, batch * T
     key_at, value_at = (H + head) * E, (H + K + head) * E
-    scale = _in_logs(factor, out_ptr.dtype.element_ty == tl.float32)
+    scale = _in_base_2(factor)
     k, v = qkv.load([start + col, key_at]), qkv.load([start + col, value_at])
     dk = tl.zeros((TILE, E), tl.float32)
     dv = tl.zeros((TILE, E), tl.float32)
@@ -194,41 +192,40 @@ def _keys(
     tl.store(at + value_at + tl.arange(0, E)[None, :], dv.to(out_ptr.dtype.element_ty))
 
 
-def _tile(itemsize: int) -> int:
-    return 64 if itemsize == 2 else 16
-
-
-def _options(kernel: str, itemsize: int) -> dict[str, int]:
+def _options(kernel: str) -> dict[str, int]:
     """A multiprocessor holds four programs of "queries" and three of "keys"."""
-    if itemsize == 4:
-        return {"num_warps": 8, "num_stages": 1}
     return {"num_warps": 4, "num_stages": 2} | ({"maxnreg": 168} if kernel == "keys" else {})
 
 
-def fits(qkv: Tensor, H: int, K: int) -> bool:
-    """Whether the kernels take a buffer of that shape, on its device."""
+def misfit(qkv: Tensor, H: int, K: int) -> str:
+    """Why the kernels do not take a buffer of that shape and dtype on its device, or ""."""
     _, T, width = qkv.shape
-    if width != (H + 2 * K) * E or T % 64:
-        return False
-    if not qkv.is_cuda:
-        return IS_INTERPRETED
-    return torch.cuda.get_device_capability(qkv.device)[0] >= FIRST_CAPABILITY
+    reasons = {
+        f"heads of {width // (H + 2 * K)} numbers, not of {E}": width != (H + 2 * K) * E,
+        f"{T} tokens in a row, which are no multiple of {TILE}": T % TILE != 0,
+    }
+    if not IS_INTERPRETED:
+        is_half = qkv.dtype in (torch.bfloat16, torch.float16)
+        reasons["neither bf16 nor fp16"] = not is_half
+        reasons["no Hopper GPU, nor a later one"] = not qkv.is_cuda or (
+            torch.cuda.get_device_capability(qkv.device)[0] < FIRST_CAPABILITY
+        )
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _gradient(
     qkv: Tensor, y: Tensor, log_sum: Tensor, dy: Tensor, cos: Tensor, sin: Tensor, H: int, K: int
 ) -> Tensor:
     """dqkv from rotated qkv, result, its gradient, and log(sum(exp(scores))) (B, H, T)."""
-    (B, T, width), size = qkv.shape, qkv.element_size()
-    tile = _tile(size)
-    rows = [TensorDescriptor.from_tensor(t, [tile, E]) for t in (qkv.view(B * T, width), dy, y)]
+    B, T, width = qkv.shape
+    rows = [TensorDescriptor.from_tensor(t, [TILE, E]) for t in (qkv.view(B * T, width), dy, y)]
     out, share = torch.empty_like(qkv), torch.empty_like(log_sum)
     rest = (log_sum, share, out, cos, sin)
-    flags = {"H": H, "K": K, "E": E, "TILE": tile, "BAND": BAND}
+    flags = {"H": H, "K": K, "E": E, "TILE": TILE, "BAND": BAND}
 
     def launch(kernel: Any, name: str, heads: int, rows: list[Any]) -> None:
-        options = {} if IS_INTERPRETED else _options(name, size)
-        grid = (heads * T // tile,)
+        options = {} if IS_INTERPRETED else _options(name)
+        grid = (heads * T // TILE,)
         kernel[grid](*rows, *rest, heads, T, E**-0.5, **flags, **options)
 
     launch(_queries, "queries", B * H, rows)
@@ -254,11 +251,11 @@ def attend(
 ) -> Attended:
     """Rotates qkv where it lies, and attends. Autograd sees nothing.
 
-    `by_kernels`: what the backward will be; None: what is quickest here of what passes parity,
-    which the first call finds out.
+    `by_kernels`: what the backward will be, if SDPA keeps what it takes; None: what is quickest
+    here of what passes parity, which the first call finds out.
     """
     if by_kernels is None:
-        by_kernels = fits(qkv, H, K) and use_triton("attention", qkv)
+        by_kernels = not misfit(qkv, H, K) and use_triton("attention", qkv)
     rope_qkv.rotate_in_place(qkv, cos, sin, H, K)
     leaves = [t.detach().requires_grad_() for t in rope_qkv.views(qkv, H, K)]
     with torch.enable_grad():
@@ -270,11 +267,10 @@ def attend(
 
 def _log_sum(mixed: Tensor) -> Tensor | None:
     """log(sum(exp(scores))) (B, H, T), which SDPA keeps for its backward; None if it does not."""
-    for name in ("_saved_logsumexp", "_saved_log_sumexp"):
-        kept = getattr(mixed.grad_fn, name, None)
-        if isinstance(kept, Tensor) and kept.numel() == mixed[..., 0].numel():
-            return kept.reshape(mixed.shape[:3]).contiguous()
-    return None
+    kept = getattr(mixed.grad_fn, "_saved_logsumexp", None)
+    if not isinstance(kept, Tensor) or kept.shape[:3] != mixed.shape[:3]:
+        return None
+    return kept.reshape(mixed.shape[:3]).contiguous()
 
 
 def gradient_of(kept: Attended, dy: Tensor, cos: Tensor, sin: Tensor, H: int, K: int) -> Tensor:
@@ -291,24 +287,34 @@ def gradient_of(kept: Attended, dy: Tensor, cos: Tensor, sin: Tensor, H: int, K:
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, H: int, K: int) -> Tensor:
+    def forward(
+        ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, H: int, K: int, by_kernels: bool
+    ) -> Tensor:
         mine = qkv.clone(memory_format=torch.contiguous_format)
-        kept = attend(mine, cos, sin, H, K, by_kernels=True)
+        kept = attend(mine, cos, sin, H, K, by_kernels=by_kernels)
+        if by_kernels and kept.log_sum is None:
+            raise ValueError("SDPA keeps no sums of exponentials here")
         ctx.kept, ctx.rest = kept, (cos, sin, H, K)
         return kept.y.clone()
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin, H, K = ctx.rest
-        return gradient_of(ctx.kept, dy.contiguous(), cos, sin, H, K), None, None, None, None
+        found = gradient_of(ctx.kept, dy.contiguous(), cos, sin, H, K)
+        return found, None, None, None, None, None
 
 
 def attention_triton(qkv: Tensor, cos: Tensor, sin: Tensor, H: int = 4, K: int = 2) -> Tensor:
     """The kernels behind autograd, on a copy. ValueError if they do not fit."""
-    if not fits(qkv, H, K):
-        E_, T = qkv.shape[-1] // (H + 2 * K), qkv.shape[1]
-        raise ValueError(f"needs Hopper, heads of {E} (not {E_}), a T that {E} divides (not {T})")
-    y: Tensor = _Attention.apply(qkv, cos, sin, H, K)
+    if reason := misfit(qkv, H, K):
+        raise ValueError(reason)
+    y: Tensor = _Attention.apply(qkv, cos, sin, H, K, True)
+    return y
+
+
+def attention_sdpa(qkv: Tensor, cos: Tensor, sin: Tensor, H: int = 4, K: int = 2) -> Tensor:
+    """The same with SDPA's backward and rope_qkv's kernels: what runs where ours do not."""
+    y: Tensor = _Attention.apply(qkv, cos, sin, H, K, False)
     return y
 
 
@@ -322,21 +328,30 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
 
 
 def _launches(dtype: str) -> tuple[Launch, ...]:
-    """How 16 + 4 + 4 heads of 64 are launched."""
-    size = 4 if dtype == "fp32" else 2
-    tile = _tile(size)
-    types = dict.fromkeys(("qkv", "dy_rows", "y_rows"), f"tensordesc<{dtype}[{tile}, {E}]>")
+    """How 16 + 4 + 4 heads of 64 are launched; not at all in fp32."""
+    if dtype == "fp32":
+        return ()
+    types = dict.fromkeys(("qkv", "dy_rows", "y_rows"), f"tensordesc<{dtype}[{TILE}, {E}]>")
     types |= dict.fromkeys(("log_sum_ptr", "share_ptr", "cos_ptr", "sin_ptr"), "*fp32")
     types |= {"out_ptr": f"*{dtype}", "heads": "i32", "T": "i32", "factor": "fp32"}
-    flags = {"H": 16, "K": 4, "E": E, "TILE": tile, "BAND": BAND}
+    flags = {"H": 16, "K": 4, "E": E, "TILE": TILE, "BAND": BAND}
     types |= dict.fromkeys(flags, "constexpr")
     made = []
     for kernel, name in ((_queries, "queries"), (_keys, "keys")):
-        options = _options(name, size)
+        options = _options(name)
         warps = options.pop("num_warps")
         signature = {argument: types[argument] for argument in kernel.arg_names}
         made.append(Launch(kernel, signature, flags, warps, options))
     return tuple(made)
 
 
-register(Op("attention", attention_reference, attention_triton, _cases, _launches))
+register(
+    Op(
+        "attention",
+        attention_reference,
+        attention_triton,
+        _cases,
+        _launches,
+        instead=attention_sdpa,
+    )
+)

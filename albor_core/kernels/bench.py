@@ -92,7 +92,7 @@ class Result:
     dtype: str
     shape: tuple[int, ...]
     chosen: str
-    """What dispatch runs here."""
+    """What dispatch runs here, at such sizes."""
     candidates: tuple[Timed, ...]
 
 
@@ -117,7 +117,8 @@ def bench(
     _admit("triton", triton, fault or _misfit(triton, sets[0]), able, refused)
     times = _race(able, sets, device, rounds)
     kind = str(dtype).removeprefix("torch.")
-    chosen = dispatch.choose(name, device, dtype).backend
+    best = dispatch.choose(name, device, dtype).backend
+    chosen = best if best in able else "reference"
     return Result(name, kind, tuple(sets[0][0].shape), chosen, (*times, *refused))
 
 

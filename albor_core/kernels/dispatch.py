@@ -61,6 +61,8 @@ class Op:
     """Inputs for the parity check; the first is also the one that is timed."""
     launches: Callable[[str], tuple[Launch, ...]]
     """How its kernels are launched with "fp32", "bf16" or "fp16" activations."""
+    instead: Callable[..., Outputs] | None = None
+    """What runs where they do not, if that is not the reference: they race against it."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def _rejection(op: Op, device: torch.device, dtype: torch.dtype) -> str:
 def _race(op: Op, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
     """(fastest backend, evidence): forward and backward together, medians of interleaved rounds."""
     case = next(iter(op.cases(device, dtype)))
-    backends = {"triton": op.triton, "reference": op.reference}
+    backends = {"triton": op.triton, "reference": op.instead or op.reference}
     rounds: dict[str, list[float]] = {name: [] for name in backends}
     with torch.autocast(device.type, enabled=False), torch.cuda.device(device):
         for _ in range(6):  # the first round warms up and is not counted

@@ -1,7 +1,7 @@
 """The decoder of llama.py, forward and backward written out over flat parameters and fused kernels.
 
-Autograd sees the attention only. Everything else is a matrix product or one kernel, the gradients
-of weights go straight to their place in the flat buffer, and what a backward needs is a field of
+Autograd sees at most the attention. Everything else is a matrix product or one kernel, gradients of
+weights go straight to their place in the flat buffer, and what a backward needs is a field of
 `Tape`: memory is what you read here. The plain model is the oracle: same parameters, same numbers.
 
 The residual stream and its gradient are what the products read, in half precision, and 8 bits more

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import torch
 from fused_cases import SHAPES, SLOW, inputs, pair
@@ -211,13 +212,13 @@ def what_does_not_fill_its_tiles_is_refused() -> bool:
 
 
 def attention_has_the_gradient_of_plain_pytorch() -> bool:
-    """Of other heads than the op's own cases: shared by all, by none; bands that are not full; the
-    same where SDPA keeps no sum of exponentials.
+    """Of other heads than the op's own cases: shared by all, by none; bands that are not full; by
+    SDPA, where that keeps no sums of exponentials or keeps them in another order.
     """
-    band, attention.BAND = attention.BAND, 3
-    log_sum = attention._log_sum
-    for B, T, H, K, finds in ((2, 128, 4, 1, True), (1, 64, 3, 3, True), (2, 128, 4, 2, False)):
-        attention._log_sum = log_sum if finds else lambda _: None
+    fine = []
+    kept_by_sdpa = attention._log_sum
+    for B, T, H, K, order in ((2, 128, 4, 1, "BHT"), (1, 64, 3, 3, "BHT"), (2, 128, 4, 2, "BTH")):
+        attention._log_sum = kept_by_sdpa if order == "BHT" else other_order
         source = torch.Generator().manual_seed(T + H)
         qkv = torch.randn(B, T, (H + 2 * K) * 64, generator=source)
         dy = torch.randn(B * T, H * 64, generator=source)
@@ -225,26 +226,55 @@ def attention_has_the_gradient_of_plain_pytorch() -> bool:
         exact = qkv.double().requires_grad_()
         wanted = attention.attention_reference(exact, cos.double(), sin.double(), H, K)
         wanted.backward(dy.double())
+        band, attention.BAND = attention.BAND, 3
         kept = attention.attend(qkv, cos, sin, H, K)
         found = attention.gradient_of(kept, dy, cos, sin, H, K)
+        attention.BAND, attention._log_sum = band, kept_by_sdpa
         pairs = ((kept.y, wanted), (found, exact.grad))
-        close = [torch.allclose(a.double(), b, rtol=1e-5, atol=5e-6) for a, b in pairs]
-        if not all(close) or (kept.graph is None) != finds:
-            return False
-    attention.BAND, attention._log_sum = band, log_sum
-    return True
+        fine += [torch.allclose(a.double(), b, rtol=1e-5, atol=5e-6) for a, b in pairs]
+        fine.append((kept.graph is None) == (order == "BHT"))
+    return all(fine)
+
+
+def other_order(mixed: Tensor) -> Tensor | None:
+    """As if SDPA's backend kept (B, T, H)."""
+    kept = mixed.grad_fn._saved_logsumexp.transpose(1, 2)
+    return attention_log_sum(SimpleNamespace(grad_fn=SimpleNamespace(_saved_logsumexp=kept),
+                                             shape=mixed.shape))  # fmt: skip
+
+
+attention_log_sum = attention._log_sum
+
+
+def attention_that_did_not_run_is_not_taken_for_one() -> bool:
+    """Else SDPA's own backward would pass parity under the kernels' name."""
+    found, attention._log_sum = attention._log_sum, lambda _: None
+    try:
+        attention.attention_triton(torch.ones(1, 64, 512), *rope.tables(64, 64))
+    except ValueError as error:
+        return "SDPA" in str(error)
+    finally:
+        attention._log_sum = found
+    return False
+
+
+def attention_leaves_its_input_as_it_was() -> bool:
+    qkv = torch.randn(1, 64, 512, generator=torch.Generator().manual_seed(0))
+    before = qkv.clone()
+    attention.attention_triton(qkv.requires_grad_(), *rope.tables(64, 64)).sum().backward()
+    return torch.equal(qkv, before)
 
 
 def attention_of_other_heads_is_refused() -> bool:
     """T that tiles do not fill, and heads that are not 64 wide."""
+    told = []
     for T, width in ((70, 512), (64, 256)):
         try:
             attention.attention_triton(torch.ones(1, T, width), *rope.tables(T, width // 8))
         except ValueError as error:
-            if "heads of 64" in str(error):
-                continue
-        return False
-    return True
+            told.append(str(error))
+    wanted = ["70 tokens in a row, which are no multiple of 64", "heads of 32 numbers, not of 64"]
+    return told == wanted
 
 
 PROMISES = {
@@ -263,6 +293,8 @@ PROMISES = {
         gradients_come_from_gates_and_results_alone,
         what_does_not_fill_its_tiles_is_refused,
         attention_has_the_gradient_of_plain_pytorch,
+        attention_that_did_not_run_is_not_taken_for_one,
+        attention_leaves_its_input_as_it_was,
         attention_of_other_heads_is_refused,
         stream_and_rest_are_what_plain_pytorch_keeps,
         stream_with_its_rest_is_as_good_as_fp32,

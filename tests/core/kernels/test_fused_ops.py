@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from fused_cases import RESULTS, SHAPES, SLOW, WIDE, inputs, pair
+from fused_cases import HALF_ONLY, RESULTS, SHAPES, SLOW, WIDE, inputs, pair
 from interpreted_ops import PROMISES
 from oracle import ROOT, assert_as_accurate, deviations, python
 from stream_cases import (
@@ -39,7 +39,12 @@ INTERPRETED = [  # the interpreter's cast to bf16 truncates
     for case in ((op, shape, dtype) for op, shape in CASES for dtype in ("float32", "float16"))
     if case not in SLOW
 ]
-ON_GPU = CASES + [(op, shape) for op, shapes in WIDE.items() for shape in shapes]
+ON_GPU = [
+    (op, shape, dtype)
+    for op, shape in CASES + [(op, shape) for op, shapes in WIDE.items() for shape in shapes]
+    for dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if op not in HALF_ONLY or dtype is not torch.float32
+]
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +168,7 @@ def test_a_stream_on_the_gpu_with_its_rest_is_as_good_as_fp32(shape, dtype):
 
 @needs_gpu
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("op, shape", ON_GPU, ids=str)
+@pytest.mark.parametrize("op, shape, dtype", ON_GPU, ids=str)
 def test_kernels_on_the_gpu_are_as_accurate_as_torch(op, shape, dtype):
     assert_as_accurate(*pair(op), *inputs(op, shape, dtype, "cuda"))
 

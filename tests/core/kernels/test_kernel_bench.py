@@ -48,6 +48,22 @@ def test_a_compiled_candidate_that_fails_is_named_and_not_timed(fault, why, monk
     assert found["reference"].forward_us is not None
 
 
+def test_a_kernel_that_does_not_take_the_sizes_is_refused_and_not_what_runs(monkeypatch):
+    def picky(gate_up):
+        raise ValueError("48 rows")
+
+    op = replace(dispatch.op("swiglu"), triton=picky)
+    monkeypatch.setattr(dispatch, "_ops", {**dispatch._ops, "swiglu": op})
+    monkeypatch.setattr(dispatch, "obstacle", lambda *_: "")
+    monkeypatch.setattr(dispatch, "choose", lambda *_: dispatch.Choice("swiglu", "triton", ""))
+    result = bench("swiglu", SMALL, CPU, torch.float32, rounds=1)
+    assert result.chosen == "reference"
+    assert [(one.backend, one.why) for one in result.candidates] == [
+        ("reference", ""),
+        ("triton", "48 rows"),
+    ]
+
+
 def test_a_round_lasts_longer_than_the_clocks_noise(monkeypatch):
     calls = []
     monkeypatch.setattr(room, "ROUND_S", 0.02)

@@ -212,6 +212,19 @@ def test_the_race_is_by_the_time_of_the_device_not_of_the_host_that_launches():
 
 @needs_gpu
 @pytest.mark.gpu
+def test_a_kernel_that_loses_to_what_would_run_in_its_place_is_not_taken():
+    def slow(x, w, eps=1e-5):
+        torch.cuda._sleep(1_000_000)  # 0.5 ms
+        return rms_norm_reference(x, w, eps)
+
+    rms_norm = dispatch.op("rms_norm")
+    instead = rms_norm.triton
+    dispatch.register(replace(rms_norm, triton=rms_norm_reference, reference=slow, instead=instead))
+    assert dispatch.choose("rms_norm", "cuda", torch.bfloat16).backend == "reference"
+
+
+@needs_gpu
+@pytest.mark.gpu
 def test_a_pin_overrules_the_race_and_deciding_leaves_the_rng_alone():
     before = torch.cuda.get_rng_state(), torch.get_rng_state()
     dispatch.pin({"rms_norm": "reference"})

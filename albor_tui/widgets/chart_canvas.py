@@ -142,19 +142,17 @@ class ChartCanvas(CellWidget):
             return
         look = replace(self.look, axis=self.axis)
         x = look.window or self.whole
-        columns = width - (self.frame.gutter if self.frame else 6)
-        drawn = project(self.data.traces, look, x, columns)
-        ends = extremes(drawn.lines)
-        kind = "log" if look.is_log else "linear"
-        if ends is None and look.is_log and look.window is None:
+        guess = width - (self.frame.gutter if self.frame else 6)
+        laid = self._laid(look, x, guess)
+        if laid is not None and laid[1].canvas_width != guess:  # labels are not as wide as thought
+            laid = self._laid(look, x, laid[1].canvas_width)
+        if laid is None:
             self._forget("nothing above 0: no logarithm")
             return
-        if ends is not None:
-            self._y = ticks.hold(self._y, *ends, kind)
-        y = self._y or Range(0.0, 1.0)
-        marks = bool(self.data.marks)
-        frame = measure((width, height), x, y, axis=look.axis, is_log=look.is_log, has_marks=marks)
-        size = frame.canvas_width, frame.canvas_height
+        drawn, frame = laid
+        if extremes(drawn.lines) is not None:
+            self._y = frame.y
+        y, size = frame.y, (frame.canvas_width, frame.canvas_height)
         lines = tuple(snapped(line, x, y, *size) for line in drawn.lines)
         job = Job(lines, *size, x, y, glyphs.current.is_ascii)
         if job != self._job:
@@ -163,6 +161,20 @@ class ChartCanvas(CellWidget):
         elif self._painted is self._job:
             self.frame, self._broken = frame, drawn.broken
             self._show()
+
+    def _laid(self, look: Look, x: Range, columns: int) -> tuple[Drawn, Frame] | None:
+        """Lines drawn for so many columns, and their frame; None without anything that `look` can
+        show.
+        """
+        drawn = project(self.data.traces, look, x, columns)
+        ends = extremes(drawn.lines)
+        kind = "log" if look.is_log else "linear"
+        if ends is None and look.is_log and look.window is None:
+            return None
+        held, marks = self._y, bool(self.data.marks)
+        y = ticks.hold(held, *ends, kind) if ends is not None else held or Range(0.0, 1.0)
+        size = self.content_size.width, self.content_size.height
+        return drawn, measure(size, x, y, axis=look.axis, is_log=look.is_log, has_marks=marks)
 
     def _forget(self, words: str) -> None:
         """Nothing to draw but words."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -274,6 +275,17 @@ async def test_news_are_drawn_at_a_pace_and_keys_at_once(monkeypatch):
         await until(pilot, lambda: any(line.startswith("log") for line in lines(chart)))
         chart.data = ChartData((Trace("main", (1.0, 9.0), (1.0, 9.0)),), subject="another run")
         await until(pilot, lambda: chart._drawings == 1)
+
+
+async def test_a_picture_does_not_depend_on_how_often_it_was_drawn():
+    """Labels of another width than the first drawing thought leave other columns to the lines."""
+    x = tuple(float(i) for i in range(288))
+    trace = Trace("main", x, tuple(4 + 4 * math.sin(i * i) for i in x))
+    async with chart_alone(ChartData((trace,))) as (pilot, chart):
+        first = lines(chart)
+        chart.on_resize()
+        await settled(pilot)
+        assert lines(chart) == first
 
 
 async def test_a_chart_that_cannot_be_drawn_says_so(monkeypatch):

@@ -33,12 +33,21 @@ from torch import Tensor
 from albor_core.kernels import rope_qkv
 from albor_core.kernels.dispatch import Op, register, use_triton
 from albor_core.kernels.rope import tables
-from albor_core.kernels.toolchain import IS_INTERPRETED, Launch, TensorDescriptor, jit, steps, tl
+from albor_core.kernels.toolchain import (
+    IS_INTERPRETED,
+    Launch,
+    TensorDescriptor,
+    jit,
+    steps,
+    takes_hoppers,
+    tl,
+)
 
 E = 64  # of a head
 TILE = 64  # of queries, and of keys
 BAND = 32  # heads whose rows stay in the L2 while their tiles are finished
-FIRST_CAPABILITY = 9
+QUERIES = {"num_warps": 4, "num_stages": 2}  # four programs share a multiprocessor
+KEYS = {**QUERIES, "maxnreg": 168}  # three
 
 
 def attention_reference(qkv: Tensor, cos: Tensor, sin: Tensor, H: int = 4, K: int = 2) -> Tensor:
@@ -192,24 +201,15 @@ def _keys(
     tl.store(at + value_at + tl.arange(0, E)[None, :], dv.to(out_ptr.dtype.element_ty))
 
 
-def _options(kernel: str) -> dict[str, int]:
-    """A multiprocessor holds four programs of "queries" and three of "keys"."""
-    return {"num_warps": 4, "num_stages": 2} | ({"maxnreg": 168} if kernel == "keys" else {})
-
-
 def misfit(qkv: Tensor, H: int, K: int) -> str:
     """Why the kernels do not take a buffer of that shape and dtype on its device, or ""."""
     _, T, width = qkv.shape
     reasons = {
         f"heads of {width // (H + 2 * K)} numbers, not of {E}": width != (H + 2 * K) * E,
         f"{T} tokens in a row, which are no multiple of {TILE}": T % TILE != 0,
+        "neither bf16 nor fp16": not (IS_INTERPRETED or qkv.element_size() == 2),
+        "no Hopper GPU, nor a later one": not takes_hoppers(qkv.device),
     }
-    if not IS_INTERPRETED:
-        is_half = qkv.dtype in (torch.bfloat16, torch.float16)
-        reasons["neither bf16 nor fp16"] = not is_half
-        reasons["no Hopper GPU, nor a later one"] = not qkv.is_cuda or (
-            torch.cuda.get_device_capability(qkv.device)[0] < FIRST_CAPABILITY
-        )
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
@@ -223,13 +223,12 @@ def _gradient(
     rest = (log_sum, share, out, cos, sin)
     flags = {"H": H, "K": K, "E": E, "TILE": TILE, "BAND": BAND}
 
-    def launch(kernel: Any, name: str, heads: int, rows: list[Any]) -> None:
-        options = {} if IS_INTERPRETED else _options(name)
-        grid = (heads * T // TILE,)
-        kernel[grid](*rows, *rest, heads, T, E**-0.5, **flags, **options)
-
-    launch(_queries, "queries", B * H, rows)
-    launch(_keys, "keys", B * K, rows[:2])
+    for kernel, heads, read, options in (
+        (_queries, B * H, rows, QUERIES),
+        (_keys, B * K, rows[:2], KEYS),
+    ):
+        how = {} if IS_INTERPRETED else options
+        kernel[(heads * T // TILE,)](*read, *rest, heads, T, E**-0.5, **flags, **how)
     return out
 
 
@@ -337,11 +336,9 @@ def _launches(dtype: str) -> tuple[Launch, ...]:
     flags = {"H": 16, "K": 4, "E": E, "TILE": TILE, "BAND": BAND}
     types |= dict.fromkeys(flags, "constexpr")
     made = []
-    for kernel, name in ((_queries, "queries"), (_keys, "keys")):
-        options = _options(name)
-        warps = options.pop("num_warps")
+    for kernel, options in ((_queries, QUERIES), (_keys, KEYS)):
         signature = {argument: types[argument] for argument in kernel.arg_names}
-        made.append(Launch(kernel, signature, flags, warps, options))
+        made.append(Launch(kernel, signature, flags, options["num_warps"], options))
     return tuple(made)
 
 

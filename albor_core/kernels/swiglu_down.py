@@ -32,11 +32,17 @@ from albor_core.kernels.swiglu import (
     swiglu_forward,
     swiglu_reference,
 )
-from albor_core.kernels.toolchain import IS_INTERPRETED, Launch, TensorDescriptor, jit, tl
+from albor_core.kernels.toolchain import (
+    IS_INTERPRETED,
+    Launch,
+    TensorDescriptor,
+    jit,
+    takes_hoppers,
+    tl,
+)
 
 GROUP = 4  # rows of tiles that programs finish together: their dy stays in the L2
 STREAMED_BYTES = 1 << 27  # a gate_up above this must not push dy and w out of the L2
-FIRST_CAPABILITY = 9
 
 
 def swiglu_down_reference(gate_up: Tensor, w: Tensor) -> Tensor:
@@ -110,9 +116,7 @@ def fits(w: Tensor, rows: int = 0) -> bool:
     sizes = (rows, w.shape[1], w.shape[0])
     if any(size % multiple for size, multiple in zip(sizes, wanted, strict=True)):
         return False
-    if not w.is_cuda:
-        return IS_INTERPRETED
-    return torch.cuda.get_device_capability(w.device)[0] >= FIRST_CAPABILITY
+    return takes_hoppers(w.device)
 
 
 def decide(w: Tensor) -> None:

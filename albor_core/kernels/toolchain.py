@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 try:
     import triton
     from triton import language
@@ -21,6 +23,7 @@ except ImportError:
 
 HAS_TRITON = triton is not None
 IS_INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
+HOPPER = 9  # compute capability
 
 
 tl: Any = language
@@ -39,6 +42,15 @@ def _interpreted_steps(start: Any, stop: Any, step: Any = 1, num_stages: int = 1
 
 steps: Any = _interpreted_steps if IS_INTERPRETED else getattr(language, "range", None)
 """tl.range, whose num_stages prefetches; Triton 3.6 cannot interpret it with bounds at run time."""
+
+
+def takes_hoppers(device: torch.device) -> bool:
+    """Whether kernels that were measured on Hopper alone are launched there: on such a GPU or a
+    later one, and in the interpreter.
+    """
+    if device.type != "cuda":
+        return IS_INTERPRETED
+    return torch.cuda.get_device_capability(device)[0] >= HOPPER
 
 
 @dataclass(frozen=True)

@@ -173,8 +173,8 @@ class ChartCanvas(CellWidget):
             return None
         held, marks = self._y, bool(self.data.marks)
         y = ticks.hold(held, *ends, kind) if ends is not None else held or Range(0.0, 1.0)
-        size = self.content_size.width, self.content_size.height
-        return drawn, measure(size, x, y, axis=look.axis, is_log=look.is_log, has_marks=marks)
+        is_log, size = look.is_log, self.content_size
+        return drawn, measure(size, x, y, axis=look.axis, is_log=is_log, has_marks=marks)
 
     def _forget(self, words: str) -> None:
         """Nothing to draw but words."""

@@ -213,12 +213,11 @@ def what_does_not_fill_its_tiles_is_refused() -> bool:
 
 def attention_has_the_gradient_of_plain_pytorch() -> bool:
     """Of other heads than the op's own cases: shared by all, by none; bands that are not full; by
-    SDPA, where that keeps no sums of exponentials or keeps them in another order.
+    SDPA, where that keeps no sums of exponentials.
     """
     fine = []
-    kept_by_sdpa = attention._log_sum
-    for B, T, H, K, order in ((2, 128, 4, 1, "BHT"), (1, 64, 3, 3, "BHT"), (2, 128, 4, 2, "BTH")):
-        attention._log_sum = kept_by_sdpa if order == "BHT" else other_order
+    find, band = attention._log_sum, attention.BAND
+    for B, T, H, K, finds in ((2, 128, 4, 1, True), (1, 64, 3, 3, True), (2, 128, 4, 2, False)):
         source = torch.Generator().manual_seed(T + H)
         qkv = torch.randn(B, T, (H + 2 * K) * 64, generator=source)
         dy = torch.randn(B * T, H * 64, generator=source)
@@ -226,24 +225,23 @@ def attention_has_the_gradient_of_plain_pytorch() -> bool:
         exact = qkv.double().requires_grad_()
         wanted = attention.attention_reference(exact, cos.double(), sin.double(), H, K)
         wanted.backward(dy.double())
-        band, attention.BAND = attention.BAND, 3
+        attention.BAND, attention._log_sum = 3, find if finds else lambda _: None
         kept = attention.attend(qkv, cos, sin, H, K)
         found = attention.gradient_of(kept, dy, cos, sin, H, K)
-        attention.BAND, attention._log_sum = band, kept_by_sdpa
+        attention.BAND, attention._log_sum = band, find
         pairs = ((kept.y, wanted), (found, exact.grad))
         fine += [torch.allclose(a.double(), b, rtol=1e-5, atol=5e-6) for a, b in pairs]
-        fine.append((kept.graph is None) == (order == "BHT"))
+        fine.append((kept.graph is None) == finds)
     return all(fine)
 
 
-def other_order(mixed: Tensor) -> Tensor | None:
-    """As if SDPA's backend kept (B, T, H)."""
-    kept = mixed.grad_fn._saved_logsumexp.transpose(1, 2)
-    return attention_log_sum(SimpleNamespace(grad_fn=SimpleNamespace(_saved_logsumexp=kept),
-                                             shape=mixed.shape))  # fmt: skip
-
-
-attention_log_sum = attention._log_sum
+def sums_of_exponentials_in_another_order_are_not_taken() -> bool:
+    q = torch.randn(2, 4, 64, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    mixed = attention._sdpa(q, q, q)
+    kept = attention._log_sum(mixed)
+    other = SimpleNamespace(_saved_logsumexp=kept.transpose(1, 2))  # (B, T, H)
+    strange = SimpleNamespace(shape=mixed.shape, grad_fn=other)
+    return kept.shape == (2, 4, 64) and attention._log_sum(strange) is None
 
 
 def attention_that_did_not_run_is_not_taken_for_one() -> bool:
@@ -293,6 +291,7 @@ PROMISES = {
         gradients_come_from_gates_and_results_alone,
         what_does_not_fill_its_tiles_is_refused,
         attention_has_the_gradient_of_plain_pytorch,
+        sums_of_exponentials_in_another_order_are_not_taken,
         attention_that_did_not_run_is_not_taken_for_one,
         attention_leaves_its_input_as_it_was,
         attention_of_other_heads_is_refused,

@@ -28,11 +28,12 @@ def test_every_kernel_compiles_for_every_architecture_and_dtype(tmp_path):
     halves = {name for name in kernels if name.startswith("attention.")}  # not in fp32
     wanted = (len(kernels) * 2 + len(on_80)) * 3 - len(halves) * 3
     assert len({match[0].split(":")[0] for match in found}) == wanted
-    # 132 bytes in cross-entropy's loop over rows took it from 579 to 989 us; what is made of matrix
-    # products is as fast as it is with some
-    products = ("swiglu_down.backward", "attention.keys")
-    rows = [match for match in found if match[3] == "90" and match[1] not in products]
-    assert [match[0] for match in rows if match[4] != "0"] == []
+    # 132 bytes in cross-entropy's loop over rows took it from 579 to 989 us; swiglu_down, a matrix
+    # product, is as fast as it is with some; attention's keys have none by Triton 3.6 and 32 by
+    # 3.9, with as many of which (fewer registers) they took 6 % longer in a trial
+    rows = [match for match in found if match[3] == "90" and match[1] != "swiglu_down.backward"]
+    most = {"attention.keys": 32}
+    assert [match[0] for match in rows if int(match[4]) > most.get(match[1], 0)] == []
 
 
 @needs_triton

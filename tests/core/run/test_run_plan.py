@@ -261,10 +261,13 @@ def test_recomputing_is_said_to_give_up_the_fused_step():
 
 
 @pytest.mark.parametrize(
-    ("batch", "precision", "measured"), [(4, BF16, 9.0), (64, BF16, 50.9), (64, FP8, 56.9)]
+    ("batch", "precision", "measured"),
+    [(4, BF16, 9.0), (16, BF16, 18.0), (64, BF16, 50.9), (64, FP8, 56.9)],
 )
 def test_the_fused_step_needs_what_was_measured(batch, precision, measured):
-    """Peaks of docs/performance.md on an H200, in GiB."""
+    """Peaks of docs/performance.md on an H200, in GiB; that of 16 was 21.0 when SwiGLU's result had
+    a buffer of its own, which was 3.0.
+    """
     made = planned(precision, f"data.batch_size={batch}", **HOPPER)
     need = made.memory
     found = (need.total - need.start - need.overhead) / 2**30

@@ -38,12 +38,15 @@ def compile_launch(launch: Launch, architecture: int) -> Built:
     """
     import triton  # noqa: PLC0415 -- this module must import where Triton is missing
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
-    from triton.compiler import ASTSource  # noqa: PLC0415
 
+    if launch.kernel.is_gluon():
+        from triton.experimental.gluon._runtime import GluonASTSource as Source  # noqa: PLC0415
+    else:
+        from triton.compiler import ASTSource as Source  # noqa: PLC0415
     constants = {(launch.kernel.arg_names.index(k),): v for k, v in launch.constants.items()}
     aligned = [kind.startswith(("*", "i")) for kind in launch.signature.values()]
     attributes = {(i,): [["tt.divisibility", 16]] for i, holds in enumerate(aligned) if holds}
-    source = ASTSource(launch.kernel, dict(launch.signature), constants, attributes)
+    source = Source(launch.kernel, dict(launch.signature), constants, attributes)
     options = {"num_warps": launch.num_warps, **launch.options}
     kernel = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
     cubin = kernel.asm["cubin"]

@@ -64,7 +64,7 @@ LIKE_350M = Sizes(16384, 1024, 4096, 32768, 16, 4)
 FOR_A_CPU = Sizes(512, 256, 1024, 4096, 8, 2)
 
 _BY_ROW = {
-    "intermediate": ("swiglu", "swiglu_down", "fp8"),
+    "intermediate": ("swiglu", "swiglu_up", "swiglu_down", "fp8"),
     "vocab": ("cross_entropy",),
     "hidden": ("rms_norm", "add_rms_norm", "rope", "rope_qkv", "attention"),
 }
@@ -207,6 +207,9 @@ def _draws(
                 yield random(B, T, (heads + 2 * kv) * E), *angles
             case "swiglu":
                 yield (random(sizes.rows, 2 * sizes.intermediate),)
+            case "swiglu_up":
+                w = random(2 * sizes.intermediate, sizes.hidden) / sizes.hidden**0.5
+                yield random(sizes.rows, sizes.hidden), w
             case "swiglu_down":
                 w = random(sizes.hidden, sizes.intermediate) / sizes.intermediate**0.5
                 yield random(sizes.rows, 2 * sizes.intermediate), w

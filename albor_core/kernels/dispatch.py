@@ -37,6 +37,7 @@ OPS = (
     "rope_qkv",
     "attention",
     "swiglu",
+    "swiglu_up",
     "swiglu_down",
     "cross_entropy",
     "embedding",

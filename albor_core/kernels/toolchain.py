@@ -1,4 +1,5 @@
-"""Triton where it is installed, a stand-in where not: kernels take `jit` and `tl` from here.
+"""Triton where it is installed, a stand-in where not: kernels take `jit` and `tl` from here, those
+in Gluon, Triton's lower level, `gluon_jit` and `gl`.
 
 A module with kernels must import on a machine without Triton (macOS, a CPU-only wheel), where
 dispatch never launches them. `TRITON_INTERPRET` is read by Triton when a kernel is decorated, hence
@@ -21,6 +22,14 @@ try:
 except ImportError:
     triton = language = tensor_descriptor = None
 
+try:
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gluon_language
+    from triton.experimental.gluon.language.nvidia import hopper as gluon_hopper
+    from triton.experimental.gluon.nvidia import hopper as gluon_host
+except ImportError:
+    gluon = gluon_language = gluon_hopper = gluon_host = None
+
 HAS_TRITON = triton is not None
 IS_INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 HOPPER = 9  # compute capability
@@ -29,10 +38,24 @@ HOPPER = 9  # compute capability
 tl: Any = language
 TensorDescriptor: Any = getattr(tensor_descriptor, "TensorDescriptor", None)
 
+gl: Any = gluon_language
+"""None where Triton has no Gluon; the next four, too."""
+hopper: Any = gluon_hopper
+mbarrier: Any = getattr(hopper, "mbarrier", None)
+SwizzledDescriptor: Any = getattr(gluon_host, "TensorDescriptor", None)
+_tma: Any = getattr(hopper, "tma", None)
+fetch_tile: Any = getattr(_tma, "async_load", getattr(_tma, "async_copy_global_to_shared", None))
+"""As Triton 3.9 and 3.6 name it."""
+
 
 def jit(fn: Callable[..., Any]) -> Any:
     """triton.jit, or without Triton the function as it is: nothing calls it then."""
     return triton.jit(fn) if HAS_TRITON else fn
+
+
+def gluon_jit(fn: Callable[..., Any]) -> Any:
+    """gluon.jit, which has no interpreter, or without Gluon the function as it is."""
+    return gluon.jit(fn) if gluon is not None else fn
 
 
 def _interpreted_steps(start: Any, stop: Any, step: Any = 1, num_stages: int = 1) -> range:

@@ -20,10 +20,11 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "cross_entropy": [(7, 512), (5, 123), (1, 1), (2, 3, 640)],
 }
 SLOW = {("swiglu_down", (1152, 128, 64), "float16")}  # 30 s interpreted; tiles ask for no dtype
-HALF_ONLY = {"attention"}  # on a GPU
+HALF_ONLY = {"attention", "swiglu_up"}  # on a GPU
 WIDE = {  # for a GPU only: interpreted they take too long
     "add_rms_norm": [(20000, 1024), (3, 65536)],
     "swiglu": [(20000, 2048)],
+    "swiglu_up": [(4096, 4096, 1024), (1152, 384, 192), (128, 128, 64)],  # N I D; gluon_interpreter
     "swiglu_down": [(4096, 4096, 1024)],
     "embedding": [(16384, 32768, 1024)],
     "rope": [(4, 16, 4, 1024, 64)],
@@ -45,6 +46,9 @@ def inputs(
         return [draw(*shape), draw(*shape), w.to(device)]
     if op == "swiglu":
         return [draw(*shape)]
+    if op == "swiglu_up":
+        N, width, D = shape
+        return [draw(N, D), draw(2 * width, D) / D**0.5]
     if op == "swiglu_down":
         N, width, D = shape
         return [draw(N, 2 * width), draw(D, width) / width**0.5]
@@ -79,6 +83,7 @@ def pair(op: str) -> tuple[Callable[..., object], Callable[..., object]]:
 RESULTS = {  # outputs and gradients
     "add_rms_norm": 5,
     "swiglu": 2,
+    "swiglu_up": 3,
     "swiglu_down": 3,
     "embedding": 2,
     "rope": 4,

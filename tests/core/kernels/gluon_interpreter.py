@@ -150,7 +150,7 @@ class Turns:
 
 
 def run(
-    room: ModuleType,
+    rooms: tuple[ModuleType, ...],
     kernel: str,
     programs: int,
     args: tuple[object, ...],
@@ -159,8 +159,8 @@ def run(
     seed: int = 0,
     never_waited_for: int | None = None,
 ) -> None:
-    """`kernel` of module `room`. `never_waited_for`: a mistake, the so-manieth allocation of
-    barriers.
+    """`kernel` of the first of `rooms`; the others have what it calls. `never_waited_for`: a
+    mistake, the so-manieth allocation of barriers.
     """
     turns, allocated = Turns(seed), []
     program = 0
@@ -215,6 +215,10 @@ def run(
             products.pop(0)()
         return deps[0]
 
+    def load(pointer: Pointer) -> Tensor:
+        turns.switch()
+        return pointer.flat[pointer.at].clone()
+
     def store(pointer: Pointer, value: Tensor) -> None:
         turns.switch()
         assert value.dtype is pointer.flat.dtype
@@ -230,7 +234,9 @@ def run(
         arange=lambda start, end, layout: torch.arange(start, end),
         zeros=lambda shape, kind, layout: torch.zeros(shape, dtype=kind),
         static_range=range,
-        minimum=min,
+        minimum=lambda a, b: a.clamp(max=b) if isinstance(a, Tensor) else min(a, b),
+        cast=lambda number, kind: number,
+        load=load,
         where=torch.where,
         abs=torch.abs,
         exp=torch.exp,
@@ -248,19 +254,17 @@ def run(
         "mbarrier": SimpleNamespace(
             init=init, wait=wait, arrive=arrive, expect=expect, MBarrierLayout=lambda: None
         ),
-        "hopper": SimpleNamespace(
-            warpgroup_mma=multiply, warpgroup_mma_wait=wait_for_products
-        ),
+        "hopper": SimpleNamespace(warpgroup_mma=multiply, warpgroup_mma_wait=wait_for_products),
         "fetch_tile": fetch,
     }
-    functions = {n: f.fn for n, f in vars(room).items() if hasattr(f, "is_gluon")}
-    before = {name: getattr(room, name) for name in (*fakes, *functions)}
+    before = [(room, name, value) for room in rooms for name, value in vars(room).items()]
     try:
-        for name, fake in (fakes | functions).items():
-            setattr(room, name, fake)
+        for room, name, value in before:
+            if name in fakes or hasattr(value, "is_gluon"):
+                setattr(room, name, fakes[name] if name in fakes else value.fn)  # noqa: SIM401 -- lazy
         for program in range(programs):  # noqa: B007 -- read by `program_id`
             allocated.clear()
-            getattr(room, kernel)(*args, **flags)
+            getattr(rooms[0], kernel)(*args, **flags)
     finally:
-        for name, real in before.items():
-            setattr(room, name, real)
+        for room, name, value in before:
+            setattr(room, name, value)

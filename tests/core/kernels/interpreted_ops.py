@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
-from fused_cases import SHAPES, SLOW, inputs, pair
+from fused_cases import SHAPES, inputs, pair
 from oracle import deviations
 from stream_cases import (
     gradient_is_as_good_as_fp32,
@@ -18,7 +18,7 @@ from stream_cases import (
 )
 from torch import Tensor
 
-from albor_core.kernels import attention, rms_norm, rope, swiglu, swiglu_down
+from albor_core.kernels import attention, rms_norm, rope, swiglu
 from albor_core.kernels import cross_entropy as ce
 
 
@@ -30,8 +30,6 @@ def accuracy(op: str, variant: str) -> None:
     kernel, reference = pair(op)
     for name in ("float32", "float16"):
         for shape in SHAPES[op]:
-            if (op, shape, name) in SLOW:
-                continue
             found = deviations(kernel, reference, *inputs(op, shape, getattr(torch, name)))
             broken = [str(d) for d in found if not d.is_accurate()]
             say(op=variant, dtype=name, shape=shape, results=len(found), broken=broken)
@@ -172,42 +170,21 @@ ODD_GATES = (0.0, -0.0, 1e-30, -1e-30, 1e-19, 0.5, -7.0, 50.0, -50.0, 100.0, -10
 
 
 def gradients_come_from_gates_and_results_alone() -> bool:
-    """Where dividing by gates could go wrong. In bf16 in two passes: its dot is not interpreted; in
-    fp16, which stands in for it in one pass, without the gates that it has no exponents for.
-    """
+    """Where dividing by gates could go wrong."""
     source = torch.Generator().manual_seed(3)
-    N, width, D = 128, 128, 64
-    drawn = torch.randn(N, 2 * width, generator=source)
+    drawn = torch.randn(128, 256, generator=source)
     drawn[:, : 4 * len(ODD_GATES)] = torch.tensor(ODD_GATES).repeat(4)
-    w, dy = (torch.randn(shape, generator=source) / 8 for shape in ((D, width), (N, D)))
-    for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 2**-6), (torch.float16, 2**-8)):
-        gate_up, weight, upstream = (t.to(dtype) for t in (drawn, w, dy))
-        if dtype is torch.float16:
-            gate_up[:, :width][gate_up[:, :width].abs() < 0.1] = 0.1
+    dy = torch.randn(128, 128, generator=source) / 8
+    for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 2**-6)):
+        gate_up, upstream = drawn.to(dtype), dy.to(dtype)
         exact = gate_up.double().requires_grad_()
-        swiglu_down.swiglu_down_reference(exact, weight.double()).backward(upstream.double())
-        one_pass, two_passes = gate_up.clone(), gate_up.clone()
-        results = [swiglu.swiglu_forward(b, over=True).double() for b in (one_pass, two_passes)]
-        swiglu_down._fused_backward(upstream, weight, one_pass, over=True)
-        swiglu.swiglu_backward(two_passes, upstream @ weight, over=True)
-        plain = swiglu.swiglu_reference(gate_up.double())
-        found = (two_passes,) if dtype is torch.bfloat16 else (one_pass, two_passes)
-        pairs = [(result, plain) for result in results]
-        pairs += [(gradient.double(), exact.grad) for gradient in found]
-        if not all(torch.allclose(a, b, rtol=error, atol=error) for a, b in pairs):
-            return False
-    return True
-
-
-def what_does_not_fill_its_tiles_is_refused() -> bool:
-    """A grid of whole tiles would leave the rest as it was."""
-    for rows, width in ((70, 64), (10, 64), (64, 96)):
-        try:
-            swiglu_down.swiglu_down_triton(torch.ones(rows, 2 * width), torch.ones(32, width))
-        except ValueError as error:
-            if "tiles" in str(error):
-                continue
-        return False
+        plain = swiglu.swiglu_reference(exact)
+        plain.backward(upstream.double())
+        result = swiglu.swiglu_forward(gate_up, over=True).double()
+        swiglu.swiglu_backward(gate_up, upstream, over=True)
+        for a, b in ((result, plain), (gate_up.double(), exact.grad)):
+            if not torch.allclose(a, b, rtol=error, atol=error):
+                return False
     return True
 
 
@@ -289,7 +266,6 @@ PROMISES = {
         another_reader_of_the_logits_raises,
         fp32_rows_are_normed_to_half,
         gradients_come_from_gates_and_results_alone,
-        what_does_not_fill_its_tiles_is_refused,
         attention_has_the_gradient_of_plain_pytorch,
         sums_of_exponentials_in_another_order_are_not_taken,
         attention_that_did_not_run_is_not_taken_for_one,

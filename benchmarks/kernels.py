@@ -7,7 +7,8 @@ is the median of replays of a CUDA graph that runs the op several times over rot
 than the L2; the inputs are drawn anew before each replay, outside the clock, because some ops write
 over them. Implementations are interleaved round by round: a drifting clock hits all alike.
 Liger's cross-entropy waits for the host and is launched instead, host time included.
-Attention by "cudnn" is RoPE's kernel there and back and cuDNN's both ways: what ours is instead of.
+Attention by "cudnn" is RoPE's kernel there and back and cuDNN's both ways: what ours is instead of;
+so are "passes" for SwiGLU with the product before it (up) and after it (down).
 The forward records a gradient (ours writes that of cross-entropy in it). "%" is the least bytes the
 op must move (each tensor read or written once) over the time, as a share of the copy rate measured
 here at the start; "floor" is the time at 100 %. Exit code 2 without a GPU.
@@ -28,7 +29,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albor_core.kernels import add_rms_norm, attention, cross_entropy, rms_norm, rope, swiglu
+from albor_core.kernels import (
+    add_rms_norm,
+    attention,
+    cross_entropy,
+    rms_norm,
+    rope,
+    swiglu,
+    swiglu_down,
+    swiglu_up,
+)
 
 H, I, V, HEADS, KV_HEADS, E, T = 1024, 4096, 32768, 16, 4, 64, 1024  # noqa: E741 -- the usual names
 BF16 = 2  # bytes
@@ -79,7 +89,12 @@ def contests(rows: int) -> list[Contest]:
     def contest(room: Any, name: str, draw: Callable[[], list[Tensor]], *rest: int) -> Contest:
         reference, ours = getattr(room, f"{name}_reference"), getattr(room, f"{name}_triton")
         peers = {"eager": reference, "compile": compiled(reference), "ours": ours}
+        if passes := getattr(room, f"{name}_passes", None):
+            peers["passes"] = passes
         return Contest(name, peers | liger(name), draw, *rest)
+
+    def moved(of_a_row: int, of_weights: int) -> int:
+        return (rows * of_a_row + of_weights * H * I) * BF16
 
     eager = partial(attention.attention_reference, H=HEADS, K=KV_HEADS)
     attending = {
@@ -104,6 +119,18 @@ def contests(rows: int) -> list[Contest]:
             lambda: [random(rows, 2 * I)],
             *(n * rows * I * BF16 for n in (3, 8)),
             3,
+        ),
+        contest(
+            swiglu_up,
+            "swiglu_up",
+            lambda: [random(rows, H), random(2 * I, H) / H**0.5],
+            *(moved(H + 2 * I, 2), moved(3 * H + 5 * I, 6), 2),
+        ),
+        contest(
+            swiglu_down,
+            "swiglu_down",
+            lambda: [random(rows, 2 * I), random(H, I) / I**0.5],
+            *(moved(H + 2 * I, 1), moved(2 * H + 6 * I, 3), 2),
         ),
         contest(cross_entropy, "cross_entropy", scored, *(n * rows * V * BF16 for n in (1, 2)), 2),
         Contest(
@@ -132,7 +159,7 @@ def liger(name: str) -> dict[str, Fn]:
         "swiglu": lambda x: gated.LigerSiLUMulFunction.apply(*x.chunk(2, -1)),
         "cross_entropy": lambda x, y: ce.LigerCrossEntropyFunction.apply(x, y, None)[0],
     }
-    return {"liger": found[name]}
+    return {"liger": found[name]} if name in found else {}
 
 
 def runner(

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels.toolchain import (
-    HOPPER,
     SwizzledDescriptor,
     fetch_tile,
     gl,
     gluon_jit,
     hopper,
+    is_hopper,
     mbarrier,
 )
 
@@ -126,16 +126,18 @@ def multiply(
         mbarrier.arrive(done)
 
 
-def misfit(t: Tensor, sizes: tuple[int, int, int], tile: tuple[int, int]) -> str:
-    """Why no such kernel takes tensors like t, in tiles of a product of those sizes (rows, width,
-    what is summed), or "".
+def misfit(tensors: tuple[Tensor, ...], sizes: tuple[int, ...], tile: tuple[int, int]) -> str:
+    """Why no such kernel takes these tensors and a product of these sizes (rows, columns, what is
+    summed), or "".
     """
-    is_whole = not any(size % part for size, part in zip(sizes, (*tile, DEPTH), strict=True))
+    kinds, places = {t.dtype for t in tensors}, {t.device for t in tensors}
+    whole = all(n > 0 and n % part == 0 for n, part in zip(sizes, (*tile, DEPTH), strict=True))
     reasons = {
         "this Triton has no Gluon": gl is None,
-        "neither bf16 nor fp16": t.element_size() != 2,
-        f"{' x '.join(map(str, sizes))} do not fill its tiles": not is_whole,
-        "no Hopper GPU": not t.is_cuda or torch.cuda.get_device_capability(t.device)[0] != HOPPER,
+        "neither all bf16 nor all fp16": kinds not in ({torch.bfloat16}, {torch.float16}),
+        f"{' x '.join(map(str, sizes))} do not fill its tiles": not whole,
+        "a matrix that does not begin at 16 bytes": any(t.data_ptr() % 16 for t in tensors),
+        "no Hopper GPU": not all(is_hopper(place) for place in places),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 

@@ -67,17 +67,19 @@ def _finish(
             if start + 2 * CHUNK < ROWS:
                 later = gates + 2 * chunk
                 gate_1, up_1 = gl.load(later + at), gl.load(later + width + at)
-            if OVER:  # one division for two; below 60 no product overflows
+            if OVER:
                 wide = gl.where(gl.abs(wide) < 2.0**-60, 2.0**-60, wide)  # as swiglu's _floored
-                under = 1.0 + gl.exp(gl.minimum(-wide, 60.0))
-                both = 1.0 / (wide * under)
-                sigmoid, half = wide * both, other * (under * both)
+            power = gl.exp(gl.minimum(-wide, 60.0))  # no product below overflows
+            if OVER:  # one division for two
+                both = 1.0 / (wide * (1.0 + power))
+                sigmoid, half = wide * both, other * ((1.0 + power) * both)
             else:
-                sigmoid = 1.0 / (1.0 + gl.exp(-wide))
+                sigmoid = 1.0 / (1.0 + power)
                 half = other * sigmoid
-            dgate = dy * half * (1.0 + wide * (1.0 - sigmoid))
+            # power * sigmoid is 1 - sigmoid; that would be a last bit times a large gate
+            dgate = dy * half * (1.0 + wide * (power * sigmoid))
             gl.store(gates + at, dgate.to(product.dtype))
-            gl.store(gates + width + at, (dy * wide * sigmoid).to(product.dtype))
+            gl.store(gates + width + at, (dy * (wide * sigmoid)).to(product.dtype))
             gates += chunk
 
 
@@ -102,15 +104,15 @@ def _backward(
     ], [FINISHERS, 1], [REGISTERS, FEW])  # fmt: skip
 
 
-def misfit(w: Tensor, rows: int) -> str:
-    """Why the kernel does not take w (D, I) and so many rows on its device, or ""."""
-    D, width = w.shape
-    return products.misfit(w, (rows, width, D), (TILE["ROWS"], TILE["COLS"]))
+def misfit(rows: int, *tensors: Tensor) -> str:
+    """Why the kernel does not take so many rows and `tensors`, the last w (D, I), or ""."""
+    D, width = tensors[-1].shape
+    return products.misfit(tensors, (rows, width, D), (TILE["ROWS"], TILE["COLS"]))
 
 
 def decide(w: Tensor) -> None:
     """Check and race now, where the kernel may be used: a first backward has no memory for that."""
-    if not misfit(w, TILE["ROWS"]):
+    if not misfit(TILE["ROWS"], w):
         use_triton("swiglu_down", w)
 
 
@@ -128,7 +130,7 @@ def swiglu_down_backward(dy: Tensor, w: Tensor, gate_up: Tensor) -> None:
 
     All contiguous; w may be any row-major view.
     """
-    if not misfit(w, dy.shape[0]) and use_triton("swiglu_down", dy):
+    if not misfit(len(dy), dy, gate_up, w) and use_triton("swiglu_down", dy):
         _in_one_pass(dy, w, gate_up, over=True)
     else:
         _in_passes(dy, w, gate_up, over=True)
@@ -168,7 +170,7 @@ def _recorded(gate_up: Tensor, w: Tensor, in_one_pass: bool) -> Tensor:
 
 def swiglu_down_triton(gate_up: Tensor, w: Tensor) -> Tensor:
     """Both passes behind autograd. ValueError if the kernel does not fit."""
-    if reason := misfit(w, gate_up.shape[0]):
+    if reason := misfit(len(gate_up), gate_up, w):
         raise ValueError(reason)
     return _recorded(gate_up, w, True)
 

@@ -85,21 +85,21 @@ def _project(
     ], [FINISHERS, 1], [REGISTERS, FEW])  # fmt: skip
 
 
-def misfit(x: Tensor, w: Tensor) -> str:
-    """Why the kernel does not take x (N, D) and w (2 I, D) on their device, or ""."""
-    height, depth = w.shape
-    return products.misfit(x, (x.shape[0], height // 2, depth), (TILE["ROWS"], TILE["COLS"]))
+def misfit(rows: int, *tensors: Tensor) -> str:
+    """Why the kernel does not take so many rows and `tensors`, the last w (2 I, D), or ""."""
+    tile = (TILE["ROWS"], 2 * TILE["COLS"])
+    return products.misfit(tensors, (rows, *tensors[-1].shape), tile)
 
 
 def decide(w: Tensor) -> None:
     """Check and race now, where the kernel may be used: a first forward has no memory for that."""
-    if not misfit(w, w):
+    if not misfit(TILE["ROWS"], w):
         use_triton("swiglu_up", w)
 
 
 def project(x: Tensor, w: Tensor) -> Tensor:
     """gate_up (N, 2 I) with a over up, contiguous, as are x and w. Autograd sees nothing."""
-    if not misfit(x, w) and use_triton("swiglu_up", x):
+    if not misfit(len(x), x, w) and use_triton("swiglu_up", x):
         return _in_one_pass(x, w)
     return _in_passes(x, w)
 
@@ -146,7 +146,7 @@ class _SwiGLUUp(torch.autograd.Function):
 
 def swiglu_up_triton(x: Tensor, w: Tensor) -> Tensor:
     """The kernel behind autograd. ValueError if it does not fit."""
-    if reason := misfit(x, w):
+    if reason := misfit(len(x), x, w):
         raise ValueError(reason)
     a: Tensor = _SwiGLUUp.apply(x, w, True)
     return a

@@ -71,9 +71,17 @@ def takes_hoppers(device: torch.device) -> bool:
     """Whether kernels that were measured on Hopper alone are launched there: on such a GPU or a
     later one, and in the interpreter.
     """
-    if device.type != "cuda":
-        return IS_INTERPRETED
-    return torch.cuda.get_device_capability(device)[0] >= HOPPER
+    return _capability(device) >= HOPPER if device.type == "cuda" else IS_INTERPRETED
+
+
+def is_hopper(device: torch.device) -> bool:
+    """Whether it has Hopper's products of warpgroups, which later ones do not."""
+    return device.type == "cuda" and _capability(device) == HOPPER
+
+
+def _capability(device: torch.device) -> int:
+    """Major number; 0 for AMD's, which count otherwise."""
+    return 0 if torch.version.hip else torch.cuda.get_device_capability(device)[0]
 
 
 @dataclass(frozen=True)

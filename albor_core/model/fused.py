@@ -117,6 +117,15 @@ class FusedLlama:
         self._last: Normed | None = None
         self._dh: Tensor | None = None
 
+    def left_out(self, B: int, T: int) -> dict[str, str]:
+        """Kernels that do not take such batches, and why: slower ones run instead."""
+        layer = self.layers[0]
+        qkv = layer.qkv.value.new_empty(()).expand(B, T, len(layer.qkv.value))
+        found = {"attention": attention.misfit(qkv, *self.heads)}
+        if isinstance(layer.mlp, HalfMlp):
+            found |= layer.mlp.left_out(B * T)
+        return {op: why for op, why in found.items() if why}
+
     @torch.no_grad()
     def forward(self, ids: Tensor, upstream: Tensor) -> Tensor:
         """The mean loss in nats per token, fp32; its gradient will be `upstream` (fp32 scalar).

@@ -40,6 +40,13 @@ class HalfMlp:
         swiglu_up.decide(gate_up.value)
         swiglu_down.decide(down.value)
 
+    def left_out(self, rows: int) -> dict[str, str]:
+        """Ops whose kernels do not take so many rows, and why: they run in passes."""
+        return {
+            "swiglu_up": swiglu_up.misfit(rows, self.gate_up.value),
+            "swiglu_down": swiglu_down.misfit(rows, self.down.value),
+        }
+
     def forward(self, y: Tensor) -> tuple[Tensor, Any]:
         """(what is added, what the backward needs)."""
         gate_up = swiglu_up.project(y, self.gate_up.value)

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from albor_core.kernels import dispatch
+from albor_core.model.fused import OPS
 from albor_core.run.edits import bound
 from albor_core.run.errors import DataError, NoCheckpointError
 from albor_core.train.checkpoint import (
@@ -80,8 +81,9 @@ def _resume(
     is_same = trainer["device"] == parts.placement.device.type
     chosen = course.progress.kernels.items() if is_same else ()  # old ones have "inductor", too
     course.progress.kernels = {op: b for op, b in chosen if b in ("triton", "reference")}
-    if isinstance(parts.optimizer, Optimizer):  # that race is decided
-        dispatch.pin(course.progress.kernels)
+    is_plain = isinstance(parts.optimizer, Optimizer)  # a fused step has no choice of OPS
+    decided = course.progress.kernels.items()
+    dispatch.pin({op: b for op, b in decided if is_plain or op.split()[0] not in OPS})
     journal, step = course.reporter.journal, course.progress.step
     for path, old, new in changes:
         journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
-from fused_cases import SHAPES, inputs, pair
+from fused_cases import LARGE_GATES, ODD_GATES, SHAPES, inputs, pair
 from oracle import deviations
 from stream_cases import (
     gradient_is_as_good_as_fp32,
@@ -166,14 +166,14 @@ def fp32_rows_are_normed_to_half() -> bool:
     return narrow and all(g.dtype is torch.float32 for g in mine) and same(mine, wanted)
 
 
-ODD_GATES = (0.0, -0.0, 1e-30, -1e-30, 1e-19, 0.5, -7.0, 50.0, -50.0, 100.0, -100.0, 1e4, -1e4)
+GATES = ODD_GATES + LARGE_GATES
 
 
 def gradients_come_from_gates_and_results_alone() -> bool:
     """Where dividing by gates could go wrong."""
     source = torch.Generator().manual_seed(3)
     drawn = torch.randn(128, 256, generator=source)
-    drawn[:, : 4 * len(ODD_GATES)] = torch.tensor(ODD_GATES).repeat(4)
+    drawn[:, : 4 * len(GATES)] = torch.tensor(GATES).repeat(4)
     dy = torch.randn(128, 128, generator=source) / 8
     for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 2**-6)):
         gate_up, upstream = drawn.to(dtype), dy.to(dtype)

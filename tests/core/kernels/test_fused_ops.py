@@ -217,7 +217,7 @@ def test_gradients_on_the_gpu_are_written_over_what_they_belong_to():
 
 @needs_gpu
 @pytest.mark.gpu
-@pytest.mark.parametrize("op", SHAPES)
+@pytest.mark.parametrize("op", WIDE)
 def test_on_the_gpu_dispatch_finds_no_fault_in_them(op, monkeypatch):
     monkeypatch.setattr(dispatch, "_choices", {})
     choice = dispatch.choose(op, "cuda", torch.bfloat16)

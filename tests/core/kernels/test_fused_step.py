@@ -9,9 +9,10 @@ import pytest
 import torch
 from oracle import ROOT, python
 
-from albor_core.kernels import dispatch
-from albor_core.kernels.toolchain import HAS_TRITON
+from albor_core.kernels import attention, dispatch, products
+from albor_core.kernels.toolchain import HAS_TRITON, gl
 from albor_core.model.flat import ALIGNED, FlatParameters
+from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.train.steps import uneven
 
@@ -51,6 +52,21 @@ CLAIMS = [
     "gate: nan backward",
     "gate: zeroed output",
 ]
+
+
+@pytest.mark.skipif(gl is None, reason="this Triton has no Gluon")
+def test_a_step_says_which_kernels_do_not_take_its_batches(monkeypatch):
+    monkeypatch.setattr(products, "is_hopper", lambda device: True)
+    monkeypatch.setattr(attention, "takes_hoppers", lambda device: True)
+    model = Llama(LlamaConfig(128, 1, 2, 2, 256, 96, 128))
+    init_weights(model, 0)
+    fused = FusedLlama(model, FlatParameters(model, torch.bfloat16))
+    assert fused.left_out(2, 128) == {}
+    assert fused.left_out(3, 128) == {"swiglu_down": "384 x 256 x 128 do not fill its tiles"}
+    assert set(fused.left_out(2, 100)) == {"attention", "swiglu_up", "swiglu_down"}
+    assert set(fused.left_out(128, 100)) == {"attention"}
+    monkeypatch.undo()
+    assert "no Hopper GPU" in fused.left_out(2, 128)["swiglu_up"]
 
 
 @pytest.fixture(scope="module")

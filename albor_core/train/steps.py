@@ -193,12 +193,9 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     step, faults = _graphed(parts, fused)
     faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
     if step is not None and not faults:
-        without = fused.left_out(*parts.batch(1, 0).shape)
-        reasons = (
-            "logits and gradients pass parity",
-            *(f"no {o}: {w}" for o, w in without.items()),
-        )
-        event("step.chosen", backend="fused", reason="; ".join(reasons)[:500])
+        without = fused.left_out(parts.share.batch_size, parts.config.data.seq_len)
+        told = ["logits and gradients pass parity", *(f"no {op}: {w}" for op, w in without.items())]
+        event("step.chosen", backend="fused", reason="; ".join(told)[:500])
         return parts, step
     del step
     event("kernels.rejected", severity="yellow", backend="fused", reason=faults[:1000])

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels.toolchain import (
+    Launch,
     SwizzledDescriptor,
     fetch_tile,
     gl,
@@ -147,9 +148,19 @@ def tiles_of(t: Tensor, block: tuple[int, int]) -> Any:
     return SwizzledDescriptor.from_tensor(t, list(block), layout())
 
 
-def type_of_tiles(dtype: str, block: tuple[int, int]) -> str:
-    """The same for ahead-of-time compilation; "bf16" or "fp16"."""
-    return f"tensordesc<{dtype}[{block[0]}, {block[1]}],{layout()!r}>"
+def launches(
+    kernel: Any, dtype: str, blocks: dict[str, tuple[int, int]], flags: dict[str, int]
+) -> tuple[Launch, ...]:
+    """How a kernel over a gate-up buffer is launched, D 1024, `blocks` of its operands; not at all
+    in fp32, nor by a Triton without Gluon.
+    """
+    if dtype == "fp32" or gl is None:
+        return ()
+    types = {n: f"tensordesc<{dtype}[{h}, {w}],{layout()!r}>" for n, (h, w) in blocks.items()}
+    types |= {"gate_up_ptr": f"*{dtype}", "rows": "i32", "width": "i32"}
+    constants = {"D": 1024, **flags}
+    signature = types | dict.fromkeys(constants, "constexpr")
+    return (Launch(kernel, signature, constants, WARPS, first=90),)
 
 
 @cache

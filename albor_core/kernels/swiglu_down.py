@@ -169,7 +169,7 @@ def _recorded(gate_up: Tensor, w: Tensor, in_one_pass: bool) -> Tensor:
 
 
 def swiglu_down_triton(gate_up: Tensor, w: Tensor) -> Tensor:
-    """Both passes behind autograd. ValueError if the kernel does not fit."""
+    """The kernel behind autograd. ValueError if it does not fit."""
     if reason := misfit(len(gate_up), gate_up, w):
         raise ValueError(reason)
     return _recorded(gate_up, w, True)
@@ -190,14 +190,8 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
 
 
 def _launches(dtype: str) -> tuple[Launch, ...]:
-    """How D 1024 is launched; not at all in fp32, nor by a Triton without Gluon."""
-    if dtype == "fp32" or gl is None:
-        return ()
-    types = {name: products.type_of_tiles(dtype, block) for name, block in BLOCKS.items()}
-    types |= {"gate_up_ptr": f"*{dtype}", "rows": "i32", "width": "i32"}
-    flags = {"D": 1024, **TILE, **FLAGS, "OVER": dtype != "fp16"}
-    signature = types | dict.fromkeys(flags, "constexpr")
-    return (Launch(_backward, signature, flags, WARPS, first=90),)
+    flags = {**TILE, **FLAGS, "OVER": dtype != "fp16"}
+    return products.launches(_backward, dtype, BLOCKS, flags)
 
 
 register(

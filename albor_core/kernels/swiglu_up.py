@@ -168,14 +168,8 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
 
 
 def _launches(dtype: str) -> tuple[Launch, ...]:
-    """How D 1024 is launched; not at all in fp32, nor by a Triton without Gluon."""
-    if dtype == "fp32" or gl is None:
-        return ()
-    types = dict.fromkeys(("x_tiles", "w_tiles"), products.type_of_tiles(dtype, BLOCK))
-    types |= {"gate_up_ptr": f"*{dtype}", "rows": "i32", "width": "i32"}
-    flags = {"D": 1024, **TILE, **FLAGS}
-    signature = types | dict.fromkeys(flags, "constexpr")
-    return (Launch(_project, signature, flags, WARPS, first=90),)
+    blocks = dict.fromkeys(("x_tiles", "w_tiles"), BLOCK)
+    return products.launches(_project, dtype, blocks, TILE | FLAGS)
 
 
 register(

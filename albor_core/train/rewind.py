@@ -82,8 +82,8 @@ def _resume(
     chosen = course.progress.kernels.items() if is_same else ()  # old ones have "inductor", too
     course.progress.kernels = {op: b for op, b in chosen if b in ("triton", "reference")}
     is_plain = isinstance(parts.optimizer, Optimizer)  # a fused step has no choice of OPS
-    decided = course.progress.kernels.items()
-    dispatch.pin({op: b for op, b in decided if is_plain or op.split()[0] not in OPS})
+    known = course.progress.kernels
+    dispatch.pin({op: known[op] for op in known if is_plain or op.split()[0] not in OPS})
     journal, step = course.reporter.journal, course.progress.step
     for path, old, new in changes:
         journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)

@@ -10,7 +10,7 @@ import torch
 from oracle import ROOT, python
 
 from albor_core.kernels import attention, dispatch, products
-from albor_core.kernels.toolchain import HAS_TRITON, gl
+from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.flat import ALIGNED, FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
@@ -54,7 +54,7 @@ CLAIMS = [
 ]
 
 
-@pytest.mark.skipif(gl is None, reason="this Triton has no Gluon")
+@needs_triton
 def test_a_step_says_which_kernels_do_not_take_its_batches(monkeypatch):
     monkeypatch.setattr(products, "is_hopper", lambda device: True)
     monkeypatch.setattr(attention, "takes_hoppers", lambda device: True)

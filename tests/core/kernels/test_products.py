@@ -13,10 +13,10 @@ from gluon_interpreter import Pointer, Rows, Stuck
 from torch import Tensor
 
 from albor_core.kernels import products, swiglu_down, swiglu_up, toolchain
-from albor_core.kernels.toolchain import gl
+from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.mlp import HalfMlp, Weight
 
-needs_gluon = pytest.mark.skipif(gl is None, reason="this Triton has no Gluon")
+needs_gluon = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 FULL, SPENT, DONE, TAKEN = range(4)  # barriers, as they are allocated
 
 

@@ -34,7 +34,7 @@ from albor_core.train.parts import Forward, Parts, fp8_refused, plain_optimizer
 from albor_core.train.sharding import local, replicate, sync_gradients
 from albor_core.train.tally import is_sound
 
-GATE_ROWS = 2  # sequences of a batch that the gate compares
+GATE_ROWS = 2  # sequences of a batch that the gate compares at least
 SLACK = 2.0
 UNEVEN = 0.75  # logits about 0.1 large at a width of 1,024, as those of a quiet start
 
@@ -213,8 +213,9 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
     assert isinstance(parts.optimizer, FlatAdamW)
     ids = parts.batch(1, 0)
     try:
-        if faults := compare(parts, fused, ids[:GATE_ROWS]):
-            return None, "; ".join(faults)
+        for part in compared(fused, ids):
+            if faults := compare(parts, fused, part):
+                return None, "; ".join(faults)
         step = GraphedStep(
             fused,
             parts.optimizer,
@@ -229,6 +230,19 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
     except Exception as error:  # whatever a driver or compiler raises, the run goes on without it
         return None, f"{type(error).__name__}: {str(error)[:300]}"
     return step, ""
+
+
+def compared(fused: FusedLlama, ids: Tensor) -> Iterator[Tensor]:
+    """What of a batch (B, T) the gate looks at: GATE_ROWS sequences; if some kernels take the batch
+    but not these, also as few sequences as they take, each as long as they take it.
+    """
+    B, T = ids.shape
+    yield ids[:GATE_ROWS]
+    unseen = set(fused.left_out(min(B, GATE_ROWS), T)) - set(fused.left_out(B, T))
+    if unseen:
+        sizes = ((rows, tokens) for rows in range(GATE_ROWS, B + 1) for tokens in range(T, 0, -1))
+        rows, tokens = next(size for size in sizes if unseen.isdisjoint(fused.left_out(*size)))
+        yield ids[:rows, :tokens]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.flat import ALIGNED, FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.train.steps import uneven
+from albor_core.train.steps import compared, uneven
 
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
@@ -54,19 +54,52 @@ CLAIMS = [
 ]
 
 
-@needs_triton
-def test_a_step_says_which_kernels_do_not_take_its_batches(monkeypatch):
+@pytest.fixture
+def hopper(monkeypatch) -> pytest.MonkeyPatch:
+    """Kernels believe that they are on one, until it is undone."""
     monkeypatch.setattr(products, "is_hopper", lambda device: True)
     monkeypatch.setattr(attention, "takes_hoppers", lambda device: True)
+    return monkeypatch
+
+
+def small_fused() -> FusedLlama:
     model = Llama(LlamaConfig(128, 1, 2, 2, 256, 96, 128))
     init_weights(model, 0)
-    fused = FusedLlama(model, FlatParameters(model, torch.bfloat16))
+    return FusedLlama(model, FlatParameters(model, torch.bfloat16))
+
+
+@needs_triton
+def test_a_step_says_which_kernels_do_not_take_its_batches(hopper):
+    fused = small_fused()
     assert fused.left_out(2, 128) == {}
     assert fused.left_out(3, 128) == {"swiglu_down": "384 x 256 x 128 do not fill its tiles"}
     assert set(fused.left_out(2, 100)) == {"attention", "swiglu_up", "swiglu_down"}
     assert set(fused.left_out(128, 100)) == {"attention"}
-    monkeypatch.undo()
+    hopper.undo()
     assert "no Hopper GPU" in fused.left_out(2, 128)["swiglu_up"]
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("batch", "looked_at"),
+    [
+        ((8, 128), [(2, 128)]),
+        ((1, 128), [(1, 128)]),
+        ((3, 100), [(2, 100)]),  # no product fits the batch either
+        ((128, 100), [(2, 100), (4, 64)]),  # 12,800 tokens fill tiles of 256, 200 do not
+        ((32, 1000), [(2, 1000), (2, 896)]),
+        ((8, 32), [(2, 32), (8, 32)]),
+    ],
+)
+def test_the_gate_sees_every_kernel_that_takes_the_batch(hopper, batch, looked_at):
+    seen = list(compared(small_fused(), torch.zeros(batch, dtype=torch.int64)))
+    assert [tuple(ids.shape) for ids in seen] == looked_at
+
+
+@needs_triton
+def test_where_no_kernel_fits_the_gate_looks_at_two_sequences():
+    seen = list(compared(small_fused(), torch.zeros((128, 100), dtype=torch.int64)))
+    assert [tuple(ids.shape) for ids in seen] == [(2, 100)]
 
 
 @pytest.fixture(scope="module")

@@ -199,14 +199,14 @@ class FusedLlama:
 
     def _score(self, h: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
         """Loss, head's gradient and dh, in as many pieces as the logits' size asks for."""
-        count = (targets != IGNORED).sum()
+        count, z_loss = (targets != IGNORED).sum(), self.config.z_loss
         rows = max(1, LOGITS_BYTES // (self.head.value.shape[0] * h.element_size()))
         loss = torch.zeros((), device=h.device)
         dh, beta = torch.empty_like(h), 0.0
         pieces = zip(h.split(rows), targets.split(rows), dh.split(rows), strict=True)  # type: ignore[no-untyped-call]
         for piece, labels, out in pieces:
             logits = self.head(piece)
-            loss += cross_entropy.score(logits, labels, 0.0, upstream, writes=True, count=count)
+            loss += cross_entropy.score(logits, labels, z_loss, upstream, writes=True, count=count)
             torch.mm(logits, self.head.value, out=out)
             gradient = self.head.gradient
             torch.addmm(gradient, logits.t(), piece, beta=beta, out=gradient)

@@ -43,6 +43,8 @@ class LlamaConfig(ModelShape):
     """Of o_proj and down_proj, which then write to both halves of it alike; 0: barely anything."""
     residual_in_fp32: bool = True
     """Under autocast; otherwise in autocast's dtype."""
+    z_loss: float = 0.0
+    """Weight of mean(log(sum(exp(logits)))^2) in the loss while training."""
 
     def to_hf(
         self,
@@ -237,17 +239,20 @@ class Llama(nn.Module):
 
         input_ids (B, T) int64. labels (B, T) int64, aligned with input_ids and shifted in here as
         transformers does: position t is scored on labels[:, t + 1]. IGNORED positions do not count.
-        loss is fp32, the mean in nats per counted token; NaN when none counts. ValueError if T
-        exceeds max_position_embeddings.
+        loss is fp32, the mean in nats per counted token, in training mode with z_loss; NaN when
+        none counts. ValueError if T exceeds max_position_embeddings.
         """
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
         logits = F.linear(self.model(input_ids), head.weight)
         if labels is None:
             return logits, None
         targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED)  # shifting logits would copy them
-        loss = F.cross_entropy(
-            logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED
-        )
+        wide, targets = logits.float().flatten(0, 1), targets.flatten()
+        loss = F.cross_entropy(wide, targets, ignore_index=IGNORED)
+        if self.training and self.config.z_loss:
+            counted = targets != IGNORED
+            squares = wide.logsumexp(-1).square() * counted
+            loss = loss + self.config.z_loss * squares.sum() / counted.sum()
         return None, loss
 
 

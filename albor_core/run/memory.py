@@ -147,7 +147,7 @@ def _fused(config: Config) -> Memory:
     step = max(step, _muon_bytes(config, size=2, around=0))
 
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
-    in_fp32 = compared * (L * 4 * (8 * D + 4 * F) + 12 * V)
+    in_fp32 = compared * (L * 4 * (8 * D + 4 * F) + _eager_head(config))
     beside = 8 * N + compared * (L * always + 6 * D + 8 * V)
     half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
     return Memory(
@@ -167,8 +167,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
     Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision, s the
     bytes of a number of the residual stream (`residual_in_fp32`):
     eager     L (2 s D + a (8 D + 4 F)), attention without a T^2 matrix, and 4 K E more in half
-              precision; within 2 % of what autograd saves. Head 12 V: logits, their log-softmax
-              and gradient.
+              half precision; within 2 % of what autograd saves. Head: `_eager_head`.
     compiled  in half precision L (2 s D + a (4 D + 2 K E + 3 F)) and 2 V: Inductor makes the rest
               again. With 12 N of weights and moments and 2 N of copies that is 9.3, 21.6, 70.8 GiB
               for the 350M class at B 4, 16, 64 of 1024 where an H200 took 9.4, 21.7, 71.1 (9.0,
@@ -184,7 +183,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     keys = 2 * shape.num_key_value_heads * shape.head_dim
     point = D * (4 if config.training.residual_in_fp32 or not half else 2)
-    block, head = 2 * point + size * (8 * D + 4 * F), 12 * shape.vocab_size
+    block, head = 2 * point + size * (8 * D + 4 * F), _eager_head(config)
     block += 2 * keys if half else 0
     blocks = layers * block
     if is_compiled and half:
@@ -212,6 +211,14 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
         activations=max(tokens * (blocks + head), in_update),
         start=0,
     )
+
+
+def _eager_head(config: Config) -> int:
+    """Bytes a token, per logit 12: the logit, its log-softmax and gradient; with z_loss a second
+    gradient and what it is made from.
+    """
+    each = 20 if config.training.stability.z_loss else 12
+    return each * config.model.architecture.vocab_size
 
 
 def _has_muon(config: Config) -> bool:

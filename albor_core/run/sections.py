@@ -274,6 +274,9 @@ class StabilityConfig(Section):
     """A loss of this many times its running mean goes back to the last checkpoint; null: none."""
     max_rollbacks: CountOrZero = 3
     """Times in a row a run goes back before it is stopped; 0 stops it at once."""
+    z_loss: Annotated[float, Field(ge=0, le=1), _REAL] = 0.0
+    """Weight of the squared log of softmax's denominator in the training loss, which keeps logits
+    from drifting (PaLM: 1e-4); validation is without it."""
     noise_scale_interval: Count | None = None
     """Steps between measurements of the gradient noise scale, at the cost of a forward and backward
     each; without it every step where gradient_accumulation makes it free, else none."""

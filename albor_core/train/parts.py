@@ -131,6 +131,7 @@ def build(config: Config, *, begins: bool = True) -> Parts:
         matrix_scale=begin.matrix,
         residual_scale=begin.residual,
         residual_in_fp32=training.residual_in_fp32,
+        z_loss=training.stability.z_loss,
     )
     train = _shards(config, validation=False)
     val = _shards(config, validation=True) if data.val is not None else None

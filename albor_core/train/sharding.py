@@ -74,6 +74,12 @@ def shard(
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
+def uncompiled(model: Llama) -> None:
+    """Blocks that `shard` compiled run as they are again. In place."""
+    for layer in model.model.layers:
+        layer._compiled_call_impl = None  # nn.Module.compile has no opposite
+
+
 def sync_gradients(model: nn.Module, *, syncs: bool) -> None:
     """Whether the next forward and its backward end with gradients of all ranks; otherwise they
     only add up here (`no_sync`).

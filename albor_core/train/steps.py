@@ -3,7 +3,8 @@
 The fused step is a candidate on a GPU in bf16, and the only one in fp8. Before the first step its
 logits, its loss and each of its gradients meet the plain model's in fp32, on a batch of the run's
 own data; what it may err is twice what the plain model errs in bf16, in fp8 with its MLPs' operands
-rounded alike. Speed is not raced here: docs/performance.md has it.
+rounded alike. A compiled model's loss and gradients do, too; where they do not pass, or nothing
+compiles, the plain model trains as it is. Speed is not raced here: docs/performance.md has it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from albor_core.train.optim import (
     wrong_groups,
 )
 from albor_core.train.parts import Forward, Parts, fp8_refused, plain_optimizer
-from albor_core.train.sharding import local, replicate, sync_gradients
+from albor_core.train.sharding import local, replicate, sync_gradients, uncompiled
 from albor_core.train.tally import is_sound
 
 GATE_ROWS = 2  # sequences of a batch that the gate compares at least
@@ -88,6 +89,20 @@ class PlainStep:
         assert loss is not None
         (loss if scale is None else loss * scale.scale).backward()  # type: ignore[no-untyped-call]
         self._loss = None
+
+    def look(self, ids: Tensor) -> Seen:
+        """Loss and gradients as a step takes them, but for accumulation and fp16's scale."""
+        if isinstance(self._model, nn.Module):
+            sync_gradients(self._model, syncs=True)
+        with self.parts.placement.autocast():
+            _, loss = self._model(ids, ids)
+            assert loss is not None
+        loss.backward()  # type: ignore[no-untyped-call]
+        found = {
+            n: p.grad.clone() for n, p in self.parts.model.named_parameters() if p.grad is not None
+        }
+        self.drop()
+        return Seen(loss.detach(), None, found)
 
     def norm(self) -> Tensor:
         """L2, of the gradients so far, on the device."""
@@ -184,7 +199,7 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
         if parts.placement.is_gpu:
             kind = "compiled" if parts.placement.compiles else "plain"
             event("step.chosen", backend=kind, reason=f"not fused: {parts.obstacle}"[:500])
-        return parts, PlainStep(parts)
+        return _plain(parts, event)
     fused = FusedLlama(
         parts.model,
         parts.optimizer.flat,
@@ -204,8 +219,42 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     plain = plain_optimizer(parts.config, parts.model)
     if int(parts.optimizer.tensors()["step.model.norm.weight"]):
         plain.load(parts.optimizer.tensors())
-    parts = replace(parts, optimizer=plain)
+    return _plain(replace(parts, optimizer=plain), event)
+
+
+def _plain(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainStep]:
+    """Compiled where that is wanted and passes, otherwise as it stands."""
+    step = PlainStep(parts)
+    if not parts.placement.compiles:
+        return parts, step
+    if not (faults := _compiled_faults(parts, step)):
+        return parts, step
+    event("kernels.rejected", severity="yellow", backend="compiled", reason=faults[:1000])
+    uncompiled(parts.model)
+    placement = replace(parts.placement, compiles=False)
+    parts = replace(parts, placement=placement, forward=parts.model)
     return parts, PlainStep(parts)
+
+
+def _compiled_faults(parts: Parts, step: PlainStep) -> str:
+    """What is wrong with the compiled step on any rank, or "".
+
+    Sharded, a compiler is only tried: no rank has the gradients to compare with.
+    """
+    faults: list[str] = []
+    try:
+        if parts.ranks.is_sharded:
+            probe = torch.ones(8, device=parts.placement.device, requires_grad=True)
+            torch.compile(nn.functional.silu)(probe).sum().backward()  # type: ignore[no-untyped-call]
+        else:
+            faults = compare_compiled(parts, step, parts.batch(1, 0))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a compiler raises, the run goes on without it
+        faults = [f"{type(error).__name__}: {str(error)[:300]}"]
+    finally:
+        step.drop()
+    return parts.ranks.first("; ".join(faults))
 
 
 def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
@@ -233,15 +282,18 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
 
 
 def compared(fused: FusedLlama, ids: Tensor) -> Iterator[Tensor]:
-    """What of a batch (B, T) the gate looks at: GATE_ROWS sequences; if some kernels take the batch
-    but not these, also as few sequences as they take, each as long as they take it.
+    """What of a batch (B, T) the gate looks at: GATE_ROWS sequences; if some kernels take these but
+    not the batch, or the other way round, also as few sequences with which it is as in the batch,
+    each as long as may be.
     """
     B, T = ids.shape
     yield ids[:GATE_ROWS]
-    unseen = set(fused.left_out(min(B, GATE_ROWS), T)) - set(fused.left_out(B, T))
+    whole = set(fused.left_out(B, T))
+    unseen = whole ^ set(fused.left_out(min(B, GATE_ROWS), T))
     if unseen:
         sizes = ((rows, tokens) for rows in range(GATE_ROWS, B + 1) for tokens in range(T, 0, -1))
-        rows, tokens = next(size for size in sizes if unseen.isdisjoint(fused.left_out(*size)))
+        alike = (at for at in sizes if unseen & whole == unseen & set(fused.left_out(*at)))
+        rows, tokens = next(alike)
         yield ids[:rows, :tokens]
 
 
@@ -250,11 +302,12 @@ class Seen:
     """What a way to compute the model gives for one batch."""
 
     loss: Tensor
-    logits: Tensor
+    logits: Tensor | None
     gradients: dict[str, Tensor]
 
     def results(self) -> dict[str, Tensor]:
-        return {"loss": self.loss, "logits": self.logits, **self.gradients}
+        logits = {} if self.logits is None else {"logits": self.logits}
+        return {"loss": self.loss, **logits, **self.gradients}
 
 
 def compare(parts: Parts, fused: FusedLlama, ids: Tensor) -> list[str]:
@@ -268,8 +321,25 @@ def compare(parts: Parts, fused: FusedLlama, ids: Tensor) -> list[str]:
         return violations(look_fused(fused, parts.optimizer, ids), plain, truth)
 
 
+def compare_compiled(parts: Parts, step: PlainStep, ids: Tensor) -> list[str]:
+    """As `compare`, of loss and gradients. One or two sequences fill the batch again and again,
+    which changes neither, nor the shape that was compiled.
+    """
+    few = ids[: GATE_ROWS if len(ids) % GATE_ROWS == 0 else 1]
+    with uneven(parts.model):
+        truth, plain = (_averaged(parts, few, half=half) for half in (False, True))
+        found = step.look(few.repeat(len(ids) // len(few), 1))
+    return violations(found, plain, truth)
+
+
+def _averaged(parts: Parts, ids: Tensor, *, half: bool) -> Seen:
+    """`look_plainly` without logits, gradients as DDP would have them, out of the GPU's memory."""
+    seen, ranks = look_plainly(parts, ids, half=half), parts.ranks
+    return Seen(seen.loss, None, {n: ranks.mean(g).cpu() for n, g in seen.gradients.items()})
+
+
 @contextmanager
-def uneven(model: Llama, flat: FlatParameters) -> Iterator[None]:
+def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
     """A start whose blocks write alike to both halves of the residual stream (`residual_scale`) has
     logits near 0 and hardly a gradient behind them: mostly rounding would be compared. In here the
     second half is written UNEVEN times as loudly; weights that have parted stay as they are.
@@ -281,18 +351,20 @@ def uneven(model: Llama, flat: FlatParameters) -> Iterator[None]:
     try:
         for part in even:
             part.mul_(UNEVEN)
-        flat.refresh()
+        if flat is not None:
+            flat.refresh()
         yield
     finally:
         for part, before in zip(even, kept, strict=True):
             part.copy_(before)
-        flat.refresh()
+        if flat is not None:
+            flat.refresh()
 
 
 def look_plainly(parts: Parts, ids: Tensor, *, half: bool) -> Seen:
     """Autograd through the plain model, in fp32 or under the run's autocast."""
     model = parts.model
-    with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
+    with parts.placement.autocast() if half else nullcontext():
         _, loss = model(ids, ids)
         loss.backward()
         with torch.no_grad():
@@ -329,5 +401,6 @@ def violations(found: Seen, plain: Seen, truth: Seen) -> list[str]:
 
 
 def _error(value: Tensor, exact: Tensor) -> float:
-    difference: Any = (value.double() - exact.double()).norm() / exact.double().norm()
+    wide = exact.to(value.device).double()
+    difference: Any = (value.double() - wide).norm() / wide.norm()
     return float(difference)

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -64,14 +65,14 @@ def worst(got: Seen, wanted: Seen) -> float:
 
 
 def equals_autograd() -> None:
-    for config in (TINY, UNTIED):
+    for config in (TINY, UNTIED, replace(TINY, z_loss=0.05)):
         model, fused, optimizer = made(config)
         wanted = plain(model, tokens())
         whole = worst(look_fused(fused, optimizer, tokens()), wanted)
         limit, fused_module.LOGITS_BYTES = fused_module.LOGITS_BYTES, 96 * 4 * 10
         pieces = worst(look_fused(fused, optimizer, tokens()), wanted)
         fused_module.LOGITS_BYTES = limit
-        name = f"tied {config.tie_word_embeddings}"
+        name = "z-loss" if config.z_loss else f"tied {config.tie_word_embeddings}"
         say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
     model, fused, optimizer = made(WIDE_HEADS)
     wanted = plain(model, tokens(64))

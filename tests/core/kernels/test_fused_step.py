@@ -21,6 +21,7 @@ TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
 CLAIMS = [
     "autograd: tied True",
     "autograd: tied False",
+    "autograd: z-loss",
     "autograd: attention by kernels",
     "three clipped, accumulated steps",
     "the norm before clipping",

@@ -182,6 +182,18 @@ def test_labels_are_shifted_inside_and_ignored_ones_do_not_count():
     assert loss.dtype is torch.float32
 
 
+def test_z_loss_weighs_the_squared_denominator_of_what_is_scored_while_training():
+    plain, model = Llama(TINY), Llama(replace(TINY, z_loss=0.01))
+    init_weights(plain, 0), init_weights(model, 0)
+    ids = torch.randint(0, TINY.vocab_size, (2, 32))
+    labels = ids.clone()
+    labels[:, :20] = IGNORED
+    squares = plain(ids)[0][:, 19:-1].double().logsumexp(-1).square()
+    wanted = plain(ids, labels)[1].double() + 0.01 * squares.mean()
+    assert model(ids, labels)[1].item() == pytest.approx(wanted.item(), rel=1e-6)
+    assert torch.equal(model.eval()(ids, labels)[1], plain(ids, labels)[1])
+
+
 def test_no_position_sees_a_later_one():
     made, ids = model(replace(TINY, initializer_range=0.2)), tokens()
     changed = ids.clone()

@@ -463,3 +463,13 @@ def test_a_checkpoint_of_another_version_is_named_with_what_is_odd(tmp_path, mon
     with pytest.raises(NoCheckpointError, match=r"step-00000003/trainer\.json: this version") as no:
         train_here(run, attempt=2)
     assert "model.path=" in no.value.hint
+
+
+def test_z_loss_is_in_the_training_loss_and_not_in_validation(tmp_path):
+    plain = make_run(tmp_path / "a", "plain", training__max_steps=1)
+    run = make_run(tmp_path / "b", "z", training__max_steps=1, training__stability__z_loss=0.01)
+    train_here(plain), train_here(run)
+    (without,), (loss,) = ([v for _, _, v in history(r, ("train/loss",))] for r in (plain, run))
+    assert loss - without == pytest.approx(0.01 * without**2, rel=0.05)  # at first both are ln V
+    firsts = [history(r, ("val/loss",))[0][2] for r in (plain, run)]
+    assert firsts[0] == firsts[1]

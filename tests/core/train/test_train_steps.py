@@ -1,0 +1,239 @@
+"""Which step a run takes: what does not pass is named in the journal, and something else trains."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_run import events, history, make_run, tiny_config, train_here
+
+from albor_core.run.config import parse_config
+from albor_core.run.errors import ConfigError
+from albor_core.train import parts as parts_module
+from albor_core.train import placement, steps
+from albor_core.train.parts import build, flat_optimizer
+from albor_core.train.ranks import Ranks
+
+FEW = {"training__max_steps": 5}
+
+
+class Journal:
+    """What `choose_step` said."""
+
+    def __init__(self):
+        self.events = []
+
+    def __call__(self, kind, **fields):
+        self.events.append((kind, fields))
+
+    def reasons(self, kind):
+        return {fields["backend"]: fields["reason"] for name, fields in self.events if name == kind}
+
+
+class Fused:
+    """Stands where FusedLlama would; takes any batch but for one kernel."""
+
+    scales = None
+
+    def __init__(self, model, flat, *, in_fp8):
+        self.in_fp8, self.calibrated = in_fp8, []
+        self.scales = object() if in_fp8 else None
+
+    def left_out(self, rows, tokens):
+        return {"attention": "a reason"} if rows > steps.GATE_ROWS else {}
+
+    def calibrate(self, ids):
+        self.calibrated.append(ids)
+
+
+class Graphed:
+    def __init__(self, fused, optimizer, **how):
+        self.fused, self.how = fused, how
+
+
+class Others(Ranks):
+    """Alone, beside a rank that found something."""
+
+    def first(self, text):
+        return text or "another rank's"
+
+
+def with_flat_buffers(folder, **changes):
+    raw = json.dumps(tiny_config(folder, **FEW, **changes)).encode()
+    config = parse_config(raw, file="tiny.yaml")
+    parts = build(config)
+    return replace(parts, optimizer=flat_optimizer(config, parts.model))
+
+
+def chosen(parts, monkeypatch, faults=(), graphed=Graphed):
+    """(parts, step, what was said, what was compared), the comparison's outcome being `faults`."""
+    journal, compared = Journal(), []
+
+    def compare(parts, fused, ids):
+        compared.append(ids)
+        return list(faults)
+
+    monkeypatch.setattr(steps, "FusedLlama", Fused)
+    monkeypatch.setattr(steps, "GraphedStep", graphed)
+    monkeypatch.setattr(steps, "compare", compare)
+    return *steps.choose_step(parts, journal), journal, compared
+
+
+def test_a_fused_step_that_passes_is_taken_and_says_what_does_without(tmp_path, monkeypatch):
+    parts = with_flat_buffers(tmp_path)
+    _, step, journal, compared = chosen(parts, monkeypatch)
+    assert isinstance(step, Graphed)
+    assert step.how["batch"] == tuple(parts.batch(1, 0).shape)
+    assert step.how["accumulation"] == parts.share.accumulation
+    assert len(step.fused.calibrated) == 1
+    assert len(compared) == 2  # the batch is taken otherwise than its first two rows
+    assert journal.reasons("step.chosen") == {
+        "fused": "logits and gradients pass parity; no attention: a reason"
+    }
+
+
+def test_a_fused_step_that_errs_is_named_and_the_plain_one_trains(tmp_path, monkeypatch):
+    parts = with_flat_buffers(tmp_path)
+    parts, step, journal, _ = chosen(parts, monkeypatch, ["logits: error 1.0"])
+    assert isinstance(step, steps.PlainStep)
+    assert journal.reasons("kernels.rejected") == {"fused": "logits: error 1.0"}
+    before = {name: t.clone() for name, t in parts.model.state_dict().items()}
+    parts.optimizer.set_lr(0.01)
+    loss = step.forward(parts.batch(1, 0))
+    step.backward(0)
+    assert float(step.update(loss).skip) == 0.0
+    assert any(not torch.equal(t, before[n]) for n, t in parts.model.state_dict().items())
+
+
+def test_moments_of_a_resumed_run_move_to_the_plain_step(tmp_path, monkeypatch):
+    parts = with_flat_buffers(tmp_path)
+    state = parts.optimizer.tensors()
+    for tensor in state.values():
+        tensor.fill_(3)
+    parts.optimizer.load(state)
+    parts, _, _, _ = chosen(parts, monkeypatch, ["logits: error 1.0"])
+    taken = parts.optimizer.tensors()
+    assert taken.keys() == state.keys()
+    assert all(bool((tensor == 3).all()) for tensor in taken.values())
+
+
+def test_a_kernel_that_cannot_be_built_is_named_and_the_plain_step_trains(tmp_path, monkeypatch):
+    def broken(*arguments, **how):
+        raise RuntimeError("ptxas fatal")
+
+    parts = with_flat_buffers(tmp_path)
+    _, step, journal, _ = chosen(parts, monkeypatch, graphed=broken)
+    assert isinstance(step, steps.PlainStep)
+    assert "ptxas fatal" in journal.reasons("kernels.rejected")["fused"]
+
+
+def test_what_one_rank_rejects_no_rank_takes(tmp_path, monkeypatch):
+    parts = with_flat_buffers(tmp_path)
+    parts = replace(parts, placement=replace(parts.placement, ranks=Others()))
+    _, step, journal, _ = chosen(parts, monkeypatch)
+    assert isinstance(step, steps.PlainStep)
+    assert journal.reasons("kernels.rejected") == {"fused": "another rank's"}
+
+
+def test_fp8_that_errs_is_refused_and_never_replaced(tmp_path, monkeypatch):
+    parts = with_flat_buffers(tmp_path)
+    parts = replace(parts, placement=replace(parts.placement, precision="fp8"))
+    with pytest.raises(ConfigError, match=r"mixed_precision: fp8 .*logits: error 1"):
+        chosen(parts, monkeypatch, ["logits: error 1.0"])
+
+
+@pytest.fixture
+def compiling(monkeypatch):
+    """Runs compile on this CPU, by what the test gives."""
+    true_place = placement.place
+
+    def use(compiler):
+        monkeypatch.setattr(torch, "compile", compiler)
+        compiles = lambda training: replace(true_place(training), compiles=True)  # noqa: E731
+        monkeypatch.setattr(parts_module, "place", compiles)
+
+    return use
+
+
+def losses(run):
+    return [loss for _, _, loss in history(run, ("train/loss",))]
+
+
+def rejected(run):
+    found = [record["data"] for record in events(run, "kernels.rejected")]
+    return {data["backend"]: data["reason"] for data in found}
+
+
+@pytest.fixture(scope="module")
+def plain_losses(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:  # made before any test has its own home
+        patch.setenv("ALBOR_HOME", str(tmp_path_factory.mktemp("home")))
+        run = make_run(tmp_path_factory.mktemp("plain"), **FEW)
+        train_here(run)
+    return losses(run)
+
+
+def test_a_compiled_model_that_agrees_trains(tmp_path, compiling, plain_losses):
+    calls = []
+
+    def compiler(model, **how):
+        return lambda *arguments: (calls.append(model.training), model(*arguments))[1]
+
+    compiling(compiler)
+    run = make_run(tmp_path, **FEW)
+    train_here(run)
+    assert not rejected(run)
+    assert len(calls) >= 6  # once to be compared, and in each step
+    assert losses(run) == plain_losses
+
+
+def wrong_loss(model, **how):
+    return lambda ids, labels: (None, model(ids, labels)[1] * 1.1)
+
+
+def wrong_gradient(model, **how):
+    def run(ids, labels):
+        loss = model(ids, labels)[1]
+        return None, 2 * loss - loss.detach()
+
+    return run
+
+
+def no_compiler(model, **how):
+    def run(*arguments):
+        raise RuntimeError("No working C++ compiler found")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [
+        (wrong_loss, "loss: error 1.00e-01"),
+        (wrong_gradient, "model.embed_tokens.weight: error 1.00e+00"),
+        (no_compiler, "RuntimeError: No working C++ compiler found"),
+    ],
+)
+def test_a_compiled_model_that_does_not_is_named_and_the_plain_one_trains(
+    tmp_path, compiling, plain_losses, compiler, reason
+):
+    compiling(compiler)
+    run = make_run(tmp_path, **FEW)
+    assert train_here(run).reason == "completed"
+    assert reason in rejected(run)["compiled"]
+    assert losses(run) == plain_losses
+
+
+def test_a_compiler_that_fails_leaves_a_sharded_model_as_it_is(tmp_path, compiling):
+    parts = with_flat_buffers(tmp_path)
+    compiling(no_compiler)
+    for layer in parts.model.model.layers:
+        layer._compiled_call_impl = no_compiler(layer)
+    sharded = Ranks(is_sharded=True)
+    place = replace(parts.placement, compiles=True, ranks=sharded)
+    plain = parts_module.plain_optimizer(parts.config, parts.model)
+    journal = Journal()
+    after, _ = steps.choose_step(replace(parts, placement=place, optimizer=plain), journal)
+    assert "No working C++ compiler" in journal.reasons("kernels.rejected")["compiled"]
+    assert not after.placement.compiles
+    after.model(parts.batch(1, 0))

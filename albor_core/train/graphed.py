@@ -35,7 +35,12 @@ class GraphedStep:
         clip: Clip,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Compiles, warms up and captures; changes neither weights nor optimizer."""
+        """Compiles, warms up and captures; changes neither weights nor optimizer.
+
+        ValueError where the optimizer would keep the last of several micro-batches only.
+        """
+        if accumulation > 1 and not optimizer.accumulates:
+            raise ValueError(f"{accumulation} micro-batches, and the optimizer adds up none")
         self.model, self.optimizer = model, optimizer
         self.accumulation, self.clip, self.ranks = accumulation, clip, ranks
         self._is_last = True

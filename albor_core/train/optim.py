@@ -230,6 +230,7 @@ class FlatAdamW:
         several parts, by `accumulate`, and are added up in fp32.
         """
         self.flat, self.betas, self.eps, self.weight_decay = flat, betas, eps, weight_decay
+        self.accumulates = accumulates
         self._segments = (flat.matrices, flat.vectors)
         self._pieces = self._cut()
         device = flat.matrices.master.device

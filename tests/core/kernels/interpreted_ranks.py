@@ -36,7 +36,7 @@ def course(ranks: Ranks) -> tuple[list[float], dict[str, Tensor]]:
     model = Llama(TINY)
     init_weights(model, 0)
     flat = FlatParameters(model, torch.float32)
-    optimizer, mine = FlatAdamW(flat, **HYPER), B // ranks.world_size
+    optimizer, mine = FlatAdamW(flat, **HYPER, accumulates=True), B // ranks.world_size
     step = GraphedStep(
         FusedLlama(model, flat),
         optimizer,

@@ -27,6 +27,7 @@ from albor_core.train.optim import (
     scale_gradients,
     wrong_groups,
 )
+from albor_core.train.ranks import Ranks
 from albor_core.train.stability import Clip, ZClip
 from albor_core.train.steps import Seen, half_batch_norm, look_fused, violations
 
@@ -109,18 +110,38 @@ def updates_like_torch() -> None:
     say("three clipped, accumulated steps", moved < 1e-4, moved)
     say("the norm before clipping", all(abs(n - 1) < 1e-5 for n in norms), norms)
     say("state under the same names", set(flat.tensors()) == set(optimizer.tensors()))
-    skips_what_is_not_finite(model, step, flat)
+    skips_what_is_not_sound(model, step, flat)
     takes_over_a_state(optimizer, flat)
 
 
-def skips_what_is_not_finite(model: Llama, step: GraphedStep, flat: FlatAdamW) -> None:
-    before = {n: t.clone() for n, t in {**model.state_dict(), **flat.tensors()}.items()}
-    loss = step.forward(tokens(9), float("nan"))
-    step.backward(0)
-    updated = step.update(loss)
-    after = {**model.state_dict(), **flat.tensors()}
-    same = all(torch.equal(after[n], t) for n, t in before.items())
-    say("a step of NaN moves nothing", same and float(updated.skip) == 1.0)
+def skips_what_is_not_sound(model: Llama, step: GraphedStep, flat: FlatAdamW) -> None:
+    """Of NaN, or a loss of 0 (a kernel that never ran) beside a gradient that is a number."""
+    for name, factor, wanted in (("step of NaN", math.nan, 1.0), ("loss of 0", 1.0, 0.0)):
+        before = {n: t.clone() for n, t in {**model.state_dict(), **flat.tensors()}.items()}
+        loss = step.forward(tokens(9), factor)
+        step.backward(0)
+        updated = step.update(loss * wanted)
+        after = {**model.state_dict(), **flat.tensors()}
+        same = all(torch.equal(after[n], t) for n, t in before.items())
+        as_meant = bool(updated.norm.isfinite() & (updated.norm > 0)) == (wanted == 0.0)
+        say(f"a {name} moves nothing", same and as_meant and float(updated.skip) == 1.0)
+
+
+def shadows_follow(name: str, made: Callable[[FlatParameters], FlatAdamW]) -> None:
+    """A step from gradients of half precision: what the next forward reads is what was stored."""
+    model = Llama(UNTIED)
+    init_weights(model, 0)
+    flat = FlatParameters(model, torch.float16)
+    optimizer, before = made(flat), flat.matrices.master.clone()
+    source = torch.Generator().manual_seed(5)
+    for gradient in optimizer.gradients():
+        gradient.copy_(torch.randn(gradient.shape, generator=source))
+    optimizer.step(torch.ones(()), Clip(1.0))
+    master, shadow = flat.matrices.master, flat.matrices.shadow
+    views = [flat.matrices.view(master - before, n) for n in flat.matrices.places]
+    moved = all(bool(view.any()) for view in views)
+    rounded = shadow.dtype is torch.float16 and torch.equal(shadow, master.half())
+    say(f"{name}the shadow is the master rounded", moved and rounded)
 
 
 def takes_over_a_state(optimizer: Optimizer, flat: FlatAdamW) -> None:
@@ -204,6 +225,21 @@ def watches_like_the_plain_step() -> None:
     norm = math.sqrt(sum(float(g.square().sum()) for g in wanted))
     got = float(half_batch_norm(step, tokens(9)))
     say("the norm of half a batch", abs(got / norm - 1) < 1e-5, (got, norm))
+
+
+def sees_a_first_micro_batch() -> None:
+    """Of the second of two ranks, before anything is added up over them."""
+    model, fused, optimizer = made(UNTIED)
+    wanted = plain(model, tokens(9)).gradients.values()
+    flat = FlatAdamW(optimizer.flat, **HYPER, accumulates=True)
+    step = GraphedStep(
+        fused, flat, batch=(2, 9), accumulation=3, clip=Clip(0.5), ranks=Ranks(1, 2)
+    )
+    step.forward(tokens(9), is_last=False)
+    step.backward(0)
+    norm = math.sqrt(sum(float(g.square().sum()) for g in wanted))
+    got = float(step.first_norm())
+    say("the norm of a first micro-batch", abs(got / norm - 1) < 1e-5, (got, norm))
 
 
 def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
@@ -315,7 +351,10 @@ def main() -> None:
     updates_like_torch()
     muon_is_the_same_over_flat_buffers()
     muon_kernels_keep_the_error_rule()
+    shadows_follow("", lambda flat: FlatAdamW(flat, **HYPER))
+    shadows_follow("muon: ", lambda flat: FlatMuon(flat, **HYPER, muon_lr=0.02, momentum=0.9))
     watches_like_the_plain_step()
+    sees_a_first_micro_batch()
     fp8_kernels_keep_the_error_rule()
     fp8_rounds_as_torch_does()
     fp8_errs_as_its_arithmetic_does()

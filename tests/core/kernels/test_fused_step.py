@@ -14,6 +14,9 @@ from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.flat import ALIGNED, FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.train.graphed import GraphedStep
+from albor_core.train.optim import FlatAdamW
+from albor_core.train.stability import Clip
 from albor_core.train.steps import compared, uneven
 
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
@@ -27,7 +30,9 @@ CLAIMS = [
     "the norm before clipping",
     "state under the same names",
     "a step of NaN moves nothing",
+    "a loss of 0 moves nothing",
     "torch's state goes into flat buffers",
+    "the shadow is the master rounded",
     "muon: three clipped steps",
     "muon: state under the same names",
     "muon: hyper-parameters",
@@ -35,11 +40,13 @@ CLAIMS = [
     "muon: kernels in torch.float32",
     "muon: kernels in torch.float16",
     "muon: kernels skip",
+    "muon: the shadow is the master rounded",
     "norms of parameters",
     "zclip sees the spike",
     "zclip remembers what it allowed",
     "the loss of a broken gradient",
     "the norm of half a batch",
+    "the norm of a first micro-batch",
     "fp8: kernels in torch.float32",
     "fp8: kernels in torch.float16",
     "fp8: rounds as torch does",
@@ -199,6 +206,14 @@ def test_a_frozen_parameter_is_refused_by_name():
     model.model.norm.weight.requires_grad_(False)
     with pytest.raises(ValueError, match=r"model\.norm\.weight"):
         FlatParameters(model, torch.bfloat16)
+
+
+def test_micro_batches_are_refused_with_an_optimizer_that_adds_up_none():
+    model = Llama(TINY)
+    flat = FlatParameters(model, torch.float32)
+    optimizer = FlatAdamW(flat, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    with pytest.raises(ValueError, match="2 micro-batches"):
+        GraphedStep(FusedLlama(model, flat), optimizer, batch=(2, 8), accumulation=2, clip=Clip(1.0))
 
 
 def test_without_a_gpu_there_is_an_obstacle():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -168,6 +169,42 @@ def test_the_gate_of_an_op_catches_an_injected_fault_with_its_number(name, fault
 def small_cases(device, dtype):
     source = torch.Generator().manual_seed(0)
     yield torch.randn(8, 32, generator=source).to(device, dtype), torch.ones(32, device=device)
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """rms_norm as on a GPU, where kernels pass parity; milliseconds as given by backend."""
+    monkeypatch.setattr(dispatch, "HAS_TRITON", True)
+    monkeypatch.setattr(dispatch, "_rejection", lambda *_: "")
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    op = replace(dispatch.op("rms_norm"), cases=lambda *_: small_cases("cpu", torch.float32))
+    dispatch.register(op)
+
+    def decide(triton_ms, reference_ms):
+        times = {op.triton: triton_ms, op.reference: reference_ms}
+        monkeypatch.setattr(dispatch, "_milliseconds", lambda fn, case: times[fn])
+        return dispatch.choose("rms_norm", "cuda", torch.bfloat16)
+
+    return decide
+
+
+@pytest.mark.parametrize(
+    ("triton_ms", "reference_ms", "faster"), [(1.0, 2.0, "triton"), (2.0, 1.0, "reference")]
+)
+def test_the_faster_of_two_that_pass_is_chosen(pretended, triton_ms, reference_ms, faster):
+    choice = pretended(triton_ms, reference_ms)
+    assert (choice.backend, choice.rejected) == (faster, ())
+
+
+@pytest.mark.parametrize("forced", ["", "triton"])
+def test_a_backend_that_was_rejected_is_not_used_however_fast(pretended, forced, monkeypatch):
+    monkeypatch.setattr(dispatch, "FORCED", forced)
+    monkeypatch.setattr(dispatch, "_rejection", lambda *_: "output: rms error 3.0e-01")
+    choice = pretended(1.0, 2.0)
+    assert (choice.backend, choice.rejected) == (
+        "reference",
+        ("triton: output: rms error 3.0e-01",),
+    )
 
 
 @needs_gpu

@@ -49,7 +49,9 @@ def test_a_whole_run_says_everything_once_in_order(tmp_path):
     params = {r["key"]: r["value"] for r in records if r["t"] == "p"}
     assert params["optimizer.lr"] == 0.003
     assert len([r for r in records if r["t"] == "a"]) == len(events(run, "checkpoint.saved"))
-    assert [e["data"]["reason"] for e in events(run, "run.end")] == ["completed"]
+    (end,) = events(run, "run.end")
+    assert end["data"]["reason"] == "completed"
+    assert ("rms_norm", "reference") in {(k["op"], k["backend"]) for k in end["data"]["kernels"]}
     assert set(series(run, "brick/other_ms")) == set(loss)
 
 
@@ -138,6 +140,18 @@ def test_a_step_without_a_finite_loss_is_skipped_and_counted(tmp_path):
     (skip,) = events(run, "step.skipped")
     assert (skip["step"], skip["data"]["count"]) == (7, 1)
     assert read_state(run.state)["guards"]["nan_skipped"] == 1
+
+
+def test_a_validation_loss_of_0_is_nothing_that_was_measured(tmp_path, monkeypatch):
+    measured = iter([4.0, 3.0, 0.0])
+    monkeypatch.setattr(loop, "validation_loss", lambda *_, **__: next(measured))
+    often = {"training__eval_interval": 4, "training__checkpoint": {"save_every": 4}}
+    run = make_run(tmp_path, training__max_steps=8, **often)
+    train_here(run)
+    found = series(run, "val/loss")
+    assert (found[0], found[4]) == (4.0, 3.0)
+    assert math.isnan(found[8])
+    assert read_state(run.state)["checkpoint"]["best"]["step"] == 4
 
 
 def test_nan_after_nan_stops_the_run_for_good(tmp_path):

@@ -1,0 +1,187 @@
+"""One optimizer step on a CPU: what it computes how often, what it says to others, what it reads."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.distributed as dist
+from tiny_run import tiny_config
+from torch.nn.parallel import DistributedDataParallel
+
+from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.run.config import parse_config
+from albor_core.run.errors import ConfigError
+from albor_core.train import parts as parts_module
+from albor_core.train import steps
+from albor_core.train.faults import Faults
+from albor_core.train.optim import LossScale, Optimizer
+from albor_core.train.parts import build
+from albor_core.train.placement import Placement, place
+from albor_core.train.sharding import shard, sync_gradients
+from albor_core.train.stability import NoiseScale, noise_scale
+from albor_core.train.stepping import take_step
+from albor_core.train.steps import PlainStep
+
+CPU, META = torch.device("cpu"), torch.device("meta")
+TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
+
+
+def config_of(folder, **changes):
+    raw = json.dumps(tiny_config(folder, **changes)).encode()
+    return parse_config(raw, file="tiny.yaml")
+
+
+def step_once(parts):
+    quiet = lambda name: nullcontext()  # noqa: E731
+    return take_step(parts, PlainStep(parts), Faults(), quiet, step=1, position=1)
+
+
+@pytest.mark.parametrize(("is_on", "times"), [(False, 1), (True, 2)])
+def test_checkpointed_blocks_are_computed_again_in_the_backward(tmp_path, is_on, times):
+    parts = build(config_of(tmp_path, training__activation_checkpointing=is_on))
+    ran = []
+    for number, layer in enumerate(parts.model.model.layers):
+        layer.register_forward_pre_hook(lambda *_, number=number: ran.append(number))
+    step_once(parts)
+    assert sorted(ran) == sorted([0, 1] * times)
+
+
+def test_gradients_of_all_ranks_are_asked_for_with_the_last_micro_batch_alone(
+    tmp_path, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(steps, "sync_gradients", lambda model, *, syncs: asked.append(syncs))
+    step_once(build(config_of(tmp_path, training__gradient_accumulation=3)))
+    assert asked == [False, False, True]
+
+
+def test_a_step_reads_nothing_from_the_device(tmp_path, monkeypatch):
+    """On a device without values: whoever wants one gets an error. torch's own update is left out,
+    which on a GPU is one kernel.
+    """
+    there = Placement(META, None, "fp16", compiles=False)
+    monkeypatch.setattr(parts_module, "place", lambda training: there)
+    monkeypatch.setattr(parts_module, "first_weights", lambda model, config: None)
+    monkeypatch.setattr(Placement, "autocast", lambda self: nullcontext())
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)
+    applied = []
+    monkeypatch.setattr(Optimizer, "step", lambda self, skip: applied.append(skip))
+    stability = {"zclip": True, "noise_scale_interval": 1}
+    for accumulation in (1, 2):
+        changes = {
+            "training__gradient_accumulation": accumulation,
+            "training__mixed_precision": "fp16",
+        }
+        parts = build(config_of(tmp_path, training__stability=stability, **changes))
+        total, _ = step_once(parts)
+        assert total.device == META
+    assert len(applied) == 2
+
+
+def test_a_batch_goes_to_a_gpu_from_memory_that_it_can_read_by_itself(tmp_path, monkeypatch):
+    class Gpu(Placement):
+        is_gpu = True
+
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda ids: pinned.append(ids) or ids)
+    parts = build(config_of(tmp_path))
+    parts.batch(1, 0)
+    assert not pinned
+    ids = replace(parts, placement=Gpu(CPU, None, "fp32", compiles=False)).batch(1, 0)
+    assert [kept is ids for kept in pinned] == [True]
+
+
+def test_a_gpu_that_is_not_there_is_refused_and_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"training\.device: cuda"):
+        place(config_of(tmp_path, training__device="cuda").training)
+
+
+def test_a_loss_scale_changes_neither_the_norm_nor_the_step(tmp_path):
+    """It is a power of two, so it comes out as it went in but for what overflows."""
+    config = config_of(tmp_path, training__gradient_accumulation=2)
+    plain, scaled = build(config), build(config)
+    scaled = replace(scaled, scale=LossScale(CPU))
+    norms = [float(step_once(parts)[1].norm) for parts in (plain, scaled)]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-6)
+    pairs = zip(plain.model.parameters(), scaled.model.parameters(), strict=True)
+    assert all(torch.allclose(a, b, rtol=1e-6, atol=0) for a, b in pairs)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_noise_is_measured_between_a_ranks_micro_batch_and_the_whole_step(tmp_path, world_size):
+    """Squared norms of 3 + 600 / tokens: the noise scale is 200 tokens."""
+    wanted = {"data__batch_size": 2, "training__gradient_accumulation": 8}
+    wanted["training__max_steps"] = 8
+    parts = build(config_of(tmp_path, **wanted))
+    spread = {"world_size": world_size, "strategy": "ddp"}
+    config = config_of(tmp_path, **wanted, training__distributed=spread)
+    parts = replace(parts, config=config, noise=NoiseScale(CPU))
+    sizes = (parts.share.batch_size * 32, parts.tokens_per_step)
+    assert sizes == (2 * 32, 16 * 32)
+    exact = [torch.tensor(3 + 600 / size, dtype=torch.float64).sqrt() for size in sizes]
+    parts.measure_noise(*exact)
+    assert noise_scale(parts.noise.state.tolist()) == pytest.approx(200.0, rel=1e-9)
+
+
+@pytest.fixture
+def alone_in_a_group(tmp_path):
+    """A process group of this process alone: collectives happen, and change nothing."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def started():
+    model = Llama(TINY)
+    init_weights(model, 0)
+    return model, torch.randint(0, 96, (2, 16), generator=torch.Generator().manual_seed(0))
+
+
+def backward(model, ids, *, syncs):
+    sync_gradients(model, syncs=syncs)
+    model(ids, ids)[1].backward()
+
+
+def test_copies_reduce_their_gradients_when_they_are_told_to(alone_in_a_group):
+    model, ids = started()
+    copies, reduced = DistributedDataParallel(model), []
+
+    def hook(state, bucket):
+        reduced.append(bucket.index())
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    copies.register_comm_hook(None, hook)
+    backward(copies, ids, syncs=False)
+    assert not reduced
+    backward(copies, ids, syncs=True)
+    assert reduced
+
+
+def test_parts_reduce_their_gradients_when_they_are_told_to(alone_in_a_group):
+    model, ids = started()
+    shard(model, CPU, 1, half=None, compiles=False)
+    backward(model, ids, syncs=False)
+    assert all(p.grad is None for p in model.parameters())
+    backward(model, ids, syncs=True)
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_a_sharded_model_gathers_one_block_at_a_time(alone_in_a_group):
+    model, ids = started()
+    shard(model, CPU, 1, half=None, compiles=False)
+    layers, whole = model.model.layers, []
+
+    def look(*_):
+        found = [next(layer.parameters()) for layer in layers]
+        whole.append([not hasattr(p, "device_mesh") for p in found])
+
+    for layer in layers:
+        layer.mlp.register_forward_pre_hook(look)
+    with torch.no_grad():
+        model(ids, ids)
+    assert whole == [[True, False], [False, True]]

@@ -75,6 +75,8 @@ def test_a_step_reads_nothing_from_the_device(tmp_path, monkeypatch):
             "training__mixed_precision": "fp16",
         }
         parts = build(config_of(tmp_path, training__stability=stability, **changes))
+        angles = parts.model.model.rotary_emb
+        angles.cos = angles.sin = torch.empty(32, 8, device=META)
         total, _ = step_once(parts)
         assert total.device == META
     assert len(applied) == 2

@@ -232,9 +232,7 @@ def sees_a_first_micro_batch() -> None:
     model, fused, optimizer = made(UNTIED)
     wanted = plain(model, tokens(9)).gradients.values()
     flat = FlatAdamW(optimizer.flat, **HYPER, accumulates=True)
-    step = GraphedStep(
-        fused, flat, batch=(2, 9), accumulation=3, clip=Clip(0.5), ranks=Ranks(1, 2)
-    )
+    step = GraphedStep(fused, flat, batch=(2, 9), accumulation=3, clip=Clip(0.5), ranks=Ranks(1, 2))
     step.forward(tokens(9), is_last=False)
     step.backward(0)
     norm = math.sqrt(sum(float(g.square().sum()) for g in wanted))

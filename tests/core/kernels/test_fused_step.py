@@ -213,7 +213,9 @@ def test_micro_batches_are_refused_with_an_optimizer_that_adds_up_none():
     flat = FlatParameters(model, torch.float32)
     optimizer = FlatAdamW(flat, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     with pytest.raises(ValueError, match="2 micro-batches"):
-        GraphedStep(FusedLlama(model, flat), optimizer, batch=(2, 8), accumulation=2, clip=Clip(1.0))
+        GraphedStep(
+            FusedLlama(model, flat), optimizer, batch=(2, 8), accumulation=2, clip=Clip(1.0)
+        )
 
 
 def test_without_a_gpu_there_is_an_obstacle():

@@ -34,8 +34,8 @@ def config_of(folder, **changes):
 
 
 def step_once(parts):
-    quiet = lambda name: nullcontext()  # noqa: E731
-    return take_step(parts, PlainStep(parts), Faults(), quiet, step=1, position=1)
+    stepper, brick = PlainStep(parts), nullcontext
+    return take_step(parts, stepper, Faults(), brick, step=1, position=1)
 
 
 @pytest.mark.parametrize(("is_on", "times"), [(False, 1), (True, 2)])

@@ -1,4 +1,4 @@
-"""One optimizer step on a CPU: what it computes how often, what it says to others, what it reads."""
+"""One optimizer step on a CPU: what is computed how often, what is reduced, what is read."""
 
 import json
 from contextlib import nullcontext

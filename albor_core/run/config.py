@@ -103,14 +103,12 @@ class Config(Section):
 def _problems_between(sections: Mapping[str, Any]) -> Iterator[Problem]:
     """What does not fit together among sections that are right by themselves; some may be away."""
     model, data = sections.get("model"), sections.get("data")
-    training, optimizer = sections.get("training"), sections.get("optimizer")
+    training = sections.get("training")
     if model and data:
         yield from _length_problems(model, data)
     if data and training:
         yield from _sample_problems(data, training)
         yield from _sharing_problems(data, training)
-    if training and optimizer:
-        yield from _sharding_problems(training, optimizer)
 
 
 def _length_problems(model: ModelConfig, data: DataConfig) -> Iterator[Problem]:
@@ -144,14 +142,6 @@ def _sharing_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Pr
         message = "the gradient noise scale needs a batch that can be halved"
         hint = "use an even data.batch_size, or gradient_accumulation"
         yield Problem("training.stability.noise_scale_interval", message, hint)
-
-
-def _sharding_problems(training: TrainingConfig, optimizer: OptimizerConfig) -> Iterator[Problem]:
-    distributed = training.distributed
-    if distributed.world_size > 1 and distributed.strategy == "fsdp" and optimizer.name == "muon":
-        message = "muon orthogonalises whole matrices, and fsdp cuts them into parts"
-        hint = "use training.distributed.strategy=ddp, or optimizer.name=adamw"
-        yield Problem("optimizer.name", message, hint)
 
 
 @dataclass(frozen=True)

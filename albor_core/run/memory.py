@@ -174,8 +174,8 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
               20.2, 65.1 with a stream in bf16). Gradients, which come as activations go, are
               counted beside them here: micro-batches add theirs up.
     With activation checkpointing L s D and one whole eager block.
-    fsdp: 4 N and 8 N over the ranks, and what is gathered at a time (two blocks, embedding, head);
-    gradients that accumulate are whole; blocks are compiled, the head is not.
+    fsdp: 4 N and the optimizer's state over the ranks, and what is gathered at a time (two blocks,
+    embedding, head); gradients that accumulate are whole; blocks are compiled, the head is not.
     """
     shape, share = config.model.architecture.shape(), config.share()
     half = config.training.mixed_precision != "fp32"
@@ -200,13 +200,12 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
         gathered = size * (parameters - max(0, layers - 2) * one_block)
         parameters, halves = -(-parameters // ranks), 0
         gradients = parameters if share.accumulation == 1 else gradients
-    whole = not _is_sharded(config)
     in_update = _muon_bytes(config, size=2 if is_compiled else 4, around=12)
     return Memory(
         step="compiled" if is_compiled else "plain",
         weights=4 * parameters + gathered,
         gradients=4 * gradients,
-        optimizer=optimizer_bytes(config) if whole else 8 * parameters,
+        optimizer=-(-optimizer_bytes(config) // (ranks if _is_sharded(config) else 1)),
         half_copies=2 * halves,
         activations=max(tokens * (blocks + head), in_update),
         start=0,
@@ -240,20 +239,23 @@ def optimizer_bytes(config: Config) -> int:
 def _muon_bytes(config: Config, *, size: int, around: int) -> int:
     """What Newton-Schulz (train/muon.py) takes while an update is made: of the largest batch of
     matrices of one shape three copies and two squares of the smaller side, in numbers of `size`
-    bytes; `around` bytes a weight are held meanwhile, and as many made of the result.
+    bytes; `around` bytes a weight are held meanwhile, and as many made of the result. fsdp: batches
+    are larger, a rank has its share of one, and two copies more: what it sent and what came.
     """
     if not _has_muon(config):
         return 0
     shape = config.model.architecture.shape()
     D, F, L = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     keys = shape.num_key_value_heads * shape.head_dim
+    ranks, copies = (config.share().world_size, 5) if _is_sharded(config) else (1, 3)
     alike = {(D, D): 2 * L, (F, D): 2 * L}
     for matrix, count in (((keys, D), 2 * L), ((D, F), L)):
         alike[matrix] = alike.get(matrix, 0) + count
     found = 0
     for (rows, columns), count in alike.items():
-        batch = min(count, max(1, MUON_BATCH // (rows * columns)))
-        weights, squares = batch * rows * columns, batch * min(rows, columns) ** 2
-        products = size * (3 * weights + 2 * squares)
+        batch = min(count, max(1, ranks * MUON_BATCH // (rows * columns)))
+        mine = -(-batch // ranks)
+        weights, squares = mine * rows * columns, mine * min(rows, columns) ** 2
+        products = size * (copies * weights + 2 * squares)
         found = max(found, around * weights + max(products, around * weights))
     return found

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,12 +27,13 @@ from torch import Tensor, nn
 from albor_core.kernels import muon as kernels
 from albor_core.model.flat import FlatParameters
 from albor_core.train.optim import FlatAdamW, Group, Optimizer, Piece
+from albor_core.train.sharding import cut_like, local, num_parts, on_whole, part_of
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the steepest at 0 that still ends near 1
 ITERATIONS = 5
 EPS = 1e-7
 RMS = 0.2
-BATCH_ELEMENTS = 1 << 26  # of matrices orthogonalised at a time: a few such buffers exist
+BATCH_ELEMENTS = 1 << 26  # of matrices that a rank orthogonalises at a time, in a few buffers
 _NOT_HIDDEN = ("embed_tokens", "lm_head")
 
 
@@ -71,19 +73,26 @@ def scale_of(shape: torch.Size) -> float:
 
 
 class Muon:
-    """The update of some matrices, in batches of one shape. No host sync."""
+    """The update of some matrices, in batches of one shape. No host sync.
+
+    Of sharded ones (FSDP2) the momentum is cut as they are; each rank orthogonalises some of a
+    batch, whole, and moves its own part of all. Every rank has to take every step.
+    """
 
     def __init__(
         self, parameters: Mapping[str, Tensor], *, momentum: float, weight_decay: float
     ) -> None:
         self.parameters = dict(parameters)
         self.momentum, self.weight_decay = momentum, weight_decay
-        self._batches = batches({name: p.shape for name, p in self.parameters.items()})
+        first = next(iter(self.parameters.values()))
+        shapes = {name: p.shape for name, p in self.parameters.items()}
+        self._batches = batches(shapes, ranks=num_parts(first))
+        here = [local(self.parameters[names[0]]) for names in self._batches]
         self._moments = [
-            self.parameters[names[0]].new_zeros((len(names), *self.parameters[names[0]].shape))
-            for names in self._batches
+            like.new_zeros((len(names), *like.shape))
+            for names, like in zip(self._batches, here, strict=True)
         ]
-        self._dtype = precision_on(next(iter(self.parameters.values())).device)
+        self._dtype = precision_on(first.device)
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], lr: Tensor, skip: Tensor) -> None:
@@ -91,20 +100,22 @@ class Muon:
         idle = skip > 0
         keeps = 1 - torch.where(idle, 0.0, lr * self.weight_decay)
         for names, moment in zip(self._batches, self._moments, strict=True):
-            gradient = torch.stack([gradients[name] for name in names])
+            like = self.parameters[names[0]]
+            gradient = torch.stack([local(gradients[name]) for name in names])
             averaged = moment.lerp(gradient, 1 - self.momentum)
             ahead = gradient.lerp(averaged, self.momentum)  # Nesterov
             moment.copy_(torch.where(idle, moment, averaged))
-            update = orthogonalize(ahead, self._dtype, scale_of(moment.shape[1:]))
+            turn = partial(orthogonalize, dtype=self._dtype, scale=scale_of(like.shape))
+            update = on_whole(turn, ahead.to(self._dtype), like)
             update = torch.where(idle, 0.0, update.to(moment.dtype) * -lr)
-            targets = [self.parameters[name] for name in names]
+            targets = [local(self.parameters[name]) for name in names]
             torch._foreach_mul_(targets, keeps)
             torch._foreach_add_(targets, list(update.unbind()))
 
     def tensors(self) -> dict[str, Tensor]:
         """`momentum.<parameter>`; live views."""
         return {
-            f"momentum.{name}": moment[i]
+            f"momentum.{name}": cut_like(moment[i], self.parameters[name])
             for names, moment in zip(self._batches, self._moments, strict=True)
             for i, name in enumerate(names)
         }
@@ -115,7 +126,7 @@ class Muon:
         for moment in self._moments:
             moment.zero_()
         for name, value in tensors.items():
-            mine[name].copy_(value)
+            local(mine[name]).copy_(local(part_of(value, mine[name])))
 
 
 def precision_on(device: torch.device) -> torch.dtype:
@@ -123,13 +134,13 @@ def precision_on(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
-def batches(shapes: Mapping[str, torch.Size]) -> list[list[str]]:
-    """Names by shape, at most BATCH_ELEMENTS numbers together (one matrix at least)."""
+def batches(shapes: Mapping[str, torch.Size], ranks: int = 1) -> list[list[str]]:
+    """Names by shape, at most BATCH_ELEMENTS numbers a rank together (one matrix at least)."""
     found: list[list[str]] = []
     open_batch: dict[torch.Size, list[str]] = {}
     for name, shape in shapes.items():
         batch = open_batch.get(shape)
-        if batch is None or (len(batch) + 1) * shape.numel() > BATCH_ELEMENTS:
+        if batch is None or (len(batch) + 1) * shape.numel() > BATCH_ELEMENTS * ranks:
             batch = open_batch[shape] = []
             found.append(batch)
         batch.append(name)

@@ -2,7 +2,8 @@
 
 Copies are equal by construction: same start, same gradients, same update. Parts are DTensors, cut
 along their first axis; `whole` and `part_of` translate between them and the plain tensors of a
-checkpoint, which therefore looks the same however many ranks wrote it.
+checkpoint, which therefore looks the same however many ranks wrote it. What needs whole matrices
+(Muon) goes through `on_whole`.
 
 FSDP2 is torch's own `fully_shard`: accelerate's preparation of it does not know CPUs. Its modules
 take 0.8 s to load, so they are known here by what they can do until they are needed.
@@ -10,7 +11,7 @@ take 0.8 s to load, so they are known here by what they can do until they are ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -117,6 +118,57 @@ def part_of(value: Tensor, like: Any) -> Tensor:
     here = value.to(like.device_mesh.device_type)
     found: Tensor = distribute_tensor(here, like.device_mesh, like.placements, src_data_rank=None)
     return found
+
+
+def cut_like(part: Tensor, like: Any) -> Tensor:
+    """This rank's `part` of something that is as large and placed as `like`; shares memory."""
+    if not hasattr(like, "device_mesh"):
+        return part
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
+    found: Tensor = DTensor.from_local(
+        part, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
+    )
+    return found
+
+
+def num_parts(tensor: Any) -> int:
+    """Over how many ranks it is sharded; 1 if it is not."""
+    return int(tensor.device_mesh.size()) if hasattr(tensor, "device_mesh") else 1
+
+
+def on_whole(work: Callable[[Tensor], Tensor], parts: Tensor, like: Any) -> Tensor:
+    """`work` on n whole matrices, of which `parts` (n, rows here, columns) is what this rank has if
+    one is placed as `like`; of the result again the part of this rank.
+
+    Each rank gets about n / ranks of the matrices and does all of `work` on them, which keeps
+    shapes and may see none. Two all-to-alls where `like` is sharded, none where it is not.
+    """
+    if not hasattr(like, "device_mesh"):
+        return work(parts)
+    import torch.distributed as dist  # noqa: PLC0415
+
+    group, ranks = like.device_mesh.get_group(), like.device_mesh.size()
+    number, here, columns = parts.shape
+    rows, numbers = _chunks(like.shape[0], ranks), _chunks(number, ranks)
+    mine = numbers[like.device_mesh.get_local_rank()]
+    mine_by_rank = [mine * count * columns for count in rows]
+    here_by_rank = [count * here * columns for count in numbers]
+
+    found = parts.new_empty(sum(mine_by_rank))
+    dist.all_to_all_single(found, parts.reshape(-1), mine_by_rank, here_by_rank, group=group)
+    pieces = zip(torch.split(found, mine_by_rank), rows, strict=True)
+    done = work(torch.cat([piece.view(mine, count, columns) for piece, count in pieces], dim=1))
+    sent = torch.cat([piece.reshape(-1) for piece in torch.split(done, rows, dim=1)])
+    back = sent.new_empty(parts.shape)
+    dist.all_to_all_single(back.view(-1), sent, here_by_rank, mine_by_rank, group=group)
+    return back
+
+
+def _chunks(size: int, ranks: int) -> list[int]:
+    """How much of an axis each rank has, as torch cuts it: the last ones less, or nothing."""
+    most = -(-size // ranks)
+    return [max(0, min(most, size - i * most)) for i in range(ranks)]
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -183,7 +183,7 @@ def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -
     groups = parts.optimizer.groups()
     wrong = wrong_groups(groups, parts.config.optimizer)
     state = parts.optimizer.tensors() if is_new else {}
-    wrong += [f"{name} does not begin at zero" for name, t in state.items() if t.any()]
+    wrong += [f"{name} does not begin at zero" for name, t in state.items() if local(t).any()]
     told = [{"kind": group.kind, **group.values} for group in groups]
     event("optimizer.ready", optimizer=parts.config.optimizer.name, groups=told)
     if wrong:

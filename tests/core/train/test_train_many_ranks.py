@@ -48,6 +48,14 @@ def plan(stage):
     muon = {"optimizer__name": "muon"}
     stage.plan("muon1", {}, **muon)
     stage.plan("muon2", {}, **muon, **ranks(2))
+    # three ranks: neither the 32 rows nor the matrices of a batch go round
+    thirds = {"data__batch_size": 3, "training__gradient_accumulation": 2, **muon}
+    stage.plan("thirds1", {}, **thirds)
+    stage.plan("thirds3", {}, **thirds, **ranks(3, "fsdp"))
+    stage.plan("parts2", {}, **muon, **ranks(2, "fsdp"))
+    stage.plan("parts2-again", {"stop_after": 3}, {}, **muon, **ranks(2, "fsdp"))
+    stage.plan("parts4", {"faults": "loss:nan@2"}, **muon, **ranks(4, "fsdp"))
+    stage.plan("parts1", {"faults": "loss:nan@2"}, **muon)
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +123,16 @@ def test_all_ranks_skip_a_step_that_is_not_finite(stage):
 
 def test_muon_takes_the_same_steps_on_copies(stage):
     assert_same_course(stage, "muon2", "muon1")
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [("parts2", "muon1"), ("thirds3", "thirds1"), ("parts4", "parts1")],
+    ids=["two", "three", "four, with a skipped step"],
+)
+def test_muon_takes_the_same_steps_on_parts(stage, name, reference):
+    assert_same_course(stage, name, reference)
+
+
+def test_muon_on_parts_resumes_in_the_same_bits(stage):
+    assert_same_bits(stage, "parts2")

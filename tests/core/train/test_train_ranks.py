@@ -28,6 +28,16 @@ def plan(stage):
         {"stop_after": 5, "distributed": (2, "fsdp")},
         {"distributed": (1, "ddp")},
     )
+    muon = {"optimizer__name": "muon"}
+    stage.plan("muon1", {}, **muon)
+    stage.plan("muon2", {}, **muon, **ranks(2, "fsdp"))
+    stage.plan(
+        "muon-moved",
+        {"stop_after": 3},
+        {"stop_after": 5, "distributed": (2, "fsdp")},
+        {"distributed": (1, "ddp")},
+        **muon,
+    )
     lost = {"faults": "loss:nan@5-6"}
     stage.plan("back1", lost, training__nan_limit=2)
     stage.plan("back2", lost, training__nan_limit=2, **ranks(2))
@@ -56,6 +66,13 @@ def test_a_stop_and_a_resume_on_as_many_ranks_end_in_the_same_bits(stage):
 
 def test_a_run_goes_on_with_any_number_of_ranks_where_it_was(stage):
     assert_moved(stage, [1, 2, 1], [None, 3, 5])
+
+
+@pytest.mark.parametrize("name", ["muon2", "muon-moved"])
+def test_muon_takes_the_same_steps_on_parts_and_goes_on_with_or_without_them(stage, name):
+    starts = events(stage.runs["muon-moved"], "run.start")
+    assert [start["data"]["world_size"] for start in starts] == [1, 2, 1]
+    assert_same_course(stage, name, "muon1")
 
 
 def test_all_ranks_go_back_together(stage):

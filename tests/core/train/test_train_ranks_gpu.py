@@ -19,6 +19,7 @@ SHARED = {
 FUSED = {"training__compile": True, "training__mixed_precision": "bf16"}
 PLAIN = {"training__compile": False, "training__mixed_precision": "bf16"}
 EXACT = {"training__compile": False, "training__deterministic": True}
+MUON = {**PLAIN, "optimizer__name": "muon"}
 LIMIT = 4 * 2**-9  # of a loss of 4: bf16 keeps 8 bits
 KEYS = ("train/loss", "val/loss")
 
@@ -54,8 +55,14 @@ def alone(tmp_path_factory):
 @pytest.mark.parametrize("world", [needs(2), needs(4)])
 @pytest.mark.parametrize(
     ("strategy", "changes", "limit"),
-    [("ddp", FUSED, LIMIT), ("ddp", PLAIN, LIMIT), ("ddp", EXACT, 1e-5), ("fsdp", FUSED, LIMIT)],
-    ids=["fused", "plain", "exact", "fsdp"],
+    [
+        ("ddp", FUSED, LIMIT),
+        ("ddp", PLAIN, LIMIT),
+        ("ddp", EXACT, 1e-5),
+        ("fsdp", FUSED, LIMIT),
+        ("fsdp", MUON, LIMIT),
+    ],
+    ids=["fused", "plain", "exact", "fsdp", "fsdp, muon"],
 )
 def test_several_gpus_take_the_steps_of_one(tmp_path, alone, strategy, changes, limit, world):
     one = alone(changes)

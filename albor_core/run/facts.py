@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # loads pydantic, which the tracker of a foreign loop has no 
 
 MANIFEST_SCHEMA = "albor.shards/1"
 MAX_PATCH_BYTES = 256 << 10
+PACKED_COLUMN = "input_ids"
+"""Where `albor data pretokenize` puts token ids."""
 _MAX_MANIFEST_BYTES = 64 << 20
 _MAX_TOKENIZER_BYTES = 256 << 20
 _PACK = "albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR"
@@ -185,7 +187,8 @@ def split_facts(path: Path, column: str, scan: Scan | None, field: str) -> Split
     if not path.exists():
         return _bad(path, field, f"{path}: no such directory (relative to {Path.cwd()})", _PACK)
     if path.is_dir() and manifest.exists():
-        return _from_manifest(path, manifest, field)
+        found = _from_manifest(path, manifest, field)
+        return found if found.problems else _with_column(found, manifest, column, scan, field)
     if path.is_dir() and not any(path.glob("*.parquet")):
         return _bad(path, field, f"{path}: no manifest.json and no *.parquet", _PACK)
     if scan is None:
@@ -221,6 +224,22 @@ def _from_manifest(path: Path, manifest: Path, field: str) -> SplitFacts:
         return _bad(path, field, f"{manifest}: {error.strerror}", _PACK)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return _bad(path, field, f"{manifest}: not a whole manifest: {_cause(error)}", _PACK)
+
+
+def _with_column(
+    found: SplitFacts, manifest: Path, column: str, scan: Scan | None, field: str
+) -> SplitFacts:
+    """`found`, or the problem that its shards hold no such column: the first tells of all. Nothing
+    is opened for the column that packing writes.
+    """
+    if scan is None or column == PACKED_COLUMN or not found.shards:
+        return found
+    name = json.loads(manifest.read_bytes())["shards"][0]["file"]
+    try:
+        scan(found.path / Path(name).name, column)
+    except AlborError as error:
+        return _bad(found.path, field, error.message, error.hint)
+    return found
 
 
 def _shard_problems(path: Path, shards: list[tuple[str, int]], field: str) -> list[Problem]:

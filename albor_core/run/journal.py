@@ -225,6 +225,23 @@ def read_journal(path: Path, offset: int = 0) -> Iterator[Line]:
             offset = end
 
 
+def last_event(path: Path, name: str) -> dict[str, Any] | None:
+    """The last event `name` that a journal tells of, whole and undamaged; rewinds are not applied.
+
+    None where it tells of none or cannot be read. Only lines that hold the name are parsed.
+    """
+    found, word = None, name.encode()
+    try:
+        with path.open("rb") as file:
+            for raw in file:
+                record = parse_line(raw) if word in raw else None
+                if record is not None and (record.get("t"), record.get("name")) == ("e", name):
+                    found = record
+    except OSError:
+        return None
+    return found
+
+
 def parse_line(raw: bytes, loads: Callable[[bytes], Any] = json.loads) -> dict[str, Any] | None:
     """The record of one line with numbers restored; None if its bytes are not what was written.
 

@@ -47,6 +47,7 @@ MODEL, OPTIMIZER, TRAINER, MANIFEST = (
     "trainer.json",
     "manifest.json",
 )
+RESTORE = "restore one there, or start a new run with `albor train apply`"
 _SLACK_BYTES = 1 << 20  # headers, JSON and directory blocks
 
 
@@ -339,7 +340,7 @@ def _check_sizes(path: Path, files: Mapping[str, Any]) -> None:
 def newest_usable(folder: Path) -> tuple[Checkpoint | None, tuple[Rejected, ...]]:
     """The newest checkpoint that verifies; damaged newer ones are renamed `bad-...`.
 
-    (None, ()) where there never was one. Raises NoCheckpointError if there were and none is usable:
+    (None, ()) where there is no trace of one. Raises NoCheckpointError if there were and none is usable:
     no run starts again from step 0 behind anybody's back. Only the holder of run.lock calls it.
     """
     _clear_leftovers(folder)
@@ -353,7 +354,7 @@ def newest_usable(folder: Path) -> tuple[Checkpoint | None, tuple[Rejected, ...]
         reasons = "; ".join(f"{bad.path.name}: {bad.reason}" for bad in rejected)
         raise NoCheckpointError(
             f"{folder}: no usable checkpoint" + (f" ({reasons})" if reasons else ""),
-            hint="restore one there, or start a new run with `albor train apply`",
+            hint=RESTORE,
         )
     return None, ()
 

@@ -21,6 +21,7 @@ from albor_core.run.edits import bound, change_refused, edited, origin, set_late
 from albor_core.run.errors import ConfigError, InUseError, Problem
 from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
 from albor_core.run.flatten import diff_configs
+from albor_core.run.journal import last_event
 from albor_core.run.kept_config import config_of, newest_checkpoint, read_resolved
 from albor_core.run.plan import Plan
 from albor_core.run.plan import plan as make_plan
@@ -230,8 +231,12 @@ def _refuse_lost_weights(run: RunDir, config: Config) -> None:
 
 
 def _is_unbegun(run: RunDir) -> bool:
-    """Whether it starts from model.path: there never was a whole checkpoint, not even a bad one."""
-    return all(path.suffix == ".tmp" for path in run.checkpoints.glob("*step-*"))
+    """Whether it starts from model.path: there never was a whole checkpoint, not even a bad one or
+    one that is gone.
+    """
+    if any(path.suffix != ".tmp" for path in run.checkpoints.glob("*step-*")):
+        return False
+    return last_event(run.journal, "checkpoint.saved") is None
 
 
 def _home_of_paths(run: RunDir) -> str:

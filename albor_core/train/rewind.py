@@ -17,7 +17,9 @@ from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS
 from albor_core.run.edits import bound
 from albor_core.run.errors import DataError, NoCheckpointError
+from albor_core.run.journal import last_event
 from albor_core.train.checkpoint import (
+    RESTORE,
     Checkpoint,
     discard_after,
     list_checkpoints,
@@ -34,7 +36,7 @@ from albor_core.train.stability import Trouble
 def begin(course: Course, life: Life, *, allow_config_change: bool) -> Checkpoint | None:
     """Go to the newest good checkpoint and return it; without any, to the beginning.
 
-    Raises NoCheckpointError, ConfigError (another config) or DataError (other data).
+    Raises NoCheckpointError (also where all that were saved are gone), ConfigError (another config) or DataError (other data).
     """
     journal = course.reporter.journal
     checkpoint = _newest(course, life.run.checkpoints)
@@ -54,6 +56,8 @@ def _newest(course: Course, folder: Path) -> Checkpoint | None:
     journal = course.reporter.journal
     try:
         checkpoint, rejected = newest_usable(folder)
+        if checkpoint is None:
+            _refuse_lost(folder, journal.path)
     except NoCheckpointError as error:
         journal.event("checkpoint.bad", severity="red", reason=error.message[:1500])
         raise
@@ -61,6 +65,15 @@ def _newest(course: Course, folder: Path) -> Checkpoint | None:
         path, reason = str(bad.path), bad.reason[:500]
         journal.event("checkpoint.bad", severity="yellow", path=path, reason=reason)
     return checkpoint
+
+
+def _refuse_lost(folder: Path, journal: Path) -> None:
+    """Raises NoCheckpointError if one was ever saved: no pruning and no rollback takes the last."""
+    if (saved := last_event(journal, "checkpoint.saved")) is not None:
+        raise NoCheckpointError(
+            f"{folder}: no checkpoint is left; the last one saved was of step {saved['step']}",
+            hint=RESTORE,
+        )
 
 
 def _resume(
@@ -135,7 +148,7 @@ def go_back(course: Course, folder: Path, trouble: Trouble, *, in_a_row: int) ->
     """Go back to `target_of`, past the data since; None: that is the beginning.
 
     Nothing may be in flight. The caller saves: only then is the rollback itself beyond a kill, and
-    a kill before that repeats it, to the same bits. Raises NoCheckpointError if all are damaged.
+    a kill before that repeats it, to the same bits. Raises NoCheckpointError if all are damaged or gone.
     """
     before = course.progress
     discard_after(folder, target_of(folder, trouble))

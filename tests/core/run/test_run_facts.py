@@ -123,6 +123,20 @@ def test_what_the_hook_refuses_becomes_a_problem(tmp_path):
     assert problem.hint == "data.input_column=ids"
 
 
+def test_a_column_that_shards_with_a_manifest_have_not_is_a_problem(tmp_path):
+    folder, asked = write_split(tmp_path / "train"), []
+
+    def scan(path, column):
+        asked.append((path.name, column))
+        raise DataError("no column nope (columns: input_ids)", hint="set data.input_column")
+
+    (problem,) = split_facts(folder, "nope", scan, "data.train").problems
+    assert (problem.field, problem.hint) == ("data.train", "set data.input_column")
+    assert "no column nope" in problem.message
+    assert facts_of(folder, scan).problems == ()
+    assert asked == [("shard-00000.parquet", "nope")]  # packed shards are not opened
+
+
 def test_a_tokenizer_is_measured_by_its_highest_id(tmp_path):
     path = tmp_path / "tokenizer.json"
     document = {

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 
 import pytest
 import torch
@@ -15,13 +16,14 @@ from tiny_run import (
     wait_until,
 )
 
-from albor_core.run.errors import ConfigError, DataError, NoCheckpointError
+from albor_core.run.errors import AlborError, ConfigError, DataError, NoCheckpointError
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import read_json, write_json
 from albor_core.run.state import StateWriter, read_state
 from albor_core.train import loop, reporter
 from albor_core.train.checkpoint import Checkpoint, list_checkpoints, verify
 from albor_core.train.digest import digest
+from albor_core.train.keeper import Keeper
 
 
 def series(run, key):
@@ -365,6 +367,30 @@ def test_damaged_checkpoints_fall_back_and_then_refuse(tmp_path):
         (path / "manifest.json").unlink()
     with pytest.raises(NoCheckpointError):
         train_here(run, attempt=3)
+
+
+def test_a_run_whose_checkpoints_are_gone_is_refused_and_never_begun_again(tmp_path):
+    run = make_run(tmp_path)
+    train_here(run, stop_after=3)  # a stop saves
+    shutil.rmtree(run.checkpoints)
+    run.checkpoints.mkdir()
+    with pytest.raises(NoCheckpointError) as refusal:
+        train_here(run, attempt=2)
+    assert str(run.checkpoints) in refusal.value.message
+    assert "step 3" in refusal.value.message and "albor train apply" in refusal.value.hint
+    assert events(run, "checkpoint.bad")[-1]["data"]["reason"] == refusal.value.message
+    assert len(events(run, "run.start")) == 1
+
+
+def test_a_run_that_never_saved_begins_again_at_its_beginning(tmp_path, monkeypatch):
+    run = make_run(tmp_path, training__checkpoint={"save_every": 1000})
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "save", lambda *args, **options: None)
+        with pytest.raises(AlborError, match="final checkpoint"):
+            train_here(run, stop_after=3)
+    assert not events(run, "checkpoint.saved")
+    train_here(run, attempt=2, stop_after=2)
+    assert [told["data"]["resumed_from"] for told in events(run, "run.start")] == [None, None]
 
 
 def test_a_full_disk_costs_checkpoints_and_not_the_run(tmp_path, monkeypatch):

@@ -414,5 +414,24 @@ def _notes(config: Config, facts: Facts, steps: Schedule) -> Iterator[str]:
     obstacles = fusion_obstacles(config, facts)
     if obstacles and facts.device == "cuda" and config.training.mixed_precision == "bf16":
         yield f"slower than it could be, the fused step is off: {'; '.join(obstacles)}"
+    yield from _without_effect(config, facts)
     if facts.git_dirty:
         yield "the repository has uncommitted changes: the run records them as a patch"
+
+
+def _without_effect(config: Config, facts: Facts) -> Iterator[str]:
+    """What the config asks for and will not get, or not as it seems."""
+    training, data = config.training, config.data
+    distributed, threads = training.distributed, training.num_threads
+    if training.compile is True and facts.device == "cpu":
+        yield "training.compile has no effect on a CPU"
+    if distributed.strategy == "fsdp" and distributed.world_size == 1:
+        yield "training.distributed.strategy fsdp has no effect with a world_size of 1"
+    if data.val is not None and data.val.resolve() == data.train.resolve():
+        yield (
+            "data.val is data.train: the validation loss says nothing about data that the model "
+            "has not seen"
+        )
+    if threads is not None and threads > facts.cpu_count:
+        cores = f"{facts.cpu_count} core{'s' * (facts.cpu_count != 1)}"
+        yield f"training.num_threads is {threads:,}, more than the {cores} here: slower, not faster"

@@ -15,8 +15,10 @@ import torch
 
 from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS
+from albor_core.run.config import with_defaults
 from albor_core.run.edits import bound
 from albor_core.run.errors import DataError, NoCheckpointError
+from albor_core.run.flatten import diff_configs
 from albor_core.run.journal import last_event
 from albor_core.train.checkpoint import (
     RESTORE,
@@ -80,7 +82,8 @@ def _resume(
     course: Course, life: Life, checkpoint: Checkpoint, *, allow_config_change: bool
 ) -> None:
     parts, trainer = course.parts, checkpoint.trainer()
-    changes = changed_fields(trainer["config"], parts.config.resolved())
+    before, now = with_defaults(trainer["config"]), parts.config.resolved()
+    changes = changed_fields(before, now)
     data_hash = checkpoint.manifest["data_hash"]
     refuse_change(bound(changes), str(life.run.config_resolved), is_final=True)
     if not allow_config_change:
@@ -98,7 +101,7 @@ def _resume(
     known = course.progress.kernels
     dispatch.pin({op: known[op] for op in known if is_plain or op.split()[0] not in OPS})
     journal, step = course.reporter.journal, course.progress.step
-    for path, old, new in changes:
+    for path, old, new in diff_configs(before, now):  # also what needs no leave to change
         journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)
         journal.append("p", key=path, value=new)
 

@@ -462,3 +462,21 @@ def test_the_text_ends_with_the_verdict_and_holds_the_andon_sentences():
 
 def test_planning_is_a_pure_function():
     assert planned() == planned()
+
+
+@pytest.mark.parametrize(
+    ("override", "changes", "told", "cure"),
+    [
+        ("training.compile=true", {"device": "cpu"}, "compile has no effect on a CPU", "auto"),
+        ("training.distributed.strategy=fsdp", {}, "fsdp has no effect", "ddp"),
+        ("data.val=data/train", {}, "data.val is data.train", "data/val"),
+        ("data.val=x/../data/train", {}, "data.val is data.train", "data/val"),
+        ("training.num_threads=9", {}, "num_threads is 9, more than the 8 cores", "8"),
+    ],
+)
+def test_what_will_have_no_effect_is_noted(override, changes, told, cure):
+    field = override.partition("=")[0]
+    common = ("data.train=data/train",)
+    assert [told in note for note in planned(*common, override, **changes).notes].count(True) == 1
+    cured = planned(*common, f"{field}={cure}", **changes)
+    assert not any(told in note for note in cured.notes)

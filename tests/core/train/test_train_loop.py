@@ -309,8 +309,25 @@ def test_a_changed_config_is_refused_field_by_field_unless_allowed(tmp_path):
         train_here(run, attempt=2)
     assert [problem.field for problem in refusal.value.problems] == ["optimizer.lr"]
     assert train_here(run, attempt=3, allow_config_change=True).reason == "completed"
+    told = [change["data"] for change in events(run, "config.changed")]
+    assert told == [
+        {"field": "optimizer.lr", "was": 0.003, "now": 0.5},
+        {"field": "training.log_interval", "was": 1, "now": 3},
+    ]
+
+
+def test_what_may_change_freely_is_told_and_recorded_where_it_did(tmp_path):
+    run = make_run(tmp_path)
+    train_here(run, stop_after=6)
+    rewrite_config(run, "training.nan_limit", 7)
+    train_here(run, attempt=2, stop_after=7)
     (change,) = events(run, "config.changed")
-    assert (change["data"]["field"], change["data"]["now"]) == ("optimizer.lr", 0.5)
+    assert change["data"] == {"field": "training.nan_limit", "was": 10, "now": 7}
+    lines = [line.record for line in read_journal(run.journal)]
+    said = [r["value"] for r in lines if r["t"] == "p" and r["key"] == "training.nan_limit"]
+    assert said == [10, 7]
+    train_here(run, attempt=3, stop_after=8)
+    assert len(events(run, "config.changed")) == 1
 
 
 def test_with_a_larger_batch_tokens_and_data_go_on_from_where_they_were(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -41,10 +42,13 @@ def check(as_json: bool) -> None:
     import torch
 
     from albor_core.kernels.dispatch import OPS, choose
+    from albor_core.kernels.forced import unmet_demand
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtypes = (torch.float32, torch.bfloat16, torch.float16)
     made = [choose(op, device, dtype) for op in OPS for dtype in dtypes]
+    if unmet := unmet_demand(os.environ, device):
+        talk(unmet)
     if as_json:
         emit({"schema": "albor.kernels.check/1", "choices": [asdict(choice) for choice in made]})
         return

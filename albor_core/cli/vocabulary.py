@@ -69,6 +69,7 @@ EVENTS: Mapping[str, str] = {
     "gradient.missing": "parameters get no gradient",
     "training.rollback": "back to the last good checkpoint, past the batches that made the trouble",
     "kernels.rejected": "a faster implementation failed its comparison and is not used",
+    "kernels.unmet": "ALBOR_KERNELS=triton, where Triton kernels cannot run",
     "optimizer.ready": "the hyper-parameters that the optimizer really has",
     "track.odd": "odd values, keys or steps that were logged, counted",
     "artifact.failed": "an artefact could not be read",

@@ -8,11 +8,12 @@ TRITON_INTERPRET=1, which replaces the compiler at decoration.
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,8 +73,15 @@ def launches() -> Iterator[tuple[str, Launch]]:
                 yield f"{name}.{launch.name} {dtype}", launch
 
 
-def main() -> int:
-    """Compile everything, say how each went, return the exit code."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Compile everything, say how each went, return the exit code. Takes no arguments but --help;
+    SystemExit(2) for any other.
+    """
+    argparse.ArgumentParser(
+        prog="python -m albor_core.kernels.aot",
+        description="Compile every kernel to cubin for "
+        f"{', '.join(f'sm_{a}' for a in ARCHITECTURES)}, without a GPU.",
+    ).parse_args(words)
     if not HAS_TRITON or IS_INTERPRETED:
         sys.stderr.write("needs Triton, and TRITON_INTERPRET unset\n")
         return 1

@@ -129,7 +129,7 @@ def plan(
         *(_split_problems(config, facts.val, "data.val") if facts.val is not None else ()),
         *_tokenizer_problems(config, facts),
         *_device_problems(config, facts),
-        *_memory_problems(config, facts, need),
+        *_memory_problems(config, facts, need, steps),
         *_disk_problems(config, facts, space),
     ]
     return Plan(
@@ -165,7 +165,8 @@ def _step_problems(config: Config, steps: Schedule) -> Iterator[Problem]:
     if per_epoch == 0:
         per_step = steps.tokens_per_step // config.data.seq_len
         message = f"one step takes {per_step:,} sequences and the data holds {steps.sequences:,}"
-        yield Problem("data.batch_size", message, "lower it or training.gradient_accumulation")
+        hint = f"at most {steps.sequences:,} in all: lower it or training.gradient_accumulation"
+        yield Problem("data.batch_size", message, hint)
         return
     if per_epoch and reachable is not None and wanted is not None and reachable < wanted:
         message = (
@@ -259,7 +260,9 @@ def _are(gpus: int) -> str:
     return "is 1 GPU" if gpus == 1 else f"are {gpus} GPUs"
 
 
-def _memory_problems(config: Config, facts: Facts, need: Memory) -> Iterator[Problem]:
+def _memory_problems(
+    config: Config, facts: Facts, need: Memory, steps: Schedule
+) -> Iterator[Problem]:
     if not need.missing:
         return
     where = facts.device_name or facts.device
@@ -267,7 +270,11 @@ def _memory_problems(config: Config, facts: Facts, need: Memory) -> Iterator[Pro
         f"needs about {bytes_text(need.total)}, {bytes_text(need.missing)} more than "
         f"the {bytes_text(need.capacity)} of {where}"
     )
-    yield Problem("data.batch_size", message, _memory_advice(config, facts, need))
+    if steps.sequences and steps.steps_per_epoch == 0:  # the same steps are no way out
+        advice = "lower it as the data needs, and plan again"
+    else:
+        advice = _memory_advice(config, facts, need)
+    yield Problem("data.batch_size", message, advice)
 
 
 def _memory_advice(config: Config, facts: Facts, need: Memory) -> str:

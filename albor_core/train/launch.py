@@ -16,6 +16,7 @@ from typing import Any
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
 from albor_core.guard.redact import redact
+from albor_core.kernels.forced import unmet_demand
 from albor_core.run.config import Config, LoadedConfig, with_defaults
 from albor_core.run.edits import bound, change_refused, edited, origin, set_later
 from albor_core.run.errors import ConfigError, InUseError, Problem
@@ -51,22 +52,24 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
     config = loaded.config
     monitoring = config.resolved()["monitoring"]
     is_quiet = not config.model.initialization.residual and start_weights(config.model) is None
+    facts = collect_facts(
+        config,
+        loaded.path,
+        find_gpu=find_gpu,
+        scan=_scan_without_manifest,
+        peak_flops=peak_flops,
+    )
+    unmet = unmet_demand(os.environ, facts.device)
     return make_plan(
         config,
-        collect_facts(
-            config,
-            loaded.path,
-            find_gpu=find_gpu,
-            scan=_scan_without_manifest,
-            peak_flops=peak_flops,
-        ),
+        facts,
         andon_notes=andon_sentences(
             monitoring,
             warmup_steps=config.training.warmup_steps,
             vocab_size=config.model.architecture.vocab_size,
             first_gradients=QUIET_GRADIENTS if begins and is_quiet else 0.0,
         ),
-        extra_notes=tuple(weights_notes(config.model)),
+        extra_notes=(*weights_notes(config.model), *([unmet] if unmet else [])),
         extra_problems=(
             *andon_problems(monitoring, file=str(loaded.path)),
             *(weights_problems(config.model, file=str(loaded.path)) if begins else ()),
@@ -176,7 +179,12 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
 
 def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> None:
     """Make what was edited in the run's config.yaml the config that it goes on with."""
-    loaded = edited(run)
+    try:
+        loaded = edited(run)
+    except ConfigError as error:
+        how = f" ({error.hint})" if error.hint else ""
+        error.hint = f"mend {run.config_yaml}{how}, then `albor train resume {run.id}`"
+        raise
     if loaded is None:
         return
     now = loaded.config.resolved()

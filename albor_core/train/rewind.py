@@ -8,12 +8,14 @@ batches in between are left behind for good.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from albor_core.kernels import dispatch
+from albor_core.kernels.forced import unmet_demand
 from albor_core.model.fused import OPS
 from albor_core.run.config import with_defaults
 from albor_core.run.edits import bound
@@ -126,6 +128,9 @@ def _announce(course: Course, life: Life, checkpoint: Checkpoint | None) -> None
         num_steps=parts.num_steps,
         parameters=parts.model.config.num_parameters,
     )
+    if unmet := unmet_demand(os.environ, placement.device.type):
+        step = course.progress.step
+        reporter.journal.event("kernels.unmet", step=step, severity="yellow", reason=unmet)
     if not placement.is_gpu and parts.config.training.device == "auto":
         _tell_idle_gpu(course)
 

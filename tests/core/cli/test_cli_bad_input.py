@@ -126,6 +126,18 @@ def test_an_environment_that_the_trainer_refuses_is_refused_before_there_is_a_ru
     assert tree_hash(user.folder, user.home.parent) == before
 
 
+def test_kernels_that_are_asked_for_and_cannot_run_here_are_said_not_to(user):
+    environ = {"ALBOR_KERNELS": "triton", "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": ""}
+    result = user.quick("kernels", "check", **environ)
+    assert result.code == 0
+    assert "ALBOR_KERNELS=triton is not met" in result.err
+    config = ("tiny.yaml", "--set", "training.device=cpu", "--json")
+    notes = json.loads(user.quick("train", "plan", *config, **environ).out)["notes"]
+    assert [note for note in notes if "ALBOR_KERNELS=triton is not met" in note]
+    notes = json.loads(user.quick("train", "plan", *config).out)["notes"]
+    assert not [note for note in notes if "ALBOR_KERNELS" in note]
+
+
 @pytest.mark.parametrize("verb", ["check", "bench"])
 def test_a_backend_that_there_is_not_is_refused_by_the_variable_that_names_it(user, verb):
     result = user.quick("kernels", verb, "--json", ALBOR_KERNELS="foo")

@@ -48,6 +48,15 @@ def test_the_interpreter_is_not_mistaken_for_the_compiler():
     assert "TRITON_INTERPRET" in child.stderr
 
 
+def test_help_and_unknown_arguments_compile_nothing():
+    told = python("-m", "albor_core.kernels.aot", "--help")
+    assert (told.returncode, "usage:" in told.stdout) == (0, True)
+    for word in ("sm_90", "--arch=90"):
+        child = python("-m", "albor_core.kernels.aot", word)
+        assert (child.returncode, child.stdout) == (2, "")
+        assert word in child.stderr
+
+
 def test_kernels_import_without_triton():
     code = (
         "import sys; sys.modules['triton'] = None\n"

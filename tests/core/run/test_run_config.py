@@ -272,6 +272,14 @@ def test_an_override_of_either_name_wins_over_both_in_the_file(name):
     assert (training.save_interval, training.checkpoint.save_every) == (7, 7)
 
 
+@pytest.mark.parametrize("names", [NAMES, NAMES[::-1]])
+def test_both_names_set_to_different_numbers_are_refused_as_in_a_file(names):
+    (told,) = problems(overrides=(f"{names[0]}=7", f"{names[1]}=9"))
+    assert f"--set {names[1]}=9" in told and f"9, but --set {names[0]}=7" in told
+    assert "keep one" in told
+    assert parsed(f"{names[0]}=7", f"{names[1]}=7").training.save_interval == 7
+
+
 @pytest.mark.parametrize("word", ["no", "none", "null", "fp32", "~", "None", "'no'"])
 def test_no_mixed_precision_means_fp32(word):
     assert parsed(f"training.mixed_precision={word}").training.mixed_precision == "fp32"

@@ -480,3 +480,11 @@ def test_what_will_have_no_effect_is_noted(override, changes, told, cure):
     assert [told in note for note in planned(*common, override, **changes).notes].count(True) == 1
     cured = planned(*common, f"{field}={cure}", **changes)
     assert not any(told in note for note in cured.notes)
+
+
+def test_a_batch_larger_than_data_and_memory_gets_no_advice_that_the_data_refuses():
+    made = planned("data.batch_size=100000")
+    assert [problem.field for problem in made.problems[:1]] == ["data.batch_size"]
+    data, space = [one for one in made.problems if one.field == "data.batch_size"]
+    assert "at most 67,977 in all" in data.hint
+    assert "would fit" not in space.hint and "lower it" in space.hint

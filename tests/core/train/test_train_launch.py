@@ -104,6 +104,18 @@ def test_an_edit_that_no_checkpoint_fits_is_refused_before_the_run_takes_it(
     assert edited(run) is None
 
 
+@pytest.mark.parametrize("text", ['{"model": [', '{"optimizer": {"lr": -1}}'])
+def test_a_config_of_a_run_that_is_wrong_is_to_be_mended_and_the_run_resumed(tmp_path, text):
+    run = make_run(tmp_path)
+    loaded = load_config(run.config_yaml, ())
+    write_json(run.run_json, {**run.metadata(), **origin(loaded)})
+    run.config_yaml.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        launch.start(run)
+    assert refused.value.hint.startswith(f"mend {run.config_yaml}")
+    assert refused.value.hint.endswith(f"then `albor train resume {run.id}`")
+
+
 def test_a_run_without_a_guard_section_is_refused_in_words(tmp_path):
     run = create_run(
         tmp_path, "one", experiment="e", name="one", kind="train", argv=[], resolved={}

@@ -467,6 +467,18 @@ def test_a_backend_that_failed_parity_is_an_event_with_its_number_once(tmp_path,
     assert "rms error 1.0e-02" in said[0]["reason"]
 
 
+def test_kernels_that_are_asked_for_and_cannot_run_are_told_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setenv("ALBOR_KERNELS", "triton")
+    run = make_run(tmp_path)
+    train_here(run, stop_after=1)
+    (event,) = events(run, "kernels.unmet")
+    assert event["severity"] == "yellow" and "ALBOR_KERNELS=triton" in event["data"]["reason"]
+    monkeypatch.setenv("ALBOR_KERNELS", "reference")
+    train_here(run, attempt=2, stop_after=2)
+    assert len(events(run, "kernels.unmet")) == 1
+
+
 def test_a_resumed_run_remembers_kernels_that_its_life_has_not_used_yet(tmp_path, monkeypatch):
     from albor_core.kernels import dispatch
 

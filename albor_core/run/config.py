@@ -307,7 +307,7 @@ def _override(
     changed = _copy(data)
     sources: dict[KeyPath, str] = {}
     found: list[Problem] = []
-    named: dict[KeyPath | None, Any] = {}  # what was set by this very name
+    named: dict[KeyPath, Any] = {}  # what was set by this very name
     for text in overrides:
         source = f"--set {text}"
         dotted, equals, value = text.partition("=")
@@ -325,16 +325,16 @@ def _override(
                 found += error.problems
                 continue
             twin = _TWINS.get(path)
-            if twin in named and named[twin] != parsed:
+            if twin is not None and named.get(twin, parsed) != parsed:
                 message = f"{parsed}, but {sources[twin]}"
                 hint = "they are the same setting: keep one"
                 found.append(Problem(".".join(map(str, path)), message, hint, source))
                 continue
             _set(changed, path, parsed)
             sources[path], named[path] = source, parsed
-            if path in _TWINS:
-                _set(changed, _TWINS[path], parsed)
-                sources[_TWINS[path]] = source
+            if twin is not None:
+                _set(changed, twin, parsed)
+                sources[twin] = source
     return changed, sources, found
 
 

@@ -340,8 +340,8 @@ def _check_sizes(path: Path, files: Mapping[str, Any]) -> None:
 def newest_usable(folder: Path) -> tuple[Checkpoint | None, tuple[Rejected, ...]]:
     """The newest checkpoint that verifies; damaged newer ones are renamed `bad-...`.
 
-    (None, ()) where there is no trace of one. Raises NoCheckpointError if there were and none is usable:
-    no run starts again from step 0 behind anybody's back. Only the holder of run.lock calls it.
+    (None, ()) where no trace of one is here: the journal may know of more. Raises NoCheckpointError
+    if there were and none is usable: no run starts again from step 0 behind anybody's back. Only the holder of run.lock calls it.
     """
     _clear_leftovers(folder)
     rejected: list[Rejected] = []

@@ -40,7 +40,8 @@ from albor_core.train.stability import Trouble
 def begin(course: Course, life: Life, *, allow_config_change: bool) -> Checkpoint | None:
     """Go to the newest good checkpoint and return it; without any, to the beginning.
 
-    Raises NoCheckpointError (also where all that were saved are gone), ConfigError (another config) or DataError (other data).
+    Raises NoCheckpointError (also where all that were saved are gone), ConfigError (another
+    config) or DataError (other data).
     """
     journal = course.reporter.journal
     checkpoint = _newest(course, life.run.checkpoints)
@@ -156,7 +157,8 @@ def go_back(course: Course, folder: Path, trouble: Trouble, *, in_a_row: int) ->
     """Go back to `target_of`, past the data since; None: that is the beginning.
 
     Nothing may be in flight. The caller saves: only then is the rollback itself beyond a kill, and
-    a kill before that repeats it, to the same bits. Raises NoCheckpointError if all are damaged or gone.
+    a kill before that repeats it, to the same bits. Raises NoCheckpointError if all are damaged or
+    gone.
     """
     before = course.progress
     discard_after(folder, target_of(folder, trouble))

@@ -341,7 +341,8 @@ def newest_usable(folder: Path) -> tuple[Checkpoint | None, tuple[Rejected, ...]
     """The newest checkpoint that verifies; damaged newer ones are renamed `bad-...`.
 
     (None, ()) where no trace of one is here: the journal may know of more. Raises NoCheckpointError
-    if there were and none is usable: no run starts again from step 0 behind anybody's back. Only the holder of run.lock calls it.
+    if there were and none is usable: no run starts again from step 0 behind anybody's back. Only
+    the holder of run.lock calls it.
     """
     _clear_leftovers(folder)
     rejected: list[Rejected] = []

@@ -6,6 +6,7 @@ through `results`, since only the loop may write the journal.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
@@ -140,8 +141,9 @@ class Saver:
         """Best and pruning; returns what went wrong. The checkpoint is safe whatever it is."""
         try:
             best = best_of(self.folder)
-            if snapshot.val_loss is not None and (best is None or snapshot.val_loss < best[1]):
-                mark_best(self.folder, snapshot.step, snapshot.val_loss)
+            found = snapshot.val_loss
+            if found is not None and math.isfinite(found) and (best is None or found < best[1]):
+                mark_best(self.folder, snapshot.step, found)
             prune(
                 self.folder,
                 keep=max(1, self.retention.keep),

@@ -156,6 +156,17 @@ def test_a_validation_loss_of_0_is_nothing_that_was_measured(tmp_path, monkeypat
     assert read_state(run.state)["checkpoint"]["best"]["step"] == 4
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_validation_that_never_was_a_number_leaves_no_best_and_harms_nothing(
+    tmp_path, monkeypatch, value
+):
+    monkeypatch.setattr(loop, "validation_loss", lambda *_, **__: value)
+    run = make_run(tmp_path, training__max_steps=8)
+    assert train_here(run).reason == "completed"
+    assert events(run, "checkpoint.saved")[-1]["step"] == 8
+    assert read_state(run.state)["checkpoint"]["best"] is None
+
+
 def test_nan_after_nan_stops_the_run_for_good(tmp_path):
     run = make_run(tmp_path, training__nan_limit=3)
     outcome = train_here(run, faults="loss:nan@6-20")
@@ -535,10 +546,11 @@ def test_a_checkpoint_of_another_version_is_named_with_what_is_odd(tmp_path, mon
 
 
 def test_z_loss_is_in_the_training_loss_and_not_in_validation(tmp_path):
-    plain = make_run(tmp_path / "a", "plain", training__max_steps=1)
-    run = make_run(tmp_path / "b", "z", training__max_steps=1, training__stability__z_loss=0.01)
+    plain = make_run(tmp_path / "a", "plain", training__max_steps=5)
+    stability = {"z_loss": 0.01}
+    run = make_run(tmp_path / "b", "z", training__max_steps=5, training__stability=stability)
     train_here(plain), train_here(run)
-    (without,), (loss,) = ([v for _, _, v in history(r, ("train/loss",))] for r in (plain, run))
+    without, loss = (history(r, ("train/loss",))[0][2] for r in (plain, run))
     assert loss - without == pytest.approx(0.01 * without**2, rel=0.05)  # at first both are ln V
     firsts = [history(r, ("val/loss",))[0][2] for r in (plain, run)]
     assert firsts[0] == firsts[1]

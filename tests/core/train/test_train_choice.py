@@ -107,9 +107,7 @@ def test_a_fused_step_that_errs_is_named_and_the_plain_one_trains(tmp_path, monk
 
 def test_moments_of_a_resumed_run_move_to_the_plain_step(tmp_path, monkeypatch):
     parts = with_flat_buffers(tmp_path)
-    state = parts.optimizer.tensors()
-    for tensor in state.values():
-        tensor.fill_(3)
+    state = {name: torch.full_like(t, 3) for name, t in parts.optimizer.tensors().items()}
     parts.optimizer.load(state)
     parts, _, _, _ = chosen(parts, monkeypatch, ["logits: error 1.0"])
     taken = parts.optimizer.tensors()

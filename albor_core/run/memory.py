@@ -29,7 +29,7 @@ class Memory:
     activations: int
     """Of a micro-batch, or what an update needs where that is more."""
     start: int
-    """What comparing the fused step with the plain one before step 1 needs beyond that."""
+    """What comparing the fused or compiled step with the plain one before step 1 needs beyond."""
     overhead: int = 0
     capacity: int | None = None
 
@@ -167,7 +167,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
     Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision, s the
     bytes of a number of the residual stream (`residual_in_fp32`):
     eager     L (2 s D + a (8 D + 4 F)), attention without a T^2 matrix, and 4 K E more in half
-              half precision; within 2 % of what autograd saves. Head: `_eager_head`.
+              precision; within 2 % of what autograd saves. Head: `_eager_head`.
     compiled  in half precision L (2 s D + a (4 D + 2 K E + 3 F)) and 2 V: Inductor makes the rest
               again. With 12 N of weights and moments and 2 N of copies that is 9.3, 21.6, 70.8 GiB
               for the 350M class at B 4, 16, 64 of 1024 where an H200 took 9.4, 21.7, 71.1 (9.0,
@@ -201,14 +201,23 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
         parameters, halves = -(-parameters // ranks), 0
         gradients = parameters if share.accumulation == 1 else gradients
     in_update = _muon_bytes(config, size=2 if is_compiled else 4, around=12)
+    activations = max(tokens * (blocks + head), in_update)
+    checked = 4 * (2 * D + 8 * D + 4 * F)  # of a token of the one sequence, in a block, in fp32
+    checkpoints = config.training.activation_checkpointing
+    checked = layers * 4 * D + checked if checkpoints else layers * checked
+    in_fp32 = (
+        config.data.seq_len * (checked + _eager_head(config))
+        if is_compiled and not _is_sharded(config)
+        else 0
+    )
     return Memory(
         step="compiled" if is_compiled else "plain",
         weights=4 * parameters + gathered,
         gradients=4 * gradients,
         optimizer=-(-optimizer_bytes(config) // (ranks if _is_sharded(config) else 1)),
         half_copies=2 * halves,
-        activations=max(tokens * (blocks + head), in_update),
-        start=0,
+        activations=activations,
+        start=max(0, in_fp32 - activations),
     )
 
 

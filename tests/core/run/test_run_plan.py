@@ -279,6 +279,16 @@ def test_the_compiled_step_needs_what_was_measured(batch, wide, narrow, residual
     assert 0.98 <= (need.total - need.gradients - need.overhead) / 2**30 / measured <= 1.02
 
 
+def test_a_compiled_step_needs_one_sequence_in_fp32_before_its_first():
+    compiled = ("training.residual_in_fp32=true", "training.deterministic=true")
+    few, many = (planned(f"data.batch_size={b}", *compiled, **HOPPER).memory for b in (1, 8))
+    assert few.step == many.step == "compiled"
+    plain = planned("data.batch_size=1", "training.mixed_precision=fp32",
+                    "training.compile=false", **HOPPER).memory  # fmt: skip
+    assert few.activations + few.start == plain.activations
+    assert many.start == 0
+
+
 @pytest.mark.parametrize(
     ("overrides", "changes", "cause"),
     [

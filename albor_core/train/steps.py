@@ -37,6 +37,7 @@ from albor_core.train.tally import is_sound
 
 GATE_ROWS = 2  # sequences of a batch that the gate compares at least
 SLACK = 2.0
+ROOM = 4.0  # between the loss scale of a comparison and one that overflows
 UNEVEN = 0.75  # logits about 0.1 large at a width of 1,024, as those of a quiet start
 
 
@@ -90,17 +91,18 @@ class PlainStep:
         (loss if scale is None else loss * scale.scale).backward()  # type: ignore[no-untyped-call]
         self._loss = None
 
-    def look(self, ids: Tensor) -> Seen:
-        """Loss and gradients as a step takes them, but for accumulation and fp16's scale."""
+    def look(self, ids: Tensor, scale: float = 1.0) -> Seen:
+        """Loss and gradients as a step takes them, but for accumulation; `scale` is the loss's on
+        the way back, as fp16 has one, and gone from both.
+        """
         if isinstance(self._model, nn.Module):
             sync_gradients(self._model, syncs=True)
         with self.parts.placement.autocast():
             _, loss = self._model(ids, ids)
             assert loss is not None
-        loss.backward()  # type: ignore[no-untyped-call]
-        found = {
-            n: p.grad.clone() for n, p in self.parts.model.named_parameters() if p.grad is not None
-        }
+        (loss * scale).backward()  # type: ignore[no-untyped-call]
+        named = self.parts.model.named_parameters()
+        found = {name: p.grad / scale for name, p in named if p.grad is not None}
         self.drop()
         return Seen(loss.detach(), None, found)
 
@@ -323,17 +325,36 @@ def compare(parts: Parts, fused: FusedLlama, ids: Tensor) -> list[str]:
 
 def compare_compiled(parts: Parts, step: PlainStep, ids: Tensor) -> list[str]:
     """As `compare`, of loss and gradients. One sequence fills the batch again and again, which
-    changes neither, nor the shape that was compiled.
+    changes neither, nor the shape that was compiled; but each has a smaller part in the mean, and
+    what flows back to it is as small in fp16 only if the plain model's loss is scaled by less.
     """
     with uneven(parts.model):
-        truth, plain = (_averaged(parts, ids[:1], half=half) for half in (False, True))
-        found = step.look(ids[:1].repeat(len(ids), 1))
+        truth = _averaged(parts, ids[:1], half=False)
+        scale = _bearable_scale(parts, ids[:1])
+        plain = _averaged(parts, ids[:1], half=True, scale=scale / len(ids))
+        found = step.look(ids[:1].repeat(len(ids), 1), scale)
     return violations(found, plain, truth)
 
 
-def _averaged(parts: Parts, ids: Tensor, *, half: bool) -> Seen:
+def _bearable_scale(parts: Parts, ids: Tensor) -> float:
+    """What to multiply the loss by: in fp16 the run's scale, halved while the plain model's
+    gradients overflow; with ROOM, for a compiled model adds up in another order.
+    """
+    if parts.scale is None:
+        return 1.0
+    scale = float(parts.scale.scale)
+    while scale > 1 and not _are_finite(_averaged(parts, ids, half=True, scale=scale)):
+        scale /= 2
+    return scale / ROOM
+
+
+def _are_finite(seen: Seen) -> bool:
+    return all(bool(torch.isfinite(gradient).all()) for gradient in seen.gradients.values())
+
+
+def _averaged(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -> Seen:
     """`look_plainly` without logits, gradients as DDP would have them, out of the GPU's memory."""
-    seen, ranks = look_plainly(parts, ids, half=half), parts.ranks
+    seen, ranks = look_plainly(parts, ids, half=half, scale=scale), parts.ranks
     return Seen(seen.loss, None, {n: ranks.mean(g).cpu() for n, g in seen.gradients.items()})
 
 
@@ -360,15 +381,17 @@ def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
             flat.refresh()
 
 
-def look_plainly(parts: Parts, ids: Tensor, *, half: bool) -> Seen:
-    """Autograd through the plain model, in fp32 or under the run's autocast."""
+def look_plainly(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -> Seen:
+    """Autograd through the plain model, in fp32 or under the run's autocast; `scale` as in
+    `PlainStep.look`.
+    """
     model = parts.model
     with parts.placement.autocast() if half else nullcontext():
         _, loss = model(ids, ids)
-        loss.backward()
+        (loss * scale).backward()
         with torch.no_grad():
             logits, _ = model(ids)
-    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    found = {n: p.grad / scale for n, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
     return Seen(loss.detach(), logits.detach(), found)
 

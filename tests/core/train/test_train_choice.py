@@ -11,6 +11,7 @@ from albor_core.run.config import parse_config
 from albor_core.run.errors import ConfigError
 from albor_core.train import parts as parts_module
 from albor_core.train import placement, steps
+from albor_core.train.optim import LossScale
 from albor_core.train.parts import build, flat_optimizer
 from albor_core.train.ranks import Ranks
 
@@ -220,6 +221,52 @@ def test_a_compiled_model_that_does_not_is_named_and_the_plain_one_trains(
     assert train_here(run).reason == "completed"
     assert reason in rejected(run)["compiled"]
     assert losses(run) == plain_losses
+
+
+def in_fp16(folder, loudness, norm_scale):
+    """Parts of a run in fp16 whose gradients are about as large as `norm_scale`."""
+    parts = with_flat_buffers(folder)
+    with torch.no_grad():
+        parts.model.model.norm.weight.mul_(norm_scale)
+    place = replace(parts.placement, precision="fp16")
+    plain = parts_module.plain_optimizer(parts.config, parts.model)
+    scale = LossScale(torch.device("cpu"))
+    scale.scale.fill_(loudness)
+    return replace(parts, placement=place, optimizer=plain, scale=scale)
+
+
+def compared_in_fp16(parts):
+    return steps.compare_compiled(parts, steps.PlainStep(parts), parts.batch(1, 0))
+
+
+def test_in_fp16_gradients_too_small_for_it_are_compared_at_the_loss_scale(tmp_path):
+    parts = in_fp16(tmp_path, LossScale.START, 1e-6)
+    query, ids = "model.layers.0.self_attn.q_proj.weight", parts.batch(1, 0)
+    weight = parts.model.get_parameter(query)
+    unscaled = steps.look_plainly(parts, ids, half=True)
+    assert not unscaled.gradients[query].any()  # nothing would be left to compare
+    assert compared_in_fp16(parts) == []
+
+    step = steps.PlainStep(parts)
+    true_look = step.look
+
+    def wrong_look(*arguments):
+        turned = weight.register_hook(lambda gradient: -gradient)
+        try:
+            return true_look(*arguments)
+        finally:
+            turned.remove()
+
+    step.look = wrong_look
+    faults = steps.compare_compiled(parts, step, ids)
+    assert [fault.split(":")[0] for fault in faults] == [query]
+
+
+@pytest.mark.parametrize("loudness", [2.0**24, LossScale.START, 1.0])
+def test_in_fp16_a_loss_scale_that_overflows_rejects_nothing(tmp_path, loudness):
+    parts = in_fp16(tmp_path, loudness, 100.0)
+    assert compared_in_fp16(parts) == []
+    assert float(parts.scale.scale) == loudness  # the run finds its own
 
 
 def test_a_compiler_that_fails_leaves_a_sharded_model_as_it_is(tmp_path, compiling):

@@ -80,6 +80,25 @@ def test_a_compiled_run_learns_and_its_checkpoint_has_plain_names(tmp_path, resi
     assert val[24] < val[0] - 0.2
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training__mixed_precision": "fp32"},
+        {"training__mixed_precision": "fp16"},
+        {"training__mixed_precision": "bf16", "training__activation_checkpointing": True},
+        {"training__mixed_precision": "bf16", "training__deterministic": True},
+    ],
+    ids=lambda changes: "-".join(str(value) for value in changes.values()),
+)
+def test_what_the_fused_step_does_not_take_is_compiled_and_passes_its_gate(tmp_path, changes):
+    run = gpu_run(tmp_path, training__compile=True, **changes)
+    assert train_here(run).reason == "completed"
+    assert [e["data"]["backend"] for e in events(run, "step.chosen")] == ["compiled"]
+    assert events(run, "kernels.rejected") == []
+    val = {step: value for step, _, value in history(run, ("val/loss",))}
+    assert val[24] < val[0] - 0.2
+
+
 @pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 9,
     reason="fp8 needs Hopper",

@@ -272,7 +272,11 @@ def main() -> int:
         parser.error(f"--rows must be a multiple of {T}")
     torch.manual_seed(0)
     rate = copy_rate()
-    chosen = [c for c in contests(options.rows) if not options.only or c.name in options.only]
+    every = contests(options.rows)
+    names = [contest.name for contest in every]
+    if unknown := set(options.only) - set(names):
+        parser.error(f"--only: no {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    chosen = [contest for contest in every if not options.only or contest.name in options.only]
     device = torch.cuda.get_device_name()
     if not options.json:
         print(

@@ -68,7 +68,10 @@ class StateWriter:
         self._phase = "initializing"
         self._phase_since = time.monotonic_ns()
         self._phase_limit_s: float | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of what is below, and of the counters
+        self._unwritten: bytes | None = None
+        self._has_thread = False
+        self._disk = threading.Lock()  # of the file; held while waiting for the disk
         self._identity = {
             "schema": SCHEMA,
             "run_id": run_id,
@@ -80,30 +83,68 @@ class StateWriter:
             "boot_id": boot_id(),
         }
 
-    def phase(self, name: str, *, limit_s: float | None = None) -> None:
+    def phase(self, name: str, *, limit_s: float | None = None, waits: bool = True) -> None:
         """Enter a phase and publish; `limit_s` is how long the guard may see no news in it."""
         assert name in PHASES, name
         self._phase, self._phase_limit_s = name, limit_s
         self._phase_since = time.monotonic_ns()
-        self.publish()
+        self.publish(waits=waits)
 
     @property
     def current_phase(self) -> str:
         return self._phase
 
-    def publish(self) -> None:
-        """One more step of `seq`: the main loop is alive. Main loop only."""
+    def publish(self, *, waits: bool = True) -> None:
+        """One more step of `seq`: the main loop is alive. Main loop only.
+
+        Without `waits` a thread writes it, or what is newer by then: making and renaming a file
+        takes tens of milliseconds while another is pushed to the disk.
+        """
         with self._lock:
             self._seq += 1
+            self._unwritten = self._encoded()
+            starts = not (waits or self._has_thread)
+            self._has_thread |= starts
+        if waits:
             self._write()
+        elif starts:
+            self._write_beside()
 
     def keep_alive(self) -> None:
         """Move `alive_seq` alone: for the thread that speaks while the loop is paused."""
         with self._lock:
             self._alive_seq += 1
+            self._unwritten = self._encoded()
+        self._write()
+
+    def _write_beside(self) -> None:
+        try:
+            threading.Thread(target=self._write_all, name="state", daemon=True).start()
+        except RuntimeError:  # no more threads to be had
+            self._write_all()
+
+    def _write_all(self) -> None:
+        while True:
             self._write()
+            with self._lock:
+                if self._unwritten is None:
+                    self._has_thread = False
+                    return
 
     def _write(self) -> None:
+        """What is newest, if somebody else has not. Nothing older is written after it."""
+        with self._disk:
+            with self._lock:
+                raw, self._unwritten = self._unwritten, None
+            if raw is None:
+                return
+            try:
+                write_bytes(self.path, raw)
+                self.error = None
+            except OSError as error:
+                self.error = f"{self.path}: {error.strerror}"
+
+    def _encoded(self) -> bytes:
         document = {
             **self._identity,
             "seq": self._seq,
@@ -120,11 +161,7 @@ class StateWriter:
             for key in _HISTORIES:
                 document[key] = (document.get(key) or [])[1::2]
             raw = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-        try:
-            write_bytes(self.path, raw)
-            self.error = None
-        except OSError as error:
-            self.error = f"{self.path}: {error.strerror}"
+        return raw
 
 
 _HISTORIES = ("loss_history", "lr_history", "grad_norm_history")

@@ -1,9 +1,10 @@
 """The training loop, to be read top to bottom: begin, steps, what is due after each, end.
 
-One thread does everything that changes the run: it alone steps, writes the journal and the state
-file. Threads beside it copy nothing and decide nothing: one writes checkpoints from host memory,
-one samples the machine. The device is waited for once per log interval, and on a GPU where nothing
-else is due with the next step already launched, so that it has work meanwhile.
+One thread does everything that changes the run: it alone steps, writes the journal and says what
+the state file shows. Threads beside it copy nothing and decide nothing: one writes checkpoints from
+host memory, one puts the state file on the disk, one samples the machine. The device is waited for
+once per log interval, and on a GPU where nothing else is due with the next step already launched,
+so that it has work meanwhile.
 
 A step is an optimizer step. Step N's figures are those after N steps; step 0 is the model as it
 begins. Everything due after a step happens in one order (log, go back if the run left its path,
@@ -13,6 +14,7 @@ means "all of N, nothing of N+1".
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 from contextlib import AbstractContextManager, nullcontext
@@ -187,6 +189,7 @@ class Training:
                 self._end = self._end or stopped
                 break
             self._enter_steps()
+            self._settle_memory()
             self._train_step(self.step + 1)
             self._read_late()
             self.progress.step += 1
@@ -205,6 +208,14 @@ class Training:
         else:
             self.reporter.phase("training", limit_s=guard.stale_s)
         self._is_warm = True
+
+    def _settle_memory(self) -> None:
+        """What is there after the first step stays to the end. Python's collector need not look at
+        it again and again: 340,000 objects and more take it 0.1 to 0.2 s each time.
+        """
+        if self.step == self._began_at + 1:
+            gc.collect()
+            gc.freeze()
 
     def _train_step(self, step: int) -> None:
         """One optimizer step. Nothing here waits for the device, but the first two."""
@@ -562,9 +573,11 @@ class Training:
         self.reporter.journal.close()
         self.ranks.tell(Word.END)
         self.ranks.leave()
+        gc.unfreeze()
         return outcome
 
     def abandon(self) -> None:
         """After an exception: let a save in flight finish, it holds nothing of what went wrong."""
+        gc.unfreeze()
         self.keeper.wait(ABANDON_S)
         self.watch.close()

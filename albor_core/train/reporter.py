@@ -25,6 +25,8 @@ from albor_core.train.watch import Machine
 
 MIN_GAP_S = 0.25
 HEARTBEAT_S = 1.0
+_PASSING = ("training", "checkpointing")
+"""Phases of a loop at work, which does not wait for the disk."""
 _COLOURS = ("green", "info", "yellow", "red")
 
 
@@ -90,7 +92,7 @@ class Reporter:
         """Enter a phase, unless we are in it; always published."""
         if name != self.state.current_phase:
             self._refresh()
-            self.state.phase(name, limit_s=limit_s)
+            self.state.phase(name, limit_s=limit_s, waits=name not in _PASSING)
             self._published = time.monotonic()
 
     def at_step(self, step: int, *, epoch: float) -> None:
@@ -103,14 +105,11 @@ class Reporter:
             fields["eta_seconds"] = round((self.num_steps - step) * self.step_s.value, 1)
 
     def beat(self, *, gap_s: float = HEARTBEAT_S) -> None:
-        """Publish if the last time is `gap_s` ago."""
+        """Publish if the last time is `gap_s` ago; the disk is not waited for."""
         if time.monotonic() - self._published >= gap_s:
-            self.publish()
-
-    def publish(self) -> None:
-        self._refresh()
-        self.state.publish()
-        self._published = time.monotonic()
+            self._refresh()
+            self.state.publish(waits=False)
+            self._published = time.monotonic()
 
     def keep_alive(self) -> None:
         """The sign of life of a paused loop."""

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from albor_core.run import state as state_file
 from albor_core.run.state import MAX_BYTES, Freshness, StateWriter, finite, read_state
 
 
@@ -82,6 +83,71 @@ def test_readers_never_see_half_a_document(writer):
     assert None not in seen
     sequence = [state["seq"] for state in seen]
     assert sequence == sorted(sequence)
+
+
+@pytest.fixture
+def held_disk(monkeypatch):
+    """Writes of the state file wait for the first, the second for the third, until they are let."""
+    let, begun, write = threading.Event(), threading.Event(), state_file.write_bytes
+    written = []
+
+    def slow(path, content, **how):
+        begun.set()
+        assert let.wait(30)
+        write(path, content, **how)
+        written.append(json.loads(content)["seq"])
+
+    monkeypatch.setattr(state_file, "write_bytes", slow)
+    return let, begun, written
+
+
+def until_written(writer):
+    for thread in threading.enumerate():
+        if thread.name == "state":
+            thread.join(30)
+
+
+def test_news_that_wait_for_no_disk_are_written_when_it_is_free_and_only_the_newest(
+    writer, held_disk
+):
+    let, begun, written = held_disk
+    writer.publish(waits=False)
+    assert begun.wait(30)
+    for _ in range(4):  # none of them waits
+        writer.publish(waits=False)
+    assert sum(thread.name == "state" for thread in threading.enumerate()) == 1
+    let.set()
+    until_written(writer)
+    assert written == [1, 5]
+    assert read_state(writer.path)["seq"] == 5
+    writer.publish(waits=False)
+    until_written(writer)
+    assert written == [1, 5, 6]
+
+
+def test_older_news_never_replace_newer_ones(writer, held_disk):
+    let, begun, written = held_disk
+    writer.publish(waits=False)
+    assert begun.wait(30)
+    writer.publish(waits=False)
+    last = threading.Thread(target=writer.phase, args=("completed",))
+    last.start()
+    let.set()
+    last.join(30)
+    assert read_state(writer.path)["phase"] == "completed"
+    until_written(writer)
+    assert written[-1] == 3
+    assert read_state(writer.path)["phase"] == "completed"
+
+
+def test_where_no_thread_can_be_had_news_are_written_all_the_same(writer, monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    writer.publish(waits=False)
+    writer.publish(waits=False)
+    assert read_state(writer.path)["seq"] == 2
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """The loop in this process: what it says, what stops it, what it refuses."""
 
+import gc
 import json
 import math
 import os
 import shutil
+import threading
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from tiny_run import (
     wait_until,
 )
 
+from albor_core.run import state as state_file
 from albor_core.run.errors import AlborError, ConfigError, DataError, NoCheckpointError
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import read_json, write_json
@@ -86,10 +89,10 @@ def test_a_step_is_never_shown_with_the_loss_of_the_one_before(tmp_path, monkeyp
     shown = {}
     publish = StateWriter.publish
 
-    def watched(writer):
+    def watched(writer, **how):
         step, loss = writer.fields.get("global_step"), writer.fields.get("loss")
         shown.setdefault(step, set()).add(loss)
-        publish(writer)
+        publish(writer, **how)
 
     monkeypatch.setattr(StateWriter, "publish", watched)
     run = make_run(tmp_path)
@@ -98,6 +101,50 @@ def test_a_step_is_never_shown_with_the_loss_of_the_one_before(tmp_path, monkeyp
     assert {step: found for step, found in shown.items() if step} == {
         step: {loss} for step, loss in losses.items()
     }
+
+
+def test_a_step_waits_for_no_collection_of_what_is_there_to_stay(tmp_path, monkeypatch):
+    tracked = {}
+    at_step = reporter.Reporter.at_step
+
+    def counted(teller, step, **known):
+        tracked[step] = len(gc.get_objects())  # of all generations: what a full collection visits
+        at_step(teller, step, **known)
+
+    monkeypatch.setattr(reporter.Reporter, "at_step", counted)
+    train_here(make_run(tmp_path, training__max_steps=6))
+    assert tracked[0] > 100_000
+    assert all(tracked[step] < 20_000 for step in (2, 3, 4, 5, 6))
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_step_does_not_wait_for_the_disk_of_the_state_file(tmp_path, monkeypatch):
+    """As it is while a checkpoint is pushed to the disk."""
+    monkeypatch.setattr(reporter, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(reporter, "MIN_GAP_S", 0.0)
+    run = make_run(tmp_path, training__max_steps=12, training__eval_interval=100)
+    is_free, write = threading.Event(), state_file.write_bytes
+    seen = []
+
+    def slow(path, content, **how):
+        if json.loads(content)["phase"] == "training":
+            seen.append(json.loads(content)["global_step"])
+            assert is_free.wait(30)
+        write(path, content, **how)
+
+    at_step = reporter.Reporter.at_step
+
+    def free_at_the_end(teller, step, **known):
+        at_step(teller, step, **known)
+        if step == 12:
+            is_free.set()
+
+    monkeypatch.setattr(state_file, "write_bytes", slow)
+    monkeypatch.setattr(reporter.Reporter, "at_step", free_at_the_end)
+    assert train_here(run).reason == "completed"
+    assert seen[0] < 12  # it hung there until step 12
+    shown = read_state(run.state)
+    assert (shown["global_step"], shown["phase"]) == (12, "completed")
 
 
 def test_the_checkpoint_is_a_model_that_transformers_reads(tmp_path):

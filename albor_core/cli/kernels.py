@@ -50,7 +50,8 @@ def check(as_json: bool) -> None:
     if unmet := unmet_demand(os.environ, device):
         talk(unmet)
     if as_json:
-        emit({"schema": "albor.kernels.check/1", "choices": [asdict(choice) for choice in made]})
+        choices = [asdict(choice) for choice in made]
+        emit({"schema": "albor.kernels.check/1", "unmet": unmet or None, "choices": choices})
         return
     rows = [(c.op, c.device, c.dtype, c.backend, c.evidence) for c in made]
     say(table(("op", "device", "dtype", "backend", "why"), rows))

@@ -131,6 +131,9 @@ def test_kernels_that_are_asked_for_and_cannot_run_here_are_said_not_to(user):
     result = user.quick("kernels", "check", **environ)
     assert result.code == 0
     assert "ALBOR_KERNELS=triton is not met" in result.err
+    unmet = json.loads(user.quick("kernels", "check", "--json", **environ).out)["unmet"]
+    assert unmet.startswith("ALBOR_KERNELS=triton is not met")
+    assert json.loads(user.quick("kernels", "check", "--json").out)["unmet"] is None
     config = ("tiny.yaml", "--set", "training.device=cpu", "--json")
     notes = json.loads(user.quick("train", "plan", *config, **environ).out)["notes"]
     assert [note for note in notes if "ALBOR_KERNELS=triton is not met" in note]

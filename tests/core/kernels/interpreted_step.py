@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -27,9 +30,10 @@ from albor_core.train.optim import (
     scale_gradients,
     wrong_groups,
 )
+from albor_core.train.placement import Placement
 from albor_core.train.ranks import Ranks
 from albor_core.train.stability import Clip, ZClip
-from albor_core.train.steps import Seen, half_batch_norm, look_fused, violations
+from albor_core.train.steps import Seen, compare, half_batch_norm, look_fused, violations
 
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
@@ -241,13 +245,18 @@ def sees_a_first_micro_batch() -> None:
 
 
 def gate_catches(name: str, sabotage: Callable[[FusedLlama], None]) -> None:
-    """Whether the comparison that runs before step 1 notices."""
+    """Whether the comparison that runs before step 1 notices, and nothing else, and changes none
+    of the weights.
+    """
     model, fused, optimizer = made(TINY)
-    truth = plain(model, tokens())
-    clean = violations(look_fused(fused, optimizer, tokens()), truth, truth)
+    place = Placement(torch.device("cpu"), None, "bf16", compiles=False)
+    parts: Any = SimpleNamespace(model=model, optimizer=optimizer, placement=place)
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    clean = compare(parts, fused, tokens())
+    changed = [n for n, weight in model.state_dict().items() if not torch.equal(weight, weights[n])]
     sabotage(fused)
-    broken = violations(look_fused(fused, optimizer, tokens()), truth, truth)
-    say(f"gate: {name}", not clean and bool(broken), broken[:2])
+    broken = compare(parts, fused, tokens())
+    say(f"gate: {name}", not clean and not changed and bool(broken), (clean, changed, broken[:2]))
 
 
 def swapped_strides(fused: FusedLlama) -> None:
@@ -257,11 +266,10 @@ def swapped_strides(fused: FusedLlama) -> None:
 
 
 def missing_rope(fused: FusedLlama) -> None:
-    """Angles of nothing."""
-    fused.rotary.cos, fused.rotary.sin = (
-        torch.ones_like(fused.rotary.cos),
-        torch.zeros_like(fused.rotary.sin),
-    )
+    """Angles of nothing, here alone: the tables are the plain model's, too."""
+    fused.rotary = copy.deepcopy(fused.rotary)
+    fused.rotary.cos = torch.ones_like(fused.rotary.cos)
+    fused.rotary.sin = torch.zeros_like(fused.rotary.sin)
 
 
 def overflow(fused: FusedLlama) -> None:

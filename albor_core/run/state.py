@@ -124,12 +124,17 @@ class StateWriter:
             self._write_all()
 
     def _write_all(self) -> None:
-        while True:
-            self._write()
+        try:
+            while True:
+                self._write()
+                with self._lock:
+                    if self._unwritten is None:
+                        self._has_thread = False
+                        return
+        except BaseException:  # no memory, say: the next news must get another thread
             with self._lock:
-                if self._unwritten is None:
-                    self._has_thread = False
-                    return
+                self._has_thread = False
+            raise
 
     def _write(self) -> None:
         """What is newest, if somebody else has not. Nothing older is written after it."""

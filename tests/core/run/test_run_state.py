@@ -150,6 +150,24 @@ def test_where_no_thread_can_be_had_news_are_written_all_the_same(writer, monkey
     assert read_state(writer.path)["seq"] == 2
 
 
+def test_a_thread_that_dies_takes_no_later_news_along(writer, monkeypatch):
+    write, died = state_file.write_bytes, []
+
+    def out_of_memory_once(*arguments, **how):
+        if not died:
+            died.append(1)
+            raise MemoryError
+        write(*arguments, **how)
+
+    monkeypatch.setattr(state_file, "write_bytes", out_of_memory_once)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    for _ in range(2):
+        writer.publish(waits=False)
+        until_written(writer)
+    assert died
+    assert read_state(writer.path)["seq"] == 2
+
+
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"[]", b"null", b'{"schema": "other/1"}', b'{"schema": 5}', b"\xff",
             b'{"schema": "albor.state/1", "x": NaN}', b" " * (1 << 17), b"[" * 60_000],

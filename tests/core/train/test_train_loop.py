@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import threading
+import time
 
 import pytest
 import torch
@@ -116,6 +117,19 @@ def test_a_step_waits_for_no_collection_of_what_is_there_to_stay(tmp_path, monke
     assert tracked[0] > 100_000
     assert all(tracked[step] < 20_000 for step in (2, 3, 4, 5, 6))
     assert gc.get_freeze_count() == 0
+
+
+def test_collecting_what_stays_is_no_time_of_a_step(tmp_path, monkeypatch):
+    def slow(collect=gc.collect):
+        time.sleep(3)
+        return collect()
+
+    monkeypatch.setattr(gc, "collect", slow)
+    run = make_run(tmp_path, training__max_steps=4, training__log_interval=1)
+    train_here(run)
+    took = {step: ms for step, _, ms in history(run, ("perf/step_ms",))}
+    assert set(took) == {1, 2, 3, 4}
+    assert took[2] < 2000
 
 
 def test_a_step_does_not_wait_for_the_disk_of_the_state_file(tmp_path, monkeypatch):

@@ -391,7 +391,9 @@ def look_plainly(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -
         (loss * scale).backward()
         with torch.no_grad():
             logits, _ = model(ids)
-    found = {n: p.grad / scale for n, p in model.named_parameters() if p.grad is not None}
+    named = model.named_parameters()
+    # in place: there is room for one of each
+    found = {n: p.grad.div_(scale) for n, p in named if p.grad is not None}
     model.zero_grad(set_to_none=True)
     return Seen(loss.detach(), logits.detach(), found)
 

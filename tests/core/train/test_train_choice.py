@@ -262,6 +262,18 @@ def test_in_fp16_gradients_too_small_for_it_are_compared_at_the_loss_scale(tmp_p
     assert [fault.split(":")[0] for fault in faults] == [query]
 
 
+def test_a_look_at_the_gradients_keeps_no_second_copy_of_them(tmp_path):
+    """The plan counts one for each look that is compared."""
+    parts, made = with_flat_buffers(tmp_path), {}
+    for name, parameter in parts.model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda of, name=name: made.update({name: of.grad.data_ptr()})
+        )
+    seen = steps.look_plainly(parts, parts.batch(1, 0), half=True)
+    assert made
+    assert {name: found.data_ptr() for name, found in seen.gradients.items()} == made
+
+
 @pytest.mark.parametrize("loudness", [2.0**24, LossScale.START, 1.0])
 def test_in_fp16_a_loss_scale_that_overflows_rejects_nothing(tmp_path, loudness):
     parts = in_fp16(tmp_path, loudness, 100.0)

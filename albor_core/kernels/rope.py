@@ -9,9 +9,8 @@ Shapes  q (B, H, T, E), k (B, K, T, E) in fp32/bf16/fp16, any strides with a con
         Results are the transpose of a contiguous (B, T, heads, E).
 Memory  keeps the tables only: the gradient is the same rotation by the opposite angle.
 Limits  E even and at most 512; first derivatives only.
-Speed   H200, bf16, 16384 tokens of 16 + 4 heads of 64: forward 22 us, with backward 45 to 46.5
-        (Inductor 36, 126; plain PyTorch 435, 878; a copy of the same bytes 20, 40):
-        benchmarks/kernels.py.
+Speed   H200, bf16, 16384 tokens of 16 + 4 heads of 64: forward 22 us, with backward 45 (Inductor
+        28, 116; plain PyTorch 429, 867; a copy of the same bytes 20, 40): benchmarks/kernels.py.
 Source  Su et al. 2021, arXiv:2104.09864; gradient derived in docs/kernels.md.
 """
 
@@ -69,14 +68,17 @@ def _rope(
     pair = tl.arange(0, BLOCK)[None, :]
     K_FIRST: tl.constexpr = (H + HEADS - 1) // HEADS
     GROUPS: tl.constexpr = K_FIRST + (K + HEADS - 1) // HEADS
-    token = tl.program_id(0) // GROUPS * TOKENS + lane // HEADS
+    program = tl.program_id(0)  # neighbours in time are neighbours in memory
+    if INVERSE:  # from the last token on: what was written last may still be in the L2
+        program = tl.num_programs(0) - 1 - program
+    token = program // GROUPS * TOKENS + lane // HEADS
     inside = (token < tokens) & (pair < HALF)
     angle = (token % T) * (2 * HALF) + pair
     cos = tl.load(cos_ptr + angle, inside, 0.0)
     sin = tl.load(sin_ptr + angle, inside, 0.0)
     if INVERSE:
         sin = -sin
-    group = tl.program_id(0) % GROUPS  # neighbours in time are neighbours in memory
+    group = program % GROUPS
     head = group * HEADS + lane % HEADS
     if group < K_FIRST:
         _turn(

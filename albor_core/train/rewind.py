@@ -48,10 +48,11 @@ def begin(course: Course, life: Life, *, allow_config_change: bool) -> Checkpoin
     if checkpoint is None:
         if life.attempt > 1:
             journal.rewind(-1)
-        course.reporter.params(course.parts.config.resolved())
     else:
         _resume(course, life, checkpoint, allow_config_change=allow_config_change)
         journal.rewind(checkpoint.step)
+    # in every life: one that died before it saved may have said others than this checkpoint has
+    course.reporter.params(course.parts.config.resolved())
     journal.barrier()
     _announce(course, life, checkpoint)
     return checkpoint
@@ -106,7 +107,6 @@ def _resume(
     journal, step = course.reporter.journal, course.progress.step
     for path, old, new in diff_configs(before, now):  # also what needs no leave to change
         journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)
-        journal.append("p", key=path, value=new)
 
 
 def _announce(course: Course, life: Life, checkpoint: Checkpoint | None) -> None:

@@ -186,7 +186,10 @@ def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -
     wrong = wrong_groups(groups, parts.config.optimizer)
     state = parts.optimizer.tensors() if is_new else {}
     wrong += [f"{name} does not begin at zero" for name, t in state.items() if local(t).any()]
-    told = [{"kind": group.kind, **group.values} for group in groups]
+    told = [  # as many digits as fp32 holds: the rates lie on the device
+        {"kind": group.kind, **{name: float(f"{x:.7g}") for name, x in group.values.items()}}
+        for group in groups
+    ]
     event("optimizer.ready", optimizer=parts.config.optimizer.name, groups=told)
     if wrong:
         raise AlborError(

@@ -27,6 +27,7 @@ from albor_core.run.state import StateWriter, read_state
 from albor_core.train import loop, reporter
 from albor_core.train.checkpoint import Checkpoint, list_checkpoints, verify
 from albor_core.train.digest import digest
+from albor_core.train.faults import InjectedError
 from albor_core.train.keeper import Keeper
 
 
@@ -388,6 +389,11 @@ def test_a_changed_config_is_refused_field_by_field_unless_allowed(tmp_path):
     ]
 
 
+def said_of(run, field):
+    lines = [line.record for line in read_journal(run.journal)]
+    return [line["value"] for line in lines if line["t"] == "p" and line["key"] == field]
+
+
 def test_what_may_change_freely_is_told_and_recorded_where_it_did(tmp_path):
     run = make_run(tmp_path)
     train_here(run, stop_after=6)
@@ -395,11 +401,20 @@ def test_what_may_change_freely_is_told_and_recorded_where_it_did(tmp_path):
     train_here(run, attempt=2, stop_after=7)
     (change,) = events(run, "config.changed")
     assert change["data"] == {"field": "training.nan_limit", "was": 10, "now": 7}
-    lines = [line.record for line in read_journal(run.journal)]
-    said = [r["value"] for r in lines if r["t"] == "p" and r["key"] == "training.nan_limit"]
-    assert said == [10, 7]
+    assert said_of(run, "training.nan_limit") == [10, 7]
     train_here(run, attempt=3, stop_after=8)
     assert len(events(run, "config.changed")) == 1
+
+
+def test_what_a_life_changed_that_never_saved_is_recorded_as_what_it_is_again(tmp_path):
+    run = make_run(tmp_path)
+    train_here(run, stop_after=6)
+    rewrite_config(run, "training.nan_limit", 7)
+    with pytest.raises(InjectedError):
+        train_here(run, attempt=2, faults="step:raise@7")
+    rewrite_config(run, "training.nan_limit", 10)
+    train_here(run, attempt=3, stop_after=8)
+    assert said_of(run, "training.nan_limit") == [10, 7, 10]
 
 
 def test_with_a_larger_batch_tokens_and_data_go_on_from_where_they_were(tmp_path):

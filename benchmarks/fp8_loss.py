@@ -26,6 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from albor_core.model.flat import FlatParameters
+from albor_core.model.fp8 import Scales
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.train.graphed import GraphedStep
@@ -96,7 +97,8 @@ def train(in_fp8: bool, data: Tensor, held: Tensor, steps: int, batch: int) -> d
     model.cuda()
     flat = FlatParameters(model, torch.bfloat16)
     optimizer = FlatAdamW(flat, lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    fused = FusedLlama(model, flat, in_fp8=in_fp8)
+    scales = Scales.of(model.config, torch.device("cuda")) if in_fp8 else None
+    fused = FusedLlama(model, flat, scales)
     step = GraphedStep(fused, optimizer, batch=(batch, T), accumulation=1, clip=Clip(1.0))
     fused.calibrate(data[:batch])
     schedule = Schedule(LR, LR / 10, steps // 20, steps)

@@ -38,6 +38,7 @@ from torch import Tensor, nn
 
 from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
+from albor_core.model.fp8 import Scales
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.graphed import GraphedStep
@@ -85,7 +86,8 @@ def ours(
     optimizer = (
         FlatMuon(flat, muon_lr=None, momentum=0.95, **HYPER) if muon else FlatAdamW(flat, **HYPER)
     )
-    fused = FusedLlama(model, flat, in_fp8=in_fp8)
+    scales = Scales.of(model.config, torch.device("cuda")) if in_fp8 else None
+    fused = FusedLlama(model, flat, scales)
     graphed = GraphedStep(fused, optimizer, batch=(B, T), accumulation=1, clip=Clip(1.0))
     fused.calibrate(torch.randint(0, start.config.vocab_size, (2, T), device="cuda"))
 

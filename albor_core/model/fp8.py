@@ -6,14 +6,16 @@ two; what is larger still saturates. Master weights, norms, attention, the head 
 stream stay as they are in bf16. `emulated` is the same arithmetic in plain PyTorch, which says what
 error is fp8's own.
 
-A run that is resumed finds its scales anew (`FusedLlama.calibrate`): it goes on, not bit by bit.
+A new run finds its scales on its first batch (`FusedLlama.calibrate`); later they are part of a
+checkpoint, so that a resumed run rounds as it would have, and one that goes back after a spike of
+its gradients does not go on with a spike's scales.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +49,12 @@ class Scales:
         self.largest = torch.zeros(count, device=device)
         # each on 16 bytes of its own: cuBLAS supports no other place
         self.scale, self.unscale = torch.ones(2, count, 4, device=device)[..., 0]
+        self.first: list[list[str]] | None = None
+        """As the run began, or this life of it: what `load` gave, or a calibration found."""
+
+    @classmethod
+    def of(cls, config: LlamaConfig, device: torch.device) -> Self:
+        return cls(config.num_hidden_layers * TENSORS, device)
 
     def advance(self) -> None:
         """What was seen makes the next scales. A tensor that nobody made keeps its own, and so does
@@ -60,6 +68,22 @@ class Scales:
         self.scale.copy_(torch.where(some, fp8.LARGEST / (HEADROOM * self.largest), 1.0))
         self.unscale.copy_(self.scale.reciprocal())
         self.seen.zero_()
+
+    def to_json(self) -> list[list[str]]:
+        """Exact, between two micro-batches. Waits for the device."""
+        return [[x.hex() for x in row.tolist()] for row in (self.largest, self.seen.amax(1))]
+
+    def load(self, saved: Sequence[Sequence[str]]) -> None:
+        largest, seen = (torch.tensor([float.fromhex(x) for x in row]) for row in saved)
+        self.largest.copy_(largest)
+        self.seen.zero_()
+        self.seen[:, 0].copy_(seen)
+        self.first = [list(row) for row in saved]
+
+    def reset(self) -> None:
+        """To `first`, if it is known."""
+        if self.first is not None:
+            self.load(self.first)
 
     def forget(self) -> None:
         for tensor in (self.seen, self.largest):

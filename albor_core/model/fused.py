@@ -27,7 +27,7 @@ from albor_core.kernels.add_rms_norm import add_norm_forward
 from albor_core.kernels.embedding import embedding_backward
 from albor_core.kernels.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
 from albor_core.model.flat import FlatParameters, Segment
-from albor_core.model.fp8 import TENSORS, Fp8Mlp, Scales
+from albor_core.model.fp8 import Fp8Mlp, Scales
 from albor_core.model.llama import IGNORED, Llama
 from albor_core.model.mlp import HalfMlp, Weight
 
@@ -98,19 +98,17 @@ class FusedLlama:
         self,
         model: Llama,
         flat: FlatParameters,
-        *,
-        in_fp8: bool = False,
+        scales: Scales | None = None,
     ) -> None:
-        """`in_fp8`: the MLPs, which then need `calibrate` before the first step."""
+        """`scales`: of MLPs in fp8, which need `calibrate` before the first step."""
         config = self.config = model.config
         self.heads = config.num_attention_heads, config.num_key_value_heads
         self.rotary = model.model.rotary_emb
         self.embedding = weight_of(flat.matrices, "model.embed_tokens")
         tied = model.lm_head is None
         self.head = self.embedding if tied else weight_of(flat.matrices, "lm_head")
-        layers, device = config.num_hidden_layers, flat.matrices.master.device
-        self.scales = Scales(layers * TENSORS, device) if in_fp8 else None
-        self.layers = [Layer(flat, i, self.scales) for i in range(layers)]
+        self.scales = scales
+        self.layers = [Layer(flat, i, scales) for i in range(config.num_hidden_layers)]
         self.final_norm = norm_of(flat.vectors, "model.norm")
         self.norm_gradients = flat.vectors.rows(flat.vectors.gradient)
         self.tapes: list[Tape] = []

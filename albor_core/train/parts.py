@@ -16,7 +16,7 @@ from albor_core.data.dataset import Order, PackedShards
 from albor_core.data.tokenizer import tokenizer_file
 from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
-from albor_core.model.fp8 import MULTIPLE, fits
+from albor_core.model.fp8 import MULTIPLE, Scales, fits
 from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.config import Config
@@ -48,6 +48,8 @@ class Parts:
     """The model, compiled where that pays."""
     optimizer: Optimizer | FlatAdamW
     """FlatAdamW where the fused step is a candidate."""
+    scales: Scales | None
+    """Of fp8."""
     scale: LossScale | None
     clip: Clip
     noise: NoiseScale
@@ -160,6 +162,7 @@ def build(config: Config, *, begins: bool = True) -> Parts:
         model,
         _forward(model, placement),
         optimizer,
+        Scales.of(shape, placement.device) if placement.precision == "fp8" else None,
         LossScale(placement.device) if placement.precision == "fp16" else None,
         clip_from(training, placement.device),
         NoiseScale(placement.device),

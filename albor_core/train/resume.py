@@ -161,6 +161,7 @@ def take_snapshot(course: Course, companions: Mapping[str, bytes], copies: HostC
         "reporter": reporter.to_json(),
         "andon": course.cord.to_json(),
         "scaler": None if parts.scale is None else parts.scale.to_json(),
+        "fp8": None if parts.scales is None else parts.scales.to_json(),
         "zclip": None if zclip is None else zclip.to_json(),
         "noise": parts.noise.to_json(),
         "rng": rng_state(),
@@ -234,6 +235,8 @@ def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, An
         ) from error
     if parts.scale is not None and trainer["scaler"] is not None:
         parts.scale.load(trainer["scaler"])
+    if parts.scales is not None and trainer.get("fp8") is not None:
+        parts.scales.load(trainer["fp8"])
     if parts.clip.zclip is not None:
         parts.clip.zclip.load(trainer.get("zclip") or UNSEEN)
     parts.noise.load(trainer.get("noise") or UNSEEN)
@@ -263,6 +266,8 @@ def reset_parts(parts: Parts) -> None:
     parts.optimizer.reset()
     if parts.scale is not None:
         parts.scale.reset()
+    if parts.scales is not None:
+        parts.scales.reset()
     if parts.clip.zclip is not None:
         parts.clip.zclip.load(UNSEEN)
     parts.noise.load(UNSEEN)

@@ -205,11 +205,7 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
             kind = "compiled" if parts.placement.compiles else "plain"
             event("step.chosen", backend=kind, reason=f"not fused: {parts.obstacle}"[:500])
         return _plain(parts, event)
-    fused = FusedLlama(
-        parts.model,
-        parts.optimizer.flat,
-        in_fp8=parts.placement.precision == "fp8",
-    )
+    fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales)
     step, faults = _graphed(parts, fused)
     faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
     if step is not None and not faults:
@@ -219,7 +215,7 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
         return parts, step
     del step
     event("kernels.rejected", severity="yellow", backend="fused", reason=faults[:1000])
-    if fused.scales is not None:
+    if parts.scales is not None:
         raise fp8_refused(faults[:300])
     plain = plain_optimizer(parts.config, parts.model)
     if int(parts.optimizer.tensors()["step.model.norm.weight"]):
@@ -278,12 +274,25 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
             clip=parts.clip,
             ranks=parts.ranks,
         )
-        fused.calibrate(ids[:GATE_ROWS])  # the warm-up before a capture saw one token only
+        _scale(fused, ids[:GATE_ROWS])
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a driver or compiler raises, the run goes on without it
         return None, f"{type(error).__name__}: {str(error)[:300]}"
     return step, ""
+
+
+def _scale(fused: FusedLlama, ids: Tensor) -> None:
+    """fp8's scales: a checkpoint's, or found here. The gate's were its own, and the warm-up before
+    a capture saw one token only.
+    """
+    if fused.scales is None:
+        return
+    if fused.scales.first is None:
+        fused.calibrate(ids)
+        fused.scales.first = fused.scales.to_json()
+    else:
+        fused.scales.reset()
 
 
 def compared(fused: FusedLlama, ids: Tensor) -> Iterator[Tensor]:

@@ -53,6 +53,7 @@ CLAIMS = [
     "fp8: sees the largest",
     "fp8: errs as its arithmetic does",
     "fp8: is in use",
+    "fp8: resumed, it rounds as it would have",
     "gate: fp8 without scales",
     "gate: swapped strides",
     "gate: missing rope",

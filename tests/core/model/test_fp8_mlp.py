@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -101,6 +103,32 @@ def test_shapes_that_are_no_whole_tiles_do_not_fit():
         fp8.cast(torch.zeros(96, 64), torch.ones(()), torch.zeros(fp8.SLOTS))
 
 
+def test_scales_of_a_checkpoint_go_on_as_they_would_have():
+    whole, resumed = Scales(2, torch.device("cpu")), Scales(2, torch.device("cpu"))
+    for values in ([0.1, 7.0], [0.3, 2.0]):
+        whole.advance()
+        whole.seen[:, 3] = torch.tensor(values)
+    resumed.seen[1, 5] = 1e6  # a spike that a rollback leaves behind
+    resumed.load(json.loads(json.dumps(whole.to_json())))
+    for scales in (whole, resumed):
+        scales.advance()
+    assert torch.equal(whole.scale, resumed.scale)
+    assert torch.equal(whole.largest, resumed.largest)
+    assert whole.largest.tolist() == pytest.approx([0.3, 0.98 * 7.0])
+
+
+def test_scales_without_a_checkpoint_go_back_to_how_they_began():
+    scales = Scales(1, torch.device("cpu"))
+    scales.seen[0, 0] = 3.0
+    scales.first = scales.to_json()
+    scales.advance()
+    scales.seen[0, 0] = 1e6
+    scales.advance()
+    scales.reset()
+    scales.advance()
+    assert scales.largest[0] == 3.0
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 @pytest.mark.gpu
 def test_on_a_gpu_the_step_in_fp8_errs_as_fp8_does_and_learns():
@@ -112,7 +140,7 @@ def test_on_a_gpu_the_step_in_fp8_errs_as_fp8_does_and_learns():
         allowed = look(model, ids)
     flat = FlatParameters(model, torch.bfloat16)
     optimizer = FlatAdamW(flat, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    fused = FusedLlama(model, flat, in_fp8=True)
+    fused = FusedLlama(model, flat, Scales.of(CONFIG, ids.device))
     fused.calibrate(ids)
     assert violations(look_fused(fused, optimizer, ids), allowed, truth) == []
     step = GraphedStep(fused, optimizer, batch=(2, 64), accumulation=1, clip=Clip(1.0))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_run import events, history, make_run, tiny_config, train_here
 
+from albor_core.model.fp8 import Scales
 from albor_core.run.config import parse_config
 from albor_core.run.errors import ConfigError
 from albor_core.train import parts as parts_module
@@ -14,6 +15,7 @@ from albor_core.train import placement, steps
 from albor_core.train.optim import LossScale
 from albor_core.train.parts import build, flat_optimizer
 from albor_core.train.ranks import Ranks
+from albor_core.train.resume import reset_parts
 
 FEW = {"training__max_steps": 5}
 
@@ -34,17 +36,16 @@ class Journal:
 class Fused:
     """Stands where FusedLlama would; takes any batch but for one kernel."""
 
-    scales = None
-
-    def __init__(self, model, flat, *, in_fp8):
-        self.in_fp8, self.calibrated = in_fp8, []
-        self.scales = object() if in_fp8 else None
+    def __init__(self, model, flat, scales):
+        self.scales, self.calibrated = scales, []
 
     def left_out(self, rows, tokens):
         return {"attention": "a reason"} if rows > steps.GATE_ROWS else {}
 
     def calibrate(self, ids):
         self.calibrated.append(ids)
+        if self.scales is not None:
+            self.scales.seen.fill_(5.0)
 
 
 class Graphed:
@@ -72,6 +73,8 @@ def chosen(parts, monkeypatch, faults=(), graphed=Graphed):
 
     def compare(parts, fused, ids):
         compared.append(ids)
+        if fused.scales is not None:
+            fused.scales.forget()  # the gate has scales of its own
         return list(faults)
 
     monkeypatch.setattr(steps, "FusedLlama", Fused)
@@ -86,11 +89,27 @@ def test_a_fused_step_that_passes_is_taken_and_says_what_does_without(tmp_path, 
     assert isinstance(step, Graphed)
     assert step.how["batch"] == tuple(parts.batch(1, 0).shape)
     assert step.how["accumulation"] == parts.share.accumulation
-    assert len(step.fused.calibrated) == 1
     assert len(compared) == 2  # the batch is taken otherwise than its first two rows
     assert journal.reasons("step.chosen") == {
         "fused": "logits and gradients pass parity; no attention: a reason"
     }
+
+
+def test_fp8_calibrates_a_new_run_and_keeps_the_scales_of_one_that_goes_on(tmp_path, monkeypatch):
+    scales = Scales(2, torch.device("cpu"))
+    parts = replace(with_flat_buffers(tmp_path), scales=scales)
+    _, step, _, _ = chosen(parts, monkeypatch)
+    assert len(step.fused.calibrated) == 1
+    found = scales.to_json()
+    assert found == [[(0.0).hex()] * 2, [(5.0).hex()] * 2]
+    scales.advance()
+    reset_parts(parts)  # a rollback to step 0
+    assert scales.to_json() == found
+    saved = [[(2.0).hex()] * 2, [(1.0).hex()] * 2]
+    scales.load(saved)
+    _, step, _, _ = chosen(parts, monkeypatch)
+    assert step.fused.calibrated == []
+    assert scales.to_json() == saved
 
 
 def test_a_fused_step_that_errs_is_named_and_the_plain_one_trains(tmp_path, monkeypatch):
@@ -136,7 +155,7 @@ def test_what_one_rank_rejects_no_rank_takes(tmp_path, monkeypatch):
 
 def test_fp8_that_errs_is_refused_and_never_replaced(tmp_path, monkeypatch):
     parts = with_flat_buffers(tmp_path)
-    parts = replace(parts, placement=replace(parts.placement, precision="fp8"))
+    parts = replace(parts, scales=Scales(2, torch.device("cpu")))
     with pytest.raises(ConfigError, match=r"mixed_precision: fp8 .*logits: error 1"):
         chosen(parts, monkeypatch, ["logits: error 1.0"])
 

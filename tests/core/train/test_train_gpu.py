@@ -99,10 +99,13 @@ def test_what_the_fused_step_does_not_take_is_compiled_and_passes_its_gate(tmp_p
     assert val[24] < val[0] - 0.2
 
 
-@pytest.mark.skipif(
+NEEDS_HOPPER = pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 9,
     reason="fp8 needs Hopper",
 )
+
+
+@NEEDS_HOPPER
 def test_fp8_learns_by_the_fused_step(tmp_path, monkeypatch):
     monkeypatch.setattr(tiny_run, "SEQ_LEN", 64)  # whole tiles
     wide = {"model__architecture__hidden_size": 64}
@@ -111,6 +114,23 @@ def test_fp8_learns_by_the_fused_step(tmp_path, monkeypatch):
     assert [e["data"]["backend"] for e in events(run, "step.chosen")] == ["fused"]
     val = {step: value for step, _, value in history(run, ("val/loss",))}
     assert val[24] < val[0] - 0.2
+
+
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp8", marks=NEEDS_HOPPER)])
+def test_the_fused_step_resumes_in_the_same_bits(tmp_path, monkeypatch, precision):
+    monkeypatch.setattr(tiny_run, "SEQ_LEN", 64)
+    changes = {"training__compile": True, "training__mixed_precision": precision}
+    changes["model__architecture__hidden_size"] = 64
+    whole = gpu_run(tmp_path / "a", "whole", **changes)
+    broken = gpu_run(tmp_path / "b", "broken", **changes)
+    train_here(whole)
+    for attempt, step in enumerate((3, 11, None), 1):
+        train_here(broken, attempt=attempt, stop_after=step)
+    assert {e["data"]["backend"] for e in events(broken, "step.chosen")} == {"fused"}
+    final = [(list_checkpoints(r.checkpoints)[0] / MODEL).read_bytes() for r in (whole, broken)]
+    assert final[0] == final[1]
+    keys = ("train/loss", "optim/grad_norm", "val/loss")
+    assert history(whole, keys) == history(broken, keys)
 
 
 def test_fp8_that_cannot_be_had_is_refused_before_the_first_step(tmp_path):

@@ -87,13 +87,14 @@ def test_readers_never_see_half_a_document(writer):
 
 @pytest.fixture
 def held_disk(monkeypatch):
-    """Writes of the state file wait for the first, the second for the third, until they are let."""
+    """The first write of the state file hangs until it is let; later ones do not."""
     let, begun, write = threading.Event(), threading.Event(), state_file.write_bytes
     written = []
 
     def slow(path, content, **how):
-        begun.set()
-        assert let.wait(30)
+        if not begun.is_set():
+            begun.set()
+            assert let.wait(30)
         write(path, content, **how)
         written.append(json.loads(content)["seq"])
 
@@ -132,6 +133,7 @@ def test_older_news_never_replace_newer_ones(writer, held_disk):
     writer.publish(waits=False)
     last = threading.Thread(target=writer.phase, args=("completed",))
     last.start()
+    last.join(0.3)  # time enough to overtake
     let.set()
     last.join(30)
     assert read_state(writer.path)["phase"] == "completed"

@@ -7,11 +7,12 @@ import pytest
 import torch
 from tiny_run import events, history, make_run, tiny_config, train_here
 
-from albor_core.model.fp8 import Scales
+from albor_core.model.fp8 import TENSORS, Scales
 from albor_core.run.config import parse_config
 from albor_core.run.errors import ConfigError
+from albor_core.train import loop, placement, steps
 from albor_core.train import parts as parts_module
-from albor_core.train import placement, steps
+from albor_core.train.checkpoint import list_checkpoints, verify
 from albor_core.train.optim import LossScale
 from albor_core.train.parts import build, flat_optimizer
 from albor_core.train.ranks import Ranks
@@ -110,6 +111,39 @@ def test_fp8_calibrates_a_new_run_and_keeps_the_scales_of_one_that_goes_on(tmp_p
     _, step, _, _ = chosen(parts, monkeypatch)
     assert step.fused.calibrated == []
     assert scales.to_json() == saved
+
+
+def test_scales_of_fp8_are_part_of_a_checkpoint_and_come_back_with_it(tmp_path, monkeypatch):
+    """The arithmetic needs a GPU; here the plain step trains, beside scales that nobody moves."""
+    built = []
+
+    def with_scales(*arguments, **how):
+        scales = Scales(2, torch.device("cpu"))
+        if not built:
+            scales.seen[:, 1] = torch.tensor([0.1, 7.0])
+        built.append(scales)
+        return replace(build(*arguments, **how), scales=scales)
+
+    monkeypatch.setattr(loop, "build", with_scales)
+    run = make_run(tmp_path, **FEW)
+    train_here(run, stop_after=2)
+    saved = verify(list_checkpoints(run.checkpoints)[0]).trainer()["fp8"]
+    train_here(run, attempt=2)
+    first, second = built
+    assert second.to_json() == saved == first.to_json()
+    assert saved[1][1] == (7.0).hex()
+
+
+def test_a_run_in_fp8_has_scales_of_every_layer(tmp_path, monkeypatch):
+    def on_hopper(training):
+        return replace(placement.place(training), precision="fp8")
+
+    monkeypatch.setattr(parts_module, "place", on_hopper)
+    monkeypatch.setattr(parts_module, "obstacle_to_fusion", lambda *_: "")
+    config = parse_config(json.dumps(tiny_config(tmp_path)).encode(), file="tiny.yaml")
+    parts = build(config)
+    layers = config.model.architecture.num_hidden_layers
+    assert len(parts.scales.scale) == TENSORS * layers
 
 
 def test_a_fused_step_that_errs_is_named_and_the_plain_one_trains(tmp_path, monkeypatch):

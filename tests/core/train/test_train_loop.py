@@ -114,10 +114,14 @@ def test_a_step_waits_for_no_collection_of_what_is_there_to_stay(tmp_path, monke
         at_step(teller, step, **known)
 
     monkeypatch.setattr(reporter.Reporter, "at_step", counted)
-    train_here(make_run(tmp_path, training__max_steps=6))
+    run = make_run(tmp_path)
+    train_here(run, stop_after=6)
     assert tracked[0] > 100_000
     assert all(tracked[step] < 20_000 for step in (2, 3, 4, 5, 6))
     assert gc.get_freeze_count() == 0
+    tracked.clear()
+    train_here(run, attempt=2, stop_after=9)
+    assert tracked[7] > 100_000 > 20_000 > tracked[8]
 
 
 def test_collecting_what_stays_is_no_time_of_a_step(tmp_path, monkeypatch):
@@ -137,12 +141,17 @@ def test_a_step_does_not_wait_for_the_disk_of_the_state_file(tmp_path, monkeypat
     """As it is while a checkpoint is pushed to the disk."""
     monkeypatch.setattr(reporter, "HEARTBEAT_S", 0.0)
     monkeypatch.setattr(reporter, "MIN_GAP_S", 0.0)
-    run = make_run(tmp_path, training__max_steps=12, training__eval_interval=100)
+    run = make_run(
+        tmp_path,
+        training__max_steps=12,
+        training__eval_interval=100,
+        training__checkpoint={"save_every": 5},
+    )
     is_free, write = threading.Event(), state_file.write_bytes
     seen = []
 
     def slow(path, content, **how):
-        if json.loads(content)["phase"] == "training":
+        if json.loads(content)["phase"] in ("training", "checkpointing"):
             seen.append(json.loads(content)["global_step"])
             assert is_free.wait(30)
         write(path, content, **how)

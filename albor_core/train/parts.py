@@ -120,21 +120,25 @@ class Parts:
         return files
 
 
+def shape_of(config: Config) -> LlamaConfig:
+    """The model that a config asks for, and how its weights start."""
+    begin = config.model.initialization
+    return LlamaConfig(
+        **config.model.architecture.model_dump(),
+        matrix_scale=begin.matrix,
+        residual_scale=begin.residual,
+        residual_in_fp32=config.training.residual_in_fp32,
+        z_loss=config.training.stability.z_loss,
+    )
+
+
 def build(config: Config, *, begins: bool = True) -> Parts:
     """Everything in place, nothing computed. Without `begins` the weights are random: a checkpoint
     will replace them, and what `model.path` names may be gone by now.
 
     Raises ConfigError, DataError or NotFoundError before the device is touched where it can.
     """
-    data, training = config.data, config.training
-    begin = config.model.initialization
-    shape = LlamaConfig(
-        **config.model.architecture.model_dump(),
-        matrix_scale=begin.matrix,
-        residual_scale=begin.residual,
-        residual_in_fp32=training.residual_in_fp32,
-        z_loss=training.stability.z_loss,
-    )
+    data, training, shape = config.data, config.training, shape_of(config)
     train = _shards(config, validation=False)
     val = _shards(config, validation=True) if data.val is not None else None
     order = Order(training.seed, len(train))

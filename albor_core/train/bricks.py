@@ -74,17 +74,22 @@ class StepClock:
 
     def __init__(self) -> None:
         self._seconds, self._since = 0.0, time.perf_counter()
+        self._is_held = False
         self.is_disturbed = False
         """Whether something that leaves caches cold has held it since `settle`."""
 
     @contextmanager
     def held(self, *, disturbs: bool = True) -> Iterator[None]:
         self.is_disturbed |= disturbs
+        if self._is_held:  # a save in a pause: it stands still already
+            yield
+            return
         self._seconds += time.perf_counter() - self._since
+        self._is_held = True
         try:
             yield
         finally:
-            self._since = time.perf_counter()
+            self._since, self._is_held = time.perf_counter(), False
 
     def take(self) -> float:
         """Seconds since the last call."""

@@ -262,7 +262,13 @@ def prune(folder: Path, *, keep: int, keep_every: int | None, source: int | None
 
 
 def discard_after(folder: Path, step: int) -> None:
-    """Remove the checkpoints of steps above `step`: the run went back to it. Raises OSError."""
+    """Remove the checkpoints of steps above `step`: the run went back to it. Raises OSError.
+
+    The mark of the best goes first: other weights will soon have that step's name.
+    """
+    found = read_json(folder / "best.json") or {}
+    if isinstance(found.get("step"), int) and found["step"] > step:
+        (folder / "best.json").unlink(missing_ok=True)
     for path in list_checkpoints(folder):
         if int(path.name[5:]) > step:
             _remove(path)

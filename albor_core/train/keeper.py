@@ -23,6 +23,7 @@ class Keeper:
         self._saver, self._reporter, self._answer = saver, reporter, answer
         self._asked: list[str] = []
         self._evaluated: int | None = None  # in the newest snapshot
+        self._is_behind = False  # since a rollback that no checkpoint holds yet
 
     @property
     def is_busy(self) -> bool:
@@ -30,7 +31,8 @@ class Keeper:
 
     def has(self, step: int, evaluated_step: int | None) -> bool:
         """Whether the newest checkpoint is of `step`, its evaluation included."""
-        return self._saver.last_step == step and self._evaluated == evaluated_step
+        is_same = self._saver.last_step == step and self._evaluated == evaluated_step
+        return is_same and not self._is_behind
 
     def resumed_from(self, source: Checkpoint, evaluated_step: int | None) -> None:
         self._evaluated = evaluated_step
@@ -39,7 +41,7 @@ class Keeper:
     def went_back(self, source: Checkpoint | None) -> None:
         """The run is where `source` was (None: at its beginning), and nothing later is there."""
         self._saver.follow(None if source is None else (source.step, source.manifest["id"]))
-        self._evaluated = None  # what will be saved is more than the checkpoint holds
+        self._evaluated, self._is_behind = None, True  # more will be saved than `source` holds
         if source is not None:
             self._show(source.step, str(source.path), float(source.manifest["created"]))
 
@@ -79,6 +81,7 @@ class Keeper:
         self.collect()
 
     def _saved(self, saved: Written) -> None:
+        self._is_behind = False  # nothing is in flight while a run goes back
         journal, path = self._reporter.journal, str(saved.path)
         journal.event(
             "checkpoint.saved",

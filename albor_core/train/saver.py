@@ -120,6 +120,11 @@ class Saver:
             self.failures += 1
             self._results.put(Failed(snapshot.step, str(error), self.failures))
             return
+        except Exception as error:  # no memory, say: whatever it is, the loop must hear of it
+            self.failures += 1
+            reason = f"{type(error).__name__}: {error}"
+            self._results.put(Failed(snapshot.step, reason, self.failures))
+            return
         self.failures, self._parent_id = 0, written.id
         self._after_publish(written.step)
         untidy = self._tidy(snapshot)

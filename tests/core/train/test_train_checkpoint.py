@@ -326,3 +326,82 @@ def test_trouble_while_pruning_is_reported_and_the_checkpoint_counts(tmp_path, m
     assert (saved.step, trouble.in_a_row) == (1, 0)
     assert "injected" in trouble.reason
     assert saver.last_step == 1
+
+
+def test_a_rollback_takes_the_mark_of_a_best_that_it_removes(tmp_path):
+    for step in (1, 2):
+        write(tmp_path, step)
+    ck.mark_best(tmp_path, 2, 1.5)
+    ck.discard_after(tmp_path, 1)
+    write(tmp_path, 2, value=3.0)  # the same step again, on other data
+    assert ck.best_of(tmp_path) is None
+    ck.mark_best(tmp_path, 1, 1.6)
+    ck.discard_after(tmp_path, 1)
+    assert ck.best_of(tmp_path) == (1, 1.6)
+
+
+def test_a_save_that_fails_in_another_way_is_heard_of(tmp_path, monkeypatch):
+    from albor_core.train import saver as saver_module
+
+    def fail(*args, **more):
+        raise MemoryError("injected")
+
+    saver = saver_in(tmp_path / "c")
+    with monkeypatch.context() as patch:
+        patch.setattr(saver_module, "write_checkpoint", fail)
+        saver.start(snapshot(1))
+        saver.wait(30)
+    (failed,) = saver.results()
+    assert (failed.step, failed.in_a_row) == (1, 1)
+    assert failed.reason == "MemoryError: injected"
+
+
+def test_after_a_rollback_nothing_is_saved_until_a_checkpoint_tells_of_it(tmp_path):
+    from albor_core.train.keeper import Keeper
+
+    folder = tmp_path / "c"
+    saver = saver_in(folder)
+    saver.start(snapshot(3))
+    saver.wait(30)
+    saver.results()
+    keeper = Keeper(saver, Stub(), lambda *answer: None)
+    assert keeper.has(3, None)
+    keeper.went_back(ck.verify(folder / "step-00000003"))  # no validation: none was evaluated
+    assert not keeper.has(3, None)
+    keeper.save(lambda: snapshot(3), 3, None)
+    keeper.wait(30)
+    assert keeper.has(3, None)
+
+
+class Stub:
+    """A reporter whose journal takes everything."""
+
+    def __init__(self):
+        self.state = type("State", (), {"fields": {"checkpoint": {}}})()
+        self.journal = self
+        self.pending = 0
+
+    def retry(self):
+        pass
+
+    def event(self, name, **data):
+        pass
+
+    def append(self, kind, /, **fields):
+        pass
+
+
+def test_a_save_in_a_pause_does_not_count_the_pause_as_steps(monkeypatch):
+    from albor_core.train import bricks
+
+    now = [0.0]
+    monkeypatch.setattr(bricks.time, "perf_counter", lambda: now[0])
+    clock = bricks.StepClock()
+    now[0] = 1.0
+    with clock.held():
+        now[0] = 100.0
+        with clock.held():
+            now[0] = 101.0
+        now[0] = 200.0
+    now[0] = 201.0
+    assert clock.take() == 2.0

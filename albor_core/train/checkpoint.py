@@ -379,8 +379,13 @@ def _set_aside(path: Path, reason: str) -> Rejected:
 def _clear_leftovers(folder: Path) -> None:
     """What a killed save or prune left; nobody else works here while we hold run.lock.
 
-    A `.del` is brought back where it is all there is: a kill while it was being replaced.
+    A checkpoint that replaces one is whole once that stepped aside: a kill in between leaves both,
+    and it is published here. A `.del` is brought back where it is all there is.
     """
+    for path in folder.glob("step-*.tmp"):
+        final = path.with_suffix("")
+        if path.with_suffix(".del").is_dir() and (path / MANIFEST).is_file() and not final.exists():
+            path.rename(final)
     doomed = sorted(folder.glob("step-*.del"))
     if doomed and not list_checkpoints(folder):
         last = doomed.pop()

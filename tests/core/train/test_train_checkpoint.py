@@ -405,3 +405,15 @@ def test_a_save_in_a_pause_does_not_count_the_pause_as_steps(monkeypatch):
         now[0] = 200.0
     now[0] = 201.0
     assert clock.take() == 2.0
+
+
+def test_a_kill_while_one_is_replaced_loses_neither(tmp_path):
+    for step, value in ((1, 1.0), (2, 1.0)):
+        write(tmp_path, step, value=value)
+    (tmp_path / "step-00000002").rename(tmp_path / "step-00000002.del")
+    write(tmp_path, 2, value=5.0)
+    (tmp_path / "step-00000002").rename(tmp_path / "step-00000002.tmp")
+    found, rejected = ck.newest_usable(tmp_path)
+    assert (found.step, rejected) == (2, ())
+    assert float(found.model()["w"][0, 0]) == 5.0
+    assert names(tmp_path) == ["step-00000001", "step-00000002"]

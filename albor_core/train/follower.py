@@ -20,7 +20,7 @@ from albor_core.train.faults import Faults
 from albor_core.train.life import Life
 from albor_core.train.parts import build
 from albor_core.train.ranks import Order, Word
-from albor_core.train.resume import reset_parts, restore_parts
+from albor_core.train.resume import pin_backends, reset_parts, restore_parts
 from albor_core.train.sharding import fingerprint, whole
 from albor_core.train.stepping import Stepper, take_step
 from albor_core.train.steps import choose_step
@@ -56,7 +56,10 @@ class Follower:
                 self.parts, self._stepper = choose_step(parts, _say_nothing)
             case Word.RESTORE:
                 checkpoint = Checkpoint(self.life.run.checkpoints / step_name(order.step), {})
-                restore_parts(parts, checkpoint, checkpoint.trainer())
+                trainer = checkpoint.trainer()
+                restore_parts(parts, checkpoint, trainer)
+                if self._stepper is None:  # no rollback: this life has chosen nothing yet
+                    pin_backends(parts, trainer)
             case Word.START_OVER:
                 reset_parts(parts)
             case Word.VALIDATE:

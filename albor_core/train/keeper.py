@@ -21,7 +21,8 @@ class Keeper:
         """`answer(command id, status, detail)` reaches whoever asked."""
         self.wanted = False
         self._saver, self._reporter, self._answer = saver, reporter, answer
-        self._asked: list[str] = []
+        self._asked: list[str] = []  # since the newest snapshot was taken
+        self._promised: list[str] = []  # in that snapshot
         self._evaluated: int | None = None  # in the newest snapshot
         self._is_behind = False  # since a rollback that no checkpoint holds yet
 
@@ -46,7 +47,7 @@ class Keeper:
             self._show(source.step, str(source.path), float(source.manifest["created"]))
 
     def ask(self, command_id: str) -> None:
-        """Somebody wants a checkpoint and an answer when it is on the disk."""
+        """Somebody wants a checkpoint of now or later, and an answer when it is on the disk."""
         self._asked.append(command_id)
         self.wanted = True
 
@@ -57,6 +58,8 @@ class Keeper:
         down would leave a gap.
         """
         self.wanted = False
+        self.collect()  # the one before may have come to its end a moment ago
+        self._promised, self._asked = self._asked, []
         journal = self._reporter.journal
         journal.retry()
         if journal.pending:
@@ -79,6 +82,11 @@ class Keeper:
         """Until nothing is in flight, and collect."""
         self._saver.wait(timeout_s)
         self.collect()
+
+    def turn_down(self, reason: str) -> None:
+        """Nothing more will be saved: tell whoever still waits."""
+        self._promised, self._asked = self._asked, []
+        self._reply("refused", reason)
 
     def _saved(self, saved: Written) -> None:
         self._is_behind = False  # nothing is in flight while a run goes back
@@ -128,6 +136,6 @@ class Keeper:
         self._reply("refused", failed.reason[:200])
 
     def _reply(self, status: str, detail: str) -> None:
-        for command_id in self._asked:
+        for command_id in self._promised:
             self._answer(command_id, status, detail)
-        self._asked.clear()
+        self._promised.clear()

@@ -552,6 +552,7 @@ class Training:
         if not is_lost and not self.keeper.has(self.step, self.progress.evaluated_step):
             self._save()
             self.keeper.wait()
+        self.keeper.turn_down(f"the run has ended: {outcome.reason}")
         self.watch.close()
         if outcome.code == 0 and not self.keeper.has(self.step, self.progress.evaluated_step):
             raise AlborError(

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from albor_core.kernels import dispatch
+from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama
 from albor_core.run.config import with_defaults
 from albor_core.run.edits import change_refused
@@ -19,6 +21,7 @@ from albor_core.run.flatten import Difference, diff_configs
 from albor_core.run.state import finite
 from albor_core.train.checkpoint import TRAINER, Checkpoint, Snapshot
 from albor_core.train.cord import Cord
+from albor_core.train.optim import Optimizer
 from albor_core.train.parts import Parts, first_weights, seed_everything
 from albor_core.train.ranks import Word
 from albor_core.train.reporter import Reporter
@@ -241,6 +244,19 @@ def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, An
         parts.clip.zclip.load(trainer.get("zclip") or UNSEEN)
     parts.noise.load(trainer.get("noise") or UNSEEN)
     restore_rng(trainer["rng"])
+
+
+def pin_backends(parts: Parts, trainer: Mapping[str, Any]) -> dict[str, str]:
+    """Keep to the backends that the checkpoint's run used, on every rank: a resumed run must not
+    change bits. Returns them; none where it was trained on another kind of device.
+    """
+    if trainer["device"] != parts.placement.device.type:
+        return {}
+    chosen = trainer["progress"].get("kernels", {}).items()  # old ones have "inductor", too
+    known = {op: backend for op, backend in chosen if backend in ("triton", "reference")}
+    is_plain = isinstance(parts.optimizer, Optimizer)  # a fused step has no choice of OPS
+    dispatch.pin({op: known[op] for op in known if is_plain or op.split()[0] not in OPS})
+    return known
 
 
 def start_over(course: Course) -> None:

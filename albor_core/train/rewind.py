@@ -14,9 +14,7 @@ from pathlib import Path
 
 import torch
 
-from albor_core.kernels import dispatch
 from albor_core.kernels.forced import unmet_demand
-from albor_core.model.fused import OPS
 from albor_core.run.config import with_defaults
 from albor_core.run.edits import bound
 from albor_core.run.errors import DataError, NoCheckpointError
@@ -31,9 +29,15 @@ from albor_core.train.checkpoint import (
 )
 from albor_core.train.found_gpu import find_gpu
 from albor_core.train.life import Life
-from albor_core.train.optim import Optimizer
 from albor_core.train.reporter import versions
-from albor_core.train.resume import Course, changed_fields, refuse_change, restore, start_over
+from albor_core.train.resume import (
+    Course,
+    changed_fields,
+    pin_backends,
+    refuse_change,
+    restore,
+    start_over,
+)
 from albor_core.train.stability import Trouble
 
 
@@ -98,12 +102,7 @@ def _resume(
                 hint="put them back, or go on with --allow-config-change",
             )
     restore(course, checkpoint, trainer)
-    is_same = trainer["device"] == parts.placement.device.type
-    chosen = course.progress.kernels.items() if is_same else ()  # old ones have "inductor", too
-    course.progress.kernels = {op: b for op, b in chosen if b in ("triton", "reference")}
-    is_plain = isinstance(parts.optimizer, Optimizer)  # a fused step has no choice of OPS
-    known = course.progress.kernels
-    dispatch.pin({op: known[op] for op in known if is_plain or op.split()[0] not in OPS})
+    course.progress.kernels = pin_backends(parts, trainer)
     journal, step = course.reporter.journal, course.progress.step
     for path, old, new in diff_configs(before, now):  # also what needs no leave to change
         journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 
 import pytest
 import torch
@@ -371,6 +372,26 @@ def test_after_a_rollback_nothing_is_saved_until_a_checkpoint_tells_of_it(tmp_pa
     keeper.save(lambda: snapshot(3), 3, None)
     keeper.wait(30)
     assert keeper.has(3, None)
+
+
+def test_who_asks_during_a_save_is_answered_by_the_next_one(tmp_path):
+    from albor_core.train.keeper import Keeper
+
+    go_on, said = threading.Event(), []
+    saver = saver_in(tmp_path / "c", after_publish=lambda step: go_on.wait(30))
+    keeper = Keeper(saver, Stub(), lambda *answer: said.append(answer))
+    keeper.ask("first")
+    keeper.save(lambda: snapshot(1), 1, None)
+    keeper.ask("second")  # of step 2, say: the snapshot of step 1 does not hold it
+    go_on.set()
+    keeper.wait(30)
+    assert said == [("first", "done", "checkpoint of step 1")]
+    keeper.save(lambda: snapshot(2), 2, None)
+    keeper.wait(30)
+    assert said[1:] == [("second", "done", "checkpoint of step 2")]
+    keeper.ask("third")
+    keeper.turn_down("the run has ended: diverged")
+    assert said[2:] == [("third", "refused", "the run has ended: diverged")]
 
 
 class Stub:

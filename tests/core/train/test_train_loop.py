@@ -591,7 +591,7 @@ def test_a_resumed_run_remembers_kernels_that_its_life_has_not_used_yet(tmp_path
 def test_a_resumed_fused_step_keeps_to_the_kernels_that_it_had_a_choice_of(tmp_path, monkeypatch):
     """Those that it cannot do without are checked anew: a pin of the reference would skip that."""
     from albor_core.kernels import dispatch
-    from albor_core.train import rewind
+    from albor_core.train import resume
 
     raced = {
         (op,): dispatch.Choice(op, "reference", "raced", "cpu", "bfloat16")
@@ -601,7 +601,7 @@ def test_a_resumed_fused_step_keeps_to_the_kernels_that_it_had_a_choice_of(tmp_p
     monkeypatch.setattr(dispatch, "_pinned", {})
     run = make_run(tmp_path)
     train_here(run, stop_after=3)
-    monkeypatch.setattr(rewind, "Optimizer", type(None))  # as if this step were not the plain one
+    monkeypatch.setattr(resume, "Optimizer", type(None))  # as if this step were not the plain one
     train_here(run, attempt=2, stop_after=6)
     kept = {"swiglu_up bfloat16": "reference", "attention bfloat16": "reference"}
     assert dispatch._pinned == kept

@@ -16,6 +16,7 @@ from textual.strip import Strip
 from albor_core.feed.clean import clean
 from albor_tui import glyphs
 from albor_tui.widgets.bulkhead import Bulkhead
+from albor_tui.widgets.thumb import TrueThumb
 
 KEPT_LINES = 2000
 KEPT_STRIPS = 200  # what a screen shows, and some more
@@ -25,7 +26,7 @@ _ERROR_WORDS = ("error", "traceback", "exception", "fatal", "nan")
 _WARNING_WORDS = ("warning", "warn", "skipped", "restart")
 
 
-class LogTail(Bulkhead, ScrollView, can_focus=True):
+class LogTail(Bulkhead, TrueThumb, ScrollView, can_focus=True):
     """Shows lines given to `add`. Raw text is made harmless here, whoever read it."""
 
     ALLOW_MAXIMIZE = True

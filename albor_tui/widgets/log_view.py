@@ -23,6 +23,7 @@ from albor_tui import glyphs, quantity
 from albor_tui.widgets import meters
 from albor_tui.widgets.bulkhead import Bulkhead
 from albor_tui.widgets.log_tail import tone_of
+from albor_tui.widgets.thumb import TrueThumb
 
 _SHIFT = 20  # columns that left and right move by
 
@@ -37,7 +38,7 @@ class Need:
     needle: str = ""
 
 
-class LogView(Bulkhead, ScrollView, can_focus=True):
+class LogView(Bulkhead, TrueThumb, ScrollView, can_focus=True):
     """Draws the window it was given; posts `Needs` when it wants another."""
 
     ALLOW_MAXIMIZE = True
@@ -118,17 +119,8 @@ class LogView(Bulkhead, ScrollView, can_focus=True):
         """Want what is on the screen, whatever is held."""
         self.post_message(self.Needs(self.need))
 
-    def watch_show_vertical_scrollbar(self) -> None:
-        self.call_after_refresh(self._place_thumb)
-
-    def _place_thumb(self) -> None:
-        """Textual tells a scrollbar of scrolling while it is shown, within the size it knew."""
-        if self.show_vertical_scrollbar:
-            self.vertical_scrollbar.position = self.scroll_y
-
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self.call_after_refresh(self._place_thumb)
         if self.follows and new_value < old_value and new_value < self.max_scroll_y - 0.5:
             self.follows = False
             self.ask_again()

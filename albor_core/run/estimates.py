@@ -80,9 +80,11 @@ def schedule(config: Config, facts: Facts) -> Schedule:
 
 def disk(config: Config, facts: Facts, max_steps: int | None) -> Disk:
     """A checkpoint is fp32 weights and the optimizer's state, 12 N bytes with AdamW; `keep` of
-    them, the best, one in flight, and every `keep_every`-th, if the run makes so many."""
+    them, the best, one in flight, and every `keep_every`-th, if the run makes so many; one more
+    where all of them can be younger than the newest figures that were read."""
     policy = config.training.checkpoint
     at_once = policy.keep + 2
+    at_once += config.training.log_interval > policy.keep * policy.save_every
     if max_steps is not None:
         if policy.keep_every is not None:
             at_once += max_steps // policy.keep_every

@@ -65,6 +65,8 @@ class Snapshot:
     """More files, name to content: config.json, tokenizer.json."""
     val_loss: float | None = None
     """Validation loss measured at this very step."""
+    sound: int = 0
+    """Step of the newest figures that were read and showed no trouble."""
 
     @property
     def num_bytes(self) -> int:
@@ -242,13 +244,17 @@ def best_of(folder: Path) -> tuple[int, float] | None:
     return None
 
 
-def prune(folder: Path, *, keep: int, keep_every: int | None, source: int | None) -> None:
-    """Keep the newest `keep`, the best, multiples of `keep_every`, and `source` (the step this life
-    started from) until two newer ones exist. Raises OSError.
+def prune(
+    folder: Path, *, keep: int, keep_every: int | None, source: int | None, sound: int
+) -> None:
+    """Keep the newest `keep`, the best, multiples of `keep_every`, the newest up to step `sound` (a
+    rollback may go there), and `source` (the step this life started from) until two newer ones
+    exist. Raises OSError.
     """
     published = list_checkpoints(folder)
     steps = {path: int(path.name[5:]) for path in published}
     kept = set(published[:keep])
+    kept.update(next(([path] for path in published if steps[path] <= sound), []))
     best = best_of(folder)
     newer = sum(1 for step in steps.values() if source is not None and step > source)
     for path, step in steps.items():

@@ -311,9 +311,11 @@ class Training:
                 readings,
                 self.reporter.loss_ema,
                 step=self.step,
-                steps=steps,
+                sound=self.progress.sound,
                 training=self.config.training,
             )
+            if self._trouble is None:
+                self.progress.sound = self.step
             self.reporter.loss_ema.add(readings.loss)
             if self._logged_at > self._began_at + steps:  # the first interval compiles and warms up
                 self.reporter.step_s.add(interval.step_ms / 1000)

@@ -77,6 +77,8 @@ class Progress:
     rollbacks_in_a_row: int = 0
     last_trouble: int | None = None
     """Step at which the last rollback began."""
+    sound: int = 0
+    """Step of the newest figures that were read and showed no trouble."""
 
     def position(self, step: int | None = None) -> int:
         """The global batch (1, 2, ...) that `step`, or the step last done, trains on."""
@@ -189,6 +191,7 @@ def take_snapshot(course: Course, companions: Mapping[str, bytes], copies: HostC
         {"offset": journal.offset, "seq": journal.seq},
         companions,
         val_loss if progress.evaluated_step == progress.step else None,
+        progress.sound,
     )
 
 
@@ -204,7 +207,7 @@ def restore(course: Course, checkpoint: Checkpoint, trainer: Mapping[str, Any]) 
         course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
         course.cord.load(trainer["andon"])
         course.tally.load(trainer["tally"])
-        course.progress = Progress(**trainer["progress"])
+        course.progress = Progress(**{"sound": trainer["step"]} | trainer["progress"])
         course.progress.kernels = dict(course.progress.kernels)
         course.progress.data_offset += _shift(course, trainer["config"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -154,6 +154,7 @@ class Saver:
                 keep=max(1, self.retention.keep),
                 keep_every=self.retention.keep_every,
                 source=self.retention.source,
+                sound=snapshot.sound,
             )
         except OSError as error:
             return f"after publishing: {error}"

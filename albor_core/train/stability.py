@@ -213,14 +213,14 @@ class Trouble:
 
 
 def find_trouble(
-    readings: Readings, usual: Ema, *, step: int, steps: int, training: TrainingConfig
+    readings: Readings, usual: Ema, *, step: int, sound: int, training: TrainingConfig
 ) -> Trouble | None:
-    """The verdict on the log interval of `steps` steps that ended with `step`.
+    """The verdict on the log interval that ended with `step`.
 
-    `usual` is the running mean of the loss before this interval.
+    `usual` is the running mean of the loss before this interval, `sound` the last step before it.
     """
     if readings.worst_row >= training.nan_limit:
-        first = max(1, step - max(readings.worst_row, steps) + 1)
+        first = min(sound, step - readings.worst_row) + 1
         row = f"{readings.worst_row} steps in a row without a finite loss above 0 and gradient"
         return Trouble("nan_limit", first, row)
     mean, times = usual.value, training.stability.loss_spike
@@ -228,7 +228,7 @@ def find_trouble(
         return None
     if readings.largest > max(times * mean, mean + SPIKE_NATS):
         spike = f"loss {readings.largest:.4g}, {readings.largest / mean:.1f} times its mean"
-        return Trouble("loss_spike", max(1, step - steps + 1), spike)
+        return Trouble("loss_spike", sound + 1, spike)
     return None
 
 

@@ -253,14 +253,24 @@ def test_pruning_keeps_the_newest_the_best_the_milestones_and_the_source(tmp_pat
     for step in range(1, 10):
         write(folder, step)
     ck.mark_best(folder, 2, 3.5)
-    ck.prune(folder, keep=2, keep_every=4, source=8)
+    ck.prune(folder, keep=2, keep_every=4, source=8, sound=9)
     kept = [int(name[5:]) for name in names(folder) if name.startswith("step-")]
     assert kept == [2, 4, 8, 9]
     write(folder, 10)
-    ck.prune(folder, keep=2, keep_every=None, source=8)
+    ck.prune(folder, keep=2, keep_every=None, source=8, sound=9)
     kept = [int(name[5:]) for name in names(folder) if name.startswith("step-")]
     assert kept == [2, 9, 10]
     assert ck.best_of(folder) == (2, 3.5)
+
+
+def test_pruning_keeps_the_newest_that_was_looked_at(tmp_path):
+    folder = tmp_path / "c"
+    for step in (2, 4, 6, 8, 10):
+        write(folder, step)
+    ck.prune(folder, keep=2, keep_every=None, source=None, sound=5)
+    assert names(folder) == ["step-00000004", "step-00000008", "step-00000010"]
+    ck.prune(folder, keep=2, keep_every=None, source=None, sound=10)
+    assert names(folder) == ["step-00000008", "step-00000010"]
 
 
 @pytest.mark.parametrize("doomed", ["step-00000001", "step-00000001.del"])
@@ -273,7 +283,7 @@ def test_x9_a_link_in_place_of_a_checkpoint_is_pruned_and_what_it_leads_to_stays
     if doomed == "step-00000001":
         shutil.rmtree(folder / doomed)
     (folder / doomed).symlink_to(home)
-    ck.prune(folder, keep=2, keep_every=None, source=None)
+    ck.prune(folder, keep=2, keep_every=None, source=None, sound=3)
     assert names(folder) == ["step-00000002", "step-00000003"]
     assert (home / "thesis.txt").read_text() == "mine"
 

@@ -134,6 +134,20 @@ def test_a_spike_in_the_last_step_does_not_end_the_run(tmp_path):
     assert series(run, "train/loss")[24] < 5
 
 
+@pytest.mark.parametrize("stop_after", [None, 47])
+def test_a_run_goes_back_beyond_a_spike_that_its_newest_checkpoints_have_seen(tmp_path, stop_after):
+    often = {"save_every": 1, "keep": 1}
+    longer = {"training__max_steps": 60, "training__log_interval": 4}
+    run = made(tmp_path, training__checkpoint=often, **longer)
+    if stop_after:  # between the spike and the figures that show it
+        train_here(run, faults="loss:x10@46", stop_after=stop_after)
+        assert {47, 44} <= {int(path.name[5:]) for path in list_checkpoints(run.checkpoints)}
+    outcome = train_here(run, attempt=2 if stop_after else 1, faults="loss:x10@46")
+    assert (outcome.reason, outcome.step) == ("completed", 60)
+    assert rewinds(run)[-1] == 44
+    assert max(series(run, "train/loss").values()) < 5
+
+
 def test_a_few_nan_are_left_behind_by_one_rollback(tmp_path):
     run = made(tmp_path)
     assert train_here(run, faults="loss:nan@12-14").reason == "completed"

@@ -204,7 +204,7 @@ TRAINING = TrainingConfig(output_dir="out", nan_limit=4)
     ],
 )
 def test_verdicts_on_an_interval_that_ends_with_step_50(readings, mean, steps, trouble):
-    found = find_trouble(readings, mean, step=50, steps=steps, training=TRAINING)
+    found = find_trouble(readings, mean, step=50, sound=50 - steps, training=TRAINING)
     assert (found and (found.reason, found.step)) == trouble
     assert found is None or isinstance(found, Trouble)
 
@@ -212,7 +212,7 @@ def test_verdicts_on_an_interval_that_ends_with_step_50(readings, mean, steps, t
 def test_without_a_factor_no_loss_is_a_spike():
     calm = TRAINING.model_copy(update={"stability": StabilityConfig(loss_spike=None)})
     wild = Readings(99.0, 1.0, 0, 0, 99.0)
-    assert find_trouble(wild, usual(), step=50, steps=1, training=calm) is None
+    assert find_trouble(wild, usual(), step=50, sound=49, training=calm) is None
 
 
 def test_a_checkpoint_past_the_last_trouble_forgives():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from albor_core.run.config import Config
@@ -84,7 +85,11 @@ def disk(config: Config, facts: Facts, max_steps: int | None) -> Disk:
     where all of them can be younger than the newest figures that were read."""
     policy = config.training.checkpoint
     at_once = policy.keep + 2
-    at_once += config.training.log_interval > policy.keep * policy.save_every
+    every = config.training.log_interval
+    unread = every - math.gcd(
+        every, policy.save_every
+    )  # steps of a save whose figures are not read
+    at_once += unread > (policy.keep - 1) * policy.save_every
     if max_steps is not None:
         if policy.keep_every is not None:
             at_once += max_steps // policy.keep_every

@@ -361,6 +361,24 @@ def test_no_more_checkpoints_are_counted_than_the_run_will_make():
     assert every.disk.copies == made + 1  # one of them in flight
 
 
+@pytest.mark.parametrize(
+    ("keep", "save_every", "log_interval", "more"),
+    [  # saves at most log_interval - gcd steps after the newest figures; keep - 1 are older ones
+        (2, 250, 1, 0), (2, 100, 100, 0), (1, 3, 2, 1), (1, 10, 4, 1), (2, 3, 5, 1), (2, 6, 10, 1),
+        (2, 10, 15, 0), (3, 2, 5, 0), (3, 2, 7, 1), (3, 2, 8, 1),
+    ],
+)  # fmt: skip
+def test_the_checkpoint_that_a_rollback_would_go_to_is_counted(
+    keep, save_every, log_interval, more
+):
+    made = planned(
+        f"training.checkpoint.keep={keep}",
+        f"training.checkpoint.save_every={save_every}",
+        f"training.log_interval={log_interval}",
+    )
+    assert made.disk.copies == keep + 2 + more
+
+
 def test_every_problem_comes_at_once():
     made = planned(
         "training.warmup_steps=5000",

@@ -49,7 +49,7 @@ from typing import Any, Self
 
 import orjson
 
-from albor_core.guard.joined import Life, joined_life
+from albor_core.guard.joined import Life, is_told_to_end, joined_life
 from albor_core.guard.redact import redact, redact_text
 from albor_core.guard.sidecar import Sidecar
 from albor_core.run.errors import InUseError, UsageError
@@ -177,6 +177,7 @@ class Run:
     def __init__(self, life: Life, *, max_steps: int | None = None) -> None:
         self.dir, self.id, self.path = life.dir, life.dir.id, life.dir.path
         self.step = 0
+        self._max_steps = max_steps
         self.odd = Odd()
         self._life = life
         self._lock = threading.RLock()  # reentrant: a signal handler may close while `log` runs
@@ -431,11 +432,20 @@ class Run:
     def close(self, status: str = "completed", message: str = "") -> None:
         """Say how it ended (completed, stopped or failed) and let go of the run. Again: nothing.
 
-        The index process reads what is left and ends by itself. Raises UsageError for another word.
+        The index process reads what is left and ends by itself. A program that its guard told to
+        end before its last step is stopped, though it may leave as one that completed. Raises
+        UsageError for another word.
         """
         if status not in STATUSES:
             raise UsageError(f"status {status!r}: one of {', '.join(STATUSES)}")
-        self._close(status, status, as_text(message), STATUSES[status], None)
+        code, words = STATUSES[status], as_text(message)
+        if status == "completed" and self._is_cut_short():
+            status, words = "stopped", words or "its guard was asked to stop it"
+        self._close(status, status, words, code, None)
+
+    def _is_cut_short(self) -> bool:
+        is_at_end = self._max_steps is not None and self.step >= self._max_steps
+        return not (self._is_shut or is_at_end) and is_told_to_end(self._life)
 
     def end(self, *, error: BaseException | None = None, by: signal.Signals | None = None) -> None:
         """Close as what ended the block or the program says."""

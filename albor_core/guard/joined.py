@@ -9,7 +9,7 @@ from pathlib import Path
 
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import lock_holder, take_lock
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, read_json
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,14 @@ def joined_life(environ: Mapping[str, str]) -> Life | None:
     run.exit.unlink(missing_ok=True)  # the last words of an earlier attempt are not ours
     attempt, nonce = int(environ["ALBOR_ATTEMPT"]), environ["ALBOR_NONCE"]
     return Life(run, attempt, nonce, (writer,), is_guarded=True)
+
+
+def is_told_to_end(life: Life) -> bool:
+    """Whether the guard of this life passes a stop on that somebody asked for."""
+    if not life.is_guarded:
+        return False
+    guard = read_json(life.dir.guard / "guard.json") or {}
+    return guard.get("state") == "stopping" and guard.get("attempt") == life.attempt
 
 
 def _has_the_lock(run: RunDir, environ: Mapping[str, str]) -> bool:

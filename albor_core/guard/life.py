@@ -13,7 +13,7 @@ from albor_core.guard import evidence, hang, report
 from albor_core.guard.hang import Hang, Watch
 from albor_core.guard.launch import Launch
 from albor_core.guard.options import Options
-from albor_core.guard.policy import Ended, ExitClass, ExitStatus, Facts
+from albor_core.guard.policy import Ended, ExitClass, ExitStatus, Facts, Words
 from albor_core.guard.process import Process, Tree, catches, exit_of_stranger, open_process
 from albor_core.guard.report import Autopsy
 from albor_core.guard.traces import last_words, newest_checkpoint
@@ -146,15 +146,12 @@ class Life:
 
     def facts(self, launch: Launch, autopsy: Autopsy, stop_signal: int | None) -> Facts:
         """What the policy needs besides the status."""
-        step = _whole(self.state, "global_step")
         status = None if self.process is None else self.process.status()
         words = last_words(self.run, self.nonce)
         return Facts(
             words=words,
             needs_words=launch.final_exit_needs_exit_json,
-            reached_end=(
-                launch.max_steps is not None and step is not None and step >= launch.max_steps
-            ),
+            reached_end=self._reached_end(launch, words),
             stop_signal=stop_signal,
             hung=self.hang is not None,
             killed_by_guard=self.is_killed_by_us,
@@ -168,6 +165,13 @@ class Life:
                 and not self.is_known_to_run()
             ),
         )
+
+    def _reached_end(self, launch: Launch, words: Words | None) -> bool:
+        """Whether it took its last step; a program that is not ours may say how many there are."""
+        told = _whole(self.state, "max_steps")
+        most = told if launch.max_steps is None else launch.max_steps
+        steps = (_whole(self.state, "global_step"), None if words is None else words.step)
+        return most is not None and any(step is not None and step >= most for step in steps)
 
     def ended(
         self,

@@ -435,8 +435,8 @@ class Guard:
         life = self.life
         if self.stop is None or life is None:
             return False
+        self._enter("stopping")  # first: a tracker asks whether it was told to end
         self._terminate(life, self.stop.signal)
-        self._enter("stopping")
         return True
 
     def _stopping(self) -> None:

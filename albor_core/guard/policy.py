@@ -86,6 +86,7 @@ class Facts:
     needs_words: bool = True
     """Exit 0 proves nothing without last words or the final step."""
     reached_end: bool = False
+    """Its last step is the last one that it was to take."""
     stop_signal: int | None = None
     """The guard was asked to stop: the signal it forwarded."""
     hung: bool = False
@@ -124,6 +125,7 @@ _SPOKEN = {
 _CRASH = _restart("crash", is_crash=True)
 _GPU_MEMORY = ExitClass("oom_gpu", Verdict.FATAL)  # the same batch would not fit again
 _FATAL_SIGNAL = ExitClass("fatal_signal", Verdict.FATAL)
+_BY_CODE_ALONE = (_GPU_MEMORY, _FATAL_SIGNAL)  # of a program that was asked to stop they say little
 _PLAIN = {
     75: _restart("temporary"),
     129: _restart("external"),
@@ -150,14 +152,12 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
     if words is not None and (code is None or (status.signal and _is_final(words))):
         code = words.code  # killed on its way out: it had ended before
     if code == 0:
-        finished = words is not None and words.reason in _COMPLETED
-        done = finished or facts.reached_end or not facts.needs_words
-        return ExitClass("done", Verdict.DONE, 0) if done else _restart("early_exit")
+        return _exited_0(facts)
     if words is not None and code == words.code and code in _SPOKEN:
         return _SPOKEN[code]
     ended_as_asked = facts.killed_by_guard or code in _STOPPING
     if facts.stop_signal is not None and ended_as_asked and not facts.hung:
-        return ExitClass("stopped", Verdict.STOPPED, 128 + facts.stop_signal)
+        return _stopped_by(facts.stop_signal)
     if FATAL_XIDS.intersection(facts.xids):
         return ExitClass("gpu_lost", Verdict.FATAL)
     if facts.hung:
@@ -173,6 +173,25 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
     if code in _PLAIN:
         return _PLAIN[code]
     return _restart("signal" if ExitStatus(code).signal else "exception")
+
+
+def _exited_0(facts: Facts) -> ExitClass:
+    """Whoever handles SIGTERM leaves with 0, and so does whoever has done all there was to do: of a
+    program that was asked to end only its last step tells which, or the word of our own trainer.
+    """
+    finished = facts.words is not None and facts.words.reason in _COMPLETED
+    at_end = facts.reached_end or (facts.needs_words and finished)
+    if facts.hung and not at_end:
+        return _restart("hang")
+    if facts.stop_signal is not None and not at_end:
+        return _stopped_by(facts.stop_signal)
+    if at_end or not facts.needs_words:
+        return ExitClass("done", Verdict.DONE, 0)
+    return _restart("early_exit")
+
+
+def _stopped_by(number: int) -> ExitClass:
+    return ExitClass("stopped", Verdict.STOPPED, 128 + number)
 
 
 def _is_final(words: Words) -> bool:
@@ -247,7 +266,8 @@ def decide(memory: Memory, event: Ended, options: Options) -> tuple[Memory, Rest
     what = describe(event)
     if event.kind.verdict is Verdict.DONE:
         return memory, Finish("done", 0, what)
-    if event.kind.verdict is Verdict.FATAL:
+    is_moot = event.stop_signal is not None and event.kind in _BY_CODE_ALONE
+    if event.kind.verdict is Verdict.FATAL and not is_moot:
         return memory, Finish("failed", event.kind.exit_code, what)
     if event.stop_signal is not None:
         return memory, Finish("stopped", 128 + event.stop_signal, what)

@@ -45,10 +45,10 @@ def ending(said: LastWords, exit_json: Mapping[str, Any] | None) -> Ending:
     verdict = GUARD_ENDS.get(said.guard_state or "")
     is_bare = said.guard_attempt is not None and said.guard_attempt < said.attempts
     if verdict and not is_bare:  # else a program went on by itself when its guard was done
-        reason = (words.reason if words else None) or said.guard_reason or said.guard_state
         by_andon = words is not None and (exit_json or {}).get("code") == STOPPED_BY_ANDON
         status = "stopped" if by_andon else verdict
-        return Ending(status, reason, said.guard_wall)
+        own = words.reason if words is not None and words.status == status else None
+        return Ending(status, own or said.guard_reason or said.guard_state, said.guard_wall)
     if words is None and said.end_attempt is not None and said.end_attempt >= said.attempts:
         words = Ending(said.end_status, said.end_reason, said.end_wall)
     if words is None or words.status not in ENDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -105,6 +105,41 @@ def test_exit_75_is_a_passing_trouble() -> None:
 )
 def test_exit_0_is_only_the_end_when_something_says_so(facts: Facts, name: str) -> None:
     assert classify(ExitStatus(0), facts).name == name
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        (Facts(needs_words=False), "stopped"),
+        (Facts(needs_words=False, words=words(0, "completed")), "stopped"),  # it says so itself
+        (Facts(needs_words=False, reached_end=True), "done"),
+        (Facts(words=words(0, "completed")), "done"),  # our trainer knows its end
+        (Facts(words=words(0, "early_stopped")), "done"),
+        (Facts(words=words(0, "stopped")), "stopped"),
+        (Facts(), "stopped"),
+    ],
+)
+def test_exit_0_of_a_program_that_was_asked_to_stop_is_only_the_end_at_its_last_step(
+    facts: Facts, name: str
+) -> None:
+    found = classify(ExitStatus(0), replace(facts, stop_signal=15))
+    assert found.name == name
+    assert found.exit_code == (143 if name == "stopped" else 0)
+
+
+def test_a_hung_program_that_leaves_with_0_when_it_is_ended_has_not_done_its_work() -> None:
+    assert classify(ExitStatus(0), Facts(needs_words=False, hung=True)).name == "hang"
+    at_end = Facts(needs_words=False, hung=True, reached_end=True)
+    assert classify(ExitStatus(0), at_end).name == "done"
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 42, 75, 129, 130, 132, 135, 137, 139, 143, 255])
+def test_a_stop_ends_as_stopped_whatever_the_exit_code(code: int) -> None:
+    facts = Facts(needs_words=False, stop_signal=15)
+    kind = classify(ExitStatus(code), facts)
+    action = decide(Memory(), ended(kind, stop_signal=15), OPTIONS)[1]
+    assert isinstance(action, Finish)
+    assert (action.state, action.exit_code) == ("stopped", 143)
 
 
 @pytest.mark.parametrize(

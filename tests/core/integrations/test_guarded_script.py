@@ -6,16 +6,20 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from albor_core import track
+from albor_core.feed.status import run_status
 from albor_core.guard.launch import read_launch, write_launch
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import read_state
 from albor_core.store.paths import global_store
 from albor_core.store.reader import Reader
+from albor_core.store.settle import settle
 
 ROOT = Path(__file__).resolve().parents[3]
 ALBOR = [sys.executable, "-P", "-m", "albor_core.cli"]
@@ -73,6 +77,85 @@ def test_a_script_that_logs_nothing_gets_its_console_a_report_a_restart_and_a_ro
     assert "hello from attempt 2" in done.stdout + done.stderr
 
 
+LEAVES_WITH_0 = """
+import signal, sys, time
+from albor_core import track
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+most, does_log = int(sys.argv[1]) or None, sys.argv[2] == "log"
+if not does_log:
+    print("ready", flush=True)
+    while not told:
+        time.sleep(0.01)
+    sys.exit(0)
+with track.start(max_steps=most) as run:
+    for step in range(1, most or 10**9):
+        run.log({"loss": 1.0 / step}, step)
+        time.sleep(0.01)
+        if told:
+            break
+    if sys.argv[3] == "end":
+        run.log({"loss": 0.0}, most)
+"""
+
+
+def albor(*words, **options):
+    """One command to its end: its standard output."""
+    done = subprocess.run([*ALBOR, *words], capture_output=True, text=True, timeout=60, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def ended_by_a_stop(tmp_path, *arguments):
+    """Run LEAVES_WITH_0 under a guard, stop it when it is at work: what the stop said, its run."""
+    (tmp_path / "train.py").write_text(LEAVES_WITH_0)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = ["guard", "run", "--name", "graceful", "--detach", *QUICK, "--"]
+    albor(*words, sys.executable, "train.py", *arguments, cwd=tmp_path, env=environ)
+    run = RunDir(Path(os.environ["ALBOR_HOME"]) / "runs" / "graceful")
+    deadline = time.monotonic() + 60
+
+    def is_at_work():
+        if arguments[1] == "log":
+            return ((read_state(run.state) or {}).get("global_step") or 0) > 1
+        return run.log(1).is_file() and run.log(1).read_text() == "ready\n"
+
+    while not is_at_work():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return albor("guard", "stop", "graceful"), run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("10000000", "log", "stop"), "stopped"),
+        (("0", "log", "stop"), "stopped"),  # nobody knows how many steps there are
+        (("0", "silent", "stop"), "stopped"),
+        (("10000000", "log", "end"), "completed"),
+    ],
+    ids=" ".join,
+)
+def test_a_program_that_handles_sigterm_and_leaves_with_0_is_stopped_unless_it_was_at_its_end(
+    tmp_path, arguments, word
+):
+    said, run = ended_by_a_stop(tmp_path, *arguments)
+    assert word in said
+    assert (read_json(run.guard / "guard.json") or {})["state"] == (
+        "done" if word == "completed" else word
+    )
+    if arguments[1] == "log":
+        assert (read_json(run.exit) or {})["reason"] == word
+    settle(run)
+    with Reader(global_store()) as reader:
+        assert reader.run("graceful").ended_status == word
+        assert "completed" not in (reader.run("graceful").ended_reason or "").replace(word, "")
+    assert run_status(run).word == word
+    (row,) = json.loads(albor("runs", "ls", f"status:{word}", "--json"))["runs"]
+    assert (row["id"], row["status"]) == ("graceful", word)
+
+
 HOLDS_SECRETS = """
 import os, sys
 from albor_core import track
@@ -124,8 +207,6 @@ def test_no_secret_of_a_tracked_program_is_in_any_file(monkeypatch, albor_home):
         run.params({"hub": {"note": CANARIES["HF_TOKEN"]}})
         run.log({"loss": 1.0})
         raise RuntimeError(f"401 for https://u:canary4-password@host with {CANARIES['HF_TOKEN']}")
-    from albor_core.store.settle import settle
-
     settle(RunDir(Path(run.path)))
     assert places_of(CANARIES.values(), albor_home) == []
 

@@ -29,14 +29,39 @@ json_option: Callable[[F], F] = click.option(
 
 def emit(document: Mapping[str, Any]) -> None:
     """One document on one line of stdout, strict: NaN and Inf become null, a blob text."""
-    try:
-        text = _strict(document)
-    except (TypeError, ValueError):  # a NaN, or a name that is a blob; the copy without costs
-        text = _strict(finite(document))  # `runs ls` more than the text
-    put(text + "\n")
+    put(_strict(document) + "\n")
+
+
+def emit_with_lists(
+    document: Mapping[str, Any],
+    name: str,
+    lists: Iterable[tuple[str, Iterable[Sequence[Any]]]],
+) -> None:
+    """`document` as `emit` writes it, with one more member: an object `name` of long lists, each
+    given in pages, of which one is in memory at a time.
+    """
+    head = _strict(document)
+    put(f"{head[:-1]}{',' if document else ''}{json.dumps(name)}:{{")
+    comma = ""
+    for key, pages in lists:
+        put(f"{comma}{json.dumps(key)}:[")
+        comma, inner = ",", ""
+        for page in pages:
+            if page:
+                put(inner + _strict({"page": page})[len('{"page":[') : -len("]}")])
+                inner = ","
+        put("]")
+    put("}}\n")
 
 
 def _strict(document: Mapping[str, Any]) -> str:
+    try:
+        return _dumps(document)
+    except (TypeError, ValueError):  # a NaN, or a name that is a blob; the copy without costs
+        return _dumps(finite(document))  # `runs ls` more than the text
+
+
+def _dumps(document: Mapping[str, Any]) -> str:
     return json.dumps(document, allow_nan=False, separators=(",", ":"), default=_text)
 
 

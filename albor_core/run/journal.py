@@ -20,11 +20,13 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 MAX_LINE_BYTES = 4096
 _MAX_CHAR_BYTES, _MAX_NUMBER_BYTES = 12, 34  # a character beyond 16 bits; a number and its marks
+_ROOM_BYTES = MAX_LINE_BYTES - 256  # for the values: the rest is head and crc
 RING_BYTES = 64 << 20  # lines kept in memory while the disk refuses them
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _CRC = b',"crc":'
@@ -86,31 +88,54 @@ class Journal:
             self.append("m", step=step, v=part, **times)
 
     def numbers(self, step: int, values: dict[str, float | int]) -> bool:
-        """One interval of plain floats and ints by `dumps`: the line that `append` writes, at a
-        tenth of its cost. False, and nothing written, where it needs the general way of `metrics`:
-        numbers that are not finite or too large, names that are no text, more than a line holds.
+        """One interval of plain floats and ints by `dumps`: the lines that `metrics` writes, at a
+        tenth of its cost. False, and nothing written, where it needs the general way: numbers that
+        are not finite or too large, names that are not text.
         """
         if self._dumps is None or not values:
             return False
+        now = time.monotonic(), time.time()
         try:
-            body = self._dumps(
-                {
-                    "t": "m",
-                    "seq": self.seq + 1,
-                    "attempt": self.attempt,
-                    "step": step,
-                    "mono": time.monotonic(),
-                    "wall": time.time(),
-                    "v": values,
-                }
-            )[:-1]
+            body = self._dumps(self._interval(step, values, now))[:-1]
         except TypeError:
             return False
-        if len(body) > _MAX_BODY_BYTES or b"null" in body:
+        if len(body) > _MAX_BODY_BYTES:
+            for part in _pieces(values, len(body)):
+                self._piece(step, part, now)
+            return True
+        if b"null" in body:
             return False
+        self._write_body(body)
+        return True
+
+    def _interval(
+        self, step: int, values: dict[str, float | int], now: tuple[float, float]
+    ) -> dict[str, Any]:
+        return {
+            "t": "m",
+            "seq": self.seq + 1,
+            "attempt": self.attempt,
+            "step": step,
+            "mono": now[0],
+            "wall": now[1],
+            "v": values,
+        }
+
+    def _piece(self, step: int, values: dict[str, float | int], now: tuple[float, float]) -> None:
+        """Part of an interval that more than one line holds, in one line or, if need be, more."""
+        assert self._dumps is not None
+        body = self._dumps(self._interval(step, values, now))[:-1]
+        if len(body) > _MAX_BODY_BYTES and len(values) > 1:
+            for part in _pieces(values, len(body)):
+                self._piece(step, part, now)
+        elif len(body) > _MAX_BODY_BYTES or b"null" in body:
+            self.metrics(step, values, mono=now[0], wall=now[1])
+        else:
+            self._write_body(body)
+
+    def _write_body(self, body: bytes) -> None:
         self.seq += 1
         self._write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
-        return True
 
     def event(
         self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
@@ -294,23 +319,26 @@ def _number(value: float | int | None) -> float | int | str | None:
     return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
 
 
-def _split(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    room = MAX_LINE_BYTES - 256  # head and crc
+def _split(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """`values`, ready to be encoded, in parts that fit a line each."""
     has_huge = any(type(value) is int and value.bit_length() > 64 for value in values.values())
     most = sum(len(key) * _MAX_CHAR_BYTES + _MAX_NUMBER_BYTES for key in values)
-    if most <= room and not has_huge:
-        yield dict(values)  # fits whatever it holds: no need to encode it twice
+    if most <= _ROOM_BYTES and not has_huge:
+        yield values  # fits whatever it holds: no need to encode it twice
         return
-    part: dict[str, Any] = {}
-    used = 0
-    for key, value in values.items():
-        cost = len(json.dumps(key)) + len(json.dumps(value)) + 2
-        if part and used + cost > room:
-            yield part
-            part, used = {}, 0
-        part[key] = value
-        used += cost
-    if part:
+    size = len(_ENCODER.encode(values))
+    if size <= _ROOM_BYTES or len(values) == 1:
+        yield values
+        return
+    for part in _pieces(values, size):
+        yield from _split(part)
+
+
+def _pieces(values: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    """Equal shares of `values`, whose JSON has `size` bytes: likely to fit a line each."""
+    most = max(1, min(len(values) - 1, len(values) * _ROOM_BYTES // size))
+    items = iter(values.items())
+    while part := dict(islice(items, most)):
         yield part
 
 

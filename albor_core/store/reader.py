@@ -15,6 +15,7 @@ from typing import Any
 
 from albor_core.store.levels import TOP, Bucket, group_points, merge, point, unpack_preview, width
 from albor_core.store.listing import SORT_KEYS
+from albor_core.store.outline import Outline
 from albor_core.store.rows import (
     AlertRow,
     ArtifactRow,
@@ -50,6 +51,7 @@ __all__ = [
     "Series",
 ]
 _MOST_GROUPED = 8  # points per bucket of a chart, where it is made of points
+_MOST_BOUND = 500  # values in one statement
 _QUIET = ("sample", "guard.state")  # kept as events, shown elsewhere
 _ACK = (
     "SELECT data, wall FROM events WHERE run_id = ? AND subject = ? AND name = 'andon.ack'"
@@ -172,6 +174,41 @@ class Reader(RunTable):
             ),
         )
         return tuple((step, math.nan if v is None else v, wall) for step, v, wall in rows)
+
+    def outline(
+        self, run_id: str, key: str, most: int
+    ) -> tuple[tuple[int, float, float | None], ...]:
+        """At most `most` of a series' own points, (step, value, wall) in order of steps: all of
+        them where they are few, else the first, the last and each stretch's extremes.
+        """
+        number = self._id(run_id)
+        rows = self._all(
+            "SELECT key_id, base, count, nonfinite, first_step, last_step FROM keys"
+            " WHERE run_id = ? AND name = ?",
+            (number, key),
+        )
+        if not rows or most <= 0:
+            return ()
+        key_id, base, count, nonfinite, first, last = rows[0]
+        with self._errors():
+            if count <= most or self._preview(number, key_id) is not None:
+                return self.points(run_id, key, limit=most)
+            outline = Outline(self._db, number, key_id, base, (first, last))
+            steps = outline.steps(most, count=count, has_nan=bool(nonfinite))
+        walls = self._all(
+            "SELECT key_id FROM keys WHERE run_id = ? AND name = ?", (number, WALL_KEY)
+        )
+        found: list[tuple[int, float | None, float | None]] = []
+        for start in range(0, len(steps), _MOST_BOUND):
+            some = steps[start : start + _MOST_BOUND]
+            found += self._all(
+                "SELECT m.step, m.value, w.value FROM metrics m LEFT JOIN metrics w"
+                " ON w.run_id = m.run_id AND w.key_id = ? AND w.step = m.step"
+                " WHERE m.run_id = ? AND m.key_id = ?"
+                f" AND m.step IN ({', '.join('?' * len(some))}) ORDER BY m.step",
+                (walls[0][0] if walls else None, number, key_id, *some),
+            )
+        return tuple((step, math.nan if v is None else v, wall) for step, v, wall in found)
 
     def events(
         self,

@@ -219,13 +219,28 @@ def half_indexed(desk, name, steps=3000):
 
 def test_a_run_that_has_just_ended_is_shown_and_compared_with_all_that_it_wrote(desk):
     half_indexed(desk, "a")
-    shown = validate(desk.quick("runs", "show", "a", "--json").document)
+    shown = validate(desk.quick("runs", "show", "a", "--json", "--points", "all").document)
     assert (shown["summary"]["m0"]["count"], shown["summary"]["m0"]["last"]) == (3000, 3000.0)
     assert len(shown["points"]["m19"]) == 3000
     half_indexed(desk, "b")
     compared = validate(desk.quick("runs", "diff", "a", "b", "--json").document)
     assert [stat["count"] for stat in compared["metrics"]["m0"]] == [3000, 3000]
     assert [run["last_step"] for run in compared["runs"]] == [3000, 3000]
+
+
+def test_a_long_series_is_shown_in_few_points_unless_all_are_asked_for(desk):
+    half_indexed(desk, "a", steps=2500)
+    few = validate(desk.quick("runs", "show", "a", "--json").document)
+    assert few["thinned"] == {f"m{n}": 2500 for n in range(20)}
+    steps = [step for step, value, _ in few["points"]["m7"] if value == step]
+    assert 1000 < len(steps) == len(few["points"]["m7"]) <= 2000
+    assert (steps[0], steps[-1]) == (1, 2500)
+    whole = validate(desk.quick("runs", "show", "a", "--json", "--points", "all").document)
+    assert (whole["thinned"], len(whole["points"]["m7"])) == ({}, 2500)
+    asked = validate(desk.quick("runs", "show", "a", "--json", "--points", "9").document)
+    assert (asked["thinned"]["m7"], 2 <= len(asked["points"]["m7"]) <= 9) == (2500, True)
+    refused = desk.quick("runs", "show", "a", "--json", "--points", "-1")
+    assert (refused.code, refused.document["error"]["code"]) == (2, "usage")
 
 
 def test_where_a_store_cannot_catch_up_with_an_ended_run_it_is_told(desk, hold, monkeypatch):

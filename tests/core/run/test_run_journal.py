@@ -288,7 +288,7 @@ def test_the_fast_way_and_the_general_way_write_the_same_record(tmp_path):
     "values",
     [
         *({}, {"x": math.nan}, {"x": math.inf}, {"x": 10**400}, {"x": 2**64}, {"x\ud800": 1.0}),
-        {f"key-{n}": 0.1 for n in range(500)},
+        {**{f"key-{n}": 0.1 for n in range(500)}, "x": 2**64},
     ],
     ids=["none", "nan", "inf", "beyond floats", "beyond 64 bits", "surrogate", "long"],
 )
@@ -297,6 +297,41 @@ def test_the_fast_way_writes_nothing_that_it_cannot_write_whole(tmp_path, values
     assert not journal.numbers(7, values)
     assert (journal.seq, journal.path.stat().st_size) == (0, 0)
     journal.close()
+
+
+@given(
+    st.dictionaries(st.text(max_size=30), st.floats() | st.integers(0, 2**63 - 1), max_size=40),
+    st.integers(1, 300),
+)
+def test_the_fast_way_writes_every_value_of_an_interval_that_needs_many_lines(
+    tmp_path_factory, some, count
+):
+    values = {**some, **{f"layer/{n:04d}/gradient_norm": n / 7 for n in range(count)}}
+    values = {k: v for k, v in values.items() if k.isprintable()}
+    path = tmp_path_factory.mktemp("j") / "journal.jsonl"
+    journal = Journal(path, attempt=1, dumps=orjson.dumps)
+    if not journal.numbers(3, values):  # a NaN among few
+        journal.metrics(3, values)
+    journal.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert max(map(len, lines)) <= MAX_LINE_BYTES
+    found = list(records(path))
+    assert [record["seq"] for record in found] == list(range(1, len(lines) + 1))
+    assert {record["step"] for record in found} == {3}
+    assert len({record["wall"] for record in found}) == 1
+    together = {key: value for record in found for key, value in record["v"].items()}
+    assert together.keys() == values.keys()
+    for key, value in values.items():
+        assert together[key] == value or (math.isnan(together[key]) and math.isnan(value))
+
+
+def test_a_name_longer_than_a_line_costs_no_other_value(tmp_path):
+    values = {"x" * 5000: 1.0, **{f"key-{n}": float(n) for n in range(400)}}
+    journal = Journal(tmp_path / "journal.jsonl", attempt=1, dumps=orjson.dumps)
+    assert journal.numbers(1, values)
+    journal.close()
+    found = {key: value for r in records(journal.path) for key, value in r["v"].items()}
+    assert {f"key-{n}": float(n) for n in range(400)}.items() <= found.items()
 
 
 def test_a_cut_after_an_interrupted_write_takes_no_whole_line(tmp_path, monkeypatch):

@@ -489,7 +489,7 @@ class Run:
         for lock in self._life.locks:
             os.close(lock)
         if self._sidecar is not None:
-            self._sidecar.tend()  # once more, in case it died: what is left wants a reader
+            self._sidecar.finish()
             _draining.append(self._sidecar)
         if not _open:
             unwatch(_last_call)

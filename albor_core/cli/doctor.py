@@ -7,7 +7,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -58,7 +58,7 @@ def checks() -> Iterator[Check]:
     yield _packages()
     yield _sqlite()
     yield from _home()
-    yield _stores()
+    yield from _stores()
     yield _gpu()
     yield _terminal()
     yield _runs()
@@ -122,7 +122,9 @@ def _home() -> Iterator[Check]:
     )
 
 
-def _stores() -> Check:
+def _stores() -> Iterator[Check]:
+    from albor_core.cli.lookup import unlisted
+    from albor_core.feed.arrears import find_arrears
     from albor_core.run.errors import AlborError
     from albor_core.store.paths import global_store
     from albor_core.store.reader import Reader
@@ -130,14 +132,34 @@ def _stores() -> Check:
     path = global_store()
     if not path.is_file():
         if any(True for _ in registered_runs()):
-            return Check("store", False, f"{path}: missing, though there are runs", _REBUILD)
-        return Check("store", None, f"{path}: not there yet", "albor demo")
+            yield Check("store", False, f"{path}: missing, though there are runs", _REBUILD)
+        else:
+            yield Check("store", None, f"{path}: not there yet", "albor demo")
+        return
     try:
         with Reader(path) as reader:
-            count = len(reader.runs())
+            count, absent = len(reader.runs()), unlisted(reader)
+            arrears = find_arrears(reader, [row.id for row in reader.runs()], settled=True)
     except AlborError as error:
-        return Check("store", False, error.message, error.hint or _REBUILD)
-    return Check("store", True, f"{path}: {count:,} runs, {path.stat().st_size / 2**20:,.1f} MiB")
+        yield Check("store", False, error.message, error.hint or _REBUILD)
+        return
+    what = f"{path}: {count:,} runs, {path.stat().st_size / 2**20:,.1f} MiB"
+    if absent:
+        what += f"; {absent:,} registered run(s) are not in it"
+    yield Check("store", not absent, what, _REBUILD)
+    late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
+    if late:
+        detail = f"{sum(late.values()):,} bytes of the journal of {_first(late)} are not in it"
+        yield Check("index", False, detail, _REBUILD)
+    lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
+    if lost:
+        detail = f"{sum(lost.values()):,} line(s) that {_first(lost)} logged could not be written"
+        yield Check("lost lines", None, detail, f"albor runs show {next(iter(lost))}")
+
+
+def _first(runs: Collection[str]) -> str:
+    more = f" and {len(runs) - 1:,} more run(s)" if len(runs) > 1 else ""
+    return clean(next(iter(runs))) + more
 
 
 def _gpu() -> Check:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from albor_core.cli.count import Count
 from albor_core.cli.lookup import db_option, open_table, unlisted
-from albor_core.cli.output import duration, emit, json_option, number, say, table, talk, when
+from albor_core.cli.output import clean, duration, emit, json_option, number, say, table, talk, when
 
 if TYPE_CHECKING:
+    from albor_core.feed.arrears import Arrears
     from albor_core.store.group import Band, GroupRow
     from albor_core.store.listing import Column
     from albor_core.store.run_row import Param, RunRow
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _NEGATED = re.compile(r"""-(?=[^-\s:<>=!"',]+[:<>=!]|["'])""")
 _MOST = (1 << 63) - 1  # what SQLite takes
+_CATCH_UP_S = 5.0  # for what ended runs wrote last and nobody indexed
 _TEXT_SORTS = ("id", "name", "experiment", "status", "host", "kind")
 
 
@@ -46,6 +48,9 @@ class Listing(NamedTuple):
     extra: tuple[str, ...]
     values: Mapping[str, Sequence[Param]]
     groups: tuple[GroupRow, ...] | None
+    arrears: Mapping[str, Arrears] = {}
+    """Of ended runs, those that the filter leaves out too: with all its lines one may belong here.
+    """
 
 
 @click.command(cls=_FilterCommand)
@@ -104,7 +109,8 @@ def ls(
             absent = unlisted(reader) if is_whole and db is None else 0
             asked = {"limit": limit, "sort": sort, "descending": _is_descending(sort) != reverse}
             asked |= {"experiment": experiment, "name": name}
-            found = _listing(reader, where, wanted, asked, grouped=grouped)
+            make = _current if db is None else _listing
+            found = make(reader, where, wanted, asked, grouped=grouped)
     if as_json:
         emit(_document(found))
     elif not found.rows:
@@ -118,6 +124,49 @@ def ls(
             talk(f"{len(found.rows)} of {found.total} runs; more with --limit")
     if absent:
         talk(f"{absent:,} registered run(s) are not in the store; next: albor db rebuild")
+    for line in _shortfalls(found.arrears):
+        talk(line)
+
+
+def _current(
+    reader: RunTable,
+    where: Filter,
+    wanted: Sequence[str],
+    asked: dict[str, Any],
+    *,
+    grouped: bool,
+) -> Listing:
+    """The listing once ended runs have all their lines in the store, as far as that can be had."""
+    from albor_core.feed.arrears import find_arrears, index_arrears
+
+    def late(shown: Collection[str]) -> list[str]:
+        return [run for run, one in find_arrears(reader, shown).items() if one.unindexed_bytes]
+
+    index_arrears(reader, late(()), timeout_s=_CATCH_UP_S)
+    found = _listing(reader, where, wanted, dict(asked), grouped=grouped)
+    shown = [row.id for row in found.rows]
+    if again := late(shown):
+        index_arrears(reader, again, timeout_s=_CATCH_UP_S)
+        found = _listing(reader, where, wanted, dict(asked), grouped=grouped)
+    return found._replace(arrears=find_arrears(reader, shown))
+
+
+def _shortfalls(arrears: Mapping[str, Arrears]) -> Iterator[str]:
+    """A sentence for each kind of thing that the figures of ended runs are short of."""
+    late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
+    if late:
+        yield (
+            f"what is shown of {_some(late)} may be a part: {sum(late.values()):,} bytes of journal"
+            " are not in the store yet; next: albor db rebuild"
+        )
+    lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
+    if lost:
+        yield f"{sum(lost.values()):,} line(s) that {_some(lost)} logged could not be written"
+
+
+def _some(runs: Collection[str]) -> str:
+    names = [clean(run) for run in runs]
+    return " ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def _filter(text: str) -> Filter:
@@ -195,6 +244,8 @@ def _explain(reader: RunTable, names: Sequence[str]) -> None:
 
 
 def _document(found: Listing) -> dict[str, Any]:
+    from albor_core.feed.arrears import Arrears
+
     document: dict[str, Any] = {
         "schema": "albor.runs.ls/1",
         "total": found.total,
@@ -203,6 +254,7 @@ def _document(found: Listing) -> dict[str, Any]:
                 **vars(row),
                 "status": found.words[row.id],
                 "parent": found.parents.get(row.id),
+                **found.arrears.get(row.id, Arrears())._asdict(),
                 "values": dict(zip(found.extra, found.values.get(row.id, ()), strict=False)),
             }
             for row in found.rows

@@ -106,6 +106,8 @@ def unlisted(table: RunTable) -> int:
     """How many registered runs, whose folders are well, the global store does not have. One that
     has just begun is on its way there.
     """
+    from albor_core.feed.arrears import is_coming
+
     folder, count = check_home() / "runs", 0
     if not folder.is_dir():
         return 0
@@ -116,7 +118,7 @@ def unlisted(table: RunTable) -> int:
         path = (read_json(folder / unknown) or {}).get("path")
         run = RunDir(Path(path)) if isinstance(path, str) else None
         if run is not None and read_json(run.run_json) is not None:
-            count += not _is_fresh(run)
+            count += not is_coming(run)
     return count
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from albor_core.feed.alerts import alert_view
+from albor_core.feed.arrears import find_arrears, is_coming
 from albor_core.feed.clean import clean
 from albor_core.feed.detail import RunFeed
 from albor_core.feed.discover import Discovery, FolderRuns, HomeRuns, OneRun
@@ -35,6 +36,7 @@ __all__ = ["RunFeed", "RunsFeed"]
 SWEEP_S = 0.004  # per poll, looking for held locks among runs thought dead
 READ_S = 0.15  # per poll, first reads of runs that no store describes: the newest come first
 GPU_S = 1.0
+ARREARS_S = 5.0
 HISTORIES = 40  # per poll, sparklines fetched for visible rows
 SPARK_POINTS = 60
 
@@ -84,6 +86,7 @@ class RunsFeed:
         self._stored: Mapping[str, RunView] = {}  # what the store alone gave of them
         self._is_sure = False  # whether all runs were found that may have left the store
         self._unlisted_since = ""
+        self._arrears, self._arrears_at = "", -math.inf
         self._found: Mapping[str, RunDir] = {}
         self._places: dict[str, RunDir] = {}
         self._hot: set[str] = set()
@@ -275,28 +278,40 @@ class RunsFeed:
 
     def _problem(self) -> str:
         left_out = "" if self._discovery is None else self._discovery.problem
-        parts = (self.store.problem or self._unlisted(), left_out, self._flaws())
+        store = (self.store.problem,) if self.store.problem else (self._unlisted(), self._behind())
+        parts = (*store, left_out, self._flaws())
         return "; ".join(part for part in parts if part)
 
     def _unlisted(self) -> str:
         """How many runs of this home the store should have and has not."""
         if not isinstance(self._discovery, HomeRuns):
             return ""
-        newest = time.time() - FRESH_S
         missing = self._found.keys() - self._stored.keys()
-        count = sum(self._is_there(run_id) and self._born(run_id) < newest for run_id in missing)
+        count = sum(self._is_there(run_id) and not self._is_coming(run_id) for run_id in missing)
         self._unlisted_since = (self._unlisted_since or time.strftime("%H:%M")) if count else ""
         what = f"{count:,} registered run(s) are not in {self.store.path.name}"
         return f"{what} since {self._unlisted_since}; {REBUILD_HINT}" if count else ""
+
+    def _behind(self) -> str:
+        """Of how many ended runs the store lacks lines that nobody is about to index."""
+        if not self._shows_all_of_store() or (now := self._clock()) < self._arrears_at:
+            return self._arrears
+        self._arrears_at = now + ARREARS_S
+        found = self.store.ask(lambda reader: find_arrears(reader, settled=True)) or {}
+        count = sum(one.unindexed_bytes > 0 for one in found.values())
+        what = f"{count:,} ended run(s) are not in {self.store.path.name} to their ends"
+        self._arrears = f"{what}; {REBUILD_HINT}" if count else ""
+        return self._arrears
 
     def _is_there(self, run_id: str) -> bool:
         """Whether a run has a folder, as far as anybody looked."""
         return run_id in self._told or run_id in self._hot
 
-    def _born(self, run_id: str) -> float:
-        """When a run was made; long ago for one of which nothing was read yet."""
+    def _is_coming(self, run_id: str) -> bool:
+        """Whether it was made a moment ago and may still be on its way to the store."""
         view = self._told.get(run_id) or self._rows.get(run_id)
-        return 0.0 if view is None else view.created or 0.0
+        born = 0.0 if view is None else view.created or 0.0
+        return born >= time.time() - FRESH_S and is_coming(self._found[run_id])
 
     def _flaws(self) -> str:
         """What is damaged of runs at work: the first, and how many more there are."""

@@ -598,6 +598,7 @@ class Guard:
         for command in mailbox.take(self.run):
             mailbox.answer(self.run, command.id, "refused", f"the run is over: {self.state}")
         if self.sidecar is not None:
+            self.sidecar.finish()
             self.sidecar.leave()
         say(f"{self.state} with exit code {self.exit_code}: {self.reason}")
         return self.exit_code

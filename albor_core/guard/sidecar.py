@@ -51,6 +51,13 @@ class Sidecar:
             if lock_holder(self._run.index_lock) is None:
                 self._start()
 
+    def finish(self) -> None:
+        """The run is over: have what is left indexed, whatever the last index process died of."""
+        self.tend()
+        if self._process is None:
+            self._next_start_s = 0.0
+            self.tend()
+
     def _start(self) -> None:
         path = self._run.guard / "index.log"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -88,7 +88,9 @@ def _max_steps(
     return None if row is None else whole_number(json.loads(row[0]))
 
 
-def conclude(db: sqlite3.Connection, writer: RunWriter, run: RunDir) -> Ending:
+def conclude(
+    db: sqlite3.Connection, writer: RunWriter, exit_json: Mapping[str, Any] | None
+) -> Ending:
     """Decide whether and how the run ended, and write it down."""
     run_id = writer.run_id
     attempts = db.execute("SELECT attempts FROM runs WHERE id = ?", (run_id,)).fetchone()[0]
@@ -110,7 +112,7 @@ def conclude(db: sqlite3.Connection, writer: RunWriter, run: RunDir) -> Ending:
         end_reason=optional_text(end.get("reason")),
         end_wall=end.get("_wall"),
     )
-    found = ending(said, read_json(run.exit))
+    found = ending(said, exit_json)
     writer.update(
         {"ended_status": found.status, "ended_reason": found.reason, "ended_wall": found.wall}
     )

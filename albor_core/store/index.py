@@ -25,7 +25,7 @@ from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError, TryAgainError
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.annotations import append_annotation
 from albor_core.store.backup import back_up_daily
 from albor_core.store.connect import (
@@ -215,12 +215,17 @@ class Indexer:
             _say(f"{self._path}: was removed, indexing again")
             self._let_go()
             db, writer = self._connection()
+        # who says that the run ended is asked before the journal, which has all its lines by then
+        words = read_json(self._run.exit)
+        sources = [*zip(self._sources, self._takers(writer), strict=True)]
         batches = [
             (name, take, read_batch(path, self._positions[name], parse))
-            for (name, path, parse), take in zip(self._sources, self._takers(writer), strict=True)
-        ]
+            for (name, path, parse), take in reversed(sources)
+        ][::-1]
+        was_behind = self._behind
         self._behind = any(batch is not None and batch.is_full for _, _, batch in batches)
-        if seen == self._seen and not any(batch for _, _, batch in batches):
+        has_news = seen != self._seen or was_behind
+        if not has_news and not any(batch for _, _, batch in batches):
             if self._replaced():
                 self._forget(db, writer)
                 return self._index()
@@ -234,7 +239,8 @@ class Indexer:
             writer.finish()
             if seen != self._seen or "params" in writer.touched:
                 describe(db, writer, self._run, self._run.metadata())
-            conclude(db, writer, self._run)
+            if not self._behind:  # an end is only said with all that came before it
+                conclude(db, writer, words)
         self._seen, self._positions = seen, positions
         self._unshared = self._unpreviewed = True
         checkpoint_if_large(db, self._path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -121,6 +121,22 @@ def unended(db: sqlite3.Connection) -> list[tuple[str, str]]:
     """Id and path of the runs without a recorded end: some may be at work."""
     columns = _as_text("run", "path")
     return db.execute(f"SELECT {columns} FROM runs WHERE ended_status IS NULL").fetchall()
+
+
+def indexed(
+    db: sqlite3.Connection, shown: Collection[str]
+) -> list[tuple[str, str, int, int, str | None]]:
+    """Id, path, byte of the journal that its rows end at, whether it has ended, and facts that
+    tell of lost lines, of the runs in `shown` and of those without a recorded end.
+    """
+    ids = json.dumps(list(shown))
+    return db.execute(
+        f"SELECT {_as_text('r.run', 'r.path')}, coalesce(j.offset, 0), r.ended_status IS NOT NULL,"
+        " CASE WHEN instr(r.facts, '\"lines_lost\"') THEN r.facts END"
+        " FROM runs r LEFT JOIN journal j ON j.run_id = r.id AND j.file = 'journal'"
+        " WHERE r.ended_status IS NULL OR r.run IN (SELECT value FROM json_each(?))",
+        (ids,),
+    ).fetchall()
 
 
 def cells(

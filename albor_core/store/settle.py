@@ -63,6 +63,22 @@ def catch_up(run: RunDir, *, timeout_s: float) -> bool:
     return True
 
 
+def bring_home(run: RunDir, *, timeout_s: float) -> bool:
+    """Index what the store of all runs lacks of an ended run, or wait for who does it; False where
+    that was not to be done in time, or by us. Raises StoreError, OSError.
+    """
+    deadline = time.monotonic() + timeout_s
+    may_write = is_ours(run) and _is_known(run)
+    while may_write and not run.liveness().is_alive:
+        try:
+            return _index_until(run, deadline)
+        except (InUseError, TryAgainError):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_S)
+    return False
+
+
 def _index_until(run: RunDir, deadline: float) -> bool:
     """Index until nothing is left; False if the time is up before."""
     path = global_store()

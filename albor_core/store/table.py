@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -131,6 +131,12 @@ class RunTable:
         not of a store.
         """
         return tuple(self.query(listing.unended))
+
+    def indexed(self, shown: Collection[str]) -> tuple[tuple[str, str, int, int, str | None], ...]:
+        """Of each run in `shown`, and of each without a recorded end: id, path, how many bytes of
+        its journal are indexed, whether it has ended, and its facts where they tell of lost lines.
+        """
+        return tuple(self.query(lambda db: listing.indexed(db, shown)))
 
     def cells(
         self, run_ids: Sequence[str], columns: Sequence[Column]

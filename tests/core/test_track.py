@@ -465,6 +465,36 @@ def test_the_index_process_brings_a_run_into_the_stores_by_itself(script, body):
     wait_until(lambda: lock_holder(run.index_lock) is None)
 
 
+INDEX_DIES = """
+run = begin()
+while (pid := lock_holder(run.dir.index_lock)) is None:
+    time.sleep(0.01)
+run._sidecar._next_start_s = 1e12  # as long as its next start is off, nothing is indexed
+os.kill(pid, signal.SIGKILL)
+while run._sidecar._process is not None:
+    time.sleep(0.01)
+for step in range(1, 601):
+    run.log({"loss": 1.0 / step}, step=step)
+"""
+
+
+@pytest.mark.slow
+def test_an_index_process_that_died_before_the_end_is_started_again_at_the_end(script):
+    run, process = script(
+        INDEX_DIES, head=HEAD + "from albor_core.run.liveness import lock_holder\n"
+    )
+    assert process.wait(timeout=60) == 0
+
+    def row():
+        if not global_store().is_file():
+            return None
+        with Reader(global_store()) as reader:
+            found = [row for row in reader.runs() if row.id == run.id]
+        return found and found[0].ended_status and found[0]
+
+    assert wait_until(row).loss == 1 / 600
+
+
 def test_a_run_that_began_from_another_is_found_by_it():
     with track.start("pretrain") as base:
         base.log({"loss": 2.0})

@@ -70,6 +70,7 @@ def test_runs_that_the_store_does_not_have_are_counted(user, runs):
 
 def test_a_run_that_has_just_begun_is_waited_for_and_not_called_missing(user, runs):
     os.utime(runs[-1].run_json)
+    lose_own_store(runs[-1])
     lose_the_store()
     assert rebuild(None, runs[:-1]).problems == []
     assert user.quick("runs", "ls").err == ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from albor_core.feed.status import run_status
 from albor_core.feed.view import RunView
@@ -22,6 +22,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _FLAGS = {"untag": ("runs", "tag", "--remove"), "unpin": ("runs", "pin", "--off")}
 _LONG_S = 600.0  # an export of long runs
+
+
+class Question(NamedTuple):
+    """Which runs of the store, and which of them first: by one of its sort keys."""
+
+    words: str = ""
+    sort: str = "created"
+    descending: bool = True
+
+
+class Matches(NamedTuple):
+    """The first runs that answer a question, and how many there are in all."""
+
+    ids: frozenset[str]
+    total: int
 
 
 class Board(Protocol):
@@ -51,7 +66,7 @@ class Desk(Protocol):
 
     def report(self, runs: Sequence[str], out: Path) -> str: ...
 
-    def matching(self, words: str) -> frozenset[str]: ...
+    def matching(self, question: Question) -> Matches: ...
 
     def find(self, run_id: str) -> RunView: ...
 
@@ -108,19 +123,31 @@ class LiveDesk:
         albor("report", "--out", str(out), operands=tuple(runs), timeout_s=_LONG_S)
         return str(out)
 
-    def matching(self, words: str) -> frozenset[str]:
-        """Ids of the runs that a filter (store/filter.py) keeps. Raises FilterError, and
+    def matching(self, question: Question) -> Matches:
+        """The first MOST_ROWS runs that a filter (store/filter.py) keeps. Raises FilterError, and
         NotFoundError where no store is."""
+        from albor_core.feed.stores import MOST_ROWS
         from albor_core.feed.words import words_of_unended
         from albor_core.store.filter import parse_filter
         from albor_core.store.reader import Reader
 
-        wanted = parse_filter(words)
+        where = parse_filter(question.words)
         found: frozenset[str] = frozenset()
+        more = 0
         for store in self._stores():
             with Reader(store) as reader:
-                found |= reader.matching(wanted, words_of_unended(reader.unended()))
-        return found
+                statuses = words_of_unended(reader.unended()) if where.needs_status else {}
+                ids = reader.ids(
+                    where=where,
+                    statuses=statuses,
+                    sort=question.sort,
+                    descending=question.descending,
+                    limit=MOST_ROWS,
+                )
+                if len(ids) == MOST_ROWS:
+                    more += reader.count(where, statuses) - MOST_ROWS
+                found |= frozenset(ids)
+        return Matches(found, len(found) + more)
 
     def _stores(self) -> list[Path]:
         """The one store, and those of the runs of a folder, which it may not know."""

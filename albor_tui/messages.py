@@ -15,6 +15,7 @@ from albor_core.feed.view import Curve, RunsView, RunView
 if TYPE_CHECKING:
     from albor_core.run.reference import FieldDoc
     from albor_core.store.rows import AlertRow
+    from albor_tui.desk import Matches, Question
     from albor_tui.launchpad import Checked, ConfigFile
 
 
@@ -60,10 +61,10 @@ class LogArrived(Message):
 
 @dataclass
 class FilterAnswered(Message):
-    """The runs that a filter keeps, None where it cannot be understood."""
+    """The runs that the store keeps for a `Question`, None where it cannot be understood."""
 
-    words: str
-    ids: frozenset[str] | None
+    question: Question
+    found: Matches | None
     problem: str = ""
 
 

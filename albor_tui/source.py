@@ -81,8 +81,12 @@ class Archive(Protocol):
 class Overview(Protocol):
     """All runs, followed. Belongs to the thread that made it."""
 
-    def poll(self, *, visible: Collection[str] = ()) -> RunsView:
-        """All runs now; `version` moves when something changed. Runs in `visible` get a history."""
+    def poll(
+        self, *, visible: Collection[str] = (), wanted: frozenset[str] = frozenset()
+    ) -> RunsView:
+        """All runs now; `version` moves when something changed. Runs in `visible` get a history;
+        those in `wanted` are there also where there are too many to have them all.
+        """
 
     def close(self) -> None:
         """Let go of files."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +24,11 @@ from albor_core.store.migrations import user_version
 from albor_core.store.reader import Reader
 from albor_core.store.rows import RunRow
 from albor_core.store.schema import SCHEMA_VERSION
+from albor_core.store.terms import Filter
 
 RETRY_S = 2.0
 FIRST_ROWS = 200  # more than a screen: shown while the rest is on its way
+MOST_ROWS = 10_000  # kept of a larger store: its newest, and all that is asked for besides
 MIN_GAP_S = 0.25
 DUTY = 10  # rest this many times as long as the last query took
 
@@ -41,6 +43,8 @@ class StoreWatch:
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self.is_partial = False  # `rows` gave the newest runs only; the next call gives all
+        self.known: Set[str] = frozenset()  # ids of all runs of the store
+        self.total = 0  # how many there are, at the newest query
         self._clock = clock
         self._reader: Reader | None = None
         self._mark: _Mark | None = None
@@ -48,6 +52,7 @@ class StoreWatch:
         self._version: int | None = None
         self._rest_until = 0.0
         self._views: dict[str, RunView] = {}
+        self._wanted: Collection[str] = ()
         self._sources: dict[str, RunRow] = {}
         self._changed: frozenset[str] = frozenset()
         self._trouble = self._caveat = ""
@@ -86,29 +91,54 @@ class StoreWatch:
             self._give_up(error)
             return None
 
-    def rows(self) -> dict[str, RunView]:
-        """Every run of the store by id, as of the newest query; cheap without news."""
+    def rows(self, wanted: Collection[str] = ()) -> dict[str, RunView]:
+        """The runs of the store by id, as of the newest query; cheap without news.
+
+        Of a store of more than MOST_ROWS runs these are the newest, those that are pinned or have
+        no recorded end, and those named in `wanted`.
+        """
         now = self._clock()
-        if self._views and now < self._rest_until:
+        is_same = wanted == self._wanted or self.total <= MOST_ROWS
+        if self._views and is_same and now < self._rest_until:
             return self._views
         self._drop_if_rewritten()
         version = self._ask(lambda reader: reader.version())
         if version is None:
             self.is_partial = False  # no more will come before the store is well again
             return self._views
-        if version != self._version:
-            limit = None if self._views else FIRST_ROWS
+        if version != self._version or not is_same:
+            is_first = not self._views
+            limit = FIRST_ROWS if is_first else MOST_ROWS
             rows = self._ask(lambda reader: reader.runs(limit=limit))
-            self.is_partial = rows is not None and limit is not None and len(rows) == limit
+            is_cut = rows is not None and len(rows) == limit
+            self.is_partial = is_first and is_cut
             if rows is not None:
                 self._caveat_of(self._ask(lambda reader: reader.query(user_version)))
-                self._take(rows)
+                self._take(rows + self._beyond(rows, wanted) if is_cut and not is_first else rows)
+                self._count(is_cut)
             if rows is not None and not self.is_partial:
                 self._version = version  # asked before the query: news since then moves it again
+                self._wanted = wanted
                 self._rest_until = now + max(MIN_GAP_S, DUTY * (self._clock() - now))
         if self._reader is not None:
             self._be_well()
         return self._views
+
+    def _beyond(self, rows: tuple[RunRow, ...], wanted: Collection[str]) -> tuple[RunRow, ...]:
+        """The runs that must be seen although they are not among the newest."""
+        asked = {*wanted, *(self._ask(lambda reader: reader.outstanding(MOST_ROWS)) or ())}
+        asked -= {row.id for row in rows}
+        return self._ask(lambda reader: reader.by_id(asked)) or () if asked else ()
+
+    def _count(self, is_cut: bool) -> None:
+        if not is_cut:
+            self.known, self.total = self._views.keys(), len(self._views)
+        elif self.is_partial:
+            self.total = self._ask(lambda reader: reader.count(Filter())) or len(self._views)
+        else:
+            pointers = self._ask(lambda reader: reader.pointers()) or ()
+            self.known = frozenset(name.removesuffix(".json") for name in pointers)
+            self.total = len(self.known)
 
     def take_changed(self) -> frozenset[str]:
         """Ids whose rows are new or different since this was last called."""

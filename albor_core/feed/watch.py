@@ -104,12 +104,17 @@ class RunsFeed:
         self.store.close()
         self._gpus.close()
 
-    def poll(self, *, visible: Collection[str] = ()) -> RunsView:
+    def poll(
+        self, *, visible: Collection[str] = (), wanted: frozenset[str] = frozenset()
+    ) -> RunsView:
         """The present view; the same object as before if nothing changed.
 
-        Rows named in `visible` get a loss history from the store where their files have none.
+        Rows named in `visible` get a loss history from the store where their files have none. Of a
+        store that is too large to be shown whole the runs in `wanted` are shown in any case.
         """
-        rows = self._find_runs(self.store.rows())
+        if not self._shows_all_of_store():
+            wanted = wanted.union(self._found)
+        rows = self._find_runs(self.store.rows(wanted))
         self._read_hot(rows)
         self._sweep_cold()
         changed = self._arrange(rows)
@@ -134,13 +139,16 @@ class RunsFeed:
         """Which directories there are, and which of them deserve a look at their files now; the
         rows that are known of them."""
         is_skipped = self._discovery is None or self.store.is_partial
-        found = self._found if is_skipped else self._discovery.runs(stored)  # type: ignore[union-attr]
+        known = self.store.known
+        found = self._found if is_skipped else self._discovery.runs(known)  # type: ignore[union-attr]
         before, rows = self._runs, self._kept(stored, found)
         if found is not self._found or rows is not self._rows:
             self._found, self._runs = found, found
             if self._shows_all_of_store():  # also runs that only the store knows the place of
-                for run_id in rows.keys() - self._places.keys():
-                    self._places[run_id] = RunDir(Path(rows[run_id].path))
+                self._places = {
+                    run_id: self._places.get(run_id) or RunDir(Path(row.path))
+                    for run_id, row in rows.items()
+                }
                 self._runs = {**self._places, **found}
         changed = self.store.take_changed() & self._runs.keys()
         new = self._runs.keys() - before.keys() if self._runs is not before else frozenset()
@@ -162,7 +170,7 @@ class RunsFeed:
         is_sure = self._discovery is None or self._discovery.is_complete
         if stored is self._stored and found is self._found and self._is_sure:
             return self._rows
-        left = self._rows.keys() - stored.keys()
+        left = self._rows.keys() - stored.keys() - self.store.known
         kept = {run_id: self._rows[run_id] for run_id in left if run_id in found or not is_sure}
         were_kept = self._rows.keys() - self._stored.keys()
         self._hot |= kept.keys() - were_kept  # their files may know better: read once
@@ -286,7 +294,7 @@ class RunsFeed:
         """How many runs of this home the store should have and has not."""
         if not isinstance(self._discovery, HomeRuns):
             return ""
-        missing = self._found.keys() - self._stored.keys()
+        missing = self._found.keys() - self.store.known
         count = sum(self._is_there(run_id) and not self._is_coming(run_id) for run_id in missing)
         self._unlisted_since = (self._unlisted_since or time.strftime("%H:%M")) if count else ""
         what = f"{count:,} registered run(s) are not in {self.store.path.name}"
@@ -334,7 +342,11 @@ class RunsFeed:
             gpus_why_none=self._gpus.why_none,
             problem=self._problem(),
             version=last.version,
-            total=max(len(self._shown), len(self._runs)),
+            total=max(
+                len(self._shown),
+                len(self._runs),
+                self.store.total if self._shows_all_of_store() else 0,
+            ),
             is_complete=self._is_complete(),
         )
         if changed or replace(view, rows=()) != replace(last, rows=()):

@@ -80,21 +80,45 @@ class Question(NamedTuple):
 
 def ask(db: sqlite3.Connection, question: Question) -> list[RunRow]:
     """The rows, in order. Raises UsageError for a sort key that nobody knows."""
+    # sorting small rows first takes a fifth of the time of sorting whole ones
+    order = _in_order(db, question, "r.id")
+    chosen = " WHERE r.id IN (SELECT value FROM json_each(?))"
+    found = {row[-1]: row for row in db.execute(RUN + chosen, (json.dumps(order),))}
+    return with_tags(db, [found[number] for number in order])
+
+
+def ask_ids(db: sqlite3.Connection, question: Question) -> list[str]:
+    """The ids of the rows, in order. Raises UsageError for a sort key that nobody knows."""
+    return _in_order(db, question, _as_text("r.run"))
+
+
+def _in_order(db: sqlite3.Connection, question: Question, column: str) -> list[Any]:
     where, by = _where(db, question), _order(db, question.sort)
     way = "DESC" if question.descending else "ASC"
     pinned = "r.pinned DESC, " if question.pinned_first else ""
     limit = -1 if question.limit is None else max(question.limit, 0)
-    order = [  # sorting small rows first takes a fifth of the time of sorting whole ones
-        number
-        for number, _ in db.execute(
-            f"SELECT r.id, {by.text} AS x FROM runs r WHERE {where.text}"
-            f" ORDER BY {pinned}x IS NULL, x = 'nan', x {way}, r.run {way} LIMIT ?",
-            (*by.values, *where.values, limit),
-        )
-    ]
-    chosen = " WHERE r.id IN (SELECT value FROM json_each(?))"
-    found = {row[-1]: row for row in db.execute(RUN + chosen, (json.dumps(order),))}
-    return with_tags(db, [found[number] for number in order])
+    rows = db.execute(
+        f"SELECT {column}, {by.text} AS x FROM runs r WHERE {where.text}"
+        f" ORDER BY {pinned}x IS NULL, x = 'nan', x {way}, r.run {way} LIMIT ?",
+        (*by.values, *where.values, limit),
+    )
+    return [found for found, _ in rows]
+
+
+def by_id(db: sqlite3.Connection, runs: Collection[str]) -> list[RunRow]:
+    """The rows of these runs, of those that there are, in no order."""
+    chosen = " WHERE r.run IN (SELECT value FROM json_each(?))"
+    return with_tags(db, db.execute(RUN + chosen, (json.dumps([*runs]),)).fetchall())
+
+
+def outstanding(db: sqlite3.Connection, limit: int) -> list[str]:
+    """The newest runs that are pinned or have no recorded end."""
+    rows = db.execute(
+        f"SELECT {_as_text('run')} FROM runs WHERE pinned = 1 OR ended_status IS NULL"
+        " ORDER BY created DESC LIMIT ?",
+        (limit,),
+    )
+    return [run for (run,) in rows]
 
 
 def ids(db: sqlite3.Connection, question: Question) -> frozenset[str]:

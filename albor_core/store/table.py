@@ -114,6 +114,27 @@ class RunTable:
         )
         return tuple(self.query(lambda db: listing.ask(db, asked)))
 
+    def ids(
+        self,
+        *,
+        where: Filter,
+        statuses: Mapping[str, str],
+        sort: str,
+        descending: bool,
+        limit: int,
+    ) -> tuple[str, ...]:
+        """Ids of what `runs` would give: of a hundred thousand runs in a tenth of its time."""
+        asked = listing.Question(where, statuses, sort, descending, False, limit)
+        return tuple(self.query(lambda db: listing.ask_ids(db, asked)))
+
+    def by_id(self, run_ids: Collection[str]) -> tuple[RunRow, ...]:
+        """These runs, of those that the store has, in no order."""
+        return tuple(self.query(lambda db: listing.by_id(db, run_ids)))
+
+    def outstanding(self, limit: int) -> tuple[str, ...]:
+        """Ids of the newest runs that are pinned or have no recorded end."""
+        return tuple(self.query(lambda db: listing.outstanding(db, limit)))
+
     def count(self, where: Filter, statuses: Mapping[str, str] | None = None) -> int:
         """How many runs a filter keeps. Raises StoreError after two seconds."""
         return self.query(lambda db: listing.count(db, listing.Question(where, statuses or {})))

@@ -7,7 +7,16 @@ from collections.abc import Callable, Collection
 
 from albor_core.feed.view import RunView
 
-ORDERS = ("recent", "run", "loss", "ppl", "tok/s", "eta", "alert")
+SORTS = {  # by order the store's sort key, and whether the largest comes first
+    "recent": ("created", True),
+    "run": ("name", False),
+    "loss": ("loss", False),
+    "ppl": ("val_ppl", False),
+    "tok/s": ("tokens_per_s", True),
+    "eta": ("created", True),  # runs at work have one, and they are always here
+    "alert": ("alerts", True),
+}
+ORDERS = tuple(SORTS)
 GROUPS = ("", "experiment", "state", "tag", "host")
 Group = tuple[int, str]  # index of its first run, title
 

@@ -20,12 +20,12 @@ from textual.widgets import Input, Static
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui import glyphs
-from albor_tui.desk import reference
+from albor_tui.desk import Matches, Question, reference
 from albor_tui.messages import CurvesChanged, FilterAnswered, RunChanged, RunsChanged
 from albor_tui.naming import name_of, tails_of
 from albor_tui.screens.acting import ActingScreen
 from albor_tui.screens.curves import MAX_POINTS, PREVIEW_KEYS, loss_chart
-from albor_tui.screens.order import GROUPS, ORDERS, arrange, grouped, is_plain
+from albor_tui.screens.order import GROUPS, ORDERS, SORTS, arrange, grouped, is_plain
 from albor_tui.source import Follower
 from albor_tui.widgets import meters
 from albor_tui.widgets.chart import Chart, ChartData
@@ -51,6 +51,7 @@ ON_RUNS = frozenset(  # actions that are nothing without a run
 )
 LEAST_ROWS, PREVIEW_ROWS = 8, 15  # of the list with its frame; of the preview as albor.tcss has it
 CHOICE_S = 0.5  # at most, for the table to highlight its first row
+ASK_GAP_S = 2.0  # between two questions to a store that is too large to be here whole
 PAINT_S = 0.15  # for the first chart, which this thread would slow down
 STOPPING = "finishes its step, writes a checkpoint and ends. Resuming is possible."
 
@@ -95,7 +96,9 @@ class RunsScreen(ActingScreen):
         self._has_news = self._has_curves = False
         self._titled: tuple[object, ...] = ()
         self._words = ""
-        self._only: frozenset[str] | None = None  # what the store's filter keeps
+        self._matches: Matches | None = None  # what the store keeps, where it was asked
+        self._to_load: frozenset[str] = frozenset()  # read by the poll thread, whole
+        self._asked_at = 0.0
         self._filter_problem = ""
         self._is_asking = False
         self._order = 0
@@ -150,7 +153,7 @@ class RunsScreen(ActingScreen):
         version = -1
         try:
             for _ in self.ticking():
-                view = overview.poll(visible=self._on_screen)
+                view = overview.poll(visible=self._on_screen, wanted=self._to_load)
                 if view.version != version:
                     is_first, version = version < 0, view.version
                     self.post_message(RunsChanged(view))
@@ -194,8 +197,8 @@ class RunsScreen(ActingScreen):
         strip = self.query_one(GpuStrip)
         strip.gpus, strip.why_none = message.view.gpus, message.view.gpus_why_none
         self._show_problem(message.view.problem)
-        if not is_plain(self._words) and not self._is_asking:
-            self._ask_store(self._words)
+        if self._needs_store() and not self._is_asking and self._is_due():
+            self._ask_store(self._question())
         self._arrange()
 
     def _show_problem(self, problem: str) -> None:
@@ -211,7 +214,8 @@ class RunsScreen(ActingScreen):
     def _arrange(self) -> None:
         table = self.query_one(RunTable)
         order = ORDERS[self._order]
-        only = None if is_plain(self._words) else self._only
+        matches = self._matches if self._needs_store() else None
+        only = None if matches is None else matches.ids
         words = self._words if only is None else ""
         rows = arrange(self._view.rows, words=words, only=only, order=order, reverse=self._reverse)
         rows, groups = grouped(rows, self._group)
@@ -250,24 +254,49 @@ class RunsScreen(ActingScreen):
             return bool(self._view.rows) or not self._has_news
         return super().check_action(action, parameters)
 
+    def _question(self) -> Question:
+        sort, descending = SORTS[ORDERS[self._order]]
+        return Question(self._words, sort, descending != self._reverse)
+
+    def _is_cut(self) -> bool:
+        """Whether the store has more runs than can be here at once."""
+        return self._view.is_complete and self._view.total > len(self._view.rows)
+
+    def _needs_store(self) -> bool:
+        return not is_plain(self._words) or (self._is_cut() and self._question() != Question())
+
+    def _is_due(self) -> bool:
+        return not self._is_cut() or time.monotonic() - self._asked_at > ASK_GAP_S
+
+    def _ask_anew(self) -> None:
+        """Another filter or order."""
+        self._filter_problem = ""
+        if self._needs_store():
+            self._ask_store(self._question())
+        else:
+            self._matches, self._to_load = None, frozenset()
+        if is_plain(self._words):  # others are arranged when they were understood
+            self._rearrange()
+
     @work(thread=True, exclusive=True, group="filter", exit_on_error=False)
-    def _ask_store(self, words: str) -> None:
+    def _ask_store(self, question: Question) -> None:
         self._is_asking = True
         try:
-            found: frozenset[str] | None = self.desk.matching(words)
+            found: Matches | None = self.desk.matching(question)
             problem = ""
         except AlborError as error:
             found, problem = None, error.message
-        self.post_message(FilterAnswered(words, found, problem))
+        self.post_message(FilterAnswered(question, found, problem))
 
     @on(FilterAnswered)
     def take_filter(self, message: FilterAnswered) -> None:
-        self._is_asking = False
-        if message.words != self._words:
+        self._is_asking, self._asked_at = False, time.monotonic()
+        if message.question != self._question():
             return
         self._filter_problem = message.problem
-        if message.ids is not None:
-            self._only = message.ids
+        if message.found is not None:
+            self._matches, self._to_load = message.found, message.found.ids
+            self.poll_now()
         self._rearrange()
 
     def _title(self, shown: int, order: str) -> None:
@@ -275,13 +304,13 @@ class RunsScreen(ActingScreen):
         chosen = len(table.selected)
         hidden = chosen - sum(view.id in table.selected for view in table.runs) if chosen else 0
         asked = (self._words, self._filter_problem, self._group)
-        mark = (shown, len(self._view.rows), order, self._reverse, asked, chosen, hidden)
+        total = max(len(self._view.rows), self._view.total)
+        count = self._count_of(shown, total)
+        mark = (count, order, self._reverse, asked, chosen, hidden)
         if mark == self._titled:  # a title redraws everything inside its frame
             return
         self._titled = mark
         listing = self.query_one("#list")
-        total = len(self._view.rows)
-        count = f"{shown} of {total}" if shown != total else f"{total}"
         listing.border_title = Content.assemble(("runs ", "bold $ink"), (count, "$ink-muted"))
         arrow = glyphs.current.arrow_up if self._reverse else glyphs.current.arrow_down
         parts = [Content.styled(f"{arrow} {order}", "$ink-muted")] if total else []
@@ -295,6 +324,12 @@ class RunsScreen(ActingScreen):
             but = f", {hidden} of them hidden" if hidden else ""
             parts.insert(0, Content.styled(f"{chosen} selected{but}  ", "$accent"))
         listing.border_subtitle = Content("").join(parts)
+
+    def _count_of(self, shown: int, total: int) -> str:
+        if self._needs_store() and self._matches is not None and self._matches.total > shown:
+            return f"{shown:,} of {self._matches.total:,} that match, of {total:,}"
+        newest = ", the newest" if self._is_cut() and not self._needs_store() else ""
+        return f"{shown:,} of {total:,}{newest}" if shown != total else f"{total:,}"
 
     def _show_emptiness(self, is_empty: bool) -> None:
         if is_empty != self.has_class("-empty"):
@@ -378,12 +413,8 @@ class RunsScreen(ActingScreen):
 
     @on(Input.Changed, "#filter")
     def apply_filter(self, event: Input.Changed) -> None:
-        self._words, self._filter_problem = event.value, ""
-        if is_plain(event.value):
-            self._only = None
-            self._rearrange()
-        else:
-            self._ask_store(event.value)
+        self._words = event.value
+        self._ask_anew()
 
     @on(Input.Submitted, "#filter")
     def leave_filter(self) -> None:
@@ -401,11 +432,11 @@ class RunsScreen(ActingScreen):
 
     def action_sort(self) -> None:
         self._order = (self._order + 1) % len(ORDERS)
-        self._rearrange()
+        self._ask_anew()
 
     def action_reverse(self) -> None:
         self._reverse = not self._reverse
-        self._rearrange()
+        self._ask_anew()
 
     def action_select(self) -> None:
         table = self.query_one(RunTable)

@@ -15,6 +15,7 @@ from albor_core.run.errors import AlborError, NotFoundError, Problem
 from albor_core.run.reference import FieldDoc
 from albor_core.store.filter import parse_filter
 from albor_core.store.rows import AlertRow
+from albor_tui.desk import Matches, Question
 from albor_tui.launchpad import Checked, ConfigFile
 
 RUNS = (("code-125m", "code-125m-3f2a91"), ("sweep-lr-3e3", "sweep-lr-3e3-0c11fe"))
@@ -154,9 +155,9 @@ class FakeDesk:
         self._do("report", tuple(runs), out.name)
         return str(out)
 
-    def matching(self, words: str) -> frozenset[str]:
-        parse_filter(words)
-        return frozenset({"distill-50m-77aa10"})
+    def matching(self, question: Question) -> Matches:
+        parse_filter(question.words)
+        return Matches(frozenset({"distill-50m-77aa10"}), 1)
 
     def find(self, run_id: str) -> RunView:
         known = {view.id: view for view in fake_feed.rows()}

@@ -627,7 +627,7 @@ class FakeOverview:
     def __init__(self, source: FakeSource) -> None:
         self._source = source
 
-    def poll(self, *, visible: Collection[str] = ()) -> RunsView:
+    def poll(self, *, visible: Collection[str] = (), wanted: Collection[str] = ()) -> RunsView:
         source = self._source
         if source.failure is not None:
             raise source.failure

@@ -9,7 +9,7 @@ from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
 from albor_core.store.index import Indexer
 from albor_core.store.paths import global_store
-from albor_tui.desk import LiveDesk
+from albor_tui.desk import LiveDesk, Question
 
 
 def made(folder, name: str, *, loss: float) -> RunDir:
@@ -28,11 +28,11 @@ def index(run: RunDir, store) -> None:
 def test_a_folder_is_searched_through_the_stores_of_its_runs_too(tmp_path):
     low, high = (made(tmp_path / "out", n, loss=v) for n, v in (("low", 1.0), ("high", 9.0)))
     with pytest.raises(NotFoundError, match="no store yet"):
-        LiveDesk(tmp_path / "out").matching("loss<2")
+        LiveDesk(tmp_path / "out").matching(Question("loss<2"))
     index(low, None)  # in stores of their own alone
     index(high, None)
     assert not global_store().exists()
-    assert LiveDesk(tmp_path / "out").matching("loss<2") == {low.id}
+    assert LiveDesk(tmp_path / "out").matching(Question("loss<2")).ids == {low.id}
 
 
 def test_another_home_is_searched_in_its_own_store(tmp_path):
@@ -40,4 +40,4 @@ def test_another_home_is_searched_in_its_own_store(tmp_path):
     (tmp_path / "elsewhere" / "runs").mkdir(parents=True)
     index(run, tmp_path / "elsewhere" / "experiments.db")
     index(made(tmp_path / "here", "here", loss=1.0), global_store())
-    assert LiveDesk(tmp_path / "elsewhere").matching("loss<2") == {run.id}
+    assert LiveDesk(tmp_path / "elsewhere").matching(Question("loss<2")).ids == {run.id}

@@ -69,9 +69,11 @@ def with_any_text(db: sqlite3.Connection, ask: Callable[[], T]) -> T:
 
 @contextmanager
 def time_limit(db: sqlite3.Connection) -> Iterator[None]:
-    """End whatever `db` is asked in this block once it took LIMIT_S. Raises StoreError then."""
-    deadline = time.monotonic() + LIMIT_S
-    db.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS)
+    """End whatever `db` is asked in this block once it took LIMIT_S of this thread's time: that of
+    a busy machine's other programs does not count. Raises StoreError then.
+    """
+    deadline = time.thread_time() + LIMIT_S
+    db.set_progress_handler(lambda: time.thread_time() > deadline, _OPERATIONS)
     try:
         yield
     except sqlite3.OperationalError as error:

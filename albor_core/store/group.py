@@ -26,10 +26,12 @@ IGNORED = (
     *("output_dir", "training.output_dir"),
 )
 _PARAMS = (  # the primary key keeps the params of a run in order, and runs by their small id
-    "SELECT p.run_id, group_concat(p.key || '\x1f' || p.value, '\x1f') FROM params p"
+    "SELECT (SELECT run FROM runs WHERE id = p.run_id),"
+    " group_concat(p.key || '\x1f' || p.value, '\x1f') FROM params p"
     " WHERE p.run_id IN (SELECT id FROM runs WHERE run IN (SELECT value FROM json_each(?)))"
     f" AND p.key NOT IN ({', '.join('?' * len(IGNORED))}) GROUP BY p.run_id"
 )
+_PAGE = 5_000  # runs of one question: each has the store's limit of time to itself
 HEADLINES = ("loss", "val_loss", "val_ppl", "best_val_loss", "tokens_per_s")
 
 
@@ -79,9 +81,14 @@ def groups_of(
 ) -> tuple[GroupRow, ...]:
     """The groups that these rows form. `columns` adds metrics and params to the numbers."""
     runs = [row.id for row in rows]
-    same = table.query(lambda db: configs(db, runs))
+    same: dict[str, str] = {}
+    cells: dict[str, tuple[Param, ...]] = {}
+    for start in range(0, len(runs), _PAGE):
+        some = runs[start : start + _PAGE]
+        same |= table.query(lambda db, some=some: configs(db, some))  # type: ignore[misc]
+        cells |= table.cells(some, columns)
     names = [":".join(part for part in column if part) for column in columns]
-    return group(rows, same, table.cells(runs, columns), names)
+    return group(rows, same, cells, names)
 
 
 def band_of(
@@ -96,10 +103,9 @@ def configs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
     """By run a digest of its config without what names or seeds it; runs without params are left
     out.
     """
-    names = dict(db.execute("SELECT id, run FROM runs"))
     return {
-        names[number]: hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
-        for number, text in db.execute(_PARAMS, (json.dumps([*runs]), *IGNORED))
+        run: hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
+        for run, text in db.execute(_PARAMS, (json.dumps([*runs]), *IGNORED))
     }
 
 

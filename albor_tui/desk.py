@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from albor_core.feed.status import run_status
 from albor_core.feed.view import RunView
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
-from albor_core.run.rundir import find_run, read_json, runs_in
+from albor_core.run.rundir import read_json, runs_in
 from albor_core.store.paths import global_store, local_store
+from albor_core.store.resolve import find_run
 from albor_tui.command import albor
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from albor_core.feed.view import Curve, RunsView, RunView
 from albor_core.run.errors import AlborError, NotFoundError
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, placed
 from albor_tui.messages import CommandReport
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class LiveSource:
         if folder is None:
             raise NotFoundError(f"{view.id}: its folder is not known", hint="albor runs show")
         is_store = self.target is not None and self.target.is_file()
-        return RunDir(folder), self.target if is_store else None
+        return placed(view.id, folder), self.target if is_store else None
 
     def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]:
         return deliver(view, cmd)

@@ -9,7 +9,7 @@ import click
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import emit, json_option, number, say, table, talk
 from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import find_run
+from albor_core.store.resolve import find_run
 
 
 @click.group(
@@ -45,9 +45,11 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
     if not rows:
         say("no alerts")
         return
+    has_names = any(row.run_name not in ("", row.run_id) for row in rows)
     cells = [
         (
             row.run_id,
+            *((row.run_name,) if has_names else ()),
             row.id,
             row.severity,
             row.action,
@@ -59,8 +61,8 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
         )
         for row in rows
     ]
-    heads = ("run", "alert", "severity", "action", "step", "metric", "value", "seen", "message")
-    say(table(heads, cells, right="step value"))
+    heads = ("alert", "severity", "action", "step", "metric", "value", "seen", "message")
+    say(table(("run", *(("name",) if has_names else ()), *heads), cells, right="step value"))
 
 
 @alerts.command()

@@ -1,4 +1,4 @@
-"""`albor runs tag`, `note`, `pin`: what people say about a run; kept with it, for ever."""
+"""`albor runs tag`, `note`, `pin`, `rename`: what people say about a run; kept with it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from albor_core.cli.output import clean, emit, json_option, say, talk
+from albor_core.cli.run_name import RUN_NAME
 from albor_core.run.errors import StoreError
-from albor_core.run.rundir import find_run
+from albor_core.store.resolve import find_run
 
 if TYPE_CHECKING:
     from albor_core.run.rundir import RunDir
@@ -62,6 +63,29 @@ def pin(run_ref: str, off: bool, as_json: bool) -> None:
         emit({"schema": "albor.runs.pin/1", "run": found.id, "pinned": not off})
     else:
         say(f"{found.id}: {'not pinned' if off else 'pinned'}")
+
+
+@click.command()
+@click.argument("run_ref", metavar="RUN")
+@click.argument("name", type=RUN_NAME)
+@json_option
+def rename(run_ref: str, name: str, as_json: bool) -> None:
+    """Give RUN another name. Its id and its folder stay; every command takes the name too, as long
+    as no other run has it.
+    """
+    from albor_core.store.resolve import called
+
+    found = find_run(run_ref)
+    _say(found, "name", name)
+    _bring_in(found)
+    others = [run for run in called(name) if run != found.id]
+    if as_json:
+        document = {"run": found.id, "name": name, "also_called": others}
+        emit({"schema": "albor.runs.rename/1", **document})
+        return
+    say(f"{found.id}: {clean(name)}")
+    if others:
+        talk(f"  the name means {clean(', '.join(others[:5]))} as well; commands take the id")
 
 
 def _say(run: RunDir, kind: str, value: str | None) -> Annotation:

@@ -34,7 +34,7 @@ def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool
     if len(references) > 10:
         raise UsageError("give two to ten runs", hint="albor runs diff A B")
     with open_store_of(references, db) as reader:
-        meant = [locate(one) if db is not None else locate_whole(one) for one in references]
+        meant = [locate(one, db) if db is not None else locate_whole(one) for one in references]
         runs = [run for run, _ in meant]
         own = {run: path for run, path in meant if path is not None and db is None}
         if len(runs) == 1:

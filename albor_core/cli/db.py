@@ -11,16 +11,16 @@ import click
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import clean, emit, json_option, say, talk
 from albor_core.run.errors import NotFoundError, StoreError
+from albor_core.run.registry import known_as, register
 from albor_core.run.rundir import (
     RunDir,
     check_home,
-    find_run,
     is_run_id,
     private_folder,
-    register,
     registered_runs,
     runs_in,
 )
+from albor_core.store.resolve import find_run
 
 
 @click.group(
@@ -40,7 +40,8 @@ def db() -> None:
 @json_option
 def rebuild(folder: Path | None, as_json: bool) -> int:
     """Rebuild the stores of the runs in DIR, a run directory or an output_dir; without DIR, all.
-    Runs in DIR that come from elsewhere are among this home's from then on.
+    Runs in DIR that come from elsewhere are among this home's from then on, as ID@HOST where
+    another run has their id.
 
     Rows of a run whose folder is gone come from the old store or its newest backup. Exits 1 where
     something could not be brought over.
@@ -53,7 +54,9 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
     private_folder(home)
     report = make_again(global_store(), runs)
     if folder is not None:
-        report.problems += _registered(run for run in runs if run.id in report.rebuilt)
+        for known in _known_here(runs):
+            if known.id in report.rebuilt:
+                register(known)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         emit({"schema": "albor.db.rebuild/1", **plain})
@@ -67,11 +70,11 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
     return 1 if report.problems else 0
 
 
-def _registered(runs: Iterable[RunDir]) -> Iterator[str]:
-    """Have the home know them; a sentence for each whose id it knows as another run's."""
+def _known_here(runs: Iterable[RunDir]) -> Iterator[RunDir]:
+    """Those that are not damaged, nor copies of others, by the ids that this home has for them."""
     for run in runs:
-        if not register(run):
-            yield f"{run.path}: this home knows another run {run.id}; only its own store was made"
+        if run.run_json.is_file() and (known := known_as(run)) is not None:
+            yield known
 
 
 @db.command()

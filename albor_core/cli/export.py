@@ -12,7 +12,8 @@ import click
 
 from albor_core.cli.output import StdoutError, emit, json_option, talk
 from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
-from albor_core.run.rundir import RunDir, find_run, is_run_id
+from albor_core.run.rundir import RunDir, is_run_id
+from albor_core.store.resolve import find_run
 
 if TYPE_CHECKING:
     from albor_core.store.export import Page

@@ -15,11 +15,11 @@ from albor_core.run.rundir import (
     RunDir,
     albor_home,
     create_run,
-    find_run,
     is_run_id,
     new_run_id,
     read_json,
 )
+from albor_core.store.resolve import find_run
 
 _VERBS = {
     "status": "What the guard of a run is doing.",

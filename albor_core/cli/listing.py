@@ -119,7 +119,7 @@ def ls(
     elif found.groups is not None:
         say(_group_table(found.groups, found.extra))
     else:
-        say(_run_table(found, wanted or _DEFAULT))
+        say(_run_table(found, wanted or _default(found)))
         if found.total > len(found.rows):
             talk(f"{len(found.rows)} of {found.total} runs; more with --limit")
     if absent:
@@ -299,6 +299,15 @@ _DEFAULT = (
     *("id", "status", "step", "loss", "val_loss", "val_ppl", "tokens", "tokens_per_s"),
     "alerts",
 )
+
+
+def _default(found: Listing) -> Sequence[str]:
+    """With the names where they say more than the ids."""
+    if all(row.name in ("", row.id) for row in found.rows):
+        return _DEFAULT
+    return ("id", "name", *_DEFAULT[1:])
+
+
 _LEFT = ("id", "name", "experiment", "kind", "status", "created", "host", "commit", "tags",
          "parent", "path")  # fmt: skip
 

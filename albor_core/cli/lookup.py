@@ -17,8 +17,7 @@ from albor_core.run.rundir import (
     FRESH_S,
     RunDir,
     check_home,
-    find_run,
-    is_run_id,
+    is_known_id,
     read_json,
     registered_runs,
 )
@@ -113,7 +112,7 @@ def unlisted(table: RunTable) -> int:
         return 0
     names = os.listdir(folder)  # noqa: PTH208  ten thousand paths would take a fifth of a second
     for unknown in set(names) - table.pointers():
-        if not (unknown.endswith(".json") and is_run_id(unknown.removesuffix(".json"))):
+        if not (unknown.endswith(".json") and is_known_id(unknown.removesuffix(".json"))):
             continue
         path = (read_json(folder / unknown) or {}).get("path")
         run = RunDir(Path(path)) if isinstance(path, str) else None
@@ -130,21 +129,24 @@ def _is_fresh(run: RunDir) -> bool:
         return False
 
 
-def locate(reference: str) -> tuple[str, Path | None]:
-    """The id a reference means, and its local store if the folder is still there."""
-    run_id, run = find(reference)
+def locate(reference: str, db: str | None = None) -> tuple[str, Path | None]:
+    """The id a reference means, and its local store if the folder is still there. `db`: the store
+    whose runs are meant.
+    """
+    run_id, run = find(reference, db)
     return run_id, _own_store(run)
 
 
-def find(reference: str) -> tuple[str, RunDir | None]:
+def find(reference: str, db: str | None = None) -> tuple[str, RunDir | None]:
     """The id a reference means, and its folder if that is still there."""
+    from albor_core.store.resolve import find_id
+
     try:
-        run = find_run(reference)
-    except NotFoundError:
-        if is_run_id(reference):  # its folder may be gone; the global store remembers it
-            return reference, None
+        return find_id(reference, None if db is None else Path(db))
+    except NotFoundError as error:
+        if error.__cause__ is not None and is_known_id(reference):
+            return reference, None  # whoever asks the store next says what is wrong with it
         raise
-    return run.id, run
 
 
 def locate_whole(reference: str) -> tuple[str, Path | None]:

@@ -15,13 +15,13 @@ from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.rundir import (
     RunDir,
     check_home,
-    find_run,
     folder_of,
     read_json,
     registered_runs,
     runs_in,
 )
 from albor_core.run.state import read_state
+from albor_core.store.resolve import find_run
 
 if TYPE_CHECKING:
     from albor_core.feed.detail import RunFeed
@@ -106,7 +106,15 @@ def _say_look(run: RunDir) -> None:
     if not status.is_alive or status.word == "paused":
         state["eta_seconds"] = None
     line = progress_line(state, read_json(run.guard / "guard.json"))
-    say(f"{clean(run.id):<24} {line}")
+    say(f"{clean(_label(run)):<24} {line}")
+
+
+def _label(run: RunDir) -> str:
+    """The id, and the name where that is another."""
+    from albor_core.store.annotations import name_of
+
+    name = name_of(run)
+    return run.id if name == run.id else f"{run.id} ({name})"
 
 
 def _emit_look(run: RunDir, feeds: dict[RunDir, RunFeed]) -> None:

@@ -10,7 +10,8 @@ import click
 
 from albor_core.cli.output import clean, emit, json_option, say, when
 from albor_core.run.flatten import bare
-from albor_core.run.rundir import RunDir, find_run
+from albor_core.run.rundir import RunDir
+from albor_core.store.resolve import find_run
 
 _POLL_S = 0.3
 

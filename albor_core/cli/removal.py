@@ -11,7 +11,8 @@ import click
 from albor_core.cli.output import clean, emit, json_option, say, table, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.numbers import bytes_text
-from albor_core.run.rundir import RunDir, find_run, folder_of, registered_runs
+from albor_core.run.rundir import RunDir, folder_of, registered_runs
+from albor_core.store.resolve import find_run
 
 if TYPE_CHECKING:
     from albor_core.store.remove import Removed

@@ -44,7 +44,7 @@ def report(
     if out.exists() and not force:
         raise UsageError(f"{out}: exists", hint="--force replaces it")
     with open_store_of(references, db) as reader:
-        ids = [locate(one)[0] for one in references]
+        ids = [locate(one, db)[0] for one in references]
         page = render(reader, ids, metric=metric).encode("utf-8", "replace")
     _write(out, page, replace=force)
     if as_json:

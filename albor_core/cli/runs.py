@@ -34,6 +34,7 @@ _PAGE = 10_000
         "tag": ("albor_core.cli.annotate:tag", "Give a run tags."),
         "note": ("albor_core.cli.annotate:note", "Write something down beside a run."),
         "pin": ("albor_core.cli.annotate:pin", "Pin a run."),
+        "rename": ("albor_core.cli.annotate:rename", "Give a run another name."),
         "mv": ("albor_core.cli.move:mv", "Let runs lie in another folder."),
         "rm": ("albor_core.cli.removal:rm", "Remove runs for good."),
         "gc": ("albor_core.cli.removal:gc", "Remove what killed processes left behind."),
@@ -97,7 +98,7 @@ def _opened(reference: str, db: str | None) -> Iterator[tuple[Reader, str]]:
     from albor_core.store.paths import global_store
     from albor_core.store.reader import Reader
 
-    run_id, local = locate_whole(reference) if db is None else locate(reference)
+    run_id, local = locate_whole(reference) if db is None else locate(reference, db)
     path = db or (local if local is not None and local.is_file() else global_store())
     if db is None and not Path(path).is_file():
         raise NotFoundError(f"no run {reference!r}: nothing is recorded yet", hint="albor runs ls")

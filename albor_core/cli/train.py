@@ -16,8 +16,9 @@ from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import F, clean, emit, json_option, say, talk
 from albor_core.cli.run_name import RUN_NAME
 from albor_core.run.errors import ConfigError, NotFoundError, UsageError
-from albor_core.run.rundir import RunDir, find_run, folder_of, read_json, runs_in
+from albor_core.run.rundir import RunDir, folder_of, read_json, runs_in
 from albor_core.run.share import MAX_RANKS
+from albor_core.store.resolve import find_run
 
 if TYPE_CHECKING:
     from albor_core.run.config import LoadedConfig

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from albor_core.run.rundir import RunDir, is_run_id, read_json
+from albor_core.run.rundir import RunDir, is_run_id, read_json, run_at
 
 _GRAIN_S = 0.1
 _SEARCH_S = 10.0  # between two looks into folders that are no runs
@@ -81,9 +81,8 @@ class HomeRuns:
                 self.is_complete = False
                 break
             seen.add(name)
-            entry = read_json(self._watch.path / name)
-            if entry is not None and isinstance(entry.get("path"), str) and is_run_id(name[:-5]):
-                found[name[:-5]] = RunDir(Path(entry["path"]))
+            if (run := run_at(name[:-5], read_json(self._watch.path / name))) is not None:
+                found[name[:-5]] = run
         else:
             self._asked, self.is_complete = (names, known), True
         if found.keys() != self._runs.keys():

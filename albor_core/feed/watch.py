@@ -25,7 +25,7 @@ from albor_core.feed.stores import StoreWatch, aged, known_of, merge, row_in
 from albor_core.feed.view import AlertView, RunsView, RunView
 from albor_core.run.errors import NotFoundError
 from albor_core.run.liveness import Liveness
-from albor_core.run.rundir import FRESH_S, RunDir, albor_home
+from albor_core.run.rundir import FRESH_S, RunDir, albor_home, placed
 from albor_core.store.connect import REBUILD_HINT
 from albor_core.store.paths import local_store
 from albor_core.telemetry.gpu import Gpus
@@ -146,7 +146,7 @@ class RunsFeed:
             self._found, self._runs = found, found
             if self._shows_all_of_store():  # also runs that only the store knows the place of
                 self._places = {
-                    run_id: self._places.get(run_id) or RunDir(Path(row.path))
+                    run_id: self._places.get(run_id) or placed(run_id, row.path)
                     for run_id, row in rows.items()
                 }
                 self._runs = {**self._places, **found}

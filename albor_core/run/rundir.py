@@ -16,7 +16,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageEr
 from albor_core.run.liveness import Liveness, liveness
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_TWIN_ID = re.compile(rf"{RUN_ID.pattern}@[a-z0-9._-]+")  # as `known_as` makes them
 MAX_JSON_BYTES = 1 << 20
 FRESH_S = 60.0
 """A run directory this young may still be waiting for its guard and its index process; one that has
@@ -66,12 +67,22 @@ def new_run_id(name: str) -> str:
 
 @dataclass(frozen=True)
 class RunDir:
-    """The paths of one run. Opening nothing, holding nothing."""
+    """The paths of one run. Opening nothing, holding nothing.
+
+    `alias`: how this home calls it where its own id is another run's (see `known_as`).
+    """
 
     path: Path
+    alias: str = field(default="", compare=False)
 
     @property
     def id(self) -> str:
+        """What names it in this home."""
+        return self.alias or self.path.name
+
+    @property
+    def own_id(self) -> str:
+        """What its own files and its own store call it."""
         return self.path.name
 
     @property
@@ -216,26 +227,12 @@ def create_run(
         if resolved is not None:
             write_json(run.config_resolved, resolved)
         write_json(run.run_json, document, durable=True)
-        _point_to(run, pointer, created)
+        point_to(run, pointer, created)
     return run
 
 
-def register(run: RunDir) -> bool:
-    """Have this home know a run that came from elsewhere; False where its id is another folder's.
-
-    Raises NotFoundError where `run` is no run directory, OSError.
-    """
-    pointer = check_home() / "runs" / f"{run.id}.json"
-    known = (read_json(pointer) or {}).get("path")
-    if known == str(run.path):
-        return True
-    if isinstance(known, str) and RunDir(Path(known)).run_json.exists():
-        return False
-    _point_to(run, pointer, run.metadata().get("created"))
-    return True
-
-
-def _point_to(run: RunDir, pointer: Path, created: float | None) -> None:
+def point_to(run: RunDir, pointer: Path, created: float | None) -> None:
+    """Have `pointer`, a file of ALBOR_HOME/runs, lead to the run. Raises OSError."""
     for folder in (albor_home(), pointer.parent):
         private_folder(folder)
     write_json(pointer, {"path": str(run.path), "created": created})
@@ -301,10 +298,28 @@ def registered_runs() -> Iterator[RunDir]:
     found = []
     for pointer in (albor_home() / "runs").glob("*.json"):
         entry = read_json(pointer)
-        if entry is not None and isinstance(entry.get("path"), str) and is_run_id(pointer.stem):
-            found.append((_created(entry), entry["path"]))
-    for _, path in sorted(found, reverse=True):
-        yield RunDir(Path(path))
+        if (run := run_at(pointer.stem, entry)) is not None:
+            found.append((_created(entry), str(run.path), run))
+    for _, _, run in sorted(found, key=lambda item: item[:2], reverse=True):
+        yield run
+
+
+def run_at(run_id: str, entry: Mapping[str, Any] | None) -> RunDir | None:
+    """The run that a file of ALBOR_HOME/runs, named `run_id`, leads to; None where it does not."""
+    path = (entry or {}).get("path")
+    if not isinstance(path, str) or not is_known_id(run_id):
+        return None
+    return placed(run_id, path)
+
+
+def placed(run_id: str, path: str | Path) -> RunDir:
+    """The run that this home knows by `run_id`, in the folder `path`."""
+    return RunDir(Path(path), run_id if "@" in run_id else "")
+
+
+def is_known_id(text: str) -> bool:
+    """Whether a home may know a run by `text`: a run id, or one with its host."""
+    return is_run_id(text) or _TWIN_ID.fullmatch(text) is not None
 
 
 def runs_in(folder: Path) -> list[RunDir]:
@@ -331,32 +346,6 @@ def folder_of(reference: str) -> Path | None:
         return path if path.is_dir() else None
     except (OSError, RuntimeError):  # a name too long for the kernel; ~ of somebody unknown
         return None
-
-
-def find_run(reference: str) -> RunDir:
-    """The run that `reference` means: a run directory, an output_dir (its newest run), an id or a
-    unique prefix.
-
-    Raises NotFoundError that says what was looked for and what there is.
-    """
-    path = folder_of(reference)
-    if path is not None and (path / "run.json").is_file():
-        return RunDir(path.resolve())  # the folder's own name is the id: not `..`, not a link's
-    if path is not None and (inside := runs_in(path)):
-        return inside[0]
-    known = {run.id: run for run in registered_runs() if run.run_json.is_file()}
-    if reference in known:
-        return known[reference]
-    matches = [run for run_id, run in known.items() if reference and run_id.startswith(reference)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        names = ", ".join(sorted(run.id for run in matches)[:5])
-        raise NotFoundError(f"{reference!r} is the start of {len(matches)} runs: {names}")
-    raise NotFoundError(
-        f"no run {reference!r}: not a run directory, an output_dir with runs or a known id",
-        hint="albor runs ls",
-    )
 
 
 def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any] | None:

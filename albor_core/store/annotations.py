@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from albor_core.run.errors import NotFoundError, StoreError, UsageError, remedy
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.sources import Position, parse_plain, read_batch
 
 KINDS = ("tag", "untag", "note", "pin", "unpin", "ack", "name")
@@ -84,6 +84,15 @@ def read_annotations(run: RunDir) -> tuple[Annotation, ...]:
                 by, wall = str(record.get("by") or ""), float(record.get("wall") or 0.0)
                 found.append(Annotation(record["t"], record.get("value"), by, wall))
     return tuple(found)
+
+
+def name_of(run: RunDir) -> str:
+    """What the run is called now: its newest name, or the one it began with. Its id where there is
+    none.
+    """
+    names = [said.value for said in read_annotations(run) if said.kind == "name"]
+    name = names[-1] if names else (read_json(run.run_json) or {}).get("name")
+    return name if isinstance(name, str) and name else run.id
 
 
 def _user() -> str:

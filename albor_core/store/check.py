@@ -97,7 +97,7 @@ def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:
     try:
         damage = _damage(store, report, thorough)
         yield from damage
-        positions = {} if damage else positions_of(store, run.id)
+        positions = {} if damage else positions_of(store, run.own_id)
     except NotFoundError:
         if is_alive and _should_have_a_store(run):
             yield f"{run.path}: it is at work, and its own store {store} is gone"

@@ -195,7 +195,7 @@ class Indexer:
                 with transaction(target):
                     share(
                         self._db,
-                        self._run.id,
+                        self._run,
                         target,
                         tables=TABLES if self._first_share else self._writer.touched,
                         previews=previews,
@@ -275,7 +275,7 @@ class Indexer:
             if unclean and (bad := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise sqlite3.DatabaseError(f"quick_check: {bad}")
             with transaction(db):
-                self._writer = RunWriter(db, self._run.id)
+                self._writer = RunWriter(db, self._run.own_id)
             self._positions = load_positions(db, self._writer.run_id)
             self._seen, self._first_share = None, True
             self._unshared = self._unpreviewed = True

@@ -141,6 +141,11 @@ def count(db: sqlite3.Connection, question: Question) -> int:
     return int(row[0])
 
 
+def names(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    """Id, name and path of every run."""
+    return db.execute(f"SELECT {_as_text('run', 'name', 'path')} FROM runs ORDER BY id").fetchall()
+
+
 def unended(db: sqlite3.Connection) -> list[tuple[str, str]]:
     """Id and path of the runs without a recorded end: some may be at work."""
     columns = _as_text("run", "path")

@@ -65,7 +65,7 @@ def move_run(run: RunDir, folder: Path) -> Moved:
     AlborError where the system refuses: then it is where it was.
     """
     must_be_ours(run)
-    target = RunDir(folder.expanduser().resolve() / run.id)
+    target = RunDir(folder.expanduser().resolve() / run.own_id, run.alias)
     pointer = _Pointer(run)
     old = pointer.old_place(target.path)
     _must_fit(run.path, target.path, is_known=pointer.entry.get("moving_to") == str(target.path))
@@ -96,11 +96,11 @@ def find_moved(reference: str) -> RunDir:
         entry = read_json(albor_home() / "runs" / f"{run.id}.json") or {}
         target = entry.get("moving_to")
         if (
-            run.id == reference
+            reference.lower() in (run.id, run.own_id)
             and isinstance(target, str)
             and (Path(target) / "run.json").is_file()
         ):
-            return RunDir(Path(target))
+            return RunDir(Path(target), run.alias)
     raise NotFoundError(f"no run {reference!r}", hint="albor runs ls")
 
 
@@ -251,7 +251,7 @@ def _hash(path: Path, size: int | None = None) -> bytes:
 
 def _remove_old(old: RunDir, new: RunDir) -> None:
     """Remove the folder that was copied; not if it went on after that."""
-    if not is_run_id(old.id) or not old.run_json.is_file():
+    if not is_run_id(old.own_id) or not old.run_json.is_file():
         return  # nothing of ours, or half removed: gc takes the rest
     size = old.journal.stat().st_size if old.journal.is_file() else 0
     if size and (not new.journal.is_file() or _hash(old.journal) != _hash(new.journal, size)):

@@ -65,7 +65,7 @@ class Reader(RunTable):
     def detail(self, run_id: str) -> RunDetail:
         """One run with its command line and the facts of run.json (git, versions, data)."""
         row = self.run(run_id)
-        argv, facts = self._all("SELECT argv, facts FROM runs WHERE run = ?", (run_id,))[0]
+        argv, facts = self._all("SELECT argv, facts FROM runs WHERE id = ?", (self._id(run_id),))[0]
         with self._errors():
             return RunDetail(row, tuple(json.loads(argv)), json.loads(facts))
 
@@ -259,7 +259,9 @@ class Reader(RunTable):
             acks = self._all(_ACK, (number, row[2]))
             if not (open_only and acks):
                 with self._errors():
-                    found.append(_alert_row(row, acks[0] if acks else None))
+                    found.append(
+                        _alert_row([run_id or row[0], *row[1:]], acks[0] if acks else None)
+                    )
         return tuple(found)
 
     def attempts(self, run_id: str) -> tuple[AttemptRow, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError
+from albor_core.run.registry import known_as
 from albor_core.run.rundir import RunDir, fsync_dir, read_json
 from albor_core.store.backup import backups
 from albor_core.store.connect import (
@@ -88,7 +89,7 @@ def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
         damaged: dict[RunDir, str] = {}
         try:
             for run in runs:
-                if why := unreadable(run) or _rebuild_one(run, db, report):
+                if why := unreadable(run) or _rebuild_known(run, db, report):
                     damaged[run] = why
             with exclusive(path):
                 _carry_over(path, db, report)
@@ -109,6 +110,24 @@ def _told(run: RunDir, why: str, report: RebuildReport) -> str:
     source = report.carried_from.get(run.id)
     kept = f"its rows are an old copy from {source}" if source else "no older store has its rows"
     return f"{run.path}: {why}; {kept}"
+
+
+def _rebuild_known(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> str:
+    """Bring one run over by the id that this home knows it by; as `_rebuild_one`. Of a copy of a
+    run that the home knows elsewhere only its own store is made.
+    """
+    known = known_as(run)
+    if known is not None:
+        return _rebuild_one(known, db, report)
+    try:
+        report.lines += _rebuild_local(run)
+    except (AlborError, OSError, sqlite3.Error, *_OF_CONTENT) as error:
+        return _unfit(error)
+    report.problems.append(
+        f"{run.path}: a copy of the run {run.id} that this home has elsewhere; only its own store"
+        " was made"
+    )
+    return ""
 
 
 def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> str:
@@ -135,7 +154,7 @@ def _rebuild_one(run: RunDir, db: sqlite3.Connection, report: RebuildReport) -> 
         return why
     try:
         with transaction(db):
-            share(local, run.id, db)
+            share(local, run, db)
     except (sqlite3.Error, StoreError, *_OF_CONTENT) as error:
         if isinstance(error, sqlite3.Error) and not _is_of(local_store(run), error):
             raise

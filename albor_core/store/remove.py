@@ -21,7 +21,7 @@ from pathlib import Path
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, albor_home, fsync_dir, is_run_id, read_json
+from albor_core.run.rundir import RunDir, albor_home, fsync_dir, is_known_id, is_run_id, read_json
 from albor_core.store import search
 from albor_core.store.connect import exclusive, open_writer, transaction
 from albor_core.store.paths import local_store
@@ -76,7 +76,7 @@ def remove_run(run: RunDir, global_path: Path, *, keep_history: bool = False) ->
 
 def is_remembered(run_id: str, global_path: Path) -> bool:
     """Whether a pointer or a row is left of a run, wherever its folder went."""
-    if not is_run_id(run_id):
+    if not is_known_id(run_id):
         return False
     if os.path.lexists(albor_home() / "runs" / f"{run_id}.json"):
         return True
@@ -95,7 +95,7 @@ def forget_run(run_id: str, global_path: Path) -> Removed:
     UsageError while the folder exists.
     """
     pointer = albor_home() / "runs" / f"{run_id}.json"
-    path = (read_json(pointer) or {}).get("path") if is_run_id(run_id) else None
+    path = (read_json(pointer) or {}).get("path") if is_known_id(run_id) else None
     if isinstance(path, str) and os.path.lexists(path):
         raise UsageError(f"{path}: exists, but is no run directory", hint=f"look at {path}")
     known = forget_rows(run_id, global_path) if global_path.is_file() else 0
@@ -178,7 +178,7 @@ def size_of(path: Path) -> int:
 
 def doom(run: RunDir) -> Path:
     """Rename the folder to one that `garbage` knows for half removed; returns it."""
-    doomed = run.path.with_name(f".{run.id}.removed-{secrets.token_hex(4)}")
+    doomed = run.path.with_name(f".{run.own_id}.removed-{secrets.token_hex(4)}")
     try:
         run.path.rename(doomed)
         fsync_dir(doomed.parent)

@@ -8,6 +8,7 @@ from pathlib import Path
 from albor_core.run.errors import InUseError, NotFoundError, StoreError, TryAgainError
 from albor_core.run.liveness import lock_holder
 from albor_core.run.ownership import is_ours
+from albor_core.run.registry import known_as
 from albor_core.run.rundir import RunDir, albor_home, read_json
 from albor_core.store.connect import open_reader, remove_copy
 from albor_core.store.index import Indexer, load_positions
@@ -26,9 +27,10 @@ def settle(run: RunDir, *, timeout_s: float = 10.0) -> bool:
     if not is_ours(run):
         return False  # a viewer leaves nothing in the folders of others
     deadline = time.monotonic() + timeout_s
+    known = known_as(run)
     while not run.liveness().is_alive:
         try:
-            with Indexer(run, global_store()) as indexer:
+            with Indexer(known or run, global_store() if known else None) as indexer:
                 indexer.drain()
                 return True
         except (InUseError, TryAgainError):  # the index process drains as well: let it finish
@@ -91,7 +93,7 @@ def _index_until(run: RunDir, deadline: float) -> bool:
 
 
 def _is_known(run: RunDir) -> bool:
-    """Whether this home has the run, and no other one of its name."""
+    """Whether this home has the run in this folder."""
     path = (read_json(albor_home() / "runs" / f"{run.id}.json") or {}).get("path")
     return isinstance(path, str) and Path(path).resolve() == run.path.resolve()
 
@@ -102,7 +104,7 @@ def is_behind(run: RunDir) -> bool:
     """
     files = files_of(run)
     try:
-        positions = positions_of(local_store(run), run.id)
+        positions = positions_of(local_store(run), run.own_id)
     except NotFoundError:
         return any(path.is_file() and path.stat().st_size for path in files.values())
     except StoreError:

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Collection, Iterable
 
 from albor_core.run.errors import StoreError
+from albor_core.run.rundir import RunDir
 from albor_core.store import search
 from albor_core.store.levels import PREVIEW_BUCKETS, TOP, merge, pack_preview, width
 from albor_core.store.write import experiment_id
@@ -30,7 +31,7 @@ _NEWEST = (
 
 def share(
     local: sqlite3.Connection,
-    run: str,
+    run: RunDir,
     target: sqlite3.Connection,
     *,
     tables: Collection[str] = TABLES,
@@ -43,12 +44,12 @@ def share(
     not know the run, such as one that began anew, gets all. Raises StoreError where the local store
     is another run's.
     """
-    source_id = _id_of(local, run)
+    source_id = _id_of(local, run.own_id)
     if source_id is None:
-        raise StoreError(f"its own store has no rows of {run}")
-    if _id_of(target, run) is None:
+        raise StoreError(f"its own store has no rows of {run.own_id}")
+    if _id_of(target, run.id) is None:
         tables, previews = TABLES, True
-    target_id = copy_run_row(local, run, target)
+    target_id = copy_run_row(local, run.own_id, target, known_as=run.id)
     for table in (*_ALWAYS, *(name for name in _NAMED if name in tables)):
         _copy(local, source_id, target, target_id, table)
     if "events" in tables:
@@ -80,8 +81,10 @@ def copy_whole(source: sqlite3.Connection, run: str, target: sqlite3.Connection)
     search.refresh(target, target_id)
 
 
-def copy_run_row(source: sqlite3.Connection, run: str, target: sqlite3.Connection) -> int:
-    """The row in `runs`; returns its id in the target."""
+def copy_run_row(
+    source: sqlite3.Connection, run: str, target: sqlite3.Connection, *, known_as: str | None = None
+) -> int:
+    """The row in `runs`, in the target under `known_as`; returns its id there."""
     given = [name for name in _columns(target, "runs") if name not in ("id", "experiment_id")]
     select = ", ".join(f"r.{name}" for name in given)
     *row, experiment = source.execute(
@@ -89,6 +92,7 @@ def copy_run_row(source: sqlite3.Connection, run: str, target: sqlite3.Connectio
         " WHERE r.run = ?",
         (run,),
     ).fetchone()
+    row[given.index("run")] = known_as or run
     assignments = ", ".join(f"{name} = excluded.{name}" for name in (*given, "experiment_id"))
     places = ", ".join("?" * (len(given) + 1))
     target.execute(
@@ -96,7 +100,7 @@ def copy_run_row(source: sqlite3.Connection, run: str, target: sqlite3.Connectio
         f" ON CONFLICT (run) DO UPDATE SET {assignments}",
         (*row, experiment_id(target, experiment)),
     )
-    found = _id_of(target, run)
+    found = _id_of(target, known_as or run)
     assert found is not None
     return found
 

@@ -14,10 +14,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
+from albor_core.run.rundir import albor_home, read_json, run_at
 from albor_core.store import lineage, listing
 from albor_core.store.access import restrict, time_limit, with_any_text
 from albor_core.store.connect import as_store_error, open_reader, remove_copy
 from albor_core.store.listing import Column
+from albor_core.store.paths import local_store
 from albor_core.store.run_row import Param, RunRow
 from albor_core.store.terms import MAX_CHARS, Filter, Term
 
@@ -147,6 +149,10 @@ class RunTable:
         """The names of the files by which a home knows the runs of its store."""
         return self.query(listing.pointers)
 
+    def names(self) -> tuple[tuple[str, str, str], ...]:
+        """Id, name and path of every run, the oldest first."""
+        return tuple(self.query(listing.names))
+
     def unended(self) -> tuple[tuple[str, str], ...]:
         """Id and path of every run whose end nobody recorded: what it does now is asked of locks,
         not of a store.
@@ -184,9 +190,17 @@ class RunTable:
 
     def _row_of(self, run_id: str) -> Any:
         rows = self._all(f"{listing.RUN} WHERE r.run = ?", (run_id,))
+        if not rows and "@" in run_id:
+            rows = self._all(f"{listing.RUN} WHERE r.run = ?", (self._own_id(run_id),))
+            rows = [(run_id, *row[1:]) for row in rows]
         if not rows:
             raise NotFoundError(f"{self.path}: no run {run_id!r}", hint="albor runs ls")
         return rows[0]
+
+    def _own_id(self, run_id: str) -> str | None:
+        """What this store calls the run that the home knows by `run_id`, if it is its own store."""
+        run = run_at(run_id, read_json(albor_home() / "runs" / f"{run_id}.json"))
+        return run.own_id if run is not None and local_store(run) == self.path else None
 
     def _id(self, run_id: str) -> int:
         return int(self._row_of(run_id)[-1])

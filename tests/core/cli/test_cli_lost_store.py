@@ -266,7 +266,7 @@ def test_runs_from_elsewhere_that_were_rebuilt_are_runs_of_this_home(user, runs,
     assert user.quick("runs", "ls", "--json", **new_home).document == listed
     shutil.copytree(runs[0].path, user.folder / "copies" / "one")
     again = user.quick("db", "rebuild", user.folder / "copies", **new_home)
-    assert again.code == 1 and "this home knows another run one" in again.err
+    assert again.code == 1 and "a copy of the run one that this home has elsewhere" in again.err
 
 
 @pytest.mark.parametrize("words", [("runs", "diff"), ("report", "-o", "page.html")])

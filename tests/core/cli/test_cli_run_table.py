@@ -200,13 +200,13 @@ def test_show_says_where_a_run_comes_from_and_what_came_of_it(desk, table):
 
 @pytest.mark.parametrize(
     "reference",
-    ["../../etc", "/etc", "a/../../b", ".", "..", "x" * 300, "-rf", "a\x00b", "A0"],
+    ["../../etc", "/etc", "a/../../b", ".", "..", "x" * 300, "-rf", "a\x00b"],
     ids=ascii,
 )
 @pytest.mark.parametrize("verb", ["show", "tag", "note", "pin", "mv", "tail", "export", "diff"])
 def test_a_reference_that_is_no_run_reaches_nothing(desk, table, verb, reference):
     before = tree_hash(desk.folder, desk.home / "runs")
-    more = {"tag": ["t"], "note": ["t"], "mv": ["elsewhere"], "diff": ["a0"]}.get(verb, [])
+    more = {"tag": ["t"], "note": ["t"], "mv": ["./elsewhere"], "diff": ["a0"]}.get(verb, [])
     result = desk.quick("runs", verb, "--", reference, *more)
     assert result.code in (2, 3), result
     assert tree_hash(desk.folder, desk.home / "runs") == before
@@ -214,18 +214,18 @@ def test_a_reference_that_is_no_run_reaches_nothing(desk, table, verb, reference
 
 def test_a_run_is_moved_and_everything_goes_on(desk, table, hold):
     holder = hold(table["a0"].run_lock)
-    refused = desk.quick("runs", "mv", "a0", "elsewhere", "--json")
+    refused = desk.quick("runs", "mv", "a0", "./elsewhere", "--json")
     assert (refused.code, refused.error["code"]) == (8, "in_use")
     assert not (desk.folder / "elsewhere").exists()
     holder.communicate()
-    (moved,) = valid(desk.quick("runs", "mv", "a0", "elsewhere", "--json"))["moved"]
+    (moved,) = valid(desk.quick("runs", "mv", "a0", "./elsewhere", "--json"))["moved"]
     place = desk.folder / "elsewhere" / "a0"
     assert (moved["path"], moved["copied"], moved["indexed"]) == (str(place), False, True)
     shown = valid(desk.quick("runs", "show", "a0", "--json"))
     assert shown["run"]["path"] == str(place) and shown["run"]["loss"] == 1.0
     desk.quick("runs", "tag", "a0", "moved")
     assert ids(desk, "tag:moved") == ["a0"]
-    assert desk.quick("runs", "mv", "nobody", "elsewhere").code == 3
+    assert desk.quick("runs", "mv", "nobody", "./elsewhere").code == 3
     assert desk.quick("runs", "mv", "a1", "elsewhere/a0").code == 0  # a folder like any other
     assert desk.quick("runs", "mv", "elsewhere/a0/a1", "b0", "out").code == 0
     assert sorted(ids(desk)) == ["a0", "a1", "b0", "c0"]

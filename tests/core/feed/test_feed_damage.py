@@ -24,8 +24,9 @@ from albor_core.feed.discover import FolderRuns
 from albor_core.feed.files import RunFiles
 from albor_core.feed.stores import StoreWatch
 from albor_core.feed.watch import RunFeed, RunsFeed
-from albor_core.run.rundir import find_run, write_json
+from albor_core.run.rundir import write_json
 from albor_core.store.paths import global_store
+from albor_core.store.resolve import find_run
 
 HUGE = 10**400  # JSON, and no float
 STATE = b'{"schema":"albor.state/1","attempt":1,"global_step":3}'

@@ -17,7 +17,6 @@ from albor_core.run.rundir import (
     albor_home,
     clear_halves,
     create_run,
-    find_run,
     is_run_id,
     new_run_id,
     read_json,
@@ -26,6 +25,7 @@ from albor_core.run.rundir import (
     write_bytes,
     write_json,
 )
+from albor_core.store.resolve import AmbiguousError, find_run
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ def test_what_names_no_run_is_not_found(tmp_path, monkeypatch, reference):
 def test_a_prefix_of_two_runs_names_both(tmp_path):
     make(tmp_path, "r-1")
     make(tmp_path, "r-2")
-    with pytest.raises(NotFoundError, match="2 runs: r-1, r-2"):
+    with pytest.raises(AmbiguousError, match="2 runs: r-1, r-2"):
         find_run("r-")
 
 

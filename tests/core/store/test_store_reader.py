@@ -36,6 +36,7 @@ from albor_core.store.schema import SCHEMA_SQL, SCHEMA_VERSION
 @pytest.fixture(scope="module")
 def long_series(tmp_path_factory):
     """200,000 points with one spike of one step, one NaN and one Inf, in a store of its own."""
+    from albor_core.run.rundir import RunDir
     from albor_core.store.connect import transaction
     from albor_core.store.share import share
     from albor_core.store.write import RunWriter
@@ -51,7 +52,7 @@ def long_series(tmp_path_factory):
             writer.take_journal({"t": "m", "step": step, "v": {"loss": value}}, step)
         writer.finish()
     with transaction(target := open_writer(folder / "global.db")):
-        share(db, "long", target)
+        share(db, RunDir(folder / "long"), target)
     db.close()
     target.close()
     return folder

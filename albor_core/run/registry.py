@@ -1,0 +1,63 @@
+"""Runs that came to this home from elsewhere, and what they are called here.
+
+Each machine gives its runs ids of its own, so that two may have given the same one. The run that
+this home knew first keeps it; another one is ID@HOST here, and still ID in its own files.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from albor_core.run.rundir import RunDir, albor_home, check_home, point_to, read_json
+
+
+def known_as(run: RunDir) -> RunDir | None:
+    """The run under the id by which this home knows its folder, or would: ID@HOST where another run
+    has its id, as two machines may give one to each. None where it is a copy of that other run.
+    """
+    if run.alias:
+        return run
+    folder = albor_home() / "runs"
+    first = _place(folder / f"{run.own_id}.json")
+    if first is not None and _is_same(first, run.path):
+        return run
+    twins = {pointer.stem: _place(pointer) for pointer in folder.glob(f"{run.own_id}@*.json")}
+    for alias, place in twins.items():
+        if place is not None and _is_same(place, run.path):
+            return RunDir(run.path, alias)
+    other = read_json(RunDir(first).run_json) if first is not None else None
+    if other is None:
+        return run
+    here = run.metadata()
+    if here == other:
+        return None
+    alias = on_host = f"{run.own_id}@{host_word(here.get('host'))}"
+    number = 2
+    while alias in twins:  # two homes of one machine
+        alias, number = f"{on_host}-{number}", number + 1
+    return RunDir(run.path, alias)
+
+
+def _place(pointer: Path) -> Path | None:
+    path = (read_json(pointer) or {}).get("path")
+    return Path(path) if isinstance(path, str) else None
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one == other or one.resolve() == other.resolve()
+
+
+def host_word(host: object) -> str:
+    """A host's name as ids have it."""
+    return re.sub(r"[^a-z0-9._-]+", "-", str(host or "").lower()).strip("-") or "elsewhere"
+
+
+def register(run: RunDir) -> None:
+    """Have this home know a run that came from elsewhere, by the id that `known_as` gave it.
+
+    Raises NotFoundError where `run` is not a run directory, OSError.
+    """
+    pointer = check_home() / "runs" / f"{run.id}.json"
+    if _place(pointer) != run.path:
+        point_to(run, pointer, run.metadata().get("created"))

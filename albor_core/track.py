@@ -7,8 +7,14 @@
             run.log({"loss": loss, "lr": lr}, step=step)
 
 A value is acknowledged when `log` returned: its line is in the page cache then, and only a power
-cut can take it (from the last 30 s). One index process per run, started here by argv, brings the
-journal into the stores; `albor-tui`, `albor runs` and `albor monitor` show the run while it lives.
+cut can take it (from the last 30 s). Not so while the disk refuses lines or takes longer than 50 ms
+for one: no loop waits for that, so lines wait in memory, 64 MiB of them, until the disk takes them.
+The state file counts them (`journal`), a note on stderr says so, and a `kill -9` takes them. What
+the disk has not taken two seconds after the end is lost: stderr says how many lines, and so do
+exit.json (`lines_lost`) and with it `albor runs ls`, `albor runs show` and `albor doctor`.
+
+One index process per run, started here by argv, brings the journal into the stores; `albor-tui`,
+`albor runs` and `albor monitor` show the run while it lives.
 
 `start` inside a program under `albor guard run` joins the guard's run: same directory, and the lock
 that came with this process. A later attempt that begins again at step S takes back what the
@@ -60,7 +66,8 @@ from albor_core.run.journal import Journal
 from albor_core.run.last_call import unwatch, watch
 from albor_core.run.live import LiveState
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import albor_home, create_run, is_run_id, new_run_id, write_json
+from albor_core.run.reserved_file import ReservedFile
+from albor_core.run.rundir import albor_home, create_run, is_run_id, new_run_id
 from albor_core.run.state import StateWriter
 from albor_core.run.values import HOUSE_NAMES, Odd, as_json, as_text, printable, safe_key, tidy
 
@@ -69,6 +76,7 @@ _SEVERITIES = ("info", "green", "yellow", "red")
 _MAX_STEP = 1 << 48
 _TICK_S = 0.25  # the live state is written at most this often
 _SYNC_S = 30.0  # what a power cut may take
+_LAST_WAIT_S = 2.0  # at the end, for a disk that refuses lines
 _ODD_GAP_S = 60.0
 _MAX_SHAPES = 256
 _MAX_DATA = 4096  # values of an event: a journal line has fewer bytes
@@ -182,6 +190,7 @@ class Run:
         self._life = life
         self._lock = threading.RLock()  # reentrant: a signal handler may close while `log` runs
         self._journal = Journal(life.dir.journal, attempt=life.attempt, dumps=orjson.dumps)
+        self._exit = ReservedFile(life.dir.exit)
         self._live = LiveState(
             StateWriter(life.dir.state, run_id=self.id, attempt=life.attempt, nonce=life.nonce),
             max_steps=max_steps,
@@ -192,6 +201,7 @@ class Run:
         self._has_logged = self._has_warned = False
         self._is_closed = self._is_forked = self._is_shut = False
         self._odd_said, self._odd_due = 0, 0.0
+        self._waiting_said = False
         self._ended = threading.Event()
         self._sidecar = None if life.is_guarded else Sidecar(life.dir)
         self._journal.event(
@@ -405,6 +415,7 @@ class Run:
             with self._lock:
                 if self._is_closed:
                     return
+                self._say_waiting()
                 has_news = self._live.refresh(self.step)
                 self._say_odd(gap_s=_ODD_GAP_S)
             if has_news:
@@ -415,6 +426,16 @@ class Run:
                 offset, synced = self._journal.offset, time.monotonic()
                 with contextlib.suppress(OSError):  # closed meanwhile, or a disk in trouble
                     os.fdatasync(self._journal.fileno())
+
+    def _say_waiting(self) -> None:
+        """What of the journal waits for the disk, in the state file, and once on stderr."""
+        journal = self._journal
+        count = journal.pending
+        self._live.waiting(pending=count, dropped=journal.dropped, error=journal.error)
+        if count and journal.error is not None and not self._waiting_said:
+            self._waiting_said = True
+            _warn(f"{journal.error}: what run {self.id} logs waits in memory until there is room")
+        self._waiting_said = self._waiting_said and count > 0
 
     def _say_odd(self, *, gap_s: float) -> None:
         now = time.monotonic()
@@ -469,6 +490,7 @@ class Run:
             if self._is_closed:
                 return
             self._say_odd(gap_s=0.0)
+            lost = self._lines_lost()
             self._journal.event(
                 "run.end",
                 step=self._at(None),
@@ -477,10 +499,11 @@ class Run:
                 reason=reason,
                 code=code,
                 message=printable(message)[:1000],
+                **({"lines_lost": lost} if lost else {}),
             )
             self._is_closed = self._is_shut = True
             self._live.end(status, self.step)
-            self._last_words(reason, printable(message)[:2000], code, error)
+            self._last_words(reason, printable(message)[:2000], code, error, lost)
             with contextlib.suppress(OSError):  # the disk is in trouble: the lines were written
                 self._journal.barrier()
             self._journal.close()
@@ -494,8 +517,23 @@ class Run:
         if not _open:
             unwatch(_last_call)
 
+    def _lines_lost(self) -> int:
+        """How many lines the disk never took, once it had a last chance; told on stderr."""
+        journal = self._journal
+        why = "" if journal.wait(_LAST_WAIT_S) else journal.error or f"{journal.path}: too slow"
+        lost = journal.give_up()
+        self._live.waiting(pending=0, dropped=lost, error=why or None)
+        if lost:
+            _warn(f"{lost:,} line(s) that run {self.id} logged are lost: {why or journal.path}")
+        return lost
+
     def _last_words(
-        self, reason: str, message: str, code: int, error: Mapping[str, str] | None
+        self,
+        reason: str,
+        message: str,
+        code: int,
+        error: Mapping[str, str] | None,
+        lost: int,
     ) -> None:
         document = {
             "schema": "albor.exit/1",
@@ -508,9 +546,19 @@ class Run:
             "message": message,
             "error": None if error is None else dict(error),
             "wall": time.time(),
+            "lines_lost": lost,
         }
-        with contextlib.suppress(OSError):  # a full disk: the journal's run.end says the same
-            write_json(self.dir.exit, document, durable=True)
+        try:
+            self._exit.write(document)
+        except OSError as failed:
+            _warn(f"{self.dir.exit}: {failed.strerror}: how run {self.id} ended is not recorded")
+
+
+def _warn(text: str) -> None:
+    """A note on stderr, if there is one."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"albor: {text}\n")
+        sys.stderr.flush()
 
 
 def _where(error: BaseException) -> str:

@@ -114,6 +114,7 @@ def _opened(reference: str, db: str | None) -> Iterator[tuple[Reader, str]]:
 
 def _document(reader: Reader, run_id: str, db: str | None) -> dict[str, Any]:
     """All of albor.runs.show/1 but the points."""
+    from albor_core.feed.arrears import lines_lost
     from albor_core.feed.words import word_of
 
     detail = reader.detail(run_id)
@@ -124,6 +125,7 @@ def _document(reader: Reader, run_id: str, db: str | None) -> dict[str, Any]:
         "argv": list(detail.argv),
         "facts": detail.facts,
         "status": word_of(row),
+        "lines_lost": lines_lost(row.path, detail.facts),
         "parent": reader.parents([run_id]).get(run_id),
         "children": _children(run_id, db),
         "params": reader.params(run_id),

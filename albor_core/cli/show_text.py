@@ -57,6 +57,8 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
         status, reason = row["ended_status"], row["ended_reason"] or ""
         how = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
         yield "ended", f"{when(row['ended_wall'])} UTC, {how}"
+    if made["lines_lost"]:
+        yield "lost", f"{made['lines_lost']:,} line(s) that it logged could not be written"
     if row["git_commit"]:
         dirty = " with uncommitted changes" if row["git_dirty"] else ""
         yield "code", f"{row['git_commit'][:12]}{dirty}"

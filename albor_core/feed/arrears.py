@@ -46,7 +46,7 @@ def find_arrears(
         behind = _size(os.path.join(path, "journal.jsonl")) - offset  # noqa: PTH118  of thousands
         if behind > 0 and ((settled and _is_settling(run)) or not _has_unread_lines(run, offset)):
             behind = 0
-        lost = _lines_lost(facts if has_ended else read_json(run.exit))
+        lost = _lost(_parsed(facts) if has_ended else read_json(run.exit))
         if behind > 0 or lost:
             found[run_id] = Arrears(max(0, behind), lost)
     return found
@@ -65,6 +65,13 @@ def index_arrears(table: RunTable, late: Collection[str], *, timeout_s: float) -
                 bring_home(RunDir(Path(path)), timeout_s=left_s)
             except (AlborError, OSError):
                 continue  # whoever asks looks again, and tells what is still missing
+
+
+def lines_lost(path: str, facts: Mapping[str, Any]) -> int:
+    """How many lines a run's program logged that no disk took, by its last words or by what a store
+    kept of them.
+    """
+    return _lost(read_json(RunDir(Path(path)).exit) or facts)
 
 
 def is_coming(run: RunDir) -> bool:
@@ -107,14 +114,16 @@ def _has_unread_lines(run: RunDir, offset: int) -> bool:
         return False
 
 
-def _lines_lost(said: Mapping[str, Any] | str | None) -> int:
-    """Of exit.json, or of the facts that a store kept from it."""
-    if isinstance(said, str):
-        try:
-            said = json.loads(said)
-        except (ValueError, RecursionError):
-            return 0
-    count = said.get("lines_lost") if isinstance(said, dict) else None
+def _parsed(facts: str | None) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(facts or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _lost(said: Mapping[str, Any] | None) -> int:
+    count = (said or {}).get("lines_lost")
     return count if isinstance(count, int) and 0 < count < 1 << 63 else 0
 
 

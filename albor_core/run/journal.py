@@ -5,29 +5,28 @@ about history.
 
 Types: m metrics, p param, e event, a artefact, s sample, r rewind ("to": step). NaN and Inf travel
 as the strings "nan", "inf", "-inf" since JSON has no such numbers. `crc` is the CRC-32 of the
-line's bytes before `,"crc":`. A line that `append` returned for survives `kill -9`: it is in the
-page cache. `barrier` makes it survive power loss.
+line's bytes before `,"crc":`. A line that `append` returned for survives `kill -9`, but for those
+that wait for a disk (`pending`): it is in the page cache. `barrier` makes it survive power loss.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from albor_core.run.line_appender import LineAppender
+
 MAX_LINE_BYTES = 4096
 _MAX_CHAR_BYTES, _MAX_NUMBER_BYTES = 12, 34  # a character beyond 16 bits; a number and its marks
 _ROOM_BYTES = MAX_LINE_BYTES - 256  # for the values: the rest is head and crc
-RING_BYTES = 64 << 20  # lines kept in memory while the disk refuses them
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _CRC = b',"crc":'
 _MAX_BODY_BYTES = MAX_LINE_BYTES - len(_CRC) - 12  # ten digits, brace, newline
@@ -40,8 +39,8 @@ class Journal:
     run.lock.
 
     Opening cuts a torn last line and continues its sequence. Never raises on a full or failing
-    disk: lines then wait in a bounded ring and are retried, in order, at the next append; `pending`
-    counts them.
+    disk, and does not wait for a slow one: lines then wait in memory, bounded, and `pending` counts
+    them (line_appender.py).
     """
 
     def __init__(
@@ -56,25 +55,33 @@ class Journal:
         """
         self.path, self.attempt = path, attempt
         self._dumps = dumps
-        self.error: str | None = None
-        self.dropped = 0
-        self._ring: deque[bytes] = deque()
-        self._ring_bytes = 0
-        self._torn = False  # half a line stands at the end and could not be cut yet
-        self._fd = os.open(
-            path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        self.offset = _cut_torn_tail(self._fd)
-        self.seq = _last_seq(self._fd, self.offset)
+        self._file = LineAppender(path)
+        self._write = self._file.write
+        self.seq = _last_seq(self._file.fd, self._file.offset)
 
     @property
     def pending(self) -> int:
         """Lines that the disk has not taken yet."""
-        return len(self._ring)
+        return self._file.pending
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were given up, since more waited than memory is kept for."""
+        return self._file.dropped
+
+    @property
+    def error(self) -> str | None:
+        """Why the disk refuses lines, if it does."""
+        return self._file.error
+
+    @property
+    def offset(self) -> int:
+        """Bytes of whole lines in the file."""
+        return self._file.offset
 
     def fileno(self) -> int:
         """The descriptor, for an `fdatasync` in another thread; valid until `close`."""
-        return self._fd
+        return self._file.fd
 
     def metrics(
         self, step: int, values: Mapping[str, float | int | None], **times: float | None
@@ -170,61 +177,30 @@ class Journal:
             body = _encode({**head, **kept, "data": {"cut": True}})
         self._write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
 
-    def _write(self, line: bytes) -> None:
-        if self._ring:
-            self._keep(line)
-            self.retry()
-        elif not self._put(line):
-            self._keep(line)
-
-    def _keep(self, line: bytes) -> None:
-        self._ring.append(line)
-        self._ring_bytes += len(line)
-        while self._ring_bytes > RING_BYTES:
-            self._ring_bytes -= len(self._ring.popleft())
-            self.dropped += 1
-
     def retry(self) -> None:
-        """Offer waiting lines to the disk again, oldest first."""
-        while self._ring and self._put(self._ring[0]):
-            self._ring_bytes -= len(self._ring.popleft())
+        """Offer waiting lines to the disk again, oldest first; those that a slow disk is taking are
+        waited for, two seconds at most.
+        """
+        self._file.retry()
 
-    def _put(self, line: bytes) -> bool:
-        try:
-            if self._torn:
-                self._cut()
-            written = os.write(self._fd, line)
-            if written < len(line):
-                self._torn = True
-                self._cut()
-                raise OSError(errno.ENOSPC, "short write")
-        except OSError as error:
-            self.error = f"{self.path}: {error.strerror or error}"
-            return False
-        self.offset += written
-        self.error = None
-        return True
+    def wait(self, timeout_s: float) -> bool:
+        """Offer them until the disk has taken all, at most so long; whether it has."""
+        return self._file.wait(timeout_s)
 
-    def _cut(self) -> None:
-        # we hold run.lock, so nobody else appends. Where to cut is read from the file: an interrupt
-        # right after a write would have left `offset` one whole line behind
-        self.offset = _cut_torn_tail(self._fd)
-        self._torn = False
+    def give_up(self) -> int:
+        """Drop what waits; returns how many lines of this journal no disk ever took."""
+        return self._file.give_up()
 
     def barrier(self) -> int:
         """Make all lines so far survive power loss; returns the offset they end at.
 
         Raises OSError, also while lines still wait for the disk.
         """
-        self.retry()
-        if self._ring:
-            raise OSError(errno.ENOSPC, f"{len(self._ring)} lines wait: {self.error}")
-        os.fdatasync(self._fd)
-        return self.offset
+        return self._file.barrier()
 
     def close(self) -> None:
-        self.retry()
-        os.close(self._fd)
+        """Offer waiting lines a last time; `pending` tells afterwards what was lost."""
+        self._file.close()
 
 
 @dataclass(frozen=True)
@@ -340,21 +316,6 @@ def _pieces(values: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
     items = iter(values.items())
     while part := dict(islice(items, most)):
         yield part
-
-
-def _cut_torn_tail(fd: int) -> int:
-    size = os.fstat(fd).st_size
-    position = size
-    while position > 0:
-        start = max(0, position - 65536)
-        found = os.pread(fd, position - start, start).rfind(b"\n")
-        if found >= 0:
-            position = start + found + 1
-            break
-        position = start
-    if position < size:
-        os.ftruncate(fd, position)
-    return position
 
 
 def _last_seq(fd: int, end: int) -> int:

@@ -48,6 +48,7 @@ class LiveState:
         state.fields.update({name: [] for name in (*_HISTORIES, "history_steps")})
         state.fields.update(global_step=0, max_steps=max_steps, elapsed_seconds=0.0)
         state.fields["executable_path"] = sys.executable
+        self.waiting(pending=0, dropped=0, error=None)
 
     def take(self, values: dict[str, float | int]) -> None:
         """What the loop has just logged."""
@@ -76,6 +77,12 @@ class LiveState:
             self._state.phase("training")
         else:
             self._state.publish()
+
+    def waiting(self, *, pending: int, dropped: int, error: str | None) -> None:
+        """Lines of the journal that wait for the disk, or were given up; told with the next news,
+        since they are no sign of life.
+        """
+        self._state.fields["journal"] = {"pending": pending, "dropped": dropped, "error": error}
 
     def beat(self, phase: str, step: int) -> None:
         """A sign of life from the loop, written at once where the phase is another, else soon."""

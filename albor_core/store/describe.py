@@ -39,10 +39,14 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def describe(
-    db: sqlite3.Connection, writer: RunWriter, run: RunDir, meta: Mapping[str, Any]
+    db: sqlite3.Connection,
+    writer: RunWriter,
+    run: RunDir,
+    meta: Mapping[str, Any],
+    exit_json: Mapping[str, Any] | None,
 ) -> None:
     """Fill the columns that come from run.json and launch.json. A rename by the user wins over
-    run.json.
+    run.json. How many lines were lost, which exit.json says, is one of the facts.
     """
     renamed = _newest(db, writer.run_id, "run.renamed")
     name = renamed.get("name") if renamed else meta.get("name")
@@ -50,6 +54,9 @@ def describe(
     git: Mapping[str, Any] = found if isinstance(found, dict) else {}
     dirty = git.get("dirty", meta.get("git_dirty"))
     argv = meta.get("argv")
+    facts = {k: _bounded(v) for k, v in meta.items() if k not in _COLUMNS}
+    if lost := whole_number((exit_json or {}).get("lines_lost")):
+        facts["lines_lost"] = lost
     writer.update(
         {
             "experiment_id": experiment_id(db, text(meta.get("experiment") or "")),
@@ -62,7 +69,7 @@ def describe(
             "git_commit": optional_text(git.get("commit", meta.get("git_commit"))),
             "git_dirty": None if dirty is None else int(bool(dirty)),
             "argv": dump([text(word) for word in argv] if isinstance(argv, list) else []),
-            "facts": dump({k: _bounded(v) for k, v in meta.items() if k not in _COLUMNS}),
+            "facts": dump(facts),
             "max_steps": _max_steps(db, writer.run_id, run, meta),
         }
     )

@@ -238,7 +238,7 @@ class Indexer:
                     _save_position(db, writer.run_id, name, positions[name])
             writer.finish()
             if seen != self._seen or "params" in writer.touched:
-                describe(db, writer, self._run, self._run.metadata())
+                describe(db, writer, self._run, self._run.metadata(), words)
             if not self._behind:  # an end is only said with all that came before it
                 conclude(db, writer, words)
         self._seen, self._positions = seen, positions

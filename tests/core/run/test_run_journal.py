@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.run import journal as module
+from albor_core.run import line_appender as module
 from albor_core.run.journal import MAX_LINE_BYTES, Journal, parse_line, read_journal
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -239,6 +240,70 @@ def test_the_ring_is_bounded_and_counts_what_it_drops(journal, monkeypatch):
     assert [record["step"] for record in records(journal.path)][-1] == 100
 
 
+class SlowDisk:
+    """os.write that takes its time for the first line, and for the others until it is let go."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.writers = []
+
+    def __call__(self, fd, data):
+        self.writers.append(threading.current_thread())
+        if len(self.writers) == 1:
+            time.sleep(2 * module.SLOW_S)
+        elif not self.go.is_set():
+            assert threading.current_thread() is not threading.main_thread()
+            self.go.wait(60)
+        return os.write(fd, data)
+
+
+def test_a_loop_does_not_wait_for_a_slow_disk_and_all_lines_come_in_order(journal, monkeypatch):
+    disk = SlowDisk()
+    monkeypatch.setattr(module, "os", Os(write=disk))
+    for step in range(1, 101):
+        journal.metrics(step, {"a": float(step)})
+    assert [record["step"] for record in records(journal.path)] == [1]
+    assert (journal.pending, journal.error) == (99, None)
+    disk.go.set()
+    journal.barrier()
+    assert journal.pending == 0
+    assert [record["step"] for record in records(journal.path)] == list(range(1, 101))
+
+
+def test_lines_are_written_at_once_again_when_the_disk_is_quick_again(journal, monkeypatch):
+    disk = SlowDisk()
+    disk.go.set()
+    monkeypatch.setattr(module, "CALM_S", 0.0)
+    monkeypatch.setattr(module, "os", Os(write=disk))
+    journal.metrics(1, {"a": 1.0})
+    while any(thread.name == "journal" for thread in threading.enumerate()):
+        time.sleep(0.005)
+    journal.metrics(2, {"a": 2.0})
+    assert disk.writers == [threading.main_thread()] * 2
+    assert [record["step"] for record in records(journal.path)] == [1, 2]
+
+
+def test_a_barrier_does_not_pass_while_a_slow_disk_has_lines_to_take(journal, monkeypatch):
+    disk = SlowDisk()
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(module, "os", Os(write=disk))
+    journal.metrics(1, {"a": 1.0})
+    journal.metrics(2, {"a": 2.0})
+    with pytest.raises(OSError, match="1 lines wait"):
+        journal.barrier()
+    disk.go.set()
+
+
+def test_what_the_disk_never_took_is_counted(journal, monkeypatch):
+    monkeypatch.setattr(module, "os", Os(write=FullDisk(0)))
+    monkeypatch.setattr(module, "RING_BYTES", 1000)
+    for step in range(100):
+        journal.metrics(step, {"a": 1.0})
+    assert not journal.wait(0.0)
+    assert journal.give_up() == 100
+    assert journal.pending == 0
+
+
 def test_a_link_in_place_of_the_journal_is_not_followed(tmp_path):
     (tmp_path / "journal.jsonl").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
@@ -338,7 +403,7 @@ def test_a_cut_after_an_interrupted_write_takes_no_whole_line(tmp_path, monkeypa
     """An interrupt between a write and its bookkeeping leaves `offset` a line behind."""
     journal = Journal(tmp_path / "journal.jsonl", attempt=1)
     journal.metrics(1, {"x": 1.0})
-    journal.offset = 0
+    journal._file.offset = 0
     real = os.write
     monkeypatch.setattr(module.os, "write", lambda fd, line: real(fd, line[: len(line) // 2]))
     journal.metrics(2, {"x": 2.0})

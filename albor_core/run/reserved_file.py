@@ -1,0 +1,63 @@
+"""A small document for which there is room when its disk has none left."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.rundir import fsync_dir, write_json
+
+_BYTES = 16 << 10
+
+
+class ReservedFile:
+    """Room for `path`, taken now: a file without a name, which goes when this process does.
+
+    Where the file system has no such files, or no room any more, `write` is `write_json`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+        with suppress(OSError):
+            self._fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            os.posix_fallocate(self._fd, 0, _BYTES)
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Replace `path` in one step, durably. Once only. Raises OSError."""
+        fd, self._fd = self._fd, None
+        if fd is None:
+            write_json(self._path, document, durable=True)
+            return
+        try:
+            self._write_into(fd, json.dumps(document, allow_nan=False).encode())
+        except OSError:
+            write_json(self._path, document, durable=True)
+        finally:
+            os.close(fd)
+
+    def _write_into(self, fd: int, content: bytes) -> None:
+        if len(content) > _BYTES or os.pwrite(fd, content, 0) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(fd, len(content))
+        os.fsync(fd)
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+        # a folder is named because only then Python calls linkat(), see open(2), O_TMPFILE
+        os.link(f"/proc/self/fd/{fd}", beside, src_dir_fd=fd)
+        try:
+            beside.replace(self._path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        fsync_dir(self._path.parent)
+
+    def close(self) -> None:
+        """Give the room back unused."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)

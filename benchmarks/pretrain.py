@@ -1,6 +1,6 @@
 """What a recipe reaches: the Python sources installed here, trained on by the product: one GPU.
 
-    python benchmarks/pretrain.py --out DIR [--runs adamw muon 398m] [--json FILE]
+    python benchmarks/pretrain.py --out DIR [--runs adamw muon 398m] [--steps N] [--json FILE]
 
 Corpus: every .py file of the standard library and of site-packages, exact duplicates dropped, at
 most 100 kB, at least a quarter letters; whole packages are held out, and files equal to one of
@@ -9,6 +9,9 @@ Everything goes through `albor tokenizer`, `albor data` and `albor train apply` 
 configs/train/pretrain-50m.yaml and -350m.yaml; only what RECIPES names is set. 5 % warm-up, cosine
 to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. The trainer of `adamw` is killed (-9)
 half-way; its guard resumes it. `398m` has the schedule of 78.0M tokens and is stopped at 26.3M.
+`--steps` shortens the schedule of all. START-HEAD-END, such as quiet-tied-cosine, is Muon's recipe
+with another start of the weights (ordinary: normal 0.02, writers / sqrt(2 L), norms of 1), an
+untied head, or a rate that falls linearly to 0.
 Validation: all that is held out. Exit code 2 without a GPU.
 """
 
@@ -70,6 +73,28 @@ RECIPES = {
     "398m-bf16-residual": Recipe(
         LARGE, 1e-3, ("training.residual_in_fp32=false",), stopped_at=EVERY
     ),
+}
+
+
+PRODUCTS = list(RECIPES)
+_MUON = RECIPES["muon"]
+_STARTS = {
+    "quiet": (),
+    "ordinary": (
+        "model.initialization.mirrored=false",
+        "model.initialization.matrix=0.707",  # 0.02 at 512 channels
+        "model.initialization.residual=1",
+    ),
+}
+_HEADS = {"tied": (), "untied": ("model.architecture.tie_word_embeddings=false",)}
+_ENDS = {"cosine": (), "linear": ("training.lr_scheduler=linear", "optimizer.min_lr=0")}
+RECIPES |= {
+    f"{start}-{head}-{end}": Recipe(
+        _MUON.config, _MUON.lr, (*_MUON.sets, *_STARTS[start], *_HEADS[head], *_ENDS[end])
+    )
+    for start in _STARTS
+    for head in _HEADS
+    for end in _ENDS
 }
 
 
@@ -150,7 +175,7 @@ def pack_held_out(folder: Path, file: Path) -> int:
     return packer.sequences * T
 
 
-def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> Path:
+def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path, steps: int) -> Path:
     """Under a guard of its own; the run directory."""
     sets = {
         "data.train": data["train"],
@@ -160,8 +185,8 @@ def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> Path
         "optimizer.lr": recipe.lr,
         "optimizer.min_lr": recipe.lr / 10,
         "training.epochs": 2,
-        "training.max_steps": STEPS,
-        "training.warmup_steps": STEPS // 20,
+        "training.max_steps": steps,
+        "training.warmup_steps": steps // 20,
         "training.gradient_accumulation": 1,
         "training.log_interval": 10,
         "training.stability.zclip": "false",
@@ -190,9 +215,11 @@ def wait(run: Path, step: int = STEPS + 1) -> dict[str, Any]:
     raise SystemExit(f"{run}: nothing for {LIMIT_S:.0f} s, see {run}/logs")
 
 
-def train(name: str, recipe: Recipe, data: dict[str, Any], folder: Path) -> dict[str, Any]:
+def train(
+    name: str, recipe: Recipe, data: dict[str, Any], folder: Path, steps: int
+) -> dict[str, Any]:
     begun = time.monotonic()
-    run = start(name, recipe, data, folder)
+    run = start(name, recipe, data, folder, steps)
     if recipe.killed_at is not None:
         state = wait(run, recipe.killed_at)
         os.kill(state["pid"], signal.SIGKILL)
@@ -233,7 +260,8 @@ def tell(results: list[dict[str, Any]], file: Path | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
-    parser.add_argument("--runs", nargs="*", default=list(RECIPES), choices=RECIPES)
+    parser.add_argument("--runs", nargs="*", default=PRODUCTS, choices=RECIPES)
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -246,7 +274,7 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}; data made in {time.monotonic() - begun:.0f} s")
     results = []
     for name in options.runs:
-        results.append(train(name, RECIPES[name], data, options.out))
+        results.append(train(name, RECIPES[name], data, options.out, options.steps))
         tell(results, options.json)
     return 0
 

@@ -41,6 +41,8 @@ class LlamaConfig(ModelShape):
     """Of the matrices that read the residual stream."""
     residual_scale: float = 0.0
     """Of o_proj and down_proj, which then write to both halves of it alike; 0: barely anything."""
+    mirrored: bool = True
+    """Whether logits begin near 0 since the halves of the residual stream cancel in the head."""
     residual_in_fp32: bool = True
     """Under autocast; otherwise in autocast's dtype."""
     z_loss: float = 0.0
@@ -280,17 +282,22 @@ def init_std(config: LlamaConfig) -> dict[str, float]:
 
 
 def final_norm(config: LlamaConfig) -> Tensor:
-    """(D,) the weight that the final norm starts with: 1 where `initializer_range` is given, else a
+    """(D,) the weight that the final norm starts with: 1 unless the start is mirrored, else a
     gain on the first half of the channels and minus that on the second. Over quiet blocks the gain
     is HEAD_GAIN; over loud ones it would make logits deviate by 0.64 at any width if nothing
     cancelled, since a narrow model learns slower with a gain of 1.
     """
     weight, D = torch.ones(config.hidden_size, device="cpu"), config.hidden_size
-    if config.initializer_range is None:
+    if is_mirrored(config):
         loud = 0.64 / (EMBEDDING_STD * math.sqrt(D))
         weight *= loud if config.residual_scale else HEAD_GAIN
         weight[D // 2 :] *= -1
     return weight
+
+
+def is_mirrored(config: LlamaConfig) -> bool:
+    """Whether a start makes the halves of the residual stream cancel; see `init_weights`."""
+    return config.mirrored and config.initializer_range is None
 
 
 def init_weights(model: Llama, seed: int) -> None:
@@ -306,11 +313,12 @@ def init_weights(model: Llama, seed: int) -> None:
     cancels. What blocks write is either quiet, and a logit normal with variance LOGIT_STD^2, the
     loss ln V + LOGIT_STD^2 / 2; or as loud as `residual_scale` says, but alike for both halves up
     to APART, and logits are nearly 0. The halves part with the first step: their gradients have
-    opposite signs. docs/performance.md has what such starts reach.
+    opposite signs. Without `mirrored` nothing is repeated and the final norm is 1, as in GPT-2.
+    docs/performance.md has what such starts reach.
     """
     config = model.config
     stds, half = init_std(config), config.hidden_size // 2
-    is_fixed = config.initializer_range is not None
+    mirrors = is_mirrored(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
@@ -320,9 +328,9 @@ def init_weights(model: Llama, seed: int) -> None:
             role = role_of(name)
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
             draw.normal_(generator=_stream(seed, name)).mul_(stds[role])
-            if role == "embedding" and not is_fixed:
+            if role == "embedding" and mirrors:
                 draw[:, half:] = draw[:, :half]
-            if role == "residual" and not is_fixed and config.residual_scale:
+            if role == "residual" and mirrors and config.residual_scale:
                 repeat_rows(draw)
             parameter.copy_(draw)
 

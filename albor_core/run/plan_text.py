@@ -65,7 +65,8 @@ def _model(plan: Plan) -> Iterator[str]:
     yield _row("Parameters:", f"{plan.parameters:,} (~{_short(plan.parameters)})")
     begin = plan.config.model.initialization
     if begin != InitializationConfig() and start_weights(plan.config.model) is None:
-        yield _row("Weights:", f"random, matrix {begin.matrix:g}, residual {begin.residual:g}")
+        scales = f"matrix {begin.matrix:g}, residual {begin.residual:g}"
+        yield _row("Weights:", f"random, {scales}{'' if begin.mirrored else ', not mirrored'}")
     precision = plan.config.training.mixed_precision
     stream = "" if plan.config.training.residual_in_fp32 else ", residual stream too"
     yield _row("Precision:", precision if precision == "fp32" else f"{precision} mixed{stream}")

@@ -161,7 +161,7 @@ class ArchitectureConfig(Section):
 
 
 class InitializationConfig(Section):
-    """How random weights begin; the loss begins at the logarithm of the vocabulary in any case."""
+    """How random weights begin."""
 
     matrix: Scale = 1.0
     """Standard deviation of q, k, v, gate and up projections, times 0.64 / sqrt(hidden_size)."""
@@ -169,6 +169,11 @@ class InitializationConfig(Section):
     """That of o and down projections, times 0.64 / sqrt(2 num_hidden_layers hidden_size), both
     halves of the residual stream getting the same; 0: just enough to be heard, else at least
     0.01."""
+
+    mirrored: bool = True
+    """Whether the halves of the residual stream begin alike and cancel in the head, so that the
+    loss begins at the logarithm of the vocabulary; false: embeddings of standard deviation 0.02 and
+    norms of 1, as in GPT-2."""
 
     def problems(self) -> Iterator[Problem]:
         if 0 < self.residual < QUIETEST:

@@ -127,6 +127,7 @@ def shape_of(config: Config) -> LlamaConfig:
         **config.model.architecture.model_dump(),
         matrix_scale=begin.matrix,
         residual_scale=begin.residual,
+        mirrored=begin.mirrored,
         residual_in_fp32=config.training.residual_in_fp32,
         z_loss=config.training.stability.z_loss,
     )

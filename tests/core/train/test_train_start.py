@@ -202,6 +202,24 @@ def test_random_weights_begin_as_the_config_says(tmp_path):
     assert (first - second).norm() < 0.01 * first.norm()
 
 
+def test_a_start_that_is_not_mirrored_repeats_no_channel_and_has_plain_norms(tmp_path):
+    ordinary = {"model__initialization__mirrored": False, "model__initialization__residual": 1}
+    mirrored = {"model__initialization__residual": 1}
+    found = {}
+    for name, changes in (("ordinary", ordinary), ("mirrored", mirrored)):
+        run = make_run(tmp_path / name, name, **changes)
+        model = build(load_config(run.config_resolved, ()).config).model
+        halves = [
+            model.get_parameter(f"model.{part}.weight").detach().chunk(2, dim)
+            for part, dim in (("embed_tokens", 1), ("layers.0.mlp.down_proj", 0))
+        ]
+        found[name] = [float((a - b).norm() / a.norm()) for a, b in halves]
+        norm = model.get_parameter("model.norm.weight").detach()
+        assert bool((norm == 1).all()) is (name == "ordinary")
+    assert min(found["ordinary"]) > 1.2  # two independent draws differ by sqrt(2) of one
+    assert max(found["mirrored"]) < 0.01
+
+
 @pytest.mark.parametrize("wide", [True, False])
 def test_the_residual_stream_is_as_wide_as_the_config_says(tmp_path, wide):
     changes = {"training__mixed_precision": "bf16", "training__residual_in_fp32": wide}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from albor_core.cli.output import clean, talk
-from albor_core.run.errors import AlborError, NotFoundError, StoreError
+from albor_core.run.errors import AlborError, NotFoundError, StoreError, remedy
 from albor_core.run.rundir import (
     FRESH_S,
     RunDir,
@@ -156,16 +156,18 @@ def locate_whole(reference: str) -> tuple[str, Path | None]:
     from albor_core.store.settle import catch_up
 
     run_id, run = find(reference)
-    why = ""
+    why, hint = "", ""
     try:
         if run is not None and not catch_up(run, timeout_s=_CATCH_UP_S):
             why = "it is not all in the store yet"
-    except (AlborError, OSError) as error:
-        why = str(error)
+    except AlborError as error:
+        why, hint = error.message, error.hint
+    except OSError as error:
+        why, hint = str(error), remedy(error)
     if run is not None and why:
         place = clean(shlex.quote(str(run.path)))
         talk(f"{run_id} has ended, and what is shown may be a part of what it wrote: {clean(why)}")
-        talk(f"  next: the same again in a moment, or albor db rebuild {place}")
+        talk(f"  next: {hint or f'the same again in a moment, or albor db rebuild {place}'}")
     return run_id, _own_store(run)
 
 

@@ -28,10 +28,10 @@ def back_up_daily(path: Path, day: str) -> Path | None:
     copy = folder / f"{path.stem}-{day}.db"
     if copy.exists() or not path.is_file():
         return None
-    folder.mkdir(mode=0o700, exist_ok=True)
     half = copy.with_suffix(".half")
     db, temporary = open_reader(path)
     try:
+        folder.mkdir(mode=0o700, exist_ok=True)
         half.unlink(missing_ok=True)
         db.execute("PRAGMA query_only = 0")  # VACUUM INTO writes its target only
         db.execute("VACUUM INTO ?", (str(half),))

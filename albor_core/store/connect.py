@@ -12,21 +12,28 @@ instead of a WAL.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import resource
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from albor_core.run.errors import NotFoundError, StoreError, TryAgainError
+from albor_core.run.errors import NotFoundError, StoreError, TryAgainError, remedy
 from albor_core.store.migrations import upgrade
 from albor_core.store.paths import file_system, is_remote
 from albor_core.store.schema import missing, strangers
 
 REBUILD_HINT = "albor db rebuild"
 _CHECKPOINT_BYTES = 4 << 20
+_NO_SHM = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+)
 _MAKING_S = 2.0  # how long a reader waits for the tables of a store that was just made
 
 
@@ -143,16 +150,18 @@ def open_reader(path: Path) -> tuple[sqlite3.Connection, Path | None]:
     """A connection that cannot write, and the temporary folder to delete after it, if one was
     needed.
 
-    On media where SQLite cannot make its -shm file the database is read as immutable, or, if it has
-    a WAL, from a private copy: `immutable=1` would silently leave the WAL's rows out. Raises
-    NotFoundError, StoreError.
+    Where SQLite cannot make its -shm file (read-only media, a full disk) the database is read as
+    immutable, or, if it has a WAL, from a private copy: `immutable=1` would silently leave the
+    WAL's rows out. Raises NotFoundError, StoreError.
     """
     if not path.is_file():
         raise NotFoundError(f"{path}: no store here", hint=REBUILD_HINT)
     try:
         return _connect_ro(path, "mode=ro"), None
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        kind = error.sqlite_errorcode & 0xFF
+        has_no_shm = error.sqlite_errorcode in _NO_SHM  # no room for it
+        if kind not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and not has_no_shm:
             raise as_store_error(path, error) from error
     except sqlite3.DatabaseError as error:
         raise as_store_error(path, error) from error
@@ -235,7 +244,21 @@ def as_store_error(path: Path, error: Exception) -> StoreError | TryAgainError:
         return TryAgainError(f"{path}: another process holds the store")
     if isinstance(error, sqlite3.Error) and is_damage(error):
         return StoreError(f"{path}: damaged ({error})", hint=REBUILD_HINT)
-    return StoreError(f"{path}: {error}", hint=REBUILD_HINT)
+    if isinstance(error, OSError):
+        return StoreError(f"{path}: {error.strerror or error}", hint=remedy(error) or REBUILD_HINT)
+    hint = _disk_remedy(error) if isinstance(error, sqlite3.Error) else ""
+    return StoreError(f"{path}: {error}", hint=hint or REBUILD_HINT)
+
+
+def _disk_remedy(error: sqlite3.Error) -> str:
+    """What helps where it is the disk that refuses; "" for anything else."""
+    kind = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+    if kind == sqlite3.SQLITE_READONLY:
+        return remedy(OSError(errno.EROFS, ""))
+    if kind not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return ""
+    is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+    return remedy(OSError(errno.EFBIG if is_limited else errno.ENOSPC, ""))
 
 
 def problems(path: Path, *, thorough: bool = False) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from albor_core.run.registry import known_as
 from albor_core.run.rundir import RunDir, fsync_dir, read_json
 from albor_core.store.backup import backups
 from albor_core.store.connect import (
+    as_store_error,
     exclusive,
     open_reader,
     open_writer,
@@ -85,9 +86,10 @@ def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
     fresh = path.with_name(path.name + ".rebuild")
     with exclusive(fresh):  # one rebuild at a time; the indexers of live runs go on meanwhile
         discard(fresh)
-        db = open_writer(fresh)
         damaged: dict[RunDir, str] = {}
+        db: sqlite3.Connection | None = None
         try:
+            db = open_writer(fresh)
             for run in runs:
                 if why := unreadable(run) or _rebuild_known(run, db, report):
                     damaged[run] = why
@@ -97,9 +99,10 @@ def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
                 db.close()
                 put_in_place(fresh, path)
         except sqlite3.Error as error:
-            raise StoreError(f"{fresh}: {error}") from error
+            raise as_store_error(fresh, error) from error
         finally:
-            db.close()
+            if db is not None:
+                db.close()
             discard(fresh)
     report.problems += [_told(run, why, report) for run, why in damaged.items()]
     report.seconds = time.monotonic() - started

@@ -13,6 +13,7 @@ import re
 import secrets
 import shlex
 import shutil
+import sqlite3
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,7 @@ from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageEr
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir, albor_home, fsync_dir, is_known_id, is_run_id, read_json
 from albor_core.store import search
-from albor_core.store.connect import exclusive, open_writer, transaction
+from albor_core.store.connect import as_store_error, exclusive, open_writer, transaction
 from albor_core.store.paths import local_store
 from albor_core.store.rebuild import discard
 from albor_core.store.table import RunTable
@@ -67,10 +68,10 @@ def remove_run(run: RunDir, global_path: Path, *, keep_history: bool = False) ->
         doomed = doom(run)
         if outside != run.store:
             discard(outside)  # on this host's disk, where the run's is a network mount
-        _forget_pointer(run)
+        remove_tree(doomed)  # first: on a full disk there is room for the rest only then
         if not keep_history:
             forget_rows(run.id, global_path, where=run.path)
-        remove_tree(doomed)
+        _forget_pointer(run)
     return Removed(run.id, str(run.path), size, keep_history)
 
 
@@ -91,18 +92,31 @@ def is_remembered(run_id: str, global_path: Path) -> bool:
 
 
 def forget_run(run_id: str, global_path: Path) -> Removed:
-    """Remove the pointer and the rows of a run whose folder is gone. Raises NotFoundError,
-    UsageError while the folder exists.
+    """Remove the pointer and the rows of a run whose folder is gone, and what an earlier removal
+    left of that. Raises NotFoundError, UsageError while the folder exists.
     """
     pointer = albor_home() / "runs" / f"{run_id}.json"
     path = (read_json(pointer) or {}).get("path") if is_known_id(run_id) else None
     if isinstance(path, str) and os.path.lexists(path):
         raise UsageError(f"{path}: exists, but is no run directory", hint=f"look at {path}")
+    size = 0
+    for half in _halves(run_id, path):
+        size += size_of(half)
+        remove_tree(half)
     known = forget_rows(run_id, global_path) if global_path.is_file() else 0
     if not known and path is None:
         raise NotFoundError(f"no run {run_id!r}", hint="albor runs ls")
     pointer.unlink(missing_ok=True)
-    return Removed(run_id, None, 0, history_kept=False)
+    return Removed(run_id, None, size, history_kept=False)
+
+
+def _halves(run_id: str, path: str | None) -> Iterator[Path]:
+    """What removals that were killed left of a run that was in `path`."""
+    parent = Path(path).parent if path else albor_home() / "runs"
+    for child in _children(parent):
+        is_its = child.name.startswith(f".{run_id}.removed-") and _DOOMED.fullmatch(child.name)
+        if is_its and _is_folder(child):
+            yield child
 
 
 def forget_rows(run_id: str, global_path: Path, *, where: Path | None = None) -> int:
@@ -112,7 +126,7 @@ def forget_rows(run_id: str, global_path: Path, *, where: Path | None = None) ->
     """
     if not global_path.is_file():
         return 0
-    with exclusive(global_path):
+    with exclusive(global_path), _in_words(global_path):
         db = open_writer(global_path)
         try:
             with transaction(db):
@@ -129,6 +143,14 @@ def forget_rows(run_id: str, global_path: Path, *, where: Path | None = None) ->
         finally:
             db.close()
     return 1
+
+
+@contextlib.contextmanager
+def _in_words(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise as_store_error(path, error) from error
 
 
 def garbage(runs: Iterable[RunDir], *, corrupt_days: float = 7.0) -> Iterator[Garbage]:

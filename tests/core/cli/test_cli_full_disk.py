@@ -1,21 +1,30 @@
 """A disk that takes nothing more: a stop works all the same, and every refusal names the place and
 what helps.
 
-Two kinds: a file size limit of 0, under which any write fails, and a read-only mount of the home.
+Three kinds: a file size limit of 0, under which any write fails, a read-only mount of the home, and
+a small disk without a free byte.
 """
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cli_user import ALBOR, User, strict, wait_until
-from read_only import where_read_only
+from read_only import on_a_small_disk, where_read_only
 
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.journal import Journal
+from albor_core.run.rundir import RunDir, create_run, read_json
+from albor_core.store import remove
 from albor_core.store.annotations import read_annotations
+from albor_core.store.index import index_now
+from albor_core.store.paths import global_store
 
+ROOT = str(Path(__file__).resolve().parents[3])
 NAP = "import time; time.sleep(600)"  # outlives the test, which stops it
 
 
@@ -94,3 +103,132 @@ def test_on_a_read_only_home_history_is_read_and_the_living_are_alive(desk, nap)
             assert str(desk.home) in done.stderr or "nap" in done.stderr, words
             assert "next:" in done.stderr, words
     assert nap.liveness().is_alive and nap.run_json.exists()
+
+
+# -- commands on a disk without a free byte ------------------------------------------------------
+
+FILLED = """
+import json, os, shutil, subprocess, sys
+from albor_core import track
+from albor_core.store.settle import settle
+track.Sidecar.tend = lambda self: None
+home, commands = os.environ["ALBOR_HOME"], json.loads(sys.argv[1])
+names = {}
+for name in ("one", "two"):
+    with track.start(name=name) as run:
+        for step in range(1, 301):
+            run.log({"loss": 1.0 / step}, step=step)
+    settle(run.dir)
+    names[name] = run.id
+with open(home + "/ballast", "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError:
+        pass
+results = []
+for words in commands:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "albor_core.cli", *[names.get(w, w) for w in words]],
+        capture_output=True, text=True,
+    )
+    free = shutil.disk_usage(home).free
+    results.append([done.returncode, done.stdout, done.stderr, free])
+print(json.dumps({"names": names, "results": results, "runs": os.listdir(home + "/runs")}))
+"""
+
+
+def on_a_full_disk(desk, *commands):
+    """What the commands, in this order, leave on the terminal and how much room."""
+    argv = [sys.executable, "-c", FILLED, json.dumps([words.split() for words in commands])]
+    environ = {**desk.environment(), "PYTHONPATH": ROOT}
+    done = whole(on_a_small_disk(desk.home, "4m", argv, cwd=desk.folder, env=environ))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for words, (_, _, err, _) in zip(commands, found["results"], strict=True):
+        assert "Traceback" not in err, (words, err)
+    return found
+
+
+def test_on_a_full_disk_a_run_is_removed_its_room_is_free_and_nothing_is_left_of_it(desk):
+    found = on_a_full_disk(desk, "runs ls", "runs rm one -y", "runs ls --json", "runs gc -y")
+    names, (before, removed, listed, swept) = found["names"], found["results"]
+    assert (removed[0], before[3]) == (0, 0) and removed[3] > 100_000
+    assert [row["id"] for row in json.loads(listed[1])["runs"]] == [names["two"]]
+    assert swept[1].startswith("0 leftover(s)")
+    assert sorted(found["runs"]) == sorted((names["two"], f"{names['two']}.json"))
+
+
+def test_on_a_full_disk_history_can_be_read(desk):
+    words = ("runs ls", "runs show one", "runs tail one", "runs diff one two", "db check")
+    found = on_a_full_disk(desk, *words)
+    for word, (code, _, err, _) in zip(words, found["results"], strict=True):
+        assert (code, err) == (0, ""), word
+    assert "loss" in found["results"][1][1]
+
+
+def test_what_a_full_disk_has_no_room_for_is_refused_in_words_and_changes_nothing(desk):
+    found = on_a_full_disk(desk, "db rebuild", "runs tag one x", "doctor", "runs ls --json")
+    rebuilt, tagged, looked, listed = found["results"]
+    for code, out, err, _ in (rebuilt, tagged):
+        assert (code, out) == (1, "")
+        assert "next: free some space there, then run it again" in err
+    assert f"{desk.home}/experiments.db.rebuild: database or disk is full" in rebuilt[2]
+    assert "BAD  disk" in looked[1] and "ok   store" in looked[1]
+    assert len(json.loads(listed[1])["runs"]) == 2
+
+
+@pytest.fixture
+def runs(desk, monkeypatch):
+    """Two ended runs, indexed."""
+    monkeypatch.setenv("ALBOR_HOME", str(desk.home))
+    made = [
+        create_run(desk.home / "runs", name, experiment="e", name=name, kind="track", argv=[])
+        for name in ("one", "two")
+    ]
+    for run in made:
+        journal = Journal(run.journal, attempt=1)
+        journal.metrics(1, {"train/loss": 1.0})
+        journal.close()
+        index_now(run)
+    return made
+
+
+@pytest.mark.parametrize("words", [
+    *("runs ls", "runs show one", "runs diff one two", "runs tail one", "db check", "db rebuild"),
+    *("runs gc -y", "doctor", "runs rm one -y", "runs tag one x", "runs export one -o x.csv"),
+])  # fmt: skip
+def test_under_a_file_size_limit_a_command_works_or_says_what_helps(desk, runs, words):
+    done = limited(desk, *words.split())
+    if done.returncode and words != "doctor":
+        assert "next: raise the file size limit (ulimit -f unlimited)" in done.stderr
+    assert {row["id"] for row in strict(desk.albor("runs", "ls", "--json").out)["runs"]} >= {"two"}
+    assert desk.albor("db", "rebuild").code == 0
+
+
+class Full(sqlite3.OperationalError):
+    sqlite_errorcode = sqlite3.SQLITE_FULL
+
+
+def test_a_removal_that_the_store_had_no_room_for_is_finished_by_the_next(desk, runs, monkeypatch):
+    def refuse(*_args, **_more):
+        raise Full("database or disk is full")
+
+    with monkeypatch.context() as here:
+        here.setattr(remove, "open_writer", refuse)
+        refused = desk.quick("runs", "rm", "one", "-y")
+    assert refused.code == 1 and "Traceback" not in refused.err
+    assert f"{global_store()}: database or disk is full" in refused.err
+    assert "next: free some space there, then run it again" in refused.err
+    assert not runs[0].path.exists()
+    assert desk.quick("runs", "rm", "one", "-y").code == 0
+    assert "one" not in desk.quick("runs", "ls").out
+    assert not (desk.home / "runs" / "one.json").exists()
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next(desk, runs):
+    half = remove.doom(runs[0])
+    done = desk.quick("runs", "rm", "one", "-y")
+    assert done.code == 0 and not half.exists()
+    assert "one" not in desk.quick("runs", "ls").out
+    assert desk.quick("runs", "gc", "-y").out.startswith("0 leftover(s)")

@@ -9,13 +9,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from albor_core.andon.alert import Alert, make_alert
+from albor_core.run.errors import UsageError
+from albor_core.run.numbers import parse_real
 
+BRICKS = ("data", "forward", "backward", "optimizer", "other")
 FACTOR = 2.0  # one log interval may be off by this much before the line stops
+WORDS = ("learn", "mute")
+MAX_MS = 1e9
 
 
 def brick_name(key: str) -> str:
     """The brick that a key means: `data`, `data_ms` and `brick/data_ms` are the same."""
     return key.removeprefix("brick/").removesuffix("_ms")
+
+
+def read_overrules(text: str) -> dict[str, float | str]:
+    """What a person says of budgets, `forward=180,data=mute`: ms or one of WORDS by brick.
+
+    `learn` is what the brick takes now, `mute` that it never pauses the run. Raises UsageError.
+    """
+    found: dict[str, float | str] = {}
+    for part in filter(None, text.split(",")):
+        brick, _, word = (piece.strip() for piece in part.partition("="))
+        if brick_name(brick) not in BRICKS:
+            raise UsageError(f"{brick!r} is not a brick", hint=f"one of {', '.join(BRICKS)}")
+        found[brick_name(brick)] = word if word in WORDS else _budget(word)
+    return found
+
+
+def overrule_command(run_id: str, brick: str) -> str:
+    """What lets a run that `brick` has paused go on for good."""
+    return f"albor guard resume {run_id} --brick {brick} --budget learn"
+
+
+def _budget(word: str) -> float:
+    try:
+        number = parse_real(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= MAX_MS:
+        raise UsageError(
+            f"{word!r} is not a step-time budget", hint="a number of ms, learn or mute"
+        )
+    return number
 
 
 def check_bricks(

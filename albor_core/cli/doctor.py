@@ -18,7 +18,7 @@ import click
 from albor_core.cli.output import clean, emit, json_option, say
 from albor_core.run.errors import UsageError
 from albor_core.run.ownership import distrust
-from albor_core.run.rundir import check_home, registered_runs
+from albor_core.run.rundir import RunDir, check_home, registered_runs
 
 _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
@@ -194,20 +194,17 @@ def _terminal() -> Check:
 
 
 def _runs() -> Check:
+    from albor_core.cli.last_word import way_on
     from albor_core.feed.status import run_status
 
-    words: dict[str, list[str]] = {}
+    words: dict[str, list[RunDir]] = {}
     for run in registered_runs():
         if run.run_json.is_file():
-            words.setdefault(run_status(run).word, []).append(run.id)
-    if "lost" in words:
-        return Check(
-            "runs",
-            None,
-            f"{len(words['lost'])} lost: {' '.join(words['lost'][:3])}",
-            f"albor train resume {words['lost'][0]}",
-        )
-    detail = ", ".join(f"{len(ids)} {word}" for word, ids in sorted(words.items()))
+            words.setdefault(run_status(run).word, []).append(run)
+    if lost := words.get("lost"):
+        shown = " ".join(run.id for run in lost[:3])
+        return Check("runs", None, f"{len(lost)} lost: {shown}", way_on(lost[0]))
+    detail = ", ".join(f"{len(found)} {word}" for word, found in sorted(words.items()))
     return Check("runs", True, detail or "none yet")
 
 

@@ -10,9 +10,8 @@ import click
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import emit, json_option, say
 from albor_core.cli.run_name import RUN_NAME
-from albor_core.run.errors import AlborError, InUseError, NotFoundError, TryAgainError
+from albor_core.run.errors import InUseError, NotFoundError
 from albor_core.run.rundir import (
-    RunDir,
     albor_home,
     create_run,
     is_run_id,
@@ -21,12 +20,12 @@ from albor_core.run.rundir import (
 )
 from albor_core.store.resolve import find_run
 
-_VERBS = {
-    "status": "What the guard of a run is doing.",
-    "stop": "Finish the step, save a checkpoint, leave.",
+_ORDERS = {
+    "stop": "End a run: by its guard, or its program by signals.",
     "pause": "Hold the run; it keeps its memory and its place.",
-    "resume": "Let a paused run go on.",
+    "resume": "Let a paused run go on, with another step-time budget if wanted.",
     "checkpoint": "Save a checkpoint now.",
+    "retry": "Run the command of an ended `guard run` again.",
 }
 
 
@@ -37,7 +36,8 @@ _VERBS = {
             f"{__name__}:run",
             "Supervise any program: restart, crash reports, a row in the run table.",
         ),
-        **{name: (f"{__name__}:{name}", text) for name, text in _VERBS.items()},
+        "status": (f"{__name__}:status", "What the guard of a run is doing."),
+        **{name: (f"albor_core.cli.guard_orders:{name}", text) for name, text in _ORDERS.items()},
     },
 )
 def guard() -> None:
@@ -143,79 +143,3 @@ def status(run_ref: str, as_json: bool) -> int:
             last = guard_now.get("class_last") or "-"
             say(f"  attempt {guard_now.get('attempt')}  last exit {last}")
     return 0
-
-
-def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool) -> int:
-    """Send one command, wait for the guard's word, print it.
-
-    Stopping what has ended is done already. Raises when there is nobody to hear anything else.
-    """
-    from albor_core.cli.last_word import ended_at, way_on
-    from albor_core.feed.status import run_status
-    from albor_core.run.control import send, wait_answer
-
-    alive = found.liveness()
-    if cmd == "stop" and not alive.is_alive:
-        _tell(found, cmd, "done", f"nothing of it runs any more ({ended_at(found)})", as_json)
-        return 0
-    if not alive.is_alive:
-        is_done = run_status(found).word == "completed"
-        hint = f"albor runs show {found.id}" if is_done else way_on(found)
-        raise NotFoundError(f"{found.id} is {ended_at(found)}: nobody can {cmd} it", hint=hint)
-    if alive.guard is None:
-        raise NotFoundError(
-            f"{found.id}: no guard is running, so nobody can {cmd} it", hint=way_on(found)
-        )
-    answer = wait_answer(found, send(found, cmd, sender="cli"), timeout_s)
-    if answer is None:
-        raise TryAgainError(
-            f"{found.id}: the guard did not answer {cmd} within {timeout_s:.0f} s",
-            hint=f"albor guard status {found.id}",
-        )
-    detail = answer.detail
-    if cmd == "stop" and answer.status == "done" and not as_json:
-        detail = f"{ended_at(found)}; to go on: {way_on(found)}"
-    _tell(found, cmd, answer.status, detail, as_json)
-    if answer.status == "refused" and not as_json:
-        raise AlborError(f"{found.id}: the guard refused {cmd}: {answer.detail}")
-    return 1 if answer.status == "refused" else 0
-
-
-def _tell(found: RunDir, cmd: str, status: str, detail: str, as_json: bool) -> None:
-    if as_json:
-        emit(
-            {
-                "schema": "albor.guard.command/1",
-                "run": {"id": found.id, "path": str(found.path)},
-                "command": cmd,
-                "status": status,
-                "detail": detail,
-            }
-        )
-    else:
-        say(f"{found.id}: {cmd} {status}{': ' + detail if detail else ''}")
-
-
-def _verb(cmd: str, *, timeout_s: float = 30.0) -> click.Command:
-    def act(run_ref: str, wait_s: float, as_json: bool) -> int:
-        return _order(find_run(run_ref), cmd, wait_s, as_json)
-
-    command = click.command(name=cmd, help=_VERBS[cmd])(
-        click.argument("run_ref", metavar="RUN")(
-            click.option(
-                "--wait",
-                "wait_s",
-                default=timeout_s,
-                show_default=True,
-                help="Seconds to wait for it to be done.",
-            )(json_option(act))
-        )
-    )
-    guard.add_command(command)
-    return command
-
-
-stop = _verb("stop", timeout_s=120.0)
-pause = _verb("pause")
-resume = _verb("resume")
-checkpoint = _verb("checkpoint", timeout_s=120.0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import click
 
 from albor_core.cli.output import clean
+from albor_core.feed import offers
 from albor_core.feed.status import run_status
-from albor_core.guard.redact import MARK
 from albor_core.run.rundir import RunDir, read_json
 
 
@@ -38,17 +37,9 @@ def is_complete(run: RunDir) -> bool:
 
 def way_on(run: RunDir) -> str:
     """The command that goes on with an ended run, or starts its program again; for a run that
-    somebody else's loop tracked, the one that shows it.
+    neither can be done to, the one that shows it.
     """
-    if run.config_yaml.is_file():
-        return f"albor train resume {run.id}"
-    about = read_json(run.run_json) or {}
-    if about.get("kind") != "guard":
-        return f"albor runs show {run.id}"
-    argv = about.get("argv")
-    if not isinstance(argv, list) or not argv or any(MARK in str(word) for word in argv):
-        return "albor guard run -- CMD"
-    return shlex.join(["albor", "guard", "run", "--", *map(str, argv)])
+    return offers.way_on(offers.subject_of_run(run))
 
 
 def _next(run: RunDir, code: int) -> str:

@@ -170,6 +170,7 @@ def build_view(
         created=finite(meta, "created"),
         seed=integer(meta, "seed"),
         git_commit=_commit(meta),
+        command=tuple(map(str, sequence(meta, "argv"))),
         status=status.word,
         detail=_detail(status, flaws, state),
         last_wall=_last_wall(evidence, state, alive),

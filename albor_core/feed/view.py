@@ -193,6 +193,7 @@ class RunView:
     guard_pid: int | None = None
     seed: int | None = None
     git_commit: str = ""
+    command: tuple[str, ...] = ()  # the command line of run.json, without secrets
     ended_wall: float | None = None
     attempts_total: int | None = None
     is_pinned: bool = False

@@ -204,15 +204,20 @@ class Guard:
         self.ledger.event("guard.command", cmd=command.cmd, sender=command.sender)
         if command.cmd in ("stop", "stop_now"):
             mailbox.answer(self.run, command.id, "accepted")
-            self._request_stop(
-                signal.SIGTERM, is_now=command.cmd == "stop_now", command_id=command.id
-            )
+            number = signal.SIGINT if command.argument == "INT" else signal.SIGTERM
+            if number == signal.SIGINT and self.state == "stopping":
+                self._send(number)  # asked by another signal, it has not ended
+            self._request_stop(number, is_now=command.cmd == "stop_now", command_id=command.id)
         elif command.cmd == "retry_now":
             self._retry_now(command)
         elif command.cmd == "ack":
             mailbox.answer(self.run, command.id, "done", "noted")
         else:
             self._command_program(command)
+
+    def _send(self, number: int) -> None:
+        if self.life is not None and self.life.process is not None:
+            self.life.process.send(number)
 
     def _retry_now(self, command: Command) -> None:
         if self.state != "backoff":
@@ -229,6 +234,9 @@ class Guard:
             life.process, has_news=life.watch.has_news
         ):
             self.relay.add(command)
+        elif command.cmd == "resume" and command.argument:
+            detail = "this program has no step-time budgets"
+            mailbox.answer(self.run, command.id, "refused", detail)
         elif command.cmd == "checkpoint":
             detail = "this program has no checkpoints that the guard could ask for"
             mailbox.answer(self.run, command.id, "refused", detail)

@@ -84,7 +84,8 @@ class Relay:
 
     def _send(self, command: Command, process: Process) -> None:
         try:
-            write_json(self.run.guard / "cmd.json", {"cmd": command.cmd, "id": command.id})
+            body = {"cmd": command.cmd, "id": command.id, "argument": command.argument}
+            write_json(self.run.guard / "cmd.json", body)
         except OSError as error:
             answer(self.run, command.id, "refused", f"cmd.json: {error.strerror}")
             return

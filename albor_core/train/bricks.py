@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
-NAMES = ("data", "forward", "backward", "optimizer", "other")
+from albor_core.andon.bricks import BRICKS
+
+NAMES = BRICKS
 Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # of a stream, from event to event
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from albor_core.andon.alert import Alert
-from albor_core.andon.bricks import check_bricks
+from albor_core.andon.bricks import brick_name, check_bricks
 from albor_core.andon.budgets import Budgets, check_budgets
 from albor_core.andon.rules import RuleState, evaluate, rules_from
+from albor_core.run.errors import UsageError
 
 SETTLE_INTERVALS = 3  # caches, allocators and compilers are slow at first
 
@@ -20,15 +21,59 @@ class Cord:
         """Raises ConfigError for a condition that cannot be read."""
         self.rules = rules_from(monitoring, warmup_steps=warmup_steps)
         self.budgets = Budgets.from_config(monitoring)
-        self.budgets_ms = {
+        self._planned_ms = {
             key.removesuffix("_ms"): value
             for key, value in (monitoring.get("bricks") or {}).items()
-            if value is not None
         }
+        self._overruled: dict[str, float | None] = {}  # None: it never pauses the run
+        self._measured_ms: Mapping[str, float] = {}
         self.attempt = attempt
         self.state = RuleState()
         self._spent: frozenset[str] = frozenset()
         self._calm_intervals = SETTLE_INTERVALS
+
+    @property
+    def budgets_ms(self) -> dict[str, float]:
+        """What each brick may take: as a person said, else as the config does."""
+        wanted = {**self._planned_ms, **self._overruled}
+        return {brick: budget for brick, budget in wanted.items() if budget is not None}
+
+    def overrule(self, wanted: Mapping[str, float | str]) -> str:
+        """Take other budgets (andon.bricks.read_overrules) and say them. Raises UsageError for one
+        to be learned that was not measured yet.
+        """
+        budgets: dict[str, float | None] = {}
+        for brick, word in wanted.items():
+            found = self._measured_ms.get(brick) if word == "learn" else word
+            if found is None:
+                raise UsageError(f"{brick} has not been measured yet: give its budget in ms")
+            budgets[brick] = None if found == "mute" else float(found)
+        self._overruled |= budgets
+        return ", ".join(
+            f"{brick} never pauses it" if ms is None else f"{brick} may take {ms:.4g} ms"
+            for brick, ms in budgets.items()
+        )
+
+    def excess(self) -> tuple[str, ...]:
+        """The bricks that would pause the run again if they took what they took last."""
+        found = check_bricks(self.budgets_ms, self._measured_ms)
+        return tuple(brick_name(alert.metric) for alert in found)
+
+    def overruled(self) -> dict[str, Any]:
+        """What a person said of budgets, for the journal; with what the config said then, since a
+        budget that is edited later counts again.
+        """
+        planned = {brick: self._planned_ms.get(brick) for brick in self._overruled}
+        return {"budgets_ms": dict(self._overruled), "planned_ms": planned}
+
+    def recall(self, said: Mapping[str, Any]) -> None:
+        """What `overruled` gave in an earlier life."""
+        planned = said.get("planned_ms") or {}
+        self._overruled = {
+            brick: ms
+            for brick, ms in (said.get("budgets_ms") or {}).items()
+            if planned.get(brick) == self._planned_ms.get(brick)
+        }
 
     def check_values(self, values: Mapping[str, float], step: int) -> tuple[Alert, ...]:
         """Alerts of the rules for newly measured `values` (journal keys)."""
@@ -61,10 +106,13 @@ class Cord:
             return ()
         if disturbed:
             return ()
+        self._measured_ms = bricks_ms
         return check_bricks(self.budgets_ms, bricks_ms, step=step, attempt=self.attempt)
 
     def resumed(self) -> None:
-        """A person let the run go on: a brick may stop it again after one whole interval."""
+        """A person let the run go on: a brick over its budget stops it again, unless it was
+        overruled, after one whole interval.
+        """
         self._calm_intervals = max(self._calm_intervals, 1)
 
     def to_json(self) -> dict[str, Any]:

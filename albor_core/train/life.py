@@ -107,13 +107,13 @@ def dump_stacks_to(path: Path) -> None:
     faulthandler.register(signal.SIGUSR1, file=_STACKS[-1], all_threads=True)
 
 
-def take_command(run: RunDir, last_id: str | None) -> tuple[str, str] | None:
-    """(id, word) of the command in guard/cmd.json; None if it is `last_id` or nothing."""
+def take_command(run: RunDir, last_id: str | None) -> tuple[str, str, str] | None:
+    """(id, word, argument) of the command in guard/cmd.json; None if it is `last_id` or nothing."""
     found = read_json(run.guard / "cmd.json") or {}
     command_id, word = found.get("id"), found.get("cmd")
     if not isinstance(command_id, str) or not isinstance(word, str) or command_id == last_id:
         return None
-    return command_id, word
+    return command_id, word, str(found.get("argument") or "")
 
 
 def answer_command(run: RunDir, command_id: str, status: str, detail: str = "") -> None:

@@ -23,10 +23,11 @@ from functools import partial
 import torch
 
 from albor_core.andon.alert import Alert
-from albor_core.andon.bricks import brick_name
+from albor_core.andon.bricks import brick_name, overrule_command
 from albor_core.kernels import dispatch
 from albor_core.run.config import Config
 from albor_core.run.errors import AlborError
+from albor_core.run.journal import last_event
 from albor_core.run.state import STOPPED_BY_ANDON, StateWriter, end_word
 from albor_core.train.bricks import BrickTimer, StepClock
 from albor_core.train.checkpoint import Checkpoint, list_checkpoints
@@ -86,6 +87,9 @@ class Training:
             warmup_steps=config.training.warmup_steps,
             attempt=life.attempt,
         )
+        overruled = last_event(life.run.journal, "jidoka.overruled") or {}
+        self.cord.recall(overruled.get("data") or {})
+        self.reporter.show_budgets(self.cord.budgets_ms)
         self.tally = Tally(parts.placement.device)
         self.course = Course(parts, self.reporter, self.cord, self.tally)
         self.timer, self.clock = BrickTimer(parts.placement.device), StepClock()
@@ -437,6 +441,7 @@ class Training:
                     brick=brick,
                     value_ms=alert.value,
                     budget_ms=self.cord.budgets_ms[brick],
+                    overrule=overrule_command(self.life.run.id, brick),
                 )
             if alert.action == "stop" and self._end is None:
                 message = f"{alert.rule}: {alert.message}"

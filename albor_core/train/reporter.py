@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albor_core.andon.alert import Alert
+from albor_core.andon.bricks import BRICKS
 from albor_core.run.config import Config
 from albor_core.run.flatten import flatten
 from albor_core.run.journal import Journal
@@ -54,7 +55,6 @@ class Reporter:
 
     def _static(self, life: Life) -> dict[str, Any]:
         """Fields that are known from the start; the rest begin as unknown."""
-        bricks = self.config.resolved()["monitoring"]["bricks"]
         unknown = dict.fromkeys(
             (
                 *("epoch", "loss", "loss_ema", "val_loss", "val_ppl", "learning_rate", "mfu"),
@@ -69,7 +69,7 @@ class Reporter:
             "progress_percent": 0.0,
             "tokens": 0,
             "elapsed_seconds": 0.0,
-            "brick_budgets_ms": {key.removesuffix("_ms"): ms for key, ms in bricks.items()},
+            "brick_budgets_ms": {},
             "checkpoint": {"last": None, "best": None, "in_flight": False, "failures": 0},
             "guards": {"nan_skipped": 0, "zclip": None, "rollbacks": 0},
             "andon": {"severity": "green", "last_alert": None},
@@ -184,6 +184,10 @@ class Reporter:
         self.console.say(alert.step, f"[{alert.severity}] {alert.rule}: {alert.message}")
         self._severity = max(self._severity, alert.severity, key=_COLOURS.index)
         self.state.fields["andon"] = {"severity": self._severity, "last_alert": data}
+
+    def show_budgets(self, budgets_ms: Mapping[str, float]) -> None:
+        """What each brick of a step may take; one that is not there has no budget."""
+        self.state.fields["brick_budgets_ms"] = {name: budgets_ms.get(name) for name in BRICKS}
 
     def calm(self) -> None:
         """A person resumed the run: what was red is dealt with."""

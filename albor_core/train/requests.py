@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from albor_core.andon.bricks import overrule_command, read_overrules
+from albor_core.run.errors import UsageError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir
 from albor_core.train.bricks import StepClock
@@ -49,7 +51,7 @@ class Requests:
         found = take_command(self.run, progress.last_command)
         if found is None:
             return None
-        command_id, word = found
+        command_id, word, argument = found
         progress.last_command = command_id
         step = progress.step
         if word == "checkpoint":
@@ -63,10 +65,32 @@ class Requests:
             if not self._is_paused:
                 self.pause("asked for")
         elif word == "resume":
-            self._answer(command_id, "done", f"goes on from step {step}")
+            return self._resume(command_id, argument)
         else:
             self._answer(command_id, "refused", f"{word!r} is not for the trainer")
         return word
+
+    def _resume(self, command_id: str, argument: str) -> str:
+        """Go on, with other step-time budgets if a person says so; the word of what was done."""
+        cord, reporter = self.course.cord, self.course.reporter
+        step = self.course.progress.step
+        words = [f"goes on from step {step}"]
+        try:
+            said = cord.overrule(read_overrules(argument))
+        except UsageError as error:
+            self._answer(command_id, "refused", error.message)
+            return "refused"
+        if said:
+            reporter.journal.event("jidoka.overruled", step=step, said=argument, **cord.overruled())
+            reporter.show_budgets(cord.budgets_ms)
+            words.append(f"from now on {said}")
+        if self._is_paused and (over := cord.excess()):
+            words.append(
+                f"{' and '.join(over)} may pause it again for the same excess; to overrule:"
+                f" {overrule_command(self.run.id, over[0])}"
+            )
+        self._answer(command_id, "done", "; ".join(words))
+        return "resume"
 
     def pause(self, reason: str) -> None:
         """Stand still, visibly alive, until a resume command or a stop."""

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import math
 
-from albor_core.andon.bricks import check_bricks
+import pytest
+
+from albor_core.andon.bricks import check_bricks, read_overrules
 from albor_core.andon.budgets import Budgets, check_budgets
+from albor_core.run.errors import UsageError
 
 
 def spend(budgets, amounts):
@@ -53,3 +56,25 @@ def test_the_worst_brick_comes_first_and_acknowledged_ones_stay_silent():
     names = [alert.rule for alert in check_bricks(budgets, measured)]
     assert names == ["brick-optimizer", "brick-data"]
     assert check_bricks(budgets, measured, already=frozenset(names)) == ()
+
+
+def test_budgets_are_overruled_by_brick_in_ms_or_by_a_word():
+    said = read_overrules("forward=180,brick/data_ms=mute, other=learn")
+    assert said == {"forward": 180.0, "data": "mute", "other": "learn"}
+    assert read_overrules("") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("wheels=3", "'wheels' is not a brick"),
+        ("forward=fast", "'fast' is not a step-time budget"),
+        ("forward=0", "'0' is not a step-time budget"),
+        ("forward=nan", "'nan' is not a step-time budget"),
+        ("forward", "'' is not a step-time budget"),
+    ],
+)
+def test_what_is_not_a_brick_or_a_budget_is_refused_by_name(text, why):
+    with pytest.raises(UsageError, match=why) as refused:
+        read_overrules(text)
+    assert refused.value.hint

@@ -166,14 +166,14 @@ def test_stopping_says_where_it_stopped_and_stopping_again_is_done_already(user)
     assert second.code == 0 and "stopped at step" in second.out
     refused = user.albor("guard", "pause", "brief", "--json")
     assert (refused.code, refused.error["hint"]) == (3, "albor train resume brief")
-    assert refused.error["message"].startswith("brief is stopped at step")
+    assert refused.error["message"].startswith("cannot pause brief: it is stopped at step")
 
 
 @pytest.mark.parametrize(
     ("name", "command", "hint"),
     [
         ("done", ["true"], "albor runs show done"),
-        ("torn", ["sh", "-c", "exit 3"], "albor guard run -- sh -c 'exit 3'"),
+        ("torn", ["sh", "-c", "exit 3"], "albor guard retry torn"),
         ("shy", ["false", "--password", "x"], "albor guard run -- CMD"),
     ],
 )
@@ -183,7 +183,7 @@ def test_asking_an_ended_program_to_pause_is_told_how_it_ended(desk, name, comma
     for verb in ("pause", "resume", "checkpoint"):
         refused = desk.quick("guard", verb, name, "--json")
         assert (refused.code, refused.error["hint"]) == (3, hint), refused
-        assert refused.error["message"].endswith(f": nobody can {verb} it")
+        assert refused.error["message"].startswith(f"cannot {verb} {name}: it is ")
 
 
 def test_a_refused_apply_names_the_plan_with_the_same_overrides(user):

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -275,8 +276,9 @@ def test_a_spent_token_budget_stops_also_after_a_restart(tmp_path):
     assert (outcome.reason, outcome.step) == ("andon", 11)
 
 
-def command(run, signals, word, number):
-    write_json(run.guard / "cmd.json", {"id": f"c{number}", "cmd": word})
+def command(run, signals, word, number, argument=""):
+    body = {"id": f"c{number}", "cmd": word, "argument": argument}
+    write_json(run.guard / "cmd.json", body)
     signals.command = True
 
 
@@ -332,6 +334,98 @@ def test_a_slow_brick_pauses_the_run_and_a_person_lets_it_go_on(tmp_path):
         100.0,
     )
     assert jidoka["data"]["value_ms"] >= 400
+
+
+def slow_run(tmp_path, **changes):
+    return make_run(
+        tmp_path,
+        monitoring__bricks={"data_ms": 20.0},
+        training__max_steps=24,
+        training__eval_interval=1000,
+        training__checkpoint={"save_every": 1000},
+        **changes,
+    )
+
+
+def is_paused(run):
+    return (read_state(run.state) or {}).get("phase") == "paused"
+
+
+def is_paused_for(run, times):
+    return is_paused(run) and len(events(run, "jidoka.pause")) == times
+
+
+@pytest.mark.parametrize(
+    ("argument", "budget"), [("data=learn", 100.0), ("data=mute", None), ("data=180", 180.0)]
+)
+def test_an_overruled_brick_does_not_pause_the_run_again_for_the_same_excess(
+    tmp_path, argument, budget
+):
+    run, said = slow_run(tmp_path), {}
+
+    def person(signals, run):
+        wait_until(lambda: is_paused(run))
+        command(run, signals, "resume", 1, argument)
+        wait_until(lambda: answered(run, 1))
+        said.update(read_json(run.guard / "cmd_done.json"))
+
+    outcome = train_here(run, faults="data:sleep=0.1@10-24", during=person)
+    assert outcome.reason == "completed"
+    assert len(events(run, "jidoka.pause")) == 1
+    assert said["status"] == "done" and "from now on data" in said["detail"]
+    (event,) = events(run, "jidoka.overruled")
+    told = event["data"]["budgets_ms"]["data"]
+    assert told is None if budget is None else told >= budget
+    assert read_state(run.state)["brick_budgets_ms"]["data"] == told
+
+
+def test_a_plain_resume_says_that_the_same_excess_will_pause_it_again_and_how_to_overrule(tmp_path):
+    run, said = slow_run(tmp_path), []
+
+    def person(signals, run):
+        for number, argument in ((1, ""), (2, "data=mute")):
+            wait_until(partial(is_paused_for, run, number))
+            command(run, signals, "resume", number, argument)
+            wait_until(partial(answered, run, number))
+            said.append(read_json(run.guard / "cmd_done.json")["detail"])
+
+    outcome = train_here(run, faults="data:sleep=0.1@10-24", during=person)
+    assert outcome.reason == "completed"
+    how = f"albor guard resume {run.id} --brick data --budget learn"
+    assert how in said[0] and "may pause it again" in said[0]
+    assert "again" not in said[1]
+    assert events(run, "jidoka.pause")[0]["data"]["overrule"] == how
+
+
+def test_an_overruled_budget_is_kept_over_a_death_that_no_checkpoint_followed(tmp_path):
+    run = slow_run(tmp_path)
+
+    def person(signals, run):
+        wait_until(lambda: is_paused(run))
+        command(run, signals, "resume", 1, "data=mute")
+
+    with pytest.raises(InjectedError):
+        train_here(run, faults="data:sleep=0.1@10-24,step:raise@14", during=person)
+    outcome = train_here(run, faults="data:sleep=0.1@10-24")
+    assert outcome.reason == "completed"
+    assert len(events(run, "jidoka.pause")) == 1
+
+
+def test_a_budget_that_cannot_be_learned_is_refused_and_the_run_stays_paused(tmp_path):
+    run, said = slow_run(tmp_path), {}
+
+    def person(signals, run):
+        command(run, signals, "pause", 1)
+        wait_until(lambda: is_paused(run))
+        command(run, signals, "resume", 2, "forward=learn")
+        wait_until(lambda: answered(run, 2))
+        said.update(read_json(run.guard / "cmd_done.json"), paused=is_paused(run))
+        command(run, signals, "resume", 3)
+
+    outcome = train_here(run, faults="step:sleep=0.1@0-2", during=person)
+    assert outcome.reason == "completed"
+    assert (said["status"], said["paused"]) == ("refused", True)
+    assert "not been measured" in said["detail"]
 
 
 def test_a_stop_while_paused_saves_and_leaves(tmp_path):

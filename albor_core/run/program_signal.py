@@ -1,0 +1,127 @@
+"""Signals to the program of a run that has no guard.
+
+A pid in a file proves nothing: the process is signalled through a pidfd, after host, boot, start
+time and owner were found to be those that the run's state file names.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.errors import InUseError, NotFoundError
+from albor_core.run.liveness import boot_id, start_ticks
+from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.state import read_state
+
+STOP_SIGNALS = ("TERM", "INT", "KILL")
+"""In the order in which a stop is asked for, each by itself."""
+
+
+def signal_program(run: RunDir, name: str, *, wait_s: float) -> bool:
+    """Send SIG`name` to the program that writes the run's state file; whether it had ended within
+    `wait_s`. A program that is killed cannot leave last words: they are left for it.
+
+    Raises InUseError for a process that is not provably this run's, of this user, host and boot.
+    """
+    state = read_state(run.state) or _child_of_guard(run)
+    pidfd = _open(run, state)
+    try:
+        spoken = _speak_for(run, state) if name == "KILL" else None
+        try:
+            signal.pidfd_send_signal(pidfd, signal.Signals[f"SIG{name}"])
+        except OSError as error:
+            if spoken is not None:
+                spoken.unlink(missing_ok=True)
+            raise NotFoundError(
+                f"cannot stop {run.id}: its program has ended meanwhile",
+                hint=f"albor runs show {run.id}",
+            ) from error
+        with suppress(OSError):  # it has ended
+            signal.pidfd_send_signal(pidfd, signal.SIGCONT)  # one that is frozen would not hear it
+        return bool(select.select([pidfd], [], [], wait_s)[0]) and _has_let_go(run)
+    finally:
+        os.close(pidfd)
+
+
+def _open(run: RunDir, state: dict[str, Any]) -> int:
+    """A pidfd of the process that `state` names, looked at after it was opened."""
+    pid, ticks, host = state.get("pid"), state.get("start_ticks"), state.get("host")
+    if not isinstance(pid, int) or not isinstance(ticks, int) or pid <= 0:
+        raise _refused(run, "no file of it names its process")
+    if host != os.uname().nodename or state.get("boot_id") != boot_id():
+        where = str(host) if host != os.uname().nodename else f"an earlier boot of {host}"
+        raise _refused(run, f"its process {pid} is of {where}")
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError as error:
+        raise _refused(run, f"its process {pid} is gone") from error
+    if start_ticks(pid) != ticks:
+        why = f"process {pid} is not the one that its files name"
+    elif not _is_ours(pid):
+        why = f"process {pid} belongs to another user"
+    elif run.liveness().trainer is None:
+        why = f"process {pid} has let go of the run"
+    else:
+        return pidfd
+    os.close(pidfd)
+    raise _refused(run, why)
+
+
+def _child_of_guard(run: RunDir) -> dict[str, Any]:
+    """What a guard that is gone wrote of its program, for one that writes no state file."""
+    guard = read_json(run.guard / "guard.json") or {}
+    child = guard.get("child")
+    attempts = {"attempt": guard.get("attempt"), "boot_id": guard.get("boot_id")}
+    host = (read_json(run.run_json) or {}).get("host")
+    return {**(child if isinstance(child, dict) else {}), **attempts, "host": host}
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _refused(run: RunDir, why: str) -> InUseError:
+    return InUseError(f"cannot stop {run.id}: {why}", hint=f"albor guard status {run.id}")
+
+
+def _speak_for(run: RunDir, state: dict[str, Any]) -> Path | None:
+    """Leave the last words of a program that is about to be killed; the file, if it was written.
+    Before the kill: whoever sees the lock free must find them.
+    """
+    if (read_json(run.exit) or {}).get("nonce") == state.get("nonce"):
+        return None  # it has spoken already
+    document = {
+        "schema": "albor.exit/1",
+        "run_id": run.id,
+        "attempt": state.get("attempt"),
+        "nonce": state.get("nonce"),
+        "code": 128 + signal.SIGKILL,
+        "reason": "stopped",
+        "step": state.get("global_step"),
+        "message": "killed by SIGKILL, as asked for",
+        "error": None,
+        "wall": time.time(),
+    }
+    with suppress(OSError):  # a full disk: it is lost then, and may be killed all the same
+        write_json(run.exit, document, durable=True)
+        return run.exit
+    return None
+
+
+def _has_let_go(run: RunDir) -> bool:
+    """Whether nothing works on it any more: a program that started this one may hold the lock."""
+    deadline = time.monotonic() + 1.0
+    while run.liveness().trainer is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

@@ -20,7 +20,8 @@ from albor_core.run.errors import (
     TryAgainError,
     UsageError,
 )
-from albor_core.run.rundir import RunDir, albor_home, find_run, read_json
+from albor_core.run.rundir import RunDir, registered_runs
+from albor_core.store.resolve import find_run
 
 F = TypeVar("F", bound=Callable[..., Any])
 _run = click.argument("run_ref", metavar="RUN")
@@ -191,8 +192,8 @@ def _start_again(found: RunDir) -> None:
     from albor_core.guard.launch import read_launch, start_guard, write_launch
 
     refuse_strangers(found)
-    known = (read_json(albor_home() / "runs" / f"{found.id}.json") or {}).get("path")
-    if not isinstance(known, str) or Path(known).resolve() != found.path.resolve():
+    here = found.path.resolve()
+    if not any(known.path.resolve() == here for known in registered_runs()):
         raise UsageError(
             f"cannot retry {found.id}: {found.path} is not a run of this home, so it may not say"
             " what is started",

@@ -28,7 +28,7 @@ from albor_core.kernels.embedding import embedding_backward
 from albor_core.kernels.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
 from albor_core.model.flat import FlatParameters, Segment
 from albor_core.model.fp8 import Fp8Mlp, Scales
-from albor_core.model.llama import IGNORED, Llama
+from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, shifted
 from albor_core.model.mlp import HalfMlp, Weight
 
 LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
@@ -131,16 +131,29 @@ class FusedLlama:
         ids (B, T) int64; shifted in here. Also writes the head's gradient. ValueError for more than
         max_position_embeddings tokens in a row.
         """
-        h = self.hidden(ids)
-        targets = F.pad(ids[:, 1:], (0, 1), value=IGNORED).flatten()
-        return self._score(h, targets, upstream)
+        return self._score(self.hidden(ids), shifted(ids), upstream)
 
     @torch.no_grad()
     def logits(self, ids: Tensor) -> Tensor:
         """(B, T, V); keeps nothing."""
-        logits = self.head(self.hidden(ids))
-        self.tapes, self._last = [], None
-        return logits.view(*ids.shape, -1)
+        return self.head(self.hidden(ids, keeps=False)).view(*ids.shape, -1)
+
+    @torch.no_grad()
+    def score(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss in nats per counted token, fp32, as the plain model has it in eval mode;
+        keeps nothing. ValueError in fp8, whose scales follow what training sees.
+        """
+        if self.scales is not None:
+            raise ValueError("what is scored here would move the scales of fp8")
+        h, targets = self.hidden(ids, keeps=False), shifted(labels)
+        count, unused = (targets != IGNORED).sum(), torch.ones((), device=h.device)
+        rows = max(1, SCORED_BYTES // (self.head.value.shape[0] * h.element_size()))
+        loss = torch.zeros((), dtype=torch.float64, device=h.device)
+        pieces = zip(h.split(rows), targets.split(rows), strict=True)  # type: ignore[no-untyped-call]
+        for piece, wanted in pieces:
+            logits = self.head(piece)
+            loss += cross_entropy.score(logits, wanted, 0.0, unused, writes=False, count=count)
+        return loss.float()
 
     def calibrate(self, ids: Tensor) -> None:
         """Find fp8's scales on a batch. Each pass lets the next layers see better numbers: from the
@@ -162,8 +175,8 @@ class FusedLlama:
             if isinstance(layer.mlp, Fp8Mlp):
                 layer.mlp.refresh()
 
-    def hidden(self, ids: Tensor) -> Tensor:
-        """(N, D) after the last norm; fills the tape."""
+    def hidden(self, ids: Tensor, *, keeps: bool = True) -> Tensor:
+        """(N, D) after the last norm; fills the tape, if it `keeps` what a backward needs."""
         self._advance()
         eps = self.config.rms_norm_eps
         tables = self.rotary(ids.shape[1])
@@ -172,8 +185,11 @@ class FusedLlama:
         y, rstd = norm_forward(x, self.layers[0].input_norm.weight, eps)
         at, rest = Normed(y, x, rstd), self._no_rest(x)
         for layer, following in zip(self.layers, norms, strict=True):
-            at = self._forward(layer, at, rest, following, tables, ids.shape)
-        self._last = at
+            at, tape = self._forward(layer, at, rest, following, tables, ids.shape)
+            if keeps:
+                self.tapes.append(tape)
+            del tape
+        self._last = at if keeps else None
         return at.y
 
     def _forward(
@@ -184,7 +200,7 @@ class FusedLlama:
         following: Norm,
         tables: tuple[Tensor, Tensor],
         shape: torch.Size,
-    ) -> Normed:
+    ) -> tuple[Normed, Tape]:
         eps = self.config.rms_norm_eps
         qkv = layer.qkv(before.y).view(*shape, -1)
         attended = attention.attend(qkv, *tables, *self.heads)
@@ -192,8 +208,7 @@ class FusedLlama:
         y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps, rest=rest)
         added, kept = layer.mlp.forward(y)
         after = Normed(*add_norm_forward(added, middle[0], following.weight, eps, rest=rest))
-        self.tapes.append(Tape(before, attended, (middle[0], middle[1]), [kept]))
-        return after
+        return after, Tape(before, attended, (middle[0], middle[1]), [kept])
 
     def _score(self, h: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
         """Loss, head's gradient and dh, in as many pieces as the logits' size asks for."""

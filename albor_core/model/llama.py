@@ -27,6 +27,7 @@ from albor_core.run.shape import ModelShape
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
 EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
+SCORED_BYTES = 1 << 28  # logits and what is made of them at one time, where nothing is trained
 APART = 1 / 256  # of what writes alike: less than a first step, and no rounding's luck
 BLOCKS_RMS = 0.22  # of what 2 L blocks add to the residual stream, all matrices at scale 1
 
@@ -242,20 +243,40 @@ class Llama(nn.Module):
         input_ids (B, T) int64. labels (B, T) int64, aligned with input_ids and shifted in here as
         transformers does: position t is scored on labels[:, t + 1]. IGNORED positions do not count.
         loss is fp32, the mean in nats per counted token, in training mode with z_loss; NaN when
-        none counts. ValueError if T exceeds max_position_embeddings.
+        none counts. Without gradients it is added up piece by piece: of logits and what is made of
+        them there are at most SCORED_BYTES. ValueError if T exceeds max_position_embeddings.
         """
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        logits = F.linear(self.model(input_ids), head.weight)
+        h = self.model(input_ids)
         if labels is None:
-            return logits, None
-        targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED)  # shifting logits would copy them
-        wide, targets = logits.float().flatten(0, 1), targets.flatten()
+            return F.linear(h, head.weight), None
+        targets = shifted(labels)  # shifting logits would copy them
+        if not torch.is_grad_enabled() and not self.training:
+            return None, _score(h.flatten(0, 1), head.weight, targets)
+        wide = F.linear(h, head.weight).float().flatten(0, 1)
         loss = F.cross_entropy(wide, targets, ignore_index=IGNORED)
         if self.training and self.config.z_loss:
             counted = targets != IGNORED
             squares = wide.logsumexp(-1).square() * counted
             loss = loss + self.config.z_loss * squares.sum() / counted.sum()
         return None, loss
+
+
+def shifted(labels: Tensor) -> Tensor:
+    """(B T,) for each position of labels (B, T) the one that follows; IGNORED for the last."""
+    return F.pad(labels[:, 1:], (0, 1), value=IGNORED).flatten()
+
+
+def _score(h: Tensor, head: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of targets (N,) after hidden states h (N, D), fp32."""
+    weight = head.to(h.dtype)
+    rows = max(1, SCORED_BYTES // (8 * len(weight)))  # the logits in fp32 and their log-softmax
+    total = torch.zeros((), dtype=torch.float64, device=h.device)
+    pieces = zip(h.split(rows), targets.split(rows), strict=True)  # type: ignore[no-untyped-call]
+    for piece, labels in pieces:
+        logits = F.linear(piece, weight).float()
+        total += F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+    return (total / (targets != IGNORED).sum()).float()
 
 
 def init_std(config: LlamaConfig) -> dict[str, float]:

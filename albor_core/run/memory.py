@@ -8,7 +8,8 @@ from albor_core.run.config import Config
 from albor_core.run.facts import Facts
 
 CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator slack
-LOGITS_BYTES = 1 << 30
+LOGITS_BYTES, SCORED_BYTES = 1 << 30, 1 << 28
+GRAPHED_TOKENS = 32768
 NORM_PROGRAMS = 396
 GATE_ROWS = 2
 MUON_BATCH = 1 << 26
@@ -30,25 +31,25 @@ class Memory:
     """Of a micro-batch, or what an update needs where that is more."""
     start: int
     """What comparing the fused or compiled step with the plain one before step 1 needs beyond."""
+    evaluation: int = 0
+    """Of a micro-batch that is only scored; 0 without validation data."""
+    keeps_activations: bool = False
+    """Whether their room stays taken between steps (CUDA graphs), so that an evaluation comes on
+    top. Otherwise the two never are at the same time.
+    """
     overhead: int = 0
     capacity: int | None = None
 
     @property
     def fixed(self) -> int:
         """What the smallest micro-batch needs, too."""
-        return self.total - self.activations - self.start
+        held = self.weights + self.gradients + self.optimizer + self.half_copies
+        return held + self.overhead
 
     @property
     def total(self) -> int:
-        return (
-            self.weights
-            + self.gradients
-            + self.optimizer
-            + self.half_copies
-            + self.activations
-            + self.start
-            + self.overhead
-        )
+        evaluating = self.evaluation + (self.activations if self.keeps_activations else 0)
+        return self.fixed + max(self.activations + self.start, evaluating)
 
     @property
     def missing(self) -> int:
@@ -100,7 +101,8 @@ def _is_sharded(config: Config) -> bool:
 def memory(config: Config, facts: Facts) -> Memory:
     """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `optimizer_bytes`), and what the step
     that will run needs beside them; on a GPU 1 GiB for context and workspaces. Ranks on a CPU share
-    its memory.
+    its memory. An evaluation scores micro-batches without gradients, logits in pieces: the largest
+    of it and of a step counts.
     """
     on_gpu, ranks = facts.device == "cuda", config.share().world_size
     capacity = facts.device_memory_bytes
@@ -110,6 +112,7 @@ def memory(config: Config, facts: Facts) -> Memory:
         found = _by_autograd(config, is_compiled=on_gpu and config.training.compile is not False)
     return replace(
         found,
+        evaluation=0 if config.data.val is None else found.evaluation,
         overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
         capacity=capacity if capacity is None or on_gpu else capacity // ranks,
     )
@@ -124,6 +127,10 @@ def _fused(config: Config) -> Memory:
     the head's gradient (D), and the larger of a piece of logits, whose gradient is written over
     them, and what one layer's backward needs.
     Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
+
+    Up to GRAPHED_TOKENS a step is replayed as CUDA graphs, whose memory nobody else uses. An
+    evaluation has one layer at a time, 21 D + 4 K E + 4 F bytes a token, and then logits in pieces.
+    That of fp8 is the plain model's, which makes half copies of all weights.
 
     Before step 1 it is compared with the plain model on two sequences: fp32 activations of autograd
     there, or both references' gradients beside the fused step's own.
@@ -158,7 +165,35 @@ def _fused(config: Config) -> Memory:
         half_copies=half_copies,
         activations=step,
         start=max(0, in_fp32 - step, beside - step),
+        evaluation=_plain_evaluation(config) + 2 * shape.num_matmul_parameters
+        if is_fp8
+        else max(
+            tokens * (21 * D + 4 * shape.num_key_value_heads * shape.head_dim + 4 * F),
+            6 * D * tokens + _scored(config, each=2),
+        ),
+        keeps_activations=tokens <= GRAPHED_TOKENS,
     )
+
+
+def _plain_evaluation(config: Config) -> int:
+    """Of the plain model without gradients: in a block two points of the residual stream, its norm
+    and three results of the MLP, or what turning q takes; then logits in pieces. The half copies of
+    weights are counted where a step has them, too.
+    """
+    shape, half = config.model.architecture.shape(), config.training.mixed_precision != "fp32"
+    D, F, size = shape.hidden_size, shape.intermediate_size, 2 if half else 4
+    point = D * (4 if config.training.residual_in_fp32 or not half else 2)
+    block = 2 * point + size * D + max(size * 3 * F, 18 * D)
+    tokens = config.share().batch_size * config.data.seq_len
+    head = size * shape.vocab_size * D if half else 0
+    return max(tokens * block, tokens * size * D + head + _scored(config, each=8))
+
+
+def _scored(config: Config, *, each: int) -> int:
+    """Bytes of a piece of logits, `each` a logit with what is made of it."""
+    row = each * config.model.architecture.vocab_size
+    tokens = config.share().batch_size * config.data.seq_len
+    return row * min(tokens, max(1, SCORED_BYTES // row))
 
 
 def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
@@ -218,6 +253,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> Memory:
         half_copies=2 * halves,
         activations=activations,
         start=max(0, in_fp32 - activations),
+        evaluation=_plain_evaluation(config),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from albor_core.run.errors import Problem
 from albor_core.run.facts import SplitFacts
+from albor_core.run.memory import Memory
 from albor_core.run.numbers import bytes_text
 from albor_core.run.plan import Plan
 from albor_core.run.sections import InitializationConfig
@@ -97,6 +98,7 @@ def _memory(plan: Plan) -> Iterator[str]:
         ("Half copies", need.half_copies, plan.config.training.mixed_precision),
         ("Activations", need.activations, f"{remat}batch={share.batch_size}, seq={data.seq_len}"),
         ("Start", need.start, "comparing steps before the first"),
+        ("Evaluation", need.evaluation, _beside_steps(need)),
         ("GPU overhead", need.overhead, "context, workspaces"),
     ]
     for label, size, remark in rows:
@@ -111,6 +113,13 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield f"    {'Missing':<13}{bytes_text(need.missing):>10}"
     else:
         yield f"    {'Headroom':<13}{bytes_text(need.capacity - need.total):>10}"
+
+
+def _beside_steps(need: Memory) -> str:
+    """How an evaluation's memory counts."""
+    if need.keeps_activations:
+        return "beside the activations of CUDA graphs"
+    return "in the place of activations, not beside them"
 
 
 def _data(plan: Plan) -> Iterator[str]:

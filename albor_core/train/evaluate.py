@@ -11,79 +11,106 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albor_core.data.dataset import PackedShards, val_batches
+from albor_core.data.dataset import val_batches
 from albor_core.data.tokenizer import load_tokenizer
-from albor_core.model.llama import Llama
+from albor_core.model.llama import IGNORED, Llama
+from albor_core.train.graphed import GraphedStep
+from albor_core.train.parts import Parts
 from albor_core.train.placement import Placement
 from albor_core.train.ranks import Word
 from albor_core.train.sharding import settle
+from albor_core.train.steps import PlainStep
 
 SAMPLE_TOKENS = 64
 Forward = Callable[[Tensor], tuple[Tensor | None, Tensor | None]]
+Score = Callable[[Tensor, Tensor], Tensor]
+"""ids and labels (B, T), aligned, to the mean nats per scored token, fp32; keeps nothing."""
+
+
+def scoring(parts: Parts, stepper: PlainStep | GraphedStep) -> Score:
+    """By the kernels that train, where they do; fp8's would move its scales, so bf16 there."""
+    if isinstance(stepper, GraphedStep) and parts.scales is None:
+        return stepper.model.score
+
+    def plainly(ids: Tensor, labels: Tensor) -> Tensor:
+        with parts.placement.autocast():
+            found: tuple[None, Tensor] = parts.model(ids, labels)
+        settle(parts.model)
+        return found[1]
+
+    return plainly
+
+
+def batches_of(parts: Parts) -> list[NDArray[np.int64]]:
+    """What is validated on, spread evenly over the split; always the same."""
+    assert parts.val is not None
+    config = parts.config
+    return list(val_batches(parts.val, config.data.batch_size, config.training.eval_batches))
 
 
 @torch.no_grad()
-def validation_loss(
-    model: Llama,
-    data: PackedShards,
-    placement: Placement,
-    *,
-    batch_size: int,
-    num_batches: int,
-    go_on: Callable[[], bool],
-) -> float | None:
-    """Mean nats per token over the first `num_batches` batches; None if `go_on` says no.
+def validation_loss(parts: Parts, score: Score, *, go_on: Callable[[], bool]) -> float | None:
+    """Mean nats per token over `batches_of`; None if `go_on` says no.
 
     Ranks take the batches in turn; this is rank 0, `validate_with` the others.
     """
-    model.eval()
-    batches = list(val_batches(data, batch_size, num_batches))
-    ranks, total, rows = placement.ranks, 0.0, 0.0
-    sums = torch.zeros((), dtype=torch.float64, device=placement.device)
+    ranks, batches = parts.ranks, batches_of(parts)
+    total, rows = 0.0, 0.0
+    sums = torch.zeros((), dtype=torch.float64, device=parts.placement.device)
+    parts.model.eval()
     try:
         for at in range(0, len(batches), ranks.world_size):
             if not go_on():
                 return None
             ranks.tell(Word.VALIDATE, at=at)
-            loss, weight = _loss_of(model, batches, at, placement)
+            found, weight = _sum_of(parts, score, batches, at)
             if ranks.is_alone:  # read once, at the end
-                sums += loss * weight
+                sums += found
                 rows += weight
             else:
-                both = ranks.add_up(float(loss) * weight, weight)
+                both = ranks.add_up(float(found), weight)
                 total, rows = total + both[0], rows + both[1]
     finally:
-        model.train()
+        parts.model.train()
     return (total + float(sums)) / rows
 
 
 @torch.no_grad()
-def validate_with(
-    model: Llama, batches: list[NDArray[np.int64]], at: int, placement: Placement
-) -> None:
+def validate_with(parts: Parts, score: Score, batches: list[NDArray[np.int64]], at: int) -> None:
     """A rank's part of the batches `at`, `at` + 1, ... of a validation."""
-    model.eval()
-    loss, weight = _loss_of(model, batches, at, placement)
-    placement.ranks.add_up(float(loss) * weight, weight)
-    model.train()
+    parts.model.eval()
+    found, weight = _sum_of(parts, score, batches, at)
+    parts.ranks.add_up(float(found), weight)
+    parts.model.train()
 
 
-def _loss_of(
-    model: Llama, batches: list[NDArray[np.int64]], at: int, placement: Placement
+def _sum_of(
+    parts: Parts, score: Score, batches: list[NDArray[np.int64]], at: int
 ) -> tuple[Tensor, int]:
-    """(fp64 loss, number of rows) of this rank's batch; where none is left for it, of another with
-    no weight: a sharded forward needs everybody.
+    """(sum over the sequences of this rank's batch, fp64; how many), in micro-batches: then an
+    evaluation needs less memory than a step.
+
+    A sharded forward needs everybody, and its compiled blocks one shape: there a rank fills up what
+    it lacks with sequences that are not scored.
     """
-    mine = at + placement.ranks.rank
-    batch = batches[mine] if mine < len(batches) else batches[at]
-    ids = torch.from_numpy(batch).to(placement.device)
-    with placement.autocast():
-        _, loss = model(ids, ids)
-    settle(model)
-    assert loss is not None
-    if mine >= len(batches):
-        return torch.zeros_like(loss, dtype=torch.float64), 0
-    return loss.double(), len(ids)
+    ranks, device, size = parts.ranks, parts.placement.device, parts.share.batch_size
+    mine = at + ranks.rank
+    batch = batches[mine] if mine < len(batches) else batches[at][:0]
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for begin in range(0, len(batches[at]), size):  # of these the first is as large as any
+        rows = batch[begin : begin + size]
+        ids, weight = rows, len(rows)
+        if ranks.is_sharded and weight < size:
+            ids = np.concatenate((rows, np.repeat(batches[at][:1], size - weight, axis=0)))
+        if not len(ids):
+            continue
+        tokens = torch.from_numpy(ids).to(device)
+        labels = tokens.clone()
+        labels[weight:] = IGNORED
+        loss = score(tokens, labels)
+        if weight:  # of nothing scored, the mean is NaN
+            total += loss.double() * weight
+    return total, len(batch)
 
 
 def perplexity(loss: float) -> float:

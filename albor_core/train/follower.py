@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albor_core.data.dataset import val_batches
 from albor_core.run.config import Config
 from albor_core.train.checkpoint import Checkpoint, list_checkpoints, step_name
-from albor_core.train.evaluate import sample_with, validate_with
+from albor_core.train.evaluate import batches_of, sample_with, scoring, validate_with
 from albor_core.train.faults import Faults
 from albor_core.train.life import Life
 from albor_core.train.parts import build
@@ -63,7 +62,9 @@ class Follower:
             case Word.START_OVER:
                 reset_parts(parts)
             case Word.VALIDATE:
-                validate_with(parts.model, self._val_batches(), order.at, parts.placement)
+                assert self._stepper is not None
+                self._val = self._val or batches_of(parts)
+                validate_with(parts, scoring(parts, self._stepper), self._val, order.at)
             case Word.FORWARD:
                 sample_with(parts.model, parts.placement, (order.step, order.at))
             case Word.GATHER:
@@ -71,14 +72,6 @@ class Follower:
                 _gather(parts.optimizer.tensors())
             case Word.COMPARE:
                 parts.ranks.agree(fingerprint(parts.model))
-
-    def _val_batches(self) -> list[NDArray[np.int64]]:
-        """Always the same ones."""
-        if self._val is None:
-            assert self.parts.val is not None
-            size, number = self.config.data.batch_size, self.config.training.eval_batches
-            self._val = list(val_batches(self.parts.val, size, number))
-        return self._val
 
 
 def _gather(tensors: Mapping[str, Tensor]) -> None:

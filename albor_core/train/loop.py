@@ -32,7 +32,7 @@ from albor_core.run.state import STOPPED_BY_ANDON, StateWriter, end_word
 from albor_core.train.bricks import BrickTimer, StepClock
 from albor_core.train.checkpoint import Checkpoint, list_checkpoints
 from albor_core.train.cord import Cord
-from albor_core.train.evaluate import Sampler, perplexity, validation_loss
+from albor_core.train.evaluate import Sampler, perplexity, scoring, validation_loss
 from albor_core.train.faults import Faults
 from albor_core.train.keeper import Keeper
 from albor_core.train.life import Life, Outcome, Signals
@@ -458,17 +458,10 @@ class Training:
 
     def _evaluate(self) -> None:
         """Validation loss of the weights as they are; a stop meanwhile leaves it due."""
-        assert self.parts.val is not None
         with self.clock.held():
             self.reporter.phase("evaluating", limit_s=self.config.guard.eval_limit_s)
-            loss = validation_loss(
-                self.parts.model,
-                self.parts.val,
-                self.parts.placement,
-                batch_size=self.config.data.batch_size,
-                num_batches=self.config.training.eval_batches,
-                go_on=self._goes_on,
-            )
+            score = scoring(self.parts, self.stepper)
+            loss = validation_loss(self.parts, score, go_on=self._goes_on)
             if loss is None:
                 return
             loss = loss or math.nan  # cross-entropy is never 0

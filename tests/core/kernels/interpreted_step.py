@@ -79,12 +79,28 @@ def equals_autograd() -> None:
         fused_module.LOGITS_BYTES = limit
         name = "z-loss" if config.z_loss else f"tied {config.tie_word_embeddings}"
         say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
+        scores_like_the_plain_model(model, fused) if config.z_loss else None
     model, fused, optimizer = made(WIDE_HEADS)
     wanted = plain(model, tokens(64))
     error = worst(look_fused(fused, optimizer, tokens(64)), wanted)
     fused.hidden(tokens(64))
     by_kernels = fused.tapes[0].attended.log_sum is not None
     say("autograd: attention by kernels", by_kernels and error < 2e-6, error)
+
+
+def scores_like_the_plain_model(model: Llama, fused: FusedLlama) -> None:
+    """An evaluation: no z-loss, nothing kept for a backward, some positions not counted."""
+    labels = tokens().clone()
+    labels[1, 5:] = -100
+    limit, fused_module.SCORED_BYTES = fused_module.SCORED_BYTES, 96 * 4 * 10
+    with torch.no_grad():
+        wanted = model.eval()(tokens(), labels)[1]
+    got = fused.score(tokens(), labels)
+    fused_module.SCORED_BYTES = limit
+    model.train()
+    error = abs(float(got - wanted) / float(wanted))
+    kept = fused.tapes or fused._last is not None
+    say("scored without gradients", error < 1e-6 and not kept, error)
 
 
 def updates_like_torch() -> None:

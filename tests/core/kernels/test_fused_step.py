@@ -26,6 +26,7 @@ CLAIMS = [
     "autograd: tied False",
     "autograd: z-loss",
     "autograd: attention by kernels",
+    "scored without gradients",
     "three clipped, accumulated steps",
     "the norm before clipping",
     "state under the same names",

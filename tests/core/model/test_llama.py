@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from albor_core.model import llama
 from albor_core.model.llama import (
     IGNORED,
     LOGIT_STD,
@@ -309,3 +311,21 @@ def test_on_a_gpu_in_bf16_loss_and_gradients_agree_with_fp32_on_the_cpu(is_compi
     for (name, a), b in zip(exact.named_parameters(), fast.parameters(), strict=True):
         cosine = torch.cosine_similarity(a.grad.flatten(), b.grad.cpu().flatten(), dim=0)
         assert cosine > 0.99, name  # bf16 rounding noise of 2^-8 over some twenty roundings
+
+
+@pytest.mark.parametrize("piece", [1, 7 * 3 * 64 * 8, 1 << 28])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_scored_in_pieces_is_the_mean_of_all_positions(monkeypatch, piece, dtype):
+    """Against logits in fp64, some positions not counted."""
+    monkeypatch.setattr(llama, "SCORED_BYTES", piece)
+    made = model(LlamaConfig(32, 2, 4, 2, 64, 64, 16)).to(dtype).eval()
+    ids = torch.randint(0, 64, (5, 16), generator=torch.Generator().manual_seed(3))
+    labels = ids.clone()
+    labels[2, 4:9] = IGNORED
+    with torch.no_grad():
+        _, loss = made(ids, labels)
+        logits, _ = made(ids)
+    flat, targets = logits[:, :-1].double().flatten(0, 1), labels[:, 1:].flatten()
+    wanted = F.cross_entropy(flat, targets, ignore_index=IGNORED)
+    assert loss.dtype is torch.float32
+    assert float(loss) == pytest.approx(float(wanted), rel=2e-7)

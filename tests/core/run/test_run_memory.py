@@ -74,11 +74,13 @@ def test_a_block_costs_what_the_formula_says(shape, half, wide):
 @pytest.mark.slow  # imports torch
 def test_the_plan_counts_with_the_trainers_own_numbers():
     from albor_core.kernels import rms_norm
-    from albor_core.model import fp8, fused
-    from albor_core.train import muon, steps
+    from albor_core.model import fp8, fused, llama
+    from albor_core.train import graphed, muon, steps
 
     assert estimated.GATE_ROWS == steps.GATE_ROWS
     assert estimated.LOGITS_BYTES == fused.LOGITS_BYTES
+    assert estimated.SCORED_BYTES == llama.SCORED_BYTES == fused.SCORED_BYTES
+    assert estimated.GRAPHED_TOKENS == graphed.GRAPHED_TOKENS
     assert estimated.NORM_PROGRAMS == rms_norm.PROGRAMS
     assert estimated.MUON_BATCH == muon.BATCH_ELEMENTS
     assert estimated.FP8_MULTIPLE == fp8.MULTIPLE
@@ -181,3 +183,79 @@ def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
     expected = planned(4) - planned(2)
     measured = kept(4) - kept(2) + logsumexp
     assert measured <= expected <= measured + norms_gradients
+
+
+def peak_of_an_evaluation(batch, *, half, wide, vocab=512):
+    """Bytes that the plain model allocates at most while it scores, by torch's own trace."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from albor_core.model.llama import Llama, LlamaConfig
+
+    shape = LlamaConfig(128, 2, 4, 2, 384, vocab, SEQ_LEN)
+    model = Llama(replace(shape, residual_in_fp32=wide)).eval()
+    ids = torch.zeros((batch, SEQ_LEN), dtype=torch.int64)
+    traced = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with torch.no_grad(), traced, torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        model(ids, ids)
+    events = [e for e in traced.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.slow  # imports torch
+@pytest.mark.parametrize(("half", "wide"), [(False, True), (True, True), (True, False)], ids=str)
+@pytest.mark.parametrize("vocab", [512, 16384])
+def test_an_evaluation_takes_what_the_plan_says(half, wide, vocab, monkeypatch):
+    """The slope over sequences: with a small vocabulary the blocks, with a large one the logits."""
+    from albor_core.model import llama
+
+    monkeypatch.setattr(llama, "SCORED_BYTES", 1 << 40)
+    monkeypatch.setattr(estimated, "SCORED_BYTES", 1 << 40)
+    how = {"half": half, "wide": wide, "vocab": vocab}
+    measured = peak_of_an_evaluation(16, **how) - peak_of_an_evaluation(4, **how)
+    one, many = (
+        memory(
+            parse_config(
+                TINY,
+                file="c",
+                overrides=[
+                    f"data.batch_size={batch}",
+                    "data.val=y",
+                    f"model.architecture.vocab_size={vocab}",
+                    f"training.mixed_precision={'bf16' if half else 'fp32'}",
+                    f"training.residual_in_fp32={str(wide).lower()}",
+                ],
+            ),
+            Facts(Path("c"), SplitFacts(Path("x"))),
+        ).evaluation
+        for batch in (4, 16)
+    )
+    assert 0.97 <= (many - one) / measured <= 1.1
+
+
+@pytest.mark.slow  # imports torch
+def test_logits_of_an_evaluation_are_never_larger_than_a_piece(monkeypatch):
+    from albor_core.model import llama
+
+    monkeypatch.setattr(llama, "SCORED_BYTES", 1 << 20)
+    few = peak_of_an_evaluation(4, half=True, wide=True, vocab=16384)
+    many = peak_of_an_evaluation(16, half=True, wide=True, vocab=16384)
+    blocks = 12 * SEQ_LEN * (10 * 128 + 6 * 384 + 18 * 128)
+    assert many - few <= blocks < 12 * SEQ_LEN * 16384  # a byte a logit more would be too many
+
+
+def test_what_needs_more_counts_an_evaluation_or_a_step():
+    config = parse_config(TINY, file="c", overrides=["data.val=y"])
+    facts = Facts(Path("c"), SplitFacts(Path("x")))
+    need = memory(config, facts)
+    assert need.evaluation > 0
+    assert need.total == need.fixed + max(need.activations + need.start, need.evaluation)
+    larger = replace(need, evaluation=need.activations + need.start + 1)
+    assert larger.total == need.total + 1
+    held = replace(need, keeps_activations=True, start=0)
+    assert held.total == held.fixed + held.activations + held.evaluation
+    assert memory(parse_config(TINY, file="c"), facts).evaluation == 0  # nothing to score

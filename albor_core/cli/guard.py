@@ -55,6 +55,12 @@ def guard() -> None:
     metavar="KEY=VALUE",
     help="A timing or limit of the guard, such as backoff_s=[1,2] or max_restarts=3.",
 )
+@click.option(
+    "--restarts",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Start it again at most N times, whatever ends it; short for --option restarts=N.",
+)
 @click.option("--detach", is_flag=True, help="Return as soon as the guard runs.")
 @click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the program.")
 @json_option
@@ -63,6 +69,7 @@ def run(
     name: str | None,
     experiment: str,
     options: tuple[str, ...],
+    restarts: int | None,
     detach: bool,
     stop_on_interrupt: bool,
     as_json: bool,
@@ -79,7 +86,8 @@ def run(
     program = shutil.which(command[0])
     if program is None:
         raise NotFoundError(f"{command[0]}: no such program", hint="albor guard run -- CMD")
-    chosen = guard_options(options)
+    counted = () if restarts is None else (f"restarts={restarts}",)
+    chosen = guard_options((*options, *counted))
     title = name or Path(command[0]).name
     parent = albor_home() / "runs"
     if name is not None and is_run_id(name) and (parent / name).exists():

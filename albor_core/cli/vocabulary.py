@@ -23,7 +23,10 @@ STATUSES: Mapping[str, str] = {
 EXIT_CLASSES: Mapping[str, tuple[str, str]] = {
     "done": ("ends", "exit code 0, with last words or at the final step"),
     "early_exit": ("restarts", "exit code 0 without either: something left too soon"),
-    "exception": ("restarts", "any other exit code; the same error at the same step twice ends"),
+    "exception": (
+        "restarts",
+        "any other exit code; at once before the first logged step; the same one twice ends",
+    ),
     "crash": ("restarts", "SIGSEGV, SIGABRT, SIGFPE or SIGQUIT; before step 1 once, for diagnosis"),
     "signal": ("restarts", "any other signal"),
     "fatal_signal": ("ends", "SIGILL, SIGBUS, SIGXFSZ or SIGSYS: a restart cannot help"),

@@ -17,7 +17,15 @@ from typing import Any
 from albor_core.feed.word import RunStatus
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
-from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, Freshness, end_word, read_state
+from albor_core.run.state import (
+    ENDS,
+    GUARD_ENDS,
+    STOPPED_BY_ANDON,
+    Freshness,
+    end_word,
+    exit_reason,
+    read_state,
+)
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
 NEVER_STARTED = "it was never started"
@@ -222,9 +230,12 @@ def _last_reason(last_words: Document | None, guard: Document | None) -> str:
     reason = str(words.get("reason") or "")
     if reason == "completed":
         return ""
+    said_by_guard = str((guard or {}).get("reason") or "")
+    if (line := exit_reason(words)) != reason:
+        return said_by_guard if said_by_guard.startswith(line) else line
     message = str(words.get("message") or "")
     if not message and guard is not None and guard.get("state") != "done":
-        message = str(guard.get("reason") or guard.get("class_last") or "")
+        message = said_by_guard or str(guard.get("class_last") or "")
     if message and reason in ("stopped", "failed"):
         return message[:500]  # the word says that much
     return ": ".join(part for part in (reason, message) if part)[:500]

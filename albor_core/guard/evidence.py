@@ -13,13 +13,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from albor_core.guard.policy import Words
 from albor_core.guard.process import run_briefly
+from albor_core.run.values import printable
 
 TOOL_LIMIT_S = 3.0
 _LOG_BYTES = 64 << 10
 _LOG_LINES = 200
 _LINE_CHARS = 2048
 _KERNEL_LINES = 20
+_REASON_CHARS = 500
 _KMSG_RECORDS = 20_000
 _THREADS = 64
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([^)]*)\): (\d+)")
@@ -27,6 +30,7 @@ _TRACE_FILE = re.compile(r'^\s*File "([^"]+)", line (\d+)')
 _TRACE_ERROR = re.compile(
     r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?::\s?(.*))?$"
 )
+_TRACE_ODD = re.compile(r"^([A-Za-z_][\w.]*)(?::\s(.*))?$")
 _GPU_FIELDS = (
     "uuid",
     "name",
@@ -59,7 +63,7 @@ def log_tail(path: Path) -> list[str]:
 def python_error(lines: list[str]) -> tuple[str, str, str] | None:
     """Type, message and file:line of the last uncaught Python exception in a log."""
     for end in range(len(lines) - 1, -1, -1):
-        found = _TRACE_ERROR.match(lines[end])
+        found = _TRACE_ERROR.match(lines[end]) or _odd_error(lines, end)
         if found is None:
             continue
         for line in reversed(lines[:end]):
@@ -67,6 +71,36 @@ def python_error(lines: list[str]) -> tuple[str, str, str] | None:
             if place is not None:
                 return found[1], found[2] or "", f"{place[1]}:{place[2]}"
     return None
+
+
+def error_line(
+    words: Words | None, python: tuple[str, str, str] | None, log: list[str], code: int | None
+) -> str:
+    """One line for how a program failed: its exception as Python says it, else its exit code and
+    the last line that it wrote; "" where it wrote nothing.
+    """
+    if words is not None and words.error_type not in ("", "SystemExit"):
+        found = _exception(words.error_type, words.error_message)
+    elif python is not None and code in (None, 1):  # else it was caught, and something else said
+        found = _exception(python[0], python[1])
+    else:
+        last = next((line for line in reversed(log) if line.strip()), "")
+        text = printable(last.rstrip("\r").rpartition("\r")[2].strip())
+        found = f"exit code {code}: {text}" if text and code is not None else ""
+    return found if len(found) <= _REASON_CHARS else found[: _REASON_CHARS - 3] + "..."
+
+
+def _exception(kind: str, message: str) -> str:
+    first = printable(message.strip().partition("\n")[0])
+    return f"{kind}: {first}" if first else kind
+
+
+def _odd_error(lines: list[str], at: int) -> re.Match[str] | None:
+    """An exception whose name does not say that it is one: it stands right below its frame."""
+    found = _TRACE_ODD.match(lines[at])
+    frame = lines[max(0, at - 4) : at]
+    is_below = bool(frame) and frame[-1].startswith("  ") and any(map(_TRACE_FILE.match, frame))
+    return found if is_below else None
 
 
 # --- the kernel ----------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from albor_core.guard.launch import Launch
 from albor_core.guard.options import Options
 from albor_core.guard.policy import Ended, ExitClass, ExitStatus, Facts, Words
 from albor_core.guard.process import Process, Tree, catches, exit_of_stranger, open_process
+from albor_core.guard.redact import own_environment, redact_text
 from albor_core.guard.report import Autopsy
-from albor_core.guard.traces import last_words, newest_checkpoint
+from albor_core.guard.traces import last_words, newest_checkpoint, said_by
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 
@@ -179,24 +180,31 @@ class Life:
         status: ExitStatus,
         facts: Facts,
         autopsy: Autopsy,
-        *,
-        is_trainer: bool,
+        launch: Launch,
+        options: Options,
     ) -> Ended:
         """The event that the policy decides on."""
         spoken = None if facts.words is None else facts.words.step
         step = spoken if spoken is not None else _whole(self.state, "global_step")
         newest = newest_checkpoint(self.run)
         now_s = time.monotonic()
+        lived_s, is_trainer = now_s - self.started_s, launch.kind == "train"
+        said = said_by(self.run, self.attempt)
+        # nobody knows when a program without a tracker takes its first step
+        may_be_early = is_trainer or said.is_tracked or lived_s <= options.start_limit_s
+        error = evidence.error_line(facts.words, autopsy.python, autopsy.log_tail, status.code)
         return Ended(
             kind=kind,
             status=status,
             now_s=now_s,
-            lived_s=now_s - self.started_s,
+            lived_s=lived_s,
             checkpoint=None if newest is None else newest[0],
             step=step,
             fault=_fault(kind, facts, autopsy, step),
             before_first_step=step == 0 or (step is None and is_trainer),
             stop_signal=facts.stop_signal,
+            error=redact_text(error, {**own_environment(), **launch.env}),
+            is_unlogged=may_be_early and not said.has_metric and not step,
         )
 
     def close(self) -> None:

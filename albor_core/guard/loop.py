@@ -504,7 +504,7 @@ class Guard:
         if facts.locked_out and self._take_over(life):
             return
         kind = classify(status, facts)
-        event = life.ended(kind, status, facts, autopsy, is_trainer=self.launch.kind == "train")
+        event = life.ended(kind, status, facts, autopsy, self.launch, self.options)
         before = self.memory
         self.memory, action = decide(before, event, self.options)
         self.class_last, self.reason = kind.name, action.reason

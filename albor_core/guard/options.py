@@ -28,6 +28,8 @@ class Options:
     """Restarts in a row without a newer checkpoint before the guard gives up."""
     max_restarts: int = 50
     """Restarts within one day before the guard gives up."""
+    restarts: int | None = None
+    """Restarts of a run in all, whatever ended it; None leaves it to the other limits."""
     start_limit_s: float = 900.0
     compile_limit_s: float = 900.0
     eval_limit_s: float = 900.0
@@ -39,6 +41,9 @@ class Options:
     def pass_s(self) -> float:
         """The longest sleep of the loop: commands are answered within a second."""
         return min(1.0, self.poll_s)
+
+
+_MAY_BE_NONE = ("restarts", "min_free_bytes")  # and are whole numbers
 
 
 def parse_options(given: Mapping[str, Any]) -> Options:
@@ -64,14 +69,14 @@ def parse_options(given: Mapping[str, Any]) -> Options:
 
 
 def _value(name: str, value: Any, default: Any) -> Any:
-    if name == "min_free_bytes" and value is None:
+    if name in _MAY_BE_NONE and value is None:
         return None
     if name == "backoff_s":
         if not isinstance(value, list | tuple) or not value:
             raise ValueError(f"must be a list of seconds, is {value!r}")
         return tuple(_number(item) for item in value)
     number = _number(value)
-    if name == "min_free_bytes" or isinstance(default, int):
+    if name in _MAY_BE_NONE or isinstance(default, int):
         if number != int(number):
             raise ValueError(f"must be a whole number, is {value!r}")
         return int(number)

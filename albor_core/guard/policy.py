@@ -220,6 +220,10 @@ class Memory:
     """Kind, place and step of the last failure that would repeat itself if it were a bug."""
     is_diagnostic: bool = False
     """The present life runs with CUDA_LAUNCH_BLOCKING=1."""
+    early_error: str | None = None
+    """How the last life ended if it was by an exception before its first logged step."""
+    restarts: int = 0
+    """All of them."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,10 @@ class Ended:
     fault: tuple[str, str, int] | None = None
     before_first_step: bool = False
     stop_signal: int | None = None
+    error: str = ""
+    """The exception's last line, or what a program without one said last."""
+    is_unlogged: bool = False
+    """No step of this life was logged: it is as if it had not begun."""
 
 
 @dataclass(frozen=True)
@@ -271,36 +279,79 @@ def decide(memory: Memory, event: Ended, options: Options) -> tuple[Memory, Rest
         return memory, Finish("failed", event.kind.exit_code, what)
     if event.stop_signal is not None:
         return memory, Finish("stopped", 128 + event.stop_signal, what)
+    end = _by_count(memory, options, what) if options.restarts is not None else None
+    if options.restarts is None:
+        end = _repeated(memory, event, what) or _too_often(memory, event, options, what)
+    return (memory, end) if end is not None else _start_again(memory, event, options, what)
+
+
+def _by_count(memory: Memory, options: Options, what: str) -> Finish | None:
+    """The end where a person said how many restarts there may be."""
+    assert options.restarts is not None
+    if memory.restarts < options.restarts:
+        return None
+    told = f"{what}: restarts: {memory.restarts}" if memory.restarts else what
+    return Finish("failed", GAVE_UP, told)
+
+
+def _repeated(memory: Memory, event: Ended, what: str) -> Finish | None:
+    """The end of what has failed like this before and would again."""
+    if _early_error(event) is not None and _early_error(event) == memory.early_error:
+        return Finish("failed", GAVE_UP, what)
     if event.fault is not None and event.fault == memory.fault:
         again = f"{what}: the same failure twice, so it would come again"
-        return memory, Finish("failed", 1, again, True)
-    crashed_early = event.kind.is_crash and event.before_first_step
-    if crashed_early and memory.is_diagnostic:
-        return memory, Finish("failed", 1, f"{what}: again before the first step", True)
-    return _restart_or_give_up(memory, event, options, what, diagnostic=crashed_early)
+        return Finish("failed", 1, again, True)
+    if _crashed_early(event) and memory.is_diagnostic:
+        return Finish("failed", 1, f"{what}: again before the first step", True)
+    return None
 
 
-def _restart_or_give_up(
-    memory: Memory, event: Ended, options: Options, what: str, *, diagnostic: bool
-) -> tuple[Memory, Restart | Finish]:
+def _too_often(memory: Memory, event: Ended, options: Options, what: str) -> Finish | None:
+    """The end of what has had its restarts."""
     has_progress = _is_newer(event.checkpoint, memory.checkpoint)
-    recent = tuple(at for at in memory.restarts_s if event.now_s - at < DAY_S)
     if not has_progress and memory.no_progress >= options.max_no_progress:
         reason = f"{what}: restarts without a newer checkpoint: {memory.no_progress}"
-        return memory, Finish("failed", GAVE_UP, reason)
-    if len(recent) >= options.max_restarts:
-        return memory, Finish("failed", GAVE_UP, f"{what}: restarts within a day: {len(recent)}")
+        return Finish("failed", GAVE_UP, reason)
+    recent = len(_recent(memory, event))
+    if recent >= options.max_restarts:
+        return Finish("failed", GAVE_UP, f"{what}: restarts within a day: {recent}")
+    return None
+
+
+def _recent(memory: Memory, event: Ended) -> tuple[float, ...]:
+    return tuple(at for at in memory.restarts_s if event.now_s - at < DAY_S)
+
+
+def _crashed_early(event: Ended) -> bool:
+    return event.kind.is_crash and event.before_first_step
+
+
+def _early_error(event: Ended) -> str | None:
+    """What ended a life before its first logged step, if it was an exception: most likely a typo,
+    a missing module or a wrong flag, which no wait heals.
+    """
+    return describe(event) if event.is_unlogged and event.kind.name == "exception" else None
+
+
+def _start_again(
+    memory: Memory, event: Ended, options: Options, what: str
+) -> tuple[Memory, Restart]:
+    has_progress = _is_newer(event.checkpoint, memory.checkpoint)
+    early_error, diagnostic = _early_error(event), _crashed_early(event)
     is_stable = has_progress and event.lived_s >= options.stable_s and not memory.is_diagnostic
     index = 0 if is_stable else memory.backoff_index
+    is_at_once = early_error is not None and memory.early_error is None
     after = Memory(
-        restarts_s=(*recent, event.now_s),
-        backoff_index=min(index + 1, len(options.backoff_s)),
+        restarts_s=(*_recent(memory, event), event.now_s),
+        backoff_index=index if is_at_once else min(index + 1, len(options.backoff_s)),
         no_progress=0 if has_progress else memory.no_progress + 1,
         checkpoint=event.checkpoint if has_progress else memory.checkpoint,
         fault=event.fault,
         is_diagnostic=diagnostic,
+        early_error=early_error,
+        restarts=memory.restarts + 1,
     )
-    delay_s = options.backoff_s[min(index, len(options.backoff_s) - 1)]
+    delay_s = 0.0 if is_at_once else options.backoff_s[min(index, len(options.backoff_s) - 1)]
     return after, Restart(delay_s, what, diagnostic)
 
 
@@ -309,8 +360,12 @@ def _is_newer(checkpoint: int | None, than: int | None) -> bool:
 
 
 def describe(event: Ended) -> str:
-    """One line for people: class, how it ended, where."""
+    """One line for people: the exception as Python says it, or else class, how it ended, where."""
     status = event.status
+    if event.error and event.kind.name == "exception":
+        return event.error
+    if event.error and event.kind.name.startswith("oom_") and status.signal is None:
+        return f"{event.kind.name}: {event.error}"
     if status.signal_name:
         how = f"{status.signal_name} ({status.code})"
     else:
@@ -338,6 +393,10 @@ def remember(document: Mapping[str, Any], *, same_boot: bool) -> Memory:
             else None
         ),
         is_diagnostic=document.get("is_diagnostic") is True,
+        early_error=(
+            document["early_error"] if isinstance(document.get("early_error"), str) else None
+        ),
+        restarts=_count(document.get("restarts")) or 0,
     )
 
 

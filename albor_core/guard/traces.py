@@ -102,6 +102,29 @@ def known_nonces(run: RunDir) -> frozenset[str]:
     return frozenset(str(record["nonce"]) for record in ledger_tail(run) if record.get("nonce"))
 
 
+@dataclass(frozen=True)
+class Said:
+    """What one attempt wrote into the journal."""
+
+    is_tracked: bool
+    """Anything at all: the program has a tracker."""
+    has_metric: bool
+
+
+def said_by(run: RunDir, attempt: int) -> Said:
+    """Whether an attempt logged anything, by the journal's tail. Where that is full of its other
+    lines, it is taken to have logged.
+    """
+    lines = _tail_lines(run.journal)
+    own = [
+        record
+        for line in lines
+        if (record := parse_line(line)) is not None and record.get("attempt") == attempt
+    ]
+    is_full = 0 < len(lines) == len(own) and sum(map(len, lines)) > _TAIL_BYTES // 2
+    return Said(bool(own), is_full or any(record.get("t") == "m" for record in own))
+
+
 def next_attempt(run: RunDir) -> int:
     """1 + the last attempt, whether a guard or a trainer by itself began it."""
     life = last_life(run)

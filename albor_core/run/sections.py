@@ -516,6 +516,8 @@ class GuardConfig(Section):
     """Restarts without a newer checkpoint before the guard gives up."""
     max_restarts: CountOrZero = 50
     """Restarts within one day before the guard gives up."""
+    restarts: CountOrZero | None = None
+    """Restarts of a run in all, whatever ended it; without it the other limits decide."""
     start_limit_s: Seconds = 900.0
     """Longest start-up."""
     compile_limit_s: Seconds = 900.0

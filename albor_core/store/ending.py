@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, end_word
+from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, end_word, exit_reason
 from albor_core.store.write import number, optional_text, whole_number
 
 
@@ -48,7 +48,11 @@ def ending(said: LastWords, exit_json: Mapping[str, Any] | None) -> Ending:
         by_andon = words is not None and (exit_json or {}).get("code") == STOPPED_BY_ANDON
         status = "stopped" if by_andon else verdict
         own = words.reason if words is not None and words.status == status else None
-        return Ending(status, own or said.guard_reason or said.guard_state, said.guard_wall)
+        judged = said.guard_reason or said.guard_state or ""
+        is_exception = (exit_json or {}).get("reason") == "exception"
+        if own and is_exception and judged.startswith(own):
+            own = None  # the guard's says the same, and why that is the end
+        return Ending(status, own or judged, said.guard_wall)
     if words is None and said.end_attempt is not None and said.end_attempt >= said.attempts:
         words = Ending(said.end_status, said.end_reason, said.end_wall)
     if words is None or words.status not in ENDS:
@@ -65,6 +69,5 @@ def _of_exit(document: Mapping[str, Any] | None, attempts: int) -> Ending | None
     attempt = whole_number(document.get("attempt"))
     if attempt is None or attempt < attempts:
         return None
-    reason = document["reason"]
-    word = end_word(reason, document.get("code"))
-    return Ending(word, optional_text(reason), number(document.get("wall")))
+    word = end_word(document["reason"], document.get("code"))
+    return Ending(word, optional_text(exit_reason(document)), number(document.get("wall")))

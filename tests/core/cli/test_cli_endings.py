@@ -101,7 +101,7 @@ def test_a_run_that_went_on_without_its_guard_ended_as_its_own_last_words_say(us
 
 def test_a_guard_that_gave_up_says_why_and_each_wait_is_told_once(user):
     options = ("--option", "backoff_s=[0.6]", "--option", "max_restarts=2")
-    program = (sys.executable, "-c", "print('hi'); raise SystemExit(7)")
+    program = (sys.executable, "-c", "import os; print('hi', flush=True); os.abort()")
     result = user.albor("guard", "run", "--name", "sick", *options, "--", *program)
     assert result.code == 5
     assert result.err.count("attempt 2 in") == result.err.count("attempt 3 in") == 1

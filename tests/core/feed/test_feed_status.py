@@ -196,6 +196,16 @@ def test_a_failure_whose_guard_is_gone_says_so(run, hold):
     assert (status.word, status.detail) == ("failed", "exception: boom; its guard is gone")
 
 
+@pytest.mark.parametrize("judged", ["OSError: no route", "OSError: no route: restarts: 1"])
+def test_an_exception_is_told_in_its_own_words_and_why_it_was_the_end(run, judged):
+    error = {"type": "OSError", "message": "no route\nat all"}
+    body = {"schema": "albor.exit/1", "attempt": 1, "reason": "exception", "code": 1}
+    write_json(run.exit, {**body, "message": "no route", "error": error})
+    assert run_status(run).detail == "OSError: no route"
+    guard_says(run, "failed", reason=judged)
+    assert run_status(run).detail == judged
+
+
 @pytest.mark.parametrize(("said", "word"), [("done", "completed"), ("failed", "failed")])
 def test_the_guards_verdict_counts_when_everybody_has_left(run, said, word):
     guard_says(run, said, class_last="cuda", reason="gave up after 3 lives")

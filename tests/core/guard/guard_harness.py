@@ -63,11 +63,14 @@ class Bench:
             index=False,
         )
 
-    def prepare_program(self, *argv: str, **options: Any) -> None:
+    def prepare_program(
+        self, *argv: str, env: dict[str, str] | None = None, **options: Any
+    ) -> None:
         write_launch(
             self.run,
             argv=argv,
             cwd=self.run.path,
+            env=env,
             options={**OPTIONS, **options},
             kind="guard",
             index=False,

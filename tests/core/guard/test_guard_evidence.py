@@ -19,6 +19,7 @@ from albor_core.guard.launch import read_launch
 from albor_core.guard.ledger import Ledger
 from albor_core.guard.life import new_life
 from albor_core.guard.options import parse_options
+from albor_core.guard.policy import Words
 from albor_core.guard.redact import redact
 from albor_core.run.rundir import write_json
 
@@ -258,6 +259,44 @@ def test_the_last_python_error_of_a_log_is_found_with_its_place() -> None:
     ]
     assert evidence.python_error([*log, "bye"]) == ("torch.OutOfMemoryError", "no", "/a/step.py:7")
     assert evidence.python_error(["Error: nothing that Python says"]) is None
+
+
+TRACE = [
+    "Traceback (most recent call last):",
+    '  File "/a/typo.py", line 1, in <module>',
+    "    import nunpy",
+]
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "line"),
+    [
+        ([*TRACE, "ModuleNotFoundError: No module named 'nunpy'"], 1, None),
+        ([*TRACE, "Halt: by its own name", "albor: bye"], 1, "Halt: by its own name"),
+        ([*TRACE, "KeyboardInterrupt"], 1, None),
+        (['  File "t.py", line 3', "    def f(:", "        ^", "SyntaxError: invalid"], 1, None),
+        (
+            [*TRACE, "OSError: caught", "usage: t.py [-h]", "t.py: error: bad --lr", ""],
+            2,
+            "exit code 2: t.py: error: bad --lr",
+        ),
+        (["  1%\r 50%\r\x1b[31mgone\r"], 3, "exit code 3: \\x1b[31mgone"),
+        ([], 3, ""),
+        ([*TRACE, "ValueError: " + "x" * 600], 1, "ValueError: " + "x" * 485 + "..."),
+    ],
+)
+def test_how_a_program_failed_is_one_line_of_its_own(
+    log: list[str], code: int, line: str | None
+) -> None:
+    wanted = log[-1] if line is None else line
+    assert evidence.error_line(None, evidence.python_error(log), log, code) == wanted
+
+
+def test_what_the_tracker_heard_counts_before_the_log() -> None:
+    heard = Words(1, "exception", error_type="ValueError", error_message="a\nb")
+    assert evidence.error_line(heard, None, ["bye"], 1) == "ValueError: a"
+    left = Words(1, "exception", error_type="SystemExit", error_message="2")
+    assert evidence.error_line(left, None, ["t.py: error"], 2) == "exit code 2: t.py: error"
 
 
 # --- files that fight back -----------------------------------------------------------------------

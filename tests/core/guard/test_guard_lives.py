@@ -26,6 +26,12 @@ LOCKED_OUT = ROOT / "tests" / "core" / "guard" / "guard_locked_out.py"
 SCHEMAS = ROOT / "albor_core" / "cli" / "schemas"
 
 
+def create_metadata(box: Bench, *, kind: str) -> None:
+    box.run.store.parent.mkdir(exist_ok=True)
+    about = {"schema": "albor.run/1", "id": box.run.id, "kind": kind, "name": "x"}
+    write_json(box.run.run_json, about)
+
+
 def test_a_crashed_trainer_is_restarted_and_finishes(box: Bench) -> None:
     assert box.finish({"at": 2, "do": "segv"}, {}) == 0
     assert box.classes() == ["crash", "done"]
@@ -453,6 +459,44 @@ def test_any_program_can_be_guarded(box: Bench) -> None:
     assert box.start().wait(LIMIT_S) == 0
     assert box.run.log(1).read_text() == "hello\n"
     assert box.now()["hang_detection"] is False
+
+
+def test_a_typo_is_tried_again_at_once_and_then_final_with_its_own_words(box: Bench) -> None:
+    box.prepare_program(sys.executable, "-c", "import nunpy", backoff_s=[600.0])
+    assert box.start().wait(LIMIT_S) == 5
+    assert box.classes() == ["exception", "exception"]
+    first, second = box.records("attempt.end")
+    reason = "ModuleNotFoundError: No module named 'nunpy'"
+    assert (first["delay_s"], first["reason"], second["reason"]) == (0.0, reason, reason)
+    assert box.now()["reason"] == box.reports()[-1]["reason"] == reason
+    assert "guard.gave_up" in box.events()
+
+
+LOGS_THEN_FAILS = """
+from albor_core import track
+with track.start() as run:
+    run.log({"loss": 1.0}, step=1)
+    raise OSError("no route")
+"""
+
+
+def test_an_exception_after_a_logged_step_waits_by_the_table(box: Bench) -> None:
+    create_metadata(box, kind="guard")
+    box.prepare_program(
+        sys.executable, "-c", LOGS_THEN_FAILS, restarts=1, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert box.start().wait(LIMIT_S) == 5
+    first, second = box.records("attempt.end")
+    assert (first["delay_s"], first["reason"]) == (0.03, "OSError: no route")
+    assert second["reason"] == "OSError: no route: restarts: 1"
+
+
+def test_no_secret_reaches_the_reason_of_an_end(box: Bench) -> None:
+    script = box.run.path / "script.py"
+    script.write_text("raise OSError('https://u:hunter22@h/x')")
+    box.prepare_program(sys.executable, str(script))
+    assert box.start().wait(LIMIT_S) == 5
+    assert "hunter22" not in box.run.attempts.read_text() + str(box.now())
 
 
 def test_a_command_that_cannot_be_executed_is_named_and_not_retried(box: Bench) -> None:

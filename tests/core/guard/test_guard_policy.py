@@ -263,6 +263,65 @@ def test_the_same_exception_at_the_same_place_and_step_twice_is_a_bug() -> None:
         assert isinstance(decide(memory, ended(fault=other), OPTIONS)[1], Restart), other
 
 
+TYPO = "ModuleNotFoundError: No module named 'nunpy'"
+
+
+def unlogged(error: str = TYPO, **changes: object) -> Ended:
+    return ended(step=None, error=error, is_unlogged=True, **changes)
+
+
+def test_an_exception_before_a_step_is_tried_again_at_once_and_the_same_is_final() -> None:
+    memory, first = decide(Memory(), unlogged(), OPTIONS)
+    assert first == Restart(0.0, TYPO)
+    assert decide(memory, unlogged(), OPTIONS)[1] == Finish("failed", 5, TYPO)
+
+
+def test_another_exception_before_the_first_logged_step_waits_by_the_table() -> None:
+    memory, _ = decide(Memory(), unlogged(), OPTIONS)
+    memory, second = decide(memory, unlogged("OSError: busy"), OPTIONS)
+    memory, third = decide(memory, unlogged(), OPTIONS)
+    assert delays([second, third]) == [30, 60]
+    assert decide(memory, unlogged(), OPTIONS)[1] == Finish("failed", 5, TYPO)
+
+
+def test_the_same_words_from_a_life_that_had_logged_are_no_typo() -> None:
+    memory, first = decide(Memory(), ended(error=TYPO), OPTIONS)
+    assert isinstance(first, Restart) and (first.delay_s, first.reason) == (30, TYPO)
+    memory, second = decide(memory, unlogged(), OPTIONS)  # the first before its first step
+    assert delays([second]) == [0]
+    assert delays([decide(memory, ended(error=TYPO), OPTIONS)[1]]) == [60]
+
+
+@pytest.mark.parametrize("code", [75, 134, 137, 139, 143])
+def test_other_classes_keep_the_table_before_the_first_step(code: int) -> None:
+    kind = classify(ExitStatus(code), Facts())
+    assert delays([decide(Memory(), ended(kind, error="x", is_unlogged=True), OPTIONS)[1]]) == [30]
+
+
+def test_a_program_that_says_nothing_and_exits_alike_twice_is_final_too() -> None:
+    memory, first = decide(Memory(), unlogged(""), OPTIONS)
+    assert first == Restart(0.0, "exception: exit code 1")
+    assert decide(memory, unlogged(""), OPTIONS)[1] == Finish("failed", 5, first.reason)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5])
+def test_a_number_of_restarts_is_kept_to_whatever_ends_the_lives(limit: int) -> None:
+    memory, options, actions = Memory(), Options(restarts=limit), []
+    for _ in range(limit + 1):
+        memory, action = decide(memory, unlogged(fault=("E", "x.py:1", 0)), options)
+        actions.append(action)
+    assert delays(actions) == [0, 30, 60, 120, 240][:limit]
+    last = actions[-1]
+    assert isinstance(last, Finish) and last.exit_code == 5
+    assert last.reason.startswith(TYPO)
+
+
+def test_no_number_of_restarts_brings_back_what_is_final() -> None:
+    andon = classify(ExitStatus(4), Facts(words=words(4, "andon")))
+    action = decide(Memory(), ended(andon), Options(restarts=9))[1]
+    assert isinstance(action, Finish) and action.exit_code == 4
+
+
 def test_a_crash_before_the_first_step_gets_one_diagnostic_life_and_a_second_one_is_the_end() -> (
     None
 ):
@@ -290,7 +349,7 @@ def test_a_stop_is_a_stop_however_the_program_takes_it() -> None:
 
 
 def test_memory_survives_the_guards_own_death_and_forgets_clocks_of_another_boot() -> None:
-    memory = Memory((5.0, 9.5), 3, 2, 800, ("ValueError", "loop.py:12", 812), True)
+    memory = Memory((5.0, 9.5), 3, 2, 800, ("ValueError", "loop.py:12", 812), True, TYPO, 7)
     document = json.loads(json.dumps(asdict(memory)))
     assert remember(document, same_boot=True) == memory
     assert remember(document, same_boot=False).restarts_s == ()

@@ -302,6 +302,16 @@ def said(**changes):
         (WORDS, EXIT, Ending("completed", "completed", 9.0)),
         (WORDS, {**EXIT, "reason": "andon"}, Ending("stopped", "andon", 9.0)),
         (WORDS, {**EXIT, "reason": "exception"}, Ending("failed", "exception", 9.0)),
+        (
+            WORDS,
+            {**EXIT, "reason": "exception", "error": {"type": "OSError", "message": "a\nb"}},
+            Ending("failed", "OSError: a", 9.0),
+        ),
+        (
+            said(guard_state="failed", guard_wall=5.0, guard_reason="OSError: a: restarts: 2"),
+            {**EXIT, "reason": "exception", "error": {"type": "OSError", "message": "a"}},
+            Ending("failed", "OSError: a: restarts: 2", 5.0),
+        ),
         (said(attempts=2), EXIT, Ending()),
         (said(guard_state="running"), {**EXIT, "reason": "exception"}, Ending()),
         (said(guard_state="running"), EXIT, Ending("completed", "completed", 9.0)),

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from albor_core.cli.lazy import LazyGroup
+from albor_core.cli.lookup import talk_of_damaged_pointers
 from albor_core.cli.output import clean, emit, json_option, say, talk
 from albor_core.run.errors import NotFoundError, StoreError
 from albor_core.run.registry import known_as, register
@@ -51,6 +52,8 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
 
     home = check_home()
     runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
+    if folder is None:
+        talk_of_damaged_pointers()
     private_folder(home)
     report = make_again(global_store(), runs)
     if folder is not None:

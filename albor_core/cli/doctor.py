@@ -58,6 +58,7 @@ def checks() -> Iterator[Check]:
     yield _packages()
     yield _sqlite()
     yield from _home()
+    yield from _pointers()
     yield from _stores()
     yield _gpu()
     yield _terminal()
@@ -120,6 +121,17 @@ def _home() -> Iterator[Check]:
         f"{free / 2**30:,.1f} GiB free at {nearest}",
         "checkpoints need about 12 bytes per parameter each",
     )
+
+
+def _pointers() -> Iterator[Check]:
+    from albor_core.run.registry import damaged_pointers
+
+    found = list(damaged_pointers())
+    if found:
+        pointer, why = found[0]
+        more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
+        hint = f"remove it; albor db rebuild {pointer.parent} brings back the runs in that folder"
+        yield Check("pointers", False, f"{clean(pointer)}: {clean(why)}{more}", clean(hint))
 
 
 def _stores() -> Iterator[Check]:

@@ -20,6 +20,7 @@ from albor_core.run.rundir import (
     is_known_id,
     read_json,
     registered_runs,
+    run_at,
 )
 
 if TYPE_CHECKING:
@@ -112,13 +113,20 @@ def unlisted(table: RunTable) -> int:
         return 0
     names = os.listdir(folder)  # noqa: PTH208  ten thousand paths would take a fifth of a second
     for unknown in set(names) - table.pointers():
-        if not (unknown.endswith(".json") and is_known_id(unknown.removesuffix(".json"))):
+        if not unknown.endswith(".json"):
             continue
-        path = (read_json(folder / unknown) or {}).get("path")
-        run = RunDir(Path(path)) if isinstance(path, str) else None
+        run = run_at(unknown.removesuffix(".json"), read_json(folder / unknown))
         if run is not None and read_json(run.run_json) is not None:
             count += not is_coming(run)
     return count
+
+
+def talk_of_damaged_pointers() -> None:
+    """A line for each file of this home that should lead to a run and does not."""
+    from albor_core.run.registry import damaged_pointers
+
+    for pointer, why in damaged_pointers():
+        talk(f"  - {clean(pointer)}: {clean(why)}; passed over")
 
 
 def _is_fresh(run: RunDir) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from albor_core.cli.lookup import talk_of_damaged_pointers
 from albor_core.cli.output import clean, emit, json_option, say, table, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.numbers import bytes_text
@@ -97,6 +98,8 @@ def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     from albor_core.store.remove import garbage, sweep
 
     runs = list(registered_runs()) if folder is None else _runs_of(folder)
+    if folder is None:
+        talk_of_damaged_pointers()
     found = list(garbage(runs))
     if found and not dry_run and not yes:
         _ask("remove", [(item.why, str(item.path), bytes_text(item.bytes)) for item in found])

@@ -7,9 +7,19 @@ this home knew first keeps it; another one is ID@HOST here, and still ID in its 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from albor_core.run.rundir import RunDir, albor_home, check_home, point_to, read_json
+from albor_core.run.rundir import (
+    RunDir,
+    albor_home,
+    check_home,
+    is_known_id,
+    load_json,
+    place_of,
+    point_to,
+    read_json,
+)
 
 
 def known_as(run: RunDir) -> RunDir | None:
@@ -40,8 +50,8 @@ def known_as(run: RunDir) -> RunDir | None:
 
 
 def _place(pointer: Path) -> Path | None:
-    path = (read_json(pointer) or {}).get("path")
-    return Path(path) if isinstance(path, str) else None
+    path = place_of(read_json(pointer))
+    return None if path is None else Path(path)
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -51,6 +61,25 @@ def _is_same(one: Path, other: Path) -> bool:
 def host_word(host: object) -> str:
     """A host's name as ids have it."""
     return re.sub(r"[^a-z0-9._-]+", "-", str(host or "").lower()).strip("-") or "elsewhere"
+
+
+def damaged_pointers() -> Iterator[tuple[Path, str]]:
+    """Files of ALBOR_HOME/runs that lead to no run, and why: they are passed over everywhere."""
+    for pointer in sorted((albor_home() / "runs").glob("*.json")):
+        if not is_known_id(pointer.stem):
+            yield pointer, "its name is not that of a run"
+            continue
+        try:
+            entry = load_json(pointer)
+        except FileNotFoundError:
+            continue  # removed meanwhile
+        except OSError as error:
+            yield pointer, error.strerror or str(error)
+        except ValueError as error:
+            yield pointer, str(error)
+        else:
+            if place_of(entry) is None:
+                yield pointer, "holds no path of a folder"
 
 
 def register(run: RunDir) -> None:

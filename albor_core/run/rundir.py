@@ -26,6 +26,7 @@ from albor_core.run.liveness import Liveness, liveness
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _TWIN_ID = re.compile(rf"{RUN_ID.pattern}@[a-z0-9._-]+")  # as `known_as` makes them
 MAX_JSON_BYTES = 1 << 20
+_MAX_PATH = 4000  # bytes, so that the names of a run's files fit into the system's 4096
 FRESH_S = 60.0
 """A run directory this young may still be waiting for its guard and its index process; one that has
 not begun by then does not come.
@@ -202,7 +203,7 @@ def create_run(
         raise UsageError(f"{run_id!r} cannot name a run", hint=f"use {RUN_ID.pattern}")
     run = RunDir(parent.absolute() / run_id)
     pointer = check_home() / "runs" / f"{run_id}.json"
-    taken = (read_json(pointer) or {}).get("path")
+    taken = place_of(read_json(pointer))
     if run.path.exists() or (taken and Path(taken).exists()):
         raise InUseError(
             f"{run_id!r} is the run in {taken or run.path}", hint="choose another name"
@@ -306,10 +307,23 @@ def registered_runs() -> Iterator[RunDir]:
 
 def run_at(run_id: str, entry: Mapping[str, Any] | None) -> RunDir | None:
     """The run that a file of ALBOR_HOME/runs, named `run_id`, leads to; None where it does not."""
+    path = place_of(entry)
+    return placed(run_id, path) if path is not None and is_known_id(run_id) else None
+
+
+def place_of(entry: Mapping[str, Any] | None) -> str | None:
+    """The folder that a file of ALBOR_HOME/runs names; None where that is nothing that one could
+    ask the system for.
+    """
     path = (entry or {}).get("path")
-    if not isinstance(path, str) or not is_known_id(run_id):
+    if not isinstance(path, str) or not path.startswith("/"):
         return None
-    return placed(run_id, path)
+    try:
+        raw = os.fsencode(path)
+    except UnicodeEncodeError:
+        return None
+    is_sound = b"\0" not in raw and len(raw) < _MAX_PATH and max(map(len, raw.split(b"/"))) < 256
+    return path if is_sound else None
 
 
 def placed(run_id: str, path: str | Path) -> RunDir:

@@ -22,7 +22,15 @@ from pathlib import Path
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, albor_home, fsync_dir, is_known_id, is_run_id, read_json
+from albor_core.run.rundir import (
+    RunDir,
+    albor_home,
+    fsync_dir,
+    is_known_id,
+    is_run_id,
+    place_of,
+    read_json,
+)
 from albor_core.store import search
 from albor_core.store.connect import as_store_error, exclusive, open_writer, transaction
 from albor_core.store.paths import local_store
@@ -96,15 +104,17 @@ def forget_run(run_id: str, global_path: Path) -> Removed:
     left of that. Raises NotFoundError, UsageError while the folder exists.
     """
     pointer = albor_home() / "runs" / f"{run_id}.json"
-    path = (read_json(pointer) or {}).get("path") if is_known_id(run_id) else None
-    if isinstance(path, str) and os.path.lexists(path):
+    if not is_known_id(run_id):
+        raise NotFoundError(f"no run {run_id!r}", hint="albor runs ls")
+    path = place_of(read_json(pointer))
+    if path is not None and os.path.lexists(path):
         raise UsageError(f"{path}: exists, but is no run directory", hint=f"look at {path}")
     size = 0
     for half in _halves(run_id, path):
         size += size_of(half)
         remove_tree(half)
     known = forget_rows(run_id, global_path) if global_path.is_file() else 0
-    if not known and path is None:
+    if not known and not os.path.lexists(pointer):
         raise NotFoundError(f"no run {run_id!r}", hint="albor runs ls")
     pointer.unlink(missing_ok=True)
     return Removed(run_id, None, size, history_kept=False)

@@ -9,7 +9,7 @@ from albor_core.run.errors import InUseError, NotFoundError, StoreError, TryAgai
 from albor_core.run.liveness import lock_holder
 from albor_core.run.ownership import is_ours
 from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, albor_home, read_json
+from albor_core.run.rundir import RunDir, albor_home, place_of, read_json
 from albor_core.store.connect import open_reader, remove_copy
 from albor_core.store.index import Indexer, load_positions
 from albor_core.store.paths import global_store, local_store
@@ -94,8 +94,8 @@ def _index_until(run: RunDir, deadline: float) -> bool:
 
 def _is_known(run: RunDir) -> bool:
     """Whether this home has the run in this folder."""
-    path = (read_json(albor_home() / "runs" / f"{run.id}.json") or {}).get("path")
-    return isinstance(path, str) and Path(path).resolve() == run.path.resolve()
+    path = place_of(read_json(albor_home() / "runs" / f"{run.id}.json"))
+    return path is not None and Path(path).resolve() == run.path.resolve()
 
 
 def is_behind(run: RunDir) -> bool:

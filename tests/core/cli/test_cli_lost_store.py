@@ -317,3 +317,46 @@ def test_a_config_that_no_store_has_is_unknown_and_differs_in_nothing(user, runs
     assert (document["config"], "config" in document["unrecorded"]) == ([], True)
     write_json(runs[1].config_resolved, {"optimizer": {"lr": 0.2}})
     assert valid(user.quick(*words, "--json"))["config"] == [lr]
+
+
+# -- files of the home that lead nowhere -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "why"),
+    [
+        ("a.json", '{"path": "\\u0000bad", "created": 1}', "holds no path of a folder"),
+        ("b.json", '{"path": "/nowhere/%s"}' % ("x" * 5000), "holds no path of a folder"),
+        ("b.json", '{"path": "/nowhere%s"}' % ("/x" * 2500), "holds no path of a folder"),
+        ("c.json", '{"path": "\\ud800"}', "holds no path of a folder"),
+        ("d.json", '{"path": ""}', "holds no path of a folder"),
+        ("e.json", '{"path": "../elsewhere"}', "holds no path of a folder"),
+        ("f.json", '{"path": 5}', "holds no path of a folder"),
+        ("g.json", "", "is empty"),
+        ("h.json", '{"path": "/no', "is no whole JSON"),
+        ("-rf.json", '{"path": "/tmp"}', "its name is not that of a run"),
+    ],
+)
+def test_a_damaged_pointer_is_named_and_passed_over(user, runs, name, raw, why):
+    pointer = user.home / "runs" / name
+    pointer.write_text(raw)
+    for words in ("db rebuild", "db check", "runs gc --dry-run", "runs ls", "runs show one"):
+        assert user.quick(*words.split()).code == 0, words
+    for words in ("db rebuild", "runs gc --dry-run"):
+        assert f"{pointer}: {why}; passed over" in user.quick(*words.split()).err
+    (check,) = (c for c in user.quick("doctor", "--json").document["checks"] if not c["ok"]
+                and c["name"] == "pointers")  # fmt: skip
+    assert f"{pointer}: {why}" in check["detail"] and check["hint"]
+    assert user.cockpit("--once").code == 0
+    pointer.unlink()
+    assert "pointers" not in user.quick("doctor").out
+
+
+def test_a_name_whose_pointer_is_damaged_can_be_given_to_a_run_and_be_removed(user, runs):
+    pointer = user.home / "runs" / "two.json"
+    shutil.rmtree(runs[1].path)
+    pointer.write_text('{"path": "\\u0000"}')
+    assert user.quick("runs", "rm", "two", "-y").code == 0
+    assert not pointer.exists()
+    pointer.write_text('{"path": "/%s"}' % ("x" * 5000))
+    create_run(user.folder / "runs", "two", experiment="e", name="two", kind="track", argv=[])

@@ -99,7 +99,7 @@ class LiveDesk:
         return StoreBoard(self._store)
 
     def annotate(self, run: str, kind: str, value: str = "") -> str:
-        """Kinds: tag, untag, note, pin, unpin, ack (the alert's id, or `all`)."""
+        """Kinds: tag, untag, note, rename, pin, unpin, ack (the alert's id, or `all`)."""
         operands = (run, value) if value else (run,)
         command = ("alerts", "ack") if kind == "ack" else _FLAGS.get(kind, ("runs", kind))
         albor(*command, operands=operands)
@@ -130,13 +130,16 @@ class LiveDesk:
         from albor_core.feed.stores import MOST_ROWS
         from albor_core.feed.words import words_of_unended
         from albor_core.store.filter import parse_filter
+        from albor_core.store.names import Unknown
         from albor_core.store.reader import Reader
 
         where = parse_filter(question.words)
         found: frozenset[str] = frozenset()
         more = 0
+        unknown = Unknown(where)
         for store in self._stores():
             with Reader(store) as reader:
+                unknown.look(reader)
                 statuses = words_of_unended(reader.unended()) if where.needs_status else {}
                 ids = reader.ids(
                     where=where,
@@ -148,6 +151,7 @@ class LiveDesk:
                 if len(ids) == MOST_ROWS:
                     more += reader.count(where, statuses) - MOST_ROWS
                 found |= frozenset(ids)
+        unknown.refuse()
         return Matches(found, len(found) + more)
 
     def _stores(self) -> list[Path]:

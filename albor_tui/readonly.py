@@ -23,7 +23,7 @@ HINT = "start it without --read-only, in a browser with --allow-control"
 DEEDS = frozenset(
     (
         *("stop", "stop_too", "pause", "checkpoint", "retry", "launch", "export", "report"),
-        *("tag", "note", "pin", "undo", "acknowledge", "acknowledge_all"),
+        *("tag", "note", "rename", "pin", "undo", "acknowledge", "acknowledge_all"),
     )
 )
 """Actions of screens that act on runs or write files."""

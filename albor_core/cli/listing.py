@@ -191,6 +191,12 @@ def _listing(
 ) -> Listing:
     from albor_core.feed.words import word_of, words_of_unended
 
+    if where.terms:
+        from albor_core.store.names import Unknown
+
+        unknown = Unknown(where)
+        unknown.look(reader)
+        unknown.refuse()
     words = words_of_unended(reader.unended()) if where.needs_status else {}
     asked |= {"where": where, "statuses": words, "pinned_first": True}
     limit = asked["limit"]
@@ -208,8 +214,6 @@ def _listing(
     if rows:
         by_column = zip(columns, *cells.values(), strict=True)
         _explain(reader, [column.name for column, *found in by_column if set(found) == {None}])
-    else:
-        _explain(reader, [t.field for t in where.terms if t.kind in ("number", "param")])
     return Listing(
         rows,
         total,
@@ -237,10 +241,13 @@ def _extra(wanted: Sequence[str]) -> list[Column]:
 
 
 def _explain(reader: RunTable, names: Sequence[str]) -> None:
-    """Say so where a filter or column names what no run has: most likely a slip of the finger."""
+    """Say so where a column names what no run has: most likely a slip of the finger."""
     for name in names:
         if not reader.is_known(name):
-            talk(f"no run has a metric or param {name!r}")
+            from albor_core.store.names import nearest
+
+            close = nearest(name, reader.measured())
+            talk(f"no run has a metric or param {name!r}{close}")
 
 
 def _document(found: Listing) -> dict[str, Any]:

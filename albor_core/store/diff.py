@@ -21,6 +21,7 @@ from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import finite
 from albor_core.store import diff_facts
 from albor_core.store.connect import REBUILD_HINT
+from albor_core.store.names import meant_metric
 from albor_core.store.paths import local_store
 from albor_core.store.reader import KeyStat, Reader, RunRow, Series
 from albor_core.store.rows import lower_is_better
@@ -169,6 +170,7 @@ def diff_runs(
     rows = tuple(row_of(reader, run_id, own_stores or {}) for run_id in run_ids)
     with _sources(reader, rows) as readers:
         sources = [_Source(found, row) for found, row in zip(readers, rows, strict=True)]
+        metric = _meant(metric, sources)
         verdicts = tuple(_judge(sources[0], other, metric) for other in sources[1:])
         shown = _shown(metric, sources)
         return RunDiff(
@@ -187,6 +189,19 @@ def diff_runs(
                 key: tuple(source.series(key, CURVE_POINTS) for source in sources) for key in shown
             },
         )
+
+
+def _meant(metric: str, sources: Sequence[_Source]) -> str:
+    """The key that is asked about. Raises NotFoundError where no run has such a metric, but for the
+    one that is compared by default.
+    """
+    try:
+        return meant_metric(metric, {key for source in sources for key in source.summary})
+    except NotFoundError as error:
+        if metric == "val/loss":
+            return metric
+        error.hint = f"albor runs show {sources[0].row.id}"
+        raise
 
 
 def row_of(reader: Reader, run_id: str, own_stores: Mapping[str, Path]) -> RunRow:

@@ -26,6 +26,7 @@ from typing import TextIO
 
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
+from albor_core.store.names import meant_metric
 from albor_core.store.paths import local_store
 from albor_core.store.reader import Reader
 
@@ -44,17 +45,22 @@ def pages(run: RunDir, *, keys: Sequence[str] | None = None, page: int = PAGE) -
     with Reader(local_store(run)) as reader:
         row = reader.run(run.id)
         known = reader.keys(run.id)
-        for key in known if keys is None else keys:
-            if key not in known:
-                raise NotFoundError(
-                    f"{run.id}: no metric {key!r}", hint=f"albor runs show {run.id}"
-                )
+        for key in known if keys is None else [_meant(run, key, known) for key in keys]:
             after: int | None = None
             while points := reader.points(run.id, key, after, limit=page):
                 yield [
                     (run.id, row.experiment, key, step, wall, value) for step, value, wall in points
                 ]
                 after = points[-1][0] + 1
+
+
+def _meant(run: RunDir, said: str, known: Sequence[str]) -> str:
+    try:
+        return meant_metric(said, known)
+    except NotFoundError as error:
+        error.message = f"{run.id}: {error.message}"
+        error.hint = f"albor runs show {run.id}"
+        raise
 
 
 def write_jsonl(all_pages: Iterator[Page], file: TextIO) -> int:

@@ -193,6 +193,13 @@ def is_known(db: sqlite3.Connection, name: str) -> bool:
     return db.execute("SELECT 1 FROM keys WHERE name = ? LIMIT 1", (name,)).fetchone() is not None
 
 
+def measured(db: sqlite3.Connection) -> frozenset[str]:
+    """Every name that `is_known`, params in full and by their end."""
+    keys = [name for (name,) in db.execute("SELECT DISTINCT name FROM keys")]
+    params = [name for (name,) in db.execute("SELECT DISTINCT key FROM params")]
+    return frozenset((*NUMBERS, *keys, *params, *(name.rpartition(".")[2] for name in params)))
+
+
 def _where(db: sqlite3.Connection, question: Question) -> Sql:
     return condition(question.filter, question.statuses, _lookups(db))
 

@@ -163,11 +163,10 @@ def _host(run: _Known) -> str:
 
 
 def _nearest(reference: str, known: Collection[_Known]) -> str:
-    import difflib  # noqa: PLC0415  3 ms, where something was misspelt
+    from albor_core.store.names import nearest  # noqa: PLC0415  where something was misspelt
 
-    words = {word.lower(): word for run in [*known][-_MAX_COMPARED:] for word in (run.name, run.id)}
-    close = difflib.get_close_matches(reference.lower(), words, n=1)
-    return f"; the nearest is {words[close[0]]!r}" if close else ""
+    newest = [*known][-_MAX_COMPARED:]
+    return nearest(reference, [word for run in newest for word in (run.name, run.id)])
 
 
 def _of_store(path: Path) -> dict[str, _Known]:

@@ -175,6 +175,14 @@ class RunTable:
         """Whether any run has a metric or param of this name."""
         return self.query(lambda db: listing.is_known(db, name))
 
+    def is_empty(self) -> bool:
+        """Whether it has no run at all."""
+        return not self._all("SELECT 1 FROM runs LIMIT 1")
+
+    def measured(self) -> frozenset[str]:
+        """The names of all metrics and params, and the numbers of the run table."""
+        return self.query(listing.measured)
+
     def parents(self, run_ids: Sequence[str]) -> dict[str, str]:
         """By run the run whose checkpoint it began from, if it did."""
         return self.query(lambda db: lineage.parents(db, run_ids))

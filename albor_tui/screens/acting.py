@@ -21,7 +21,7 @@ from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.polling import PollingScreen
 from albor_tui.widgets import meters
 
-_INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin"}
+_INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin", "rename": "rename"}
 _LISTED = 6
 _AT_WORK = ("pause", "checkpoint", "stop")
 _STANDING = {
@@ -100,11 +100,15 @@ class ActingScreen(PollingScreen):
         else:
             self.post_message(CommandReport(name, cmd, "done", detail))
 
-    def annotate(self, views: Sequence[RunView], kind: str, value: str = "") -> None:
-        """Say something about runs; `undo` takes it back where it can be taken back."""
+    def annotate(
+        self, views: Sequence[RunView], kind: str, value: str = "", *, undo: str | None = None
+    ) -> None:
+        """Say something about runs; the key for undo takes it back where it can be taken back, by
+        saying `undo` instead of `value` where that is given.
+        """
         runs = tuple((reference(view), self.name_of(view)) for view in views)
         if kind in _INVERSE:
-            self._deeds.append(Deed(runs, kind, value))
+            self._deeds.append(Deed(runs, kind, value if undo is None else undo))
             self.mind_keys()
         self._annotate(runs, kind, value)
 

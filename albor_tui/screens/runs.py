@@ -46,7 +46,7 @@ FILTER_HINT = "words, or status:running lr>=1e-4 val/loss<3 -tag:old since:2d"
 ON_RUNS = frozenset(  # actions that are nothing without a run
     {
         *("open", "stop", "pause", "checkpoint", "retry", "diff", "select", "sort", "reverse"),
-        *("group", "tag", "note", "pin", "export", "report"),
+        *("group", "tag", "note", "rename", "pin", "export", "report"),
     }
 )
 LEAST_ROWS, PREVIEW_ROWS = 8, 15  # of the list with its frame; of the preview as albor.tcss has it
@@ -81,10 +81,11 @@ class RunsScreen(ActingScreen):
         Binding("S", "reverse", "Reverse", show=False, tooltip="Reverse the order"),
         Binding("T", "tag", "Tag", show=False, tooltip="Give a tag; -tag takes it away"),
         Binding("N", "note", "Note", show=False, tooltip="Write something down beside the run"),
+        Binding("M", "rename", "Rename", show=False, tooltip="Give the run another name"),
         Binding("P", "pin", "Pin", show=False, tooltip="Pin to the top, and back"),
         Binding("E", "export", "Export", show=False, tooltip="Every point as CSV, JSONL, Parquet"),
         Binding("H", "report", "Report", show=False, tooltip="One HTML page with charts and diff"),
-        Binding("u", "undo", "Undo", show=False, tooltip="Take back the last tag or pin"),
+        Binding("u", "undo", "Undo", show=False, tooltip="Take back the last tag, pin or name"),
         Binding("escape", "clear", "Clear", show=False, tooltip="Clear filter and selection"),
     ]
 
@@ -537,6 +538,18 @@ class RunsScreen(ActingScreen):
                 self.annotate(views, "note", text)
 
         self._ask("Note on", views, "kept with the run, for ever", say)
+
+    def action_rename(self) -> None:
+        views = self._for_deed()
+        if len(views) > 1:
+            self.say("one run at a time has a new name", "$ink-muted")
+            return
+
+        def say(name: str | None) -> None:
+            if name is not None:
+                self.annotate(views, "rename", name, undo=views[0].name or views[0].id)
+
+        self._ask("Rename", views, "its id and folder stay", say, views[0].name if views else "")
 
     def action_pin(self) -> None:
         views = self._for_deed()

@@ -79,6 +79,27 @@ async def test_escape_leaves_a_question_without_doing_anything(cockpit, desk):
         assert desk.done == []
 
 
+async def test_a_run_is_renamed_and_has_its_old_name_again_after_undo(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        table = await ready(pilot)
+        run = table.current
+        await pilot.press("M")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PromptScreen))
+        assert pilot.app.screen.query_one("#answer").value == run.name
+        await answer(pilot, f"{run.name}-b")
+        await until(pilot, lambda: desk.done == [("rename", run.id, f"{run.name}-b")])
+        await pilot.press("u")
+        await until(pilot, lambda: desk.done[1:] == [("rename", run.id, run.name)])
+
+
+async def test_several_runs_are_not_given_one_name(cockpit, desk):
+    async with cockpit().run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("space", "j", "space", "M")
+        await until(pilot, lambda: "one run at a time" in said(pilot))
+        assert desk.done == []
+
+
 async def test_a_note_cannot_be_undone_and_says_so(cockpit, desk):
     async with cockpit().run_test(size=SIZE) as pilot:
         await ready(pilot)

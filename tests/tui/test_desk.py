@@ -7,6 +7,7 @@ import pytest
 from albor_core.run.errors import NotFoundError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
+from albor_core.store.filter import FilterError
 from albor_core.store.index import Indexer
 from albor_core.store.paths import global_store
 from albor_tui.desk import LiveDesk, Question
@@ -41,3 +42,16 @@ def test_another_home_is_searched_in_its_own_store(tmp_path):
     index(run, tmp_path / "elsewhere" / "experiments.db")
     index(made(tmp_path / "here", "here", loss=1.0), global_store())
     assert LiveDesk(tmp_path / "elsewhere").matching(Question("loss<2")).ids == {run.id}
+
+
+def test_what_no_run_of_a_folder_has_is_refused_and_what_one_has_is_not(tmp_path):
+    low, high = (made(tmp_path / "out", n, loss=v) for n, v in (("low", 1.0), ("high", 9.0)))
+    journal = Journal(low.journal, attempt=1)
+    journal.metrics(2, {"val/accuracy": 0.5})
+    journal.close()
+    for run in (low, high):
+        index(run, None)
+    desk = LiveDesk(tmp_path / "out")
+    assert desk.matching(Question("val/accuracy>0.1")).ids == {low.id}
+    with pytest.raises(FilterError, match="nearest is 'val/accuracy'"):
+        desk.matching(Question("val/acuracy>0.1"))

@@ -120,12 +120,43 @@ def test_a_mistake_in_a_filter_names_its_column(desk, table):
     assert result.error["message"].startswith("filter, column 14: status: 'runing' is none of ")
     result = desk.quick("runs", "ls", "--sort", "nothing", "--json")
     assert (result.code, "no run has such" in result.error["message"]) == (2, True)
-    result = desk.quick("runs", "ls", "lrr<1")
-    assert (result.code, result.out) == (0, "no run matches\n")
-    assert "no run has a metric or param 'lrr'" in result.err
     result = desk.quick("runs", "ls", "--columns", "id,lss:min,loss")
     assert result.code == 0 and "no run has a metric or param 'lss'" in result.err
-    assert "'loss'" not in result.err
+    assert "nearest is 'loss'" in result.err and "param 'loss'" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("term", "nearest"),
+    [
+        ("experimnt:exp", "experiment"),
+        ("-lrr<1", "lr"),
+        ("optimizr.name:adamw", "optimizer.name"),
+        ("val/los:min<3", "val/loss"),
+        ("foo:bar", ""),
+    ],
+)
+def test_a_filter_by_what_no_run_has_is_refused_with_the_nearest(desk, table, term, nearest):
+    result = desk.quick("runs", "ls", "tag:a", term, "--json")
+    assert (result.code, result.error["code"]) == (2, "usage")
+    said = result.error["message"]
+    assert said.startswith("filter, column 7: ") and "is not a field, nor a metric" in said
+    assert f"nearest is {nearest!r}" in said if nearest else "nearest" not in said
+
+
+def test_a_filter_by_what_only_some_runs_have_finds_none_of_the_others(desk, table):
+    record(desk.folder / "out", "d0", lr=7.0)
+    assert ids(desk, "lr:7", "-id:d0") == [] and ids(desk, "seed:99") == []
+
+
+def test_a_metric_is_called_as_it_was_logged_or_as_the_table_calls_it(desk, table):
+    for said in ("loss", "train_loss", "train/loss"):
+        told = valid(desk.quick("runs", "diff", "a0", "a1", "--metric", said, "--json"))
+        assert told["metric"] == "train/loss"
+        exported = desk.quick("runs", "export", "a0", "--key", said)
+        assert '"key":"train/loss"' in exported.out.replace(" ", ""), exported
+    for words in (("diff", "a0", "a1", "--metric", "lss"), ("export", "a0", "--key", "lss")):
+        refused = desk.quick("runs", *words)
+        assert refused.code == 3 and "no metric 'lss'; the nearest is" in refused.err, refused
 
 
 def test_nobody_is_asked_whether_to_remove_a_run_that_never_was(desk, table):

@@ -184,6 +184,9 @@ class SwiGLU(nn.Module):
 
 
 class DecoderLayer(nn.Module):
+    ran_eagerly = False
+    """Set by a forward that no compiled graph had replaced: a compiler gives up in silence."""
+
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -192,6 +195,8 @@ class DecoderLayer(nn.Module):
         self.mlp = SwiGLU(config)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            self.ran_eagerly = True
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out

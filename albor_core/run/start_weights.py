@@ -8,6 +8,7 @@ from typing import Any
 
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.fingerprint import fingerprint
+from albor_core.run.foreign_config import foreign_reasons, made_with
 from albor_core.run.rundir import RunDir, is_run_id, read_json
 from albor_core.run.sections import InitializationConfig, ModelConfig
 from albor_core.run.tensor_header import FLOATS, DamagedFileError, read_header
@@ -22,10 +23,15 @@ def start_weights(model: ModelConfig) -> Path | None:
 
 
 def weights_problems(
-    model: ModelConfig, *, file: str = "", checks_hash: bool = True
+    model: ModelConfig,
+    *,
+    seq_len: int | None = None,
+    file: str = "",
+    checks_hash: bool = True,
 ) -> tuple[Problem, ...]:
     """Why a model of this architecture cannot begin from `model.path`; `file` is the config's.
-    `checks_hash`: reads all of a file that has a manifest beside it, gigabytes maybe.
+    `seq_len`: of what it trains on, None for the longest it takes. `checks_hash`: reads all of a
+    file that has a manifest beside it, gigabytes maybe.
     """
     found = start_weights(model)
     if found is None:
@@ -35,6 +41,8 @@ def weights_problems(
         cut = (model.path / f"{FILE}.index.json").exists()
         what = "weights in several files are not read" if cut else f"no {FILE} in {model.path}"
         return (Problem(FIELD, what, hint, file),)
+    if foreign := tuple(_foreign(found, model, seq_len, file)):
+        return foreign
     try:
         misfits = list(_misfits(found, model))
         is_altered = checks_hash and not misfits and _is_altered(found)
@@ -53,6 +61,21 @@ def weights_problems(
     return (Problem(FIELD, listed, "give the architecture that the weights have", file),)
 
 
+def _foreign(found: Path, model: ModelConfig, seq_len: int | None, file: str) -> Iterator[Problem]:
+    """What the config.json beside the weights says that no model here computes."""
+    beside = found.with_name("config.json")
+    about = read_json(beside)
+    if about is None:
+        if beside.exists():
+            what = f"{beside} is not a JSON object that can be read"
+            yield Problem(FIELD, what, "repair it: it says what the weights are", file)
+        return
+    shape = model.architecture.shape()
+    longest = seq_len or shape.max_position_embeddings
+    for reason, hint in foreign_reasons(about, shape, longest):
+        yield Problem(FIELD, f"{beside}: {reason}", hint, file)
+
+
 def _is_altered(found: Path) -> bool:
     """Whether a checkpoint's manifest says that other bytes were written. Raises OSError."""
     files = (read_json(found.with_name("manifest.json")) or {}).get("files")
@@ -63,21 +86,23 @@ def _is_altered(found: Path) -> bool:
 
 
 def weights_notes(model: ModelConfig) -> Iterator[str]:
-    """What the weights were made with and the config has otherwise, though they fit."""
-    beside = _beside(model)
-    told = beside.get("rope_parameters") or beside.get("rope_scaling")
-    rope = told if isinstance(told, dict) else {}
+    """What the weights were made with and the config has otherwise, though they fit; what is taken
+    for granted where nothing says what they are.
+    """
+    beside, shape = _beside(model), model.architecture
     for name in ("rope_theta", "rms_norm_eps"):
-        value, now = rope.get(name, beside.get(name)), getattr(model.architecture, name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value != now:
+        value, now = made_with(beside, name), getattr(shape, name)
+        if value is not None and value != now:
             yield f"the weights in {model.path} were made with {name} {value:g}, not {now:g}"
-    kind = rope.get("rope_type") or rope.get("type")  # the second is the older spelling
-    if isinstance(kind, str) and kind != "default":
-        yield f"the weights in {model.path} have {kind} positions, this model plain"
-    made = beside.get("hidden_act")
-    if isinstance(made, str) and made != "silu":
-        yield f"the weights in {model.path} were made with {made}, this model has silu"
-    if start_weights(model) is not None and model.initialization != InitializationConfig():
+    begins = start_weights(model) is not None
+    if begins and "model_type" not in beside:
+        missing = "no model_type in" if beside else "no"
+        yield (
+            f"{missing} config.json beside the weights in {model.path}: taken for llama with "
+            f"rope_theta {shape.rope_theta:g}, rms_norm_eps {shape.rms_norm_eps:g}, plain "
+            "positions and silu"
+        )
+    if begins and model.initialization != InitializationConfig():
         yield f"model.initialization is not used: weights come from {model.path}"
 
 
@@ -99,9 +124,9 @@ def _beside(model: ModelConfig) -> dict[str, Any]:
     return {} if file is None else read_json(file.with_name("config.json")) or {}
 
 
-def refuse_misfits(model: ModelConfig) -> None:
+def refuse_misfits(model: ModelConfig, seq_len: int) -> None:
     """Raises ConfigError where `weights_problems` finds any."""
-    if problems := weights_problems(model):
+    if problems := weights_problems(model, seq_len=seq_len):
         first = problems[0]
         raise ConfigError(f"{FIELD}: {first.message}", hint=first.hint, problems=problems)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -137,13 +139,20 @@ def _everywhere(model: Llama, placement: Placement) -> Forward:
     return forward
 
 
+def _uncompiled(placement: Placement) -> AbstractContextManager[Any]:
+    """Prompts come in any length, each a graph of its own, and a compiler makes only so many: the
+    graph that trains must not be lost for them.
+    """
+    return torch.compiler.set_stance("force_eager") if placement.compiles else nullcontext()
+
+
 @torch.no_grad()
 def sample_with(model: Llama, placement: Placement, shape: tuple[int, int]) -> None:
     """A rank's part of a forward over rank 0's ids."""
     ids = torch.zeros(shape, dtype=torch.int64, device=placement.device)
     ids = placement.ranks.hand_out(ids)
     model.eval()
-    with placement.autocast():
+    with _uncompiled(placement), placement.autocast():
         model(ids)
     settle(model)
     model.train()
@@ -167,7 +176,7 @@ class Sampler:
         model.eval()
         for _ in range(SAMPLE_TOKENS):
             context = torch.tensor([ids[-longest:]], device=placement.device)
-            with placement.autocast():
+            with _uncompiled(placement), placement.autocast():
                 logits, _ = forward(context)
             assert logits is not None
             token = int(logits[0, -1].argmax())

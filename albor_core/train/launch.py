@@ -72,7 +72,11 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
         extra_notes=(*weights_notes(config.model), *([unmet] if unmet else [])),
         extra_problems=(
             *andon_problems(monitoring, file=str(loaded.path)),
-            *(weights_problems(config.model, file=str(loaded.path)) if begins else ()),
+            *(
+                weights_problems(config.model, seq_len=config.data.seq_len, file=str(loaded.path))
+                if begins
+                else ()
+            ),
         ),
     )
 
@@ -227,7 +231,12 @@ def _refuse_lost_weights(run: RunDir, config: Config) -> None:
     if start_weights(config.model) is None:
         return
     with chdir(_home_of_paths(run)):
-        problems = weights_problems(config.model, file=str(run.config_yaml), checks_hash=False)
+        problems = weights_problems(
+            config.model,
+            seq_len=config.data.seq_len,
+            file=str(run.config_yaml),
+            checks_hash=False,
+        )
     if problems:
         first, resume = problems[0], f"albor train resume {run.id}"
         raise ConfigError(

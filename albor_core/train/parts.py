@@ -300,7 +300,7 @@ def first_weights(model: Llama, config: Config) -> None:
     if file is None:
         init_weights(model, config.training.seed)
         return
-    refuse_misfits(config.model)
+    refuse_misfits(config.model, config.data.seq_len)
     model.load_state_dict(read_tensors(file), strict=True)
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from albor_core.model.llama import Llama
+from albor_core.model.llama import DecoderLayer, Llama
 
 
 def replicate(model: nn.Module, *, is_exact: bool) -> nn.Module:
@@ -79,6 +79,18 @@ def uncompiled(model: Llama) -> None:
     """Blocks that `shard` compiled run as they are again. In place."""
     for layer in model.model.layers:
         layer._compiled_call_impl = None  # nn.Module.compile has no opposite
+
+
+def forget_eager(model: Llama) -> None:
+    """From here on `ran_eagerly` tells of what comes."""
+    for layer in model.model.layers:
+        assert isinstance(layer, DecoderLayer)
+        layer.ran_eagerly = False
+
+
+def ran_eagerly(model: Llama) -> bool:
+    """Whether a block ran outside a compiled graph since `forget_eager`."""
+    return any(layer.ran_eagerly for layer in model.model.layers)
 
 
 def sync_gradients(model: nn.Module, *, syncs: bool) -> None:

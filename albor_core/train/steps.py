@@ -32,7 +32,14 @@ from albor_core.train.optim import (
     wrong_groups,
 )
 from albor_core.train.parts import Forward, Parts, fp8_refused, plain_optimizer
-from albor_core.train.sharding import local, replicate, sync_gradients, uncompiled
+from albor_core.train.sharding import (
+    forget_eager,
+    local,
+    ran_eagerly,
+    replicate,
+    sync_gradients,
+    uncompiled,
+)
 from albor_core.train.tally import is_sound
 
 GATE_ROWS = 2  # sequences of a batch that the gate compares at least
@@ -44,9 +51,11 @@ UNEVEN = 0.75  # logits about 0.1 large at a width of 1,024, as those of a quiet
 class PlainStep:
     """Autograd through `parts.forward`; the reference, and the only one on a CPU."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, event: Callable[..., None] | None = None) -> None:
+        """`event` is told if the first step turns out not to be compiled, as it should be."""
         assert isinstance(parts.optimizer, Optimizer)
         self.parts, self.optimizer = parts, parts.optimizer
+        self._doubted = event if parts.placement.compiles else None
         self._model = self._spread(parts)
         self._loss: Tensor | None = None
         self._norms: dict[str, Tensor] = {}
@@ -77,12 +86,23 @@ class PlainStep:
         accumulation = self.parts.share.accumulation
         if isinstance(self._model, nn.Module):
             sync_gradients(self._model, syncs=is_last)
+        if self._doubted is not None:
+            forget_eager(self.parts.model)
         with self.parts.placement.autocast():
             _, loss = self._model(ids, ids)
             assert loss is not None
             loss = loss / accumulation if loss_factor == 1 else loss * (loss_factor / accumulation)
         self._loss = loss if grad_factor == 1 else loss * grad_factor
+        if self._doubted is not None:
+            self._check_compiled(self._doubted)
         return loss.detach()
+
+    def _check_compiled(self, event: Callable[..., None]) -> None:
+        """A compiler that has used up its graphs says nothing and runs what it was given."""
+        self._doubted = None
+        if ran_eagerly(self.parts.model):
+            reason = "no compiled graph ran in the first step: it is slower and needs more memory"
+            event("step.chosen", severity="yellow", backend="plain", reason=reason)
 
     def backward(self, micro: int) -> None:
         """Its gradients; they add up over a step's micro-batches."""
@@ -201,10 +221,7 @@ def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -
 def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainStep | GraphedStep]:
     """The step to train with, and parts that fit it; `event` is told what was chosen and why."""
     if not isinstance(parts.optimizer, FlatAdamW):
-        if parts.placement.is_gpu:
-            kind = "compiled" if parts.placement.compiles else "plain"
-            event("step.chosen", backend=kind, reason=f"not fused: {parts.obstacle}"[:500])
-        return _plain(parts, event)
+        return _plain(parts, event, f"not fused: {parts.obstacle}"[:500])
     fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales)
     step, faults = _graphed(parts, fused)
     faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
@@ -220,21 +237,24 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     plain = plain_optimizer(parts.config, parts.model)
     if int(parts.optimizer.tensors()["step.model.norm.weight"]):
         plain.load(parts.optimizer.tensors())
-    return _plain(replace(parts, optimizer=plain), event)
+    return _plain(replace(parts, optimizer=plain), event, "not fused: it was rejected")
 
 
-def _plain(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainStep]:
+def _plain(parts: Parts, event: Callable[..., None], reason: str) -> tuple[Parts, PlainStep]:
     """Compiled where that is wanted and passes, otherwise as it stands."""
-    step = PlainStep(parts)
-    if not parts.placement.compiles:
-        return parts, step
-    if not (faults := _compiled_faults(parts, step)):
-        return parts, step
-    event("kernels.rejected", severity="yellow", backend="compiled", reason=faults[:1000])
-    uncompiled(parts.model)
-    placement = replace(parts.placement, compiles=False)
-    parts = replace(parts, placement=placement, forward=parts.model)
-    return parts, PlainStep(parts)
+    step = PlainStep(parts, event)
+    if parts.placement.compiles:
+        if not (faults := _compiled_faults(parts, step)):
+            event("step.chosen", backend="compiled", reason=reason)
+            return parts, step
+        event("kernels.rejected", severity="yellow", backend="compiled", reason=faults[:1000])
+        uncompiled(parts.model)
+        placement = replace(parts.placement, compiles=False)
+        parts = replace(parts, placement=placement, forward=parts.model)
+        step, reason = PlainStep(parts), f"{reason}; not compiled: it was rejected"
+    if parts.placement.is_gpu:
+        event("step.chosen", backend="plain", reason=reason)
+    return parts, step
 
 
 def _compiled_faults(parts: Parts, step: PlainStep) -> str:

@@ -170,21 +170,100 @@ def test_a_manifest_that_is_none_is_nobodys_word(tmp_path, base):
     assert not weights_problems(load_config(run.config_resolved, ()).config.model)
 
 
+def problems_beside(folder, base, about):
+    """What stops weights of ours that have such a config.json beside them."""
+    shutil.copy(base / MODEL, folder)
+    (folder / "config.json").write_text(about if isinstance(about, str) else json.dumps(about))
+    run = make_run(folder / "run", model__path=str(folder))
+    return weights_problems(load_config(run.config_resolved, ()).config.model)
+
+
+LLAMA = {"model_type": "llama"}
+
+
 @pytest.mark.parametrize(
-    "beside, said",
+    "about, said",
     [
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "have linear positions"),
-        ({"hidden_act": "gelu"}, "were made with gelu, this model has silu"),
-        ({"rope_parameters": {"rope_type": None}, "rope_theta": True, "hidden_act": ["a"]}, ""),
+        ({"model_type": "gemma"}, "model_type 'gemma' cannot be read"),
+        ({"model_type": "qwen2", "hidden_act": "gelu"}, "model_type 'qwen2' cannot be read"),
+        ({"model_type": ["llama"]}, "model_type ['llama'] cannot be read"),
+        ({"model_type": "mistral", "sliding_window": 31}, "a sliding_window of 31 is not built"),
+        ({**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}, "rope type 'linear'"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "llama3"}}, "rope type 'llama3' is not built"),
+        ({**LLAMA, "rope_parameters": {"rope_type": "yarn"}}, "rope type 'yarn' is not built"),
+        ({**LLAMA, "rope_parameters": {"rope_type": "dynamic"}}, "rope type 'dynamic'"),
+        ({**LLAMA, "attention_bias": True}, "attention_bias True is not built"),
+        ({**LLAMA, "mlp_bias": True}, "mlp_bias True is not built"),
+        ({**LLAMA, "hidden_act": "gelu"}, "hidden_act 'gelu' is not built"),
+        ({**LLAMA, "hidden_act": ["a"]}, "hidden_act ['a'] is not built"),
+        ({**LLAMA, "head_dim": 16}, "head_dim is 16, not hidden_size / num_attention_heads = 8"),
+        ({**LLAMA, "final_logit_softcapping": 30.0}, "final_logit_softcapping 30.0 is not built"),
+        ({**LLAMA, "embedding_multiplier": 12}, "embedding_multiplier 12 is not built"),
+        ("{", "config.json is not a JSON object"),
     ],
+    ids=lambda value: str(value)[:40],
 )
-def test_what_the_config_beside_weights_says_otherwise_is_noted(tmp_path, base, beside, said):
+def test_weights_of_another_kind_are_refused_by_the_name_of_what_is_not_built(
+    tmp_path, base, about, said
+):
+    (problem,) = problems_beside(tmp_path, base, about)
+    assert problem.field == "model.path"
+    assert str(tmp_path / "config.json") in problem.message and said in problem.message
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        LLAMA,
+        {"model_type": "mistral"},  # a window of 4,096
+        {"model_type": "mistral", "sliding_window": None},
+        {"model_type": "mistral", "sliding_window": 32, "head_dim": None},
+        {**LLAMA, "rope_scaling": None, "attention_bias": False, "embedding_multiplier": 1.0},
+        {**LLAMA, "rope_parameters": {"rope_type": None}, "rope_theta": True},
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_at_this_length_is_read(tmp_path, base, about):
+    assert problems_beside(tmp_path, base, about) == ()
+
+
+def test_what_is_taken_for_granted_of_weights_without_a_config_is_said(tmp_path, base):
     shutil.copy(base / MODEL, tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(beside))
     run = make_run(tmp_path / "run", model__path=str(tmp_path))
-    notes = list(weights_notes(load_config(run.config_resolved, ()).config.model))
-    assert len(notes) == bool(said)
-    assert not said or said in notes[0]
+    (note,) = weights_notes(load_config(run.config_resolved, ()).config.model)
+    assert note.startswith("no config.json beside the weights in")
+    assert "taken for llama with rope_theta 10000, rms_norm_eps 1e-05" in note
+
+
+@pytest.mark.slow  # imports transformers
+@pytest.mark.parametrize("family", ["llama", "mistral", "mistral with a window", "gemma"])
+def test_what_is_read_computes_what_transformers_does_and_the_rest_is_refused(tmp_path, family):
+    import transformers
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "intermediate_size": 64, "vocab_size": 64,
+             "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "initializer_range": 0.2,
+             "tie_word_embeddings": True}  # fmt: skip
+    name = family.split()[0].capitalize()
+    more = {"Mistral": {"sliding_window": 8 if "window" in family else None}}.get(name, {})
+    more |= {"head_dim": 8} if name == "Gemma" else {}
+    torch.manual_seed(0)
+    made = getattr(transformers, f"{name}Config")(**sizes, **more)
+    theirs = getattr(transformers, f"{name}ForCausalLM")(made).eval()
+    theirs.save_pretrained(tmp_path / "weights")
+    run = make_run(tmp_path, model__path=str(tmp_path / "weights"))
+    config = load_config(run.config_resolved, ()).config
+    if family in ("gemma", "mistral with a window"):
+        (problem, *_) = weights_problems(config.model)
+        assert ("gemma" if name == "Gemma" else "sliding_window of 8") in problem.message
+        with pytest.raises(ConfigError, match=r"model\.path"):
+            build(config)
+        return
+    ids = torch.randint(0, 64, (2, 32))
+    with torch.no_grad():
+        mine, wanted = build(config).model.eval()(ids)[0], theirs(ids).logits
+    assert float((mine - wanted).abs().max()) < 1e-5 * float(wanted.abs().max())
 
 
 WIDE = {"model__initialization__matrix": 2, "model__initialization__residual": 0.5}

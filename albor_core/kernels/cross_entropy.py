@@ -192,7 +192,8 @@ def score(
     """
     V, rows = logits.shape[-1], labels.numel()
     count = (labels != IGNORED).sum() if count is None else count
-    loss = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    # 0 is a loss; what a kernel that never ran leaves is not
+    loss = torch.full((rows,), torch.nan, dtype=torch.float32, device=logits.device)
     same = {"z_loss": z_loss, "V": V, "IGNORED": IGNORED, "WRITES": writes}
     if V <= ON_CHIP:
         meta = _on_chip_meta(V, logits.element_size())

@@ -17,7 +17,7 @@ from albor_core.run.rundir import RunDir
 from albor_core.run.tensor_header import DamagedFileError
 from albor_core.train.checkpoint import MODEL, OPTIMIZER, list_checkpoints, verify
 
-_FATEFUL = ("step", "tokens", "order", "tally", "scaler", "rng")
+_FATEFUL = ("step", "tokens", "order", "tally", "spikes", "scaler", "rng")
 _PROGRESS = ("evaluated_step", "best_val", "evals_without_gain", "skipped")
 
 

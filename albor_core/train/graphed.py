@@ -48,7 +48,8 @@ class GraphedStep:
         self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
         self._upstream = torch.full((), 1 / accumulation, device=device)
         self._total = torch.full((), torch.nan, device=device)  # of a step: warm-up skips
-        self._loss = self._norm = self._skip = self._spike = self._total
+        self._loss = torch.full_like(self._total, torch.nan)
+        self._norm = self._skip = self._spike = self._total
         self._run: list[Callable[[], None]] = [self._forward, self._backward, self._update]
         if device.type != "cuda" or self._ids.numel() > GRAPHED_TOKENS:
             return
@@ -99,6 +100,7 @@ class GraphedStep:
         self._is_last = is_last
         shares = self.accumulation * self.ranks.world_size  # so the sum over ranks is their mean
         self._upstream.fill_(loss_factor * grad_factor / shares)
+        self._loss.fill_(torch.nan)  # which stays if nothing runs
         self._run[0]()
         return self._loss * (loss_factor / self.accumulation)
 
@@ -126,7 +128,7 @@ class GraphedStep:
         return self.optimizer.norms()
 
     def update(self, total: Tensor) -> Updated:
-        """Clip and apply, unless `total` (the step's loss) or the norm is not sound."""
+        """Clip and apply, unless `total` (the step's loss) or the norm is not finite."""
         self._total.copy_(total)
         self._run[2]()
         return Updated(self._norm, self._skip, self._skip, self._spike)

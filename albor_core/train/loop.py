@@ -43,9 +43,10 @@ from albor_core.train.readout import Figures, Readout
 from albor_core.train.reporter import HEARTBEAT_S, Reporter
 from albor_core.train.requests import Requests, answer
 from albor_core.train.resume import Course, HostCopies, Progress, hashes, take_snapshot
-from albor_core.train.rewind import begin, go_back, target_of
+from albor_core.train.rewind import begin, go_back, leave_good, target_of
 from albor_core.train.saver import Retention, Saver
 from albor_core.train.sharding import fingerprint
+from albor_core.train.spikes import SpikeWatch
 from albor_core.train.stability import (
     GradientFlow,
     Trouble,
@@ -90,7 +91,8 @@ class Training:
         overruled = last_event(life.run.journal, "jidoka.overruled") or {}
         self.cord.recall(overruled.get("data") or {})
         self.reporter.show_budgets(self.cord.budgets_ms)
-        self.tally = Tally(parts.placement.device)
+        spikes = SpikeWatch(config.training.stability.loss_spike)
+        self.tally = Tally(parts.placement.device, spikes)
         self.course = Course(parts, self.reporter, self.cord, self.tally)
         self.timer, self.clock = BrickTimer(parts.placement.device), StepClock()
         self.sampler = self._sampler()
@@ -231,13 +233,13 @@ class Training:
         )
         self.tally.add(total, *updated)
         if self.flow.is_open:
-            self._check_flow(step)
+            self._check_flow(step, float(total))
 
-    def _check_flow(self, step: int) -> None:
+    def _check_flow(self, step: int, loss: float) -> None:
         """Every trainable parameter must get a gradient; refuse to go on without."""
         norms = self.stepper.norms()
         values = torch.stack(list(norms.values())).tolist() if norms else []
-        self.flow.see(dict(zip(norms, values, strict=True)))
+        self.flow.see(dict(zip(norms, values, strict=True)), loss)
         names = sorted(self.flow.without)
         if names:
             self.reporter.journal.event(
@@ -313,13 +315,12 @@ class Training:
             interval = Interval(steps, seconds)
             self._trouble = self._trouble or find_trouble(
                 readings,
-                self.reporter.loss_ema,
                 step=self.step,
                 sound=self.progress.sound,
-                training=self.config.training,
+                nan_limit=self.config.training.nan_limit,
             )
             if self._trouble is None:
-                self.progress.sound = self.step
+                self.progress.sound = max(self.progress.sound, self.step - readings.unsure)
             self.reporter.loss_ema.add(readings.loss)
             if self._logged_at > self._began_at + steps:  # the first interval compiles and warms up
                 self.reporter.step_s.add(interval.step_ms / 1000)
@@ -387,7 +388,7 @@ class Training:
             broken = [n for n, norm in found.norms.items() if not math.isfinite(norm)]
             event(
                 "step.skipped",
-                reason="loss is not finite or 0, or gradient is not finite",
+                reason="loss or gradient is not finite",
                 count=readings.skipped,
                 in_a_row=readings.worst_row,
                 parameters=len(broken),
@@ -417,6 +418,7 @@ class Training:
         if not may_go_back(times, stability):
             message = f"{trouble.message}; went back {times - 1} times in a row"
             self._end = Outcome(trouble.reason, STOPPED_BY_ANDON, self.step, message)
+            self.keeper.went_back(leave_good(self.course, folder, trouble))
             return
         with self.clock.held():
             source = go_back(self.course, folder, trouble, in_a_row=times)
@@ -464,7 +466,6 @@ class Training:
             loss = validation_loss(self.parts, score, go_on=self._goes_on)
             if loss is None:
                 return
-            loss = loss or math.nan  # cross-entropy is never 0
             values = {"val/loss": loss, "val/ppl": perplexity(loss)}
             self.progress.evaluated_step = self.step
             self.reporter.validation(self.step, values)

@@ -18,7 +18,6 @@ from albor_core.model.llama import param_groups
 from albor_core.run.sections import OptimizerConfig
 from albor_core.train.sharding import part_of
 from albor_core.train.stability import Clip
-from albor_core.train.tally import is_sound
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Updated(NamedTuple):
     norm: Tensor
     """Of the gradients, before clipping."""
     skip: Tensor
-    """1.0 if something was not sound and nothing moved, else 0.0."""
+    """1.0 if something was not finite and nothing moved, else 0.0."""
     counts: Tensor
     """`skip`, but 0.0 for an overflow by which a loss scale is found."""
     spike: Tensor
@@ -292,11 +291,11 @@ class FlatAdamW:
         return torch.stack([square_sum(g) for g in self.gradients()]).sum().sqrt()
 
     def step(self, loss: Tensor, clip: Clip) -> tuple[Tensor, Tensor, Tensor]:
-        """(norm before clipping, 1.0 if loss or norm is not sound: then nothing moved, 1.0 if ZClip
-        found a spike).
+        """(norm before clipping, 1.0 if loss or norm is not finite: then nothing moved, 1.0 if
+        ZClip found a spike).
         """
         norm = self.norm()
-        skip = (~(torch.isfinite(norm) & is_sound(loss))).float()
+        skip = (~(torch.isfinite(norm) & torch.isfinite(loss))).float()
         factor, spike = clip.factor(norm, skip)
         self._apply(torch.ones_like(norm) if factor is None else factor, skip)
         return norm, skip, spike

@@ -187,7 +187,12 @@ def take_snapshot(course: Course, companions: Mapping[str, bytes], copies: HostC
         progress.step,
         model,
         optimizer,
-        {**finite(trainer), "tally": course.tally.to_json()},
+        # in this order: it is by adding up that the spikes' watch is told of the last steps
+        {
+            **finite(trainer),
+            "tally": course.tally.to_json(),
+            "spikes": course.tally.spikes.to_json(),
+        },
         {"offset": journal.offset, "seq": journal.seq},
         companions,
         val_loss if progress.evaluated_step == progress.step else None,
@@ -207,6 +212,7 @@ def restore(course: Course, checkpoint: Checkpoint, trainer: Mapping[str, Any]) 
         course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
         course.cord.load(trainer["andon"])
         course.tally.load(trainer["tally"])
+        course.tally.spikes.load(trainer.get("spikes"))
         course.progress = Progress(**{"sound": trainer["step"]} | trainer["progress"])
         course.progress.kernels = dict(course.progress.kernels)
         course.progress.data_offset += _shift(course, trainer["config"])

@@ -152,6 +152,12 @@ def target_of(folder: Path, trouble: Trouble) -> int:
     return max((step for step in steps if step < trouble.step), default=min(steps, default=0))
 
 
+def leave_good(course: Course, folder: Path, trouble: Trouble) -> Checkpoint | None:
+    """Remove the checkpoints made since the trouble; return what is the newest then."""
+    discard_after(folder, target_of(folder, trouble))
+    return _newest(course, folder)
+
+
 def go_back(course: Course, folder: Path, trouble: Trouble, *, in_a_row: int) -> Checkpoint | None:
     """Go back to `target_of`, past the data since; None: that is the beginning.
 
@@ -160,8 +166,7 @@ def go_back(course: Course, folder: Path, trouble: Trouble, *, in_a_row: int) ->
     gone.
     """
     before = course.progress
-    discard_after(folder, target_of(folder, trouble))
-    checkpoint = _newest(course, folder)
+    checkpoint = leave_good(course, folder, trouble)
     if checkpoint is None:
         start_over(course)
     else:

@@ -16,13 +16,10 @@ import torch
 from torch import Tensor
 
 from albor_core.run.sections import StabilityConfig, TrainingConfig
-from albor_core.train.meter import Ema
 from albor_core.train.tally import Readings
 
 STD_FLOOR = 0.05  # of the mean: norms that hardly vary would otherwise never be allowed to rise
 NOISE_DECAY = 0.99
-SPIKE_NATS = 1.0  # a loss of 0.04 after 0.01 is three times it, and no catastrophe
-SETTLED = 10  # log intervals before a running mean says what is usual
 FLOW_STEPS = 2
 UNSEEN = ("0x0p+0",) * 3
 """State of a ZClip or a NoiseScale before the first step, as `to_json` gives it."""
@@ -177,7 +174,7 @@ class GradientFlow:
     """Whether every trainable parameter gets a gradient in the first steps of a life.
 
     Two steps and not one: behind a weight that begins at zero there is none in the first. Steps
-    that are skipped are no evidence (C-GRADFLOW-001).
+    that are skipped or have nothing to learn are no evidence (C-GRADFLOW-001).
     """
 
     def __init__(self) -> None:
@@ -193,9 +190,11 @@ class GradientFlow:
     def is_broken(self) -> bool:
         return not self.is_open and bool(self.without)
 
-    def see(self, norms: Mapping[str, float]) -> None:
-        """The gradient norm of each trainable parameter after a step; 0.0 where there was none."""
-        if not all(math.isfinite(norm) for norm in norms.values()):
+    def see(self, norms: Mapping[str, float], loss: float = math.nan) -> None:
+        """The gradient norm of each trainable parameter after a step of that loss; 0.0 where there
+        was none, as there need not be at a loss of 0.
+        """
+        if loss == 0.0 or not all(math.isfinite(norm) for norm in norms.values()):
             return
         silent = frozenset(name for name, norm in norms.items() if norm == 0.0)
         self.without = silent if self.steps == 0 else self.without & silent
@@ -212,24 +211,16 @@ class Trouble:
     message: str
 
 
-def find_trouble(
-    readings: Readings, usual: Ema, *, step: int, sound: int, training: TrainingConfig
-) -> Trouble | None:
-    """The verdict on the log interval that ended with `step`.
-
-    `usual` is the running mean of the loss before this interval, `sound` the last step before it.
-    """
-    if readings.worst_row >= training.nan_limit:
+def find_trouble(readings: Readings, *, step: int, sound: int, nan_limit: int) -> Trouble | None:
+    """The verdict on the log interval that ended with `step`; `sound` as in Progress, before it."""
+    if readings.worst_row >= nan_limit:
         first = min(sound, step - readings.worst_row) + 1
-        row = f"{readings.worst_row} steps in a row without a finite loss above 0 and gradient"
+        row = f"{readings.worst_row} steps in a row without a finite loss and gradient"
         return Trouble("nan_limit", first, row)
-    mean, times = usual.value, training.stability.loss_spike
-    if mean is None or times is None or usual.weight < 1 - usual.beta**SETTLED:
+    if (spike := readings.spike) is None:
         return None
-    if readings.largest > max(times * mean, mean + SPIKE_NATS):
-        spike = f"loss {readings.largest:.4g}, {readings.largest / mean:.1f} times its mean"
-        return Trouble("loss_spike", sound + 1, spike)
-    return None
+    message = f"loss {spike.loss:.4g}, {spike.times:.1f} times its mean, high for some steps"
+    return Trouble("loss_spike", min(sound, step - spike.steps) + 1, message)
 
 
 def times_in_a_row(before: int, last_trouble: int | None, target: int) -> int:

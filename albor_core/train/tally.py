@@ -13,6 +13,8 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
+from albor_core.train.spikes import Spike, SpikeWatch
+
 ROW = 5
 """Numbers of a step."""
 ROOM = 1024
@@ -21,9 +23,8 @@ ROOM = 1024
 
 @dataclass(frozen=True)
 class Readings:
-    """One interval. `loss` is the mean of its sound losses in nats per token (finite and above 0:
-    cross-entropy is), NaN or infinite if it had none; `grad_norm` the largest, NaN if one was, so
-    that no spike hides in between.
+    """One interval. `loss` is the mean of its finite losses in nats per token, NaN or infinite if
+    it had none; `grad_norm` the largest, NaN if one was, so that no spike hides in between.
     """
 
     loss: float
@@ -31,15 +32,12 @@ class Readings:
     skipped: int
     worst_row: int
     """The most steps in a row that were skipped, counting from earlier intervals."""
-    largest: float = 0.0
-    """Largest sound loss, 0 if there was none."""
     spikes: int = 0
     """Steps whose gradient ZClip scaled down."""
-
-
-def is_sound(loss: Tensor) -> Tensor:
-    """Whether a loss can be one: finite, and not the zero of a kernel that never ran."""
-    return torch.isfinite(loss) & (loss > 0)
+    spike: Spike | None = None
+    """Of the loss, counted from the end of the interval."""
+    unsure: int = 0
+    """Last steps that may turn out to be the beginning of one."""
 
 
 @dataclass
@@ -53,15 +51,17 @@ class _Sums:
     skipped: float = 0.0
     in_a_row: float = 0.0
     worst_row: float = 0.0
-    largest: float = 0.0
+    unused: float = 0.0  # in older checkpoints the largest loss
     spikes: float = 0.0
+    spike_steps: float = 0.0  # of the first loss spike, as in `Spike`; 0: none
+    spike_loss: float = 0.0
+    spike_times: float = 0.0
 
     def add(self, loss: float, norm: float, skip: float, counts: float, spike: float) -> None:
-        if math.isfinite(loss) and loss > 0:  # as is_sound
+        if math.isfinite(loss):
             self.loss, self.sound = self.loss + loss, self.sound + 1
-            self.largest = max(self.largest, loss)
         else:
-            self.odd_loss = loss or math.nan
+            self.odd_loss = loss
         self.norm = math.nan if math.isnan(self.norm + norm) else max(self.norm, norm)
         self.skipped += skip
         if counts > 0:
@@ -71,19 +71,30 @@ class _Sums:
         self.worst_row = max(self.worst_row, self.in_a_row)
         self.spikes += spike
 
-    def readings(self) -> Readings:
+    def seize(self, spike: Spike | None) -> None:
+        """What the watch said of the step just added; the first spike of an interval counts."""
+        if self.spike_steps:
+            self.spike_steps += 1
+        elif spike is not None:
+            self.spike_steps, self.spike_loss, self.spike_times = astuple(spike)
+
+    def readings(self, unsure: int) -> Readings:
         loss = self.loss / self.sound if self.sound else self.odd_loss
         skipped, worst, spikes = map(int, (self.skipped, self.worst_row, self.spikes))
-        return Readings(loss, self.norm, skipped, worst, self.largest, spikes)
+        spike = Spike(int(self.spike_steps), self.spike_loss, self.spike_times)
+        found = spike if spike.steps else None
+        return Readings(loss, self.norm, skipped, worst, spikes, found, unsure)
 
 
 class Tally:
     """The interval that goes on. Part of a checkpoint, which may fall inside an interval."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, spikes: SpikeWatch) -> None:
+        """`spikes` is told of every step; what it knows is saved by itself."""
         self._rows = torch.zeros((ROOM, ROW), dtype=torch.float32, device=device)
         self._count = 0
         self._sums = _Sums()
+        self.spikes = spikes
 
     def add(
         self,
@@ -113,7 +124,7 @@ class Tally:
     def settle(self, rows: Iterable[Sequence[float]]) -> Readings:
         """What the rows that `take` gave add up to, before anything else is taken."""
         self._add(rows)
-        found, in_a_row = self._sums.readings(), self._sums.in_a_row
+        found, in_a_row = self._sums.readings(self.spikes.unsure), self._sums.in_a_row
         self._sums = _Sums(in_a_row=in_a_row, worst_row=in_a_row)
         return found
 
@@ -122,8 +133,9 @@ class Tally:
         self._add(self.take().tolist())
 
     def _add(self, rows: Iterable[Sequence[float]]) -> None:
-        for row in rows:
-            self._sums.add(*row)
+        for loss, *rest in rows:
+            self._sums.add(loss, *rest)
+            self._sums.seize(self.spikes.add(loss))
 
     def to_json(self) -> list[str]:
         """Exact, and NaN survives JSON. Waits for the device."""
@@ -131,15 +143,17 @@ class Tally:
         return [float(value).hex() for value in astuple(self._sums)]
 
     def load(self, saved: list[str]) -> None:
-        """What `to_json` gave; fields that came later begin at 0."""
+        """What `to_json` gave; fields that came later begin at 0, and so do `spikes`."""
         self.reset()
         self._sums = _Sums(*map(float.fromhex, saved))
 
     def forgive(self) -> None:
-        """Begin a new row of skipped steps, after a rollback. Waits for the device."""
+        """Begin a new row of skipped or high steps, after a rollback. Waits for the device."""
         self._add_up()
-        self._sums.in_a_row = self._sums.worst_row = 0.0
+        self._sums.in_a_row = self._sums.worst_row = self._sums.spike_steps = 0.0
+        self.spikes.forgive()
 
     def reset(self) -> None:
         """As before the first step."""
         self._count, self._sums = 0, _Sums()
+        self.spikes.reset()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sqlite3
 import threading
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tiny_run import events, history, last_words, make_run, train, train_here
@@ -28,6 +32,8 @@ SAID = ("train/loss", "train/loss_ema", "optim/lr", "optim/grad_norm", "train/to
 WATCHFUL = {"zclip_warmup": 4}
 CALM = {"grad_clip": 1.0, "stability": WATCHFUL, "nan_limit": 3}
 EASY = {"optimizer__lr": 1e-3, "training__warmup_steps": 4, "training__max_steps": 24}
+LONGER = {"training__max_steps": 36}
+SPIKE = "loss:x10@22-26"
 
 
 def made(folder, run_id="tiny", **changes):
@@ -66,21 +72,21 @@ def test_a_gradient_spike_is_scaled_down_and_said(tmp_path):
     assert not rewinds(wild)
 
 
-def test_a_loss_spike_goes_back_once_past_the_batch_that_made_it(tmp_path):
-    run = made(tmp_path)
-    outcome = train_here(run, faults="loss:x10@12")
-    assert (outcome.reason, outcome.step) == ("completed", 24)
+def test_a_loss_spike_goes_back_once_past_the_batches_that_made_it(tmp_path):
+    run = made(tmp_path, **LONGER)
+    outcome = train_here(run, faults=SPIKE)
+    assert (outcome.reason, outcome.step) == ("completed", 36)
     (back,) = events(run, "training.rollback")
-    assert (back["step"], back["severity"], back["data"]["reason"]) == (10, "yellow", "loss_spike")
-    assert (back["data"]["at_step"], back["data"]["batches_left_behind"]) == (12, 2)
-    assert rewinds(run) == [10]
-    assert list(series(run, "train/loss")) == list(range(1, 25))
+    assert (back["step"], back["severity"], back["data"]["reason"]) == (20, "yellow", "loss_spike")
+    assert (back["data"]["at_step"], back["data"]["batches_left_behind"]) == (26, 6)
+    assert rewinds(run) == [20]
+    assert list(series(run, "train/loss")) == list(range(1, 37))
     assert max(series(run, "train/loss").values()) < 5  # the spike is no part of the history
     state = read_state(run.state)
     assert state["guards"]["rollbacks"] == 1
-    assert state["epoch"] == pytest.approx(26 * 4 / 40, abs=1e-3)  # two batches more were read
+    assert state["epoch"] == pytest.approx(42 * 4 / 40, abs=1e-3)  # six batches more were read
     trainer = verify(list_checkpoints(run.checkpoints)[0]).trainer()
-    assert (trainer["progress"]["data_offset"], trainer["order"]["next_step"]) == (2, 27)
+    assert (trainer["progress"]["data_offset"], trainer["order"]["next_step"]) == (6, 43)
     index_now(run)
     with sqlite3.connect(run.store) as db:
         query = (
@@ -88,12 +94,12 @@ def test_a_loss_spike_goes_back_once_past_the_batch_that_made_it(tmp_path):
             "WHERE k.name = 'train/loss' ORDER BY step"
         )
         kept = db.execute(query).fetchall()
-    assert [step for step, _ in kept] == [11, 12]
+    assert [step for step, _ in kept] == [21, 22, 23, 24, 25, 26]
     assert kept[1][1] > 30  # what was discarded can be looked at
 
 
 def test_after_a_rollback_the_run_trains_on_the_batches_behind_the_spike(tmp_path, monkeypatch):
-    run = made(tmp_path)
+    run = made(tmp_path, **LONGER)
     asked = []
     real = loop.build
 
@@ -106,8 +112,8 @@ def test_after_a_rollback_the_run_trains_on_the_batches_behind_the_spike(tmp_pat
         return parts
 
     monkeypatch.setattr(loop, "build", spied)
-    train_here(run, faults="loss:x10@12")
-    assert asked == [*range(1, 13), *range(13, 27)]
+    train_here(run, faults=SPIKE)
+    assert asked == [*range(1, 27), *range(27, 43)]
 
 
 def test_nan_in_a_row_goes_back_three_times_and_then_stops_red(tmp_path):
@@ -127,11 +133,38 @@ def test_nan_in_a_row_goes_back_three_times_and_then_stops_red(tmp_path):
     )
 
 
-def test_a_spike_in_the_last_step_does_not_end_the_run(tmp_path):
+def test_a_spike_in_the_last_steps_does_not_end_the_run(tmp_path):
+    run = made(tmp_path, **LONGER)
+    assert train_here(run, faults="loss:x10@32-36").step == 36
+    assert rewinds(run) == [30]
+    assert series(run, "train/loss")[36] < 5
+
+
+def test_one_hard_batch_is_no_spike(tmp_path):
+    run = made(tmp_path, **LONGER)
+    outcome = train_here(run, faults="loss:x10@22,loss:x100@25-26,loss:x10@30-33")
+    assert (outcome.reason, outcome.step, rewinds(run)) == ("completed", 36, [])
+
+
+def test_a_run_that_overfits_its_only_batch_until_the_loss_is_0_is_completed(tmp_path):
+    rows = pa.array([list(range(8))] * 4, pa.list_(pa.uint32()))
+    (tmp_path / "one").mkdir()
+    pq.write_table(pa.table({"input_ids": rows}), tmp_path / "one" / "shard-00000.parquet")
+    changes = {"data__train": str(tmp_path / "one"), "data__val": str(tmp_path / "one")}
+    changes |= {"data__seq_len": 8, "training__epochs": 420, "training__max_steps": 420}
+    changes |= {"optimizer__lr": 0.02, "optimizer__weight_decay": 0.0}
+    changes |= {"training__lr_scheduler": "constant", "training__eval_interval": 1000}
+    run = made(tmp_path, **changes, training__checkpoint={"save_every": 1000})
+    outcome = train_here(run)
+    assert (outcome.reason, outcome.code, outcome.step) == ("completed", 0, 420)
+    assert 0.0 in series(run, "train/loss").values()
+    assert not events(run, "step.skipped") + events(run, "training.rollback")
+
+
+def test_a_life_whose_first_steps_have_nothing_left_to_learn_goes_on(tmp_path):
     run = made(tmp_path)
-    assert train_here(run, faults="loss:x10@24").step == 24
-    assert rewinds(run) == [20]
-    assert series(run, "train/loss")[24] < 5
+    assert train_here(run, faults="loss:x0@1-5").reason == "completed"
+    assert not events(run, "gradient.missing")
 
 
 @pytest.mark.parametrize("stop_after", [None, 47])
@@ -140,9 +173,9 @@ def test_a_run_goes_back_beyond_a_spike_that_its_newest_checkpoints_have_seen(tm
     longer = {"training__max_steps": 60, "training__log_interval": 4}
     run = made(tmp_path, training__checkpoint=often, **longer)
     if stop_after:  # between the spike and the figures that show it
-        train_here(run, faults="loss:x10@46", stop_after=stop_after)
+        train_here(run, faults="loss:x10@46-50", stop_after=stop_after)
         assert {47, 44} <= {int(path.name[5:]) for path in list_checkpoints(run.checkpoints)}
-    outcome = train_here(run, attempt=2 if stop_after else 1, faults="loss:x10@46")
+    outcome = train_here(run, attempt=2 if stop_after else 1, faults="loss:x10@46-50")
     assert (outcome.reason, outcome.step) == ("completed", 60)
     assert rewinds(run)[-1] == 44
     assert max(series(run, "train/loss").values()) < 5
@@ -157,16 +190,18 @@ def test_a_few_nan_are_left_behind_by_one_rollback(tmp_path):
 
 
 def test_spikes_that_are_far_apart_do_not_add_up(tmp_path):
-    run = made(tmp_path, training__stability={**WATCHFUL, "max_rollbacks": 1})
-    assert train_here(run, faults="loss:x10@12,loss:x10@21").reason == "completed"
+    run = made(tmp_path, training__stability={**WATCHFUL, "max_rollbacks": 1}, **LONGER)
+    faults = "loss:x10@22-26,loss:x10@37-41"
+    assert train_here(run, faults=faults).reason == "completed"
     assert [event["data"]["in_a_row"] for event in events(run, "training.rollback")] == [1, 1]
 
 
 def test_a_run_that_may_not_go_back_stops_and_keeps_the_good_checkpoint(tmp_path):
-    run = made(tmp_path, training__stability={**WATCHFUL, "max_rollbacks": 0})
-    outcome = train_here(run, faults="loss:x10@12")
-    assert (outcome.reason, outcome.code, outcome.step) == ("loss_spike", 4, 12)
-    assert digest(run)[0] == 10
+    run = made(tmp_path, training__stability={**WATCHFUL, "max_rollbacks": 0}, **LONGER)
+    outcome = train_here(run, faults=SPIKE)
+    assert (outcome.reason, outcome.code, outcome.step) == ("loss_spike", 4, 26)
+    assert digest(run)[0] == 20  # that of step 25 lies inside the spike
+    assert read_state(run.state)["checkpoint"]["last"]["step"] == 20
 
 
 def test_a_rule_of_the_user_comes_before_a_rollback(tmp_path):
@@ -202,7 +237,7 @@ def test_a_row_of_nan_longer_than_all_checkpoints_goes_back_to_the_oldest(tmp_pa
     assert all(math.isfinite(v) for s, v in series(run, "train/loss").items() if s > back["step"])
 
 
-WILD = "grad:x50@7,loss:x10@12,loss:nan@17-19"
+WILD = f"grad:x50@7,{SPIKE},loss:nan@33-35"
 
 
 @pytest.fixture(scope="module")
@@ -210,19 +245,19 @@ def undisturbed(tmp_path_factory):
     """The end of a run with a gradient spike, a loss spike and a row of NaN."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALBOR_HOME", str(tmp_path_factory.mktemp("wild-home")))
-        run = made(tmp_path_factory.mktemp("wild"), "wild", training__log_interval=1)
+        run = made(tmp_path_factory.mktemp("wild"), "wild", **LONGER)
         train_here(run, faults=WILD)
     assert len(events(run, "training.rollback")) == 2
     return end_of(run)
 
 
-@pytest.mark.parametrize("stop", [6, 7, 10, 17, 18, 20])
+@pytest.mark.parametrize("stop", [6, 7, 20, 23, 25, 27, 28, 33])
 def test_a_resume_at_any_of_these_ends_in_the_same_bits(tmp_path, undisturbed, stop):
     """Statistics of ZClip, the row of NaN, the batches left behind: all of it is resumed.
 
     At steps where a stop leaves no checkpoint that the undisturbed run would have gone back to.
     """
-    run = made(tmp_path, "stopped")
+    run = made(tmp_path, "stopped", **LONGER)
     train_here(run, faults=WILD, stop_after=stop)
     assert train_here(run, attempt=2, faults=WILD).reason == "completed"
     assert end_of(run)[1:] == undisturbed[1:]
@@ -230,14 +265,14 @@ def test_a_resume_at_any_of_these_ends_in_the_same_bits(tmp_path, undisturbed, s
 
 
 def test_a_slow_disk_does_not_move_what_is_gone_back_to(tmp_path, undisturbed):
-    run = made(tmp_path, "slow")
+    run = made(tmp_path, "slow", **LONGER)
     train_here(run, faults=f"{WILD},ckpt:sleep=0.3@5")
     assert end_of(run)[1:] == undisturbed[1:]
 
 
-@pytest.mark.parametrize("step", [3, 6, 8, 11, 12, 13, 14, 15, 16, 18, 22])
+@pytest.mark.parametrize("step", [3, 8, 12, 20, 21, 22, 24, 25, 26, 27, 28, 30, 34])
 def test_a_crash_at_any_of_these_ends_in_the_same_bits(tmp_path, undisturbed, step):
-    run = made(tmp_path, "crashed")
+    run = made(tmp_path, "crashed", **LONGER)
     with pytest.raises(InjectedError):
         train_here(run, faults=f"{WILD},step:raise@{step}#1")
     for thread in threading.enumerate():
@@ -250,7 +285,7 @@ def test_a_crash_at_any_of_these_ends_in_the_same_bits(tmp_path, undisturbed, st
 def test_a_death_in_the_middle_of_a_rollback_repeats_it_to_the_same_bits(
     tmp_path, undisturbed, monkeypatch
 ):
-    run = made(tmp_path, "died")
+    run = made(tmp_path, "died", **LONGER)
 
     def die(*anything):
         raise KeyboardInterrupt
@@ -258,7 +293,7 @@ def test_a_death_in_the_middle_of_a_rollback_repeats_it_to_the_same_bits(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("albor_core.train.keeper.Keeper.went_back", die)
         train_here(run, faults=WILD)
-    assert rewinds(run) == [10]
+    assert rewinds(run) == [20]
     assert train_here(run, attempt=2, faults=WILD).reason == "completed"
     assert end_of(run)[1:] == undisturbed[1:]
 
@@ -266,23 +301,20 @@ def test_a_death_in_the_middle_of_a_rollback_repeats_it_to_the_same_bits(
 def test_kill_9_right_after_the_checkpoint_of_a_rollback_ends_in_the_same_bits(
     tmp_path, undisturbed
 ):
-    run = made(tmp_path, "killed")
-    plan = f"{WILD},ckpt:kill@10#1,ckpt:kill@10#2"  # step 10 is saved again by the rollback
+    run = made(tmp_path, "killed", **LONGER)
+    plan = f"{WILD},ckpt:kill@20#1,ckpt:kill@20#2"  # step 20 is saved again by the rollback
     codes = [train(run, ALBOR_FAULTS=plan)[0] for _ in range(3)]
     assert codes == [-9, -9, 0]
-    assert events(run, "run.start")[-1]["data"]["resumed_from"] == 10
+    assert events(run, "run.start")[-1]["data"]["resumed_from"] == 20
     assert last_words(run)["reason"] == "completed"
     assert end_of(run)[1:] == undisturbed[1:]
 
 
-def test_a_loss_of_zero_is_never_reported(tmp_path):
+def test_a_loss_of_zero_is_reported_and_no_step_is_skipped(tmp_path):
     run = made(tmp_path)
     train_here(run, faults="loss:x0@9")
-    assert math.isnan(series(run, "train/loss")[9])
-    assert series(run, "train/loss_ema")[9] == series(run, "train/loss_ema")[8]
-    (skip,) = events(run, "step.skipped")
-    assert skip["step"] == 9
-    assert "0" in skip["data"]["reason"]
+    assert series(run, "train/loss")[9] == 0.0
+    assert not events(run, "step.skipped")
 
 
 def test_the_norms_of_groups_add_up_to_the_norm(tmp_path):
@@ -431,3 +463,24 @@ def test_a_checkpoint_from_before_these_settings_is_resumed(tmp_path):
     assert changed_fields(older, now) == ()
     now["training"]["stability"] = {**now["training"]["stability"], "zclip": False}
     assert [d[0] for d in changed_fields(older, now)] == ["training.stability.zclip"]
+
+
+def spikes_benchmark():
+    path = Path(__file__).parents[3] / "benchmarks" / "spikes.py"
+    spec = importlib.util.spec_from_file_location("spikes_benchmark", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_rows_of_which_a_few_are_hard_make_no_run_go_back(tmp_path, batch):
+    bench = spikes_benchmark()
+    data = bench.write_uneven(tmp_path / "rows", 0.10, seed=1)
+    shape = {"vocab": bench.VOCAB, "seq_len": bench.SEQ_LEN}
+    outcome, back = bench.train(tmp_path / "run", data, batch=batch, steps=400, seed=1, **shape)
+    assert (outcome.reason, outcome.step, back) == ("completed", 400, [])
+
+
+def test_a_spike_planted_in_real_sources_is_found(tmp_path):
+    assert spikes_benchmark().planted_runs(tmp_path, seeds=1) == (1, 1)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 
 import pytest
 import torch
 
-from albor_core.run.sections import StabilityConfig, TrainingConfig
-from albor_core.train.meter import Ema
+from albor_core.run.sections import StabilityConfig
 from albor_core.train.optim import LossScale
+from albor_core.train.spikes import SETTLED, Spike, SpikeWatch
 from albor_core.train.stability import (
-    SETTLED,
     STD_FLOOR,
     Clip,
     GradientFlow,
@@ -174,45 +174,106 @@ def test_a_parameter_may_be_silent_in_one_of_two_steps():
     flow.see({"a": 0.5, "b": 1.0})
     assert (flow.is_open, flow.is_broken) == (False, False)
     flow = GradientFlow()
+    for _ in range(3):  # nothing is left to learn, which says nothing either
+        flow.see({"a": 0.0, "b": 0.0}, 0.0)
+    assert flow.is_open
+    flow = GradientFlow()
     for _ in range(2):
         flow.see({"a": 0.0, "b": 1.0})
     assert flow.is_broken
 
 
-def usual(loss=2.0, intervals=SETTLED + 1):
-    mean = Ema(0.98)
-    for _ in range(intervals):
-        mean.add(loss)
-    return mean
-
-
-TRAINING = TrainingConfig(output_dir="out", nan_limit=4)
+SPIKE = Spike(6, 6.1, 3.05)
 
 
 @pytest.mark.parametrize(
-    ("readings", "mean", "steps", "trouble"),
+    ("readings", "sound", "trouble"),
     [
-        (Readings(2.0, 1.0, 0, 0, 2.0), usual(), 1, None),
-        (Readings(5.9, 1.0, 0, 0, 5.9), usual(), 1, None),  # below three times
-        (Readings(6.1, 1.0, 0, 0, 6.1), usual(), 1, ("loss_spike", 50)),
-        (Readings(2.5, 1.0, 0, 0, 6.1), usual(), 10, ("loss_spike", 41)),  # hidden in a mean
-        (Readings(6.1, 1.0, 0, 0, 6.1), usual(intervals=3), 1, None),  # what is usual?
-        (Readings(0.09, 1.0, 0, 0, 0.09), usual(0.01), 1, None),  # no catastrophe
-        (Readings(2.0, math.nan, 3, 3, 2.0), usual(), 5, None),
-        (Readings(math.nan, math.nan, 1, 4, 0.0), usual(), 1, ("nan_limit", 47)),
-        (Readings(2.0, math.nan, 4, 4, 2.0), usual(), 10, ("nan_limit", 41)),
+        (Readings(2.0, 1.0, 0, 0), 49, None),
+        (Readings(6.1, 1.0, 0, 0, spike=SPIKE), 44, ("loss_spike", 45)),
+        (Readings(2.5, 1.0, 0, 0, spike=SPIKE), 40, ("loss_spike", 41)),  # hidden in a mean
+        (Readings(2.0, math.nan, 3, 3), 45, None),
+        (Readings(math.nan, math.nan, 1, 4), 49, ("nan_limit", 47)),
+        (Readings(2.0, math.nan, 4, 4), 40, ("nan_limit", 41)),
     ],
 )
-def test_verdicts_on_an_interval_that_ends_with_step_50(readings, mean, steps, trouble):
-    found = find_trouble(readings, mean, step=50, sound=50 - steps, training=TRAINING)
+def test_verdicts_on_an_interval_that_ends_with_step_50(readings, sound, trouble):
+    found = find_trouble(readings, step=50, sound=sound, nan_limit=4)
     assert (found and (found.reason, found.step)) == trouble
     assert found is None or isinstance(found, Trouble)
 
 
-def test_without_a_factor_no_loss_is_a_spike():
-    calm = TRAINING.model_copy(update={"stability": StabilityConfig(loss_spike=None)})
-    wild = Readings(99.0, 1.0, 0, 0, 99.0)
-    assert find_trouble(wild, usual(), step=50, sound=49, training=calm) is None
+def watched(losses, times=3.0):
+    """Where the watch found a spike: (index of the loss that completed it, of its first)."""
+    watch, found = SpikeWatch(times), []
+    for i, loss in enumerate(losses):
+        if (spike := watch.add(loss)) is not None:
+            found.append((i, i - spike.steps + 1))
+    return found
+
+
+def calm(number=60, loss=2.0):
+    return [loss * (1 + 0.02 * (i % 5)) for i in range(number)]
+
+
+def test_five_high_losses_in_a_row_are_a_spike_and_four_are_none():
+    assert watched([*calm(), *[10.0] * 4, *calm()]) == []
+    assert watched([*calm(), *[10.0] * 5, *calm()]) == [(64, 60)]
+
+
+def test_one_loss_is_never_a_spike_however_high():
+    assert watched([*calm(), 1e30, *calm(), 1e30, 2.0, 2.0, 1e30, *calm()]) == []
+
+
+def test_a_loss_that_stays_high_by_less_than_the_factor_is_no_spike():
+    assert watched([*calm(), *[5.9] * 40]) == []
+    assert watched([*calm(), *[5.9] * 40], times=2.5)[0] == (64, 60)
+    assert watched([*calm(), *[1e9] * 40], times=None) == []
+
+
+def test_a_loss_that_is_small_however_much_it_rises_is_no_spike():
+    assert watched([*calm(loss=0.01), *[1.9] * 40]) == []
+    assert watched([*[0.0] * 60, *[1.9] * 40]) == []
+    assert watched([*[0.0] * 60, *[2.5] * 5]) == [(64, 60)]
+
+
+def test_rows_of_which_some_are_hard_are_no_spikes_but_a_loss_that_left_them_behind_is():
+    source = random.Random(7)
+    rows = [4.2 if source.random() < 0.1 else 0.02 for _ in range(4000)]
+    assert watched(rows) == []
+    assert watched([*rows, *[4.2] * 20])[0][0] < 4020
+
+
+def test_a_loss_that_falls_and_jitters_is_no_spike_and_hides_none():
+    source = random.Random(8)
+    falls = [(3.5 + 5 * math.exp(-i / 30)) * math.exp(source.gauss(0, 0.1)) for i in range(300)]
+    assert watched(falls) == []
+    spiky = [5 * loss if 205 <= i < 210 else loss for i, loss in enumerate(falls)]
+    assert watched(spiky) == [(209, 205)]
+
+
+def test_losses_without_a_number_neither_make_a_spike_nor_end_one():
+    assert watched([*calm(), *[math.nan] * 40]) == []
+    assert watched([*calm(), 10.0, 10.0, math.inf, 10.0, 10.0, 10.0]) == [(65, 60)]
+
+
+def test_nothing_is_a_spike_before_it_is_known_what_is_usual():
+    assert watched([*calm(SETTLED), *[10.0] * 5]) == []
+
+
+def test_a_restored_watch_goes_on_to_the_bit():
+    losses = [*calm(40), *[10.0] * 5]
+    whole = SpikeWatch(3.0)
+    for loss in losses:
+        whole.add(loss)
+    for cut in range(len(losses)):
+        first, second = SpikeWatch(3.0), SpikeWatch(3.0)
+        for loss in losses[:cut]:
+            first.add(loss)
+        second.load(json.loads(json.dumps(first.to_json())))
+        found = [second.add(loss) for loss in losses[cut:]]
+        assert found[-1] == Spike(5, 10.0, found[-1].times)
+        assert second.to_json() == whole.to_json()
 
 
 def test_a_checkpoint_past_the_last_trouble_forgives():
@@ -223,31 +284,49 @@ def test_a_checkpoint_past_the_last_trouble_forgives():
     assert [may_go_back(times, stability) for times in (1, 2, 3)] == [True, True, False]
 
 
-def test_a_loss_of_zero_is_no_loss():
-    tally = Tally(CPU)
-    flags = SKIPPED, SKIPPED, torch.zeros(())
-    tally.add(torch.tensor(0.0), torch.tensor(1.0), *flags)
-    assert math.isnan(tally.settle(tally.take().tolist()).loss)
-    tally.add(torch.tensor(0.0), torch.tensor(1.0), *flags)
-    tally.add(torch.tensor(3.0), torch.tensor(1.0), SOUND, SOUND, torch.ones(()))
+def made_tally():
+    return Tally(CPU, SpikeWatch(3.0))
+
+
+def test_a_loss_of_zero_is_a_number_like_any_other():
+    tally = made_tally()
+    for loss in (0.0, -1e-8, 3.0):  # a divergence may round below 0
+        tally.add(torch.tensor(loss), torch.tensor(1.0), SOUND, SOUND, torch.ones(()))
     readings = tally.settle(tally.take().tolist())
-    assert (readings.loss, readings.largest, readings.spikes) == (3.0, 3.0, 1)
+    assert (readings.loss, readings.spikes) == (pytest.approx(1.0), 3)
 
 
 def test_a_tally_of_an_older_checkpoint_is_read():
-    tally = Tally(CPU)
+    tally = made_tally()
     tally.load([float(n).hex() for n in range(7)])
     readings = tally.settle(tally.take().tolist())
-    assert (readings.grad_norm, readings.skipped, readings.largest, readings.spikes) == (3, 4, 0, 0)
+    assert (readings.grad_norm, readings.skipped, readings.spikes, readings.spike) == (
+        3,
+        4,
+        0,
+        None,
+    )
 
 
 def test_a_tally_that_forgives_keeps_its_sums():
-    tally = Tally(CPU)
+    tally = made_tally()
     tally.add(torch.tensor(2.0), torch.tensor(1.0), SOUND, SOUND, SOUND)
     tally.add(torch.tensor(math.nan), torch.tensor(1.0), SKIPPED, SKIPPED, SOUND)
     tally.forgive()
     readings = tally.settle(tally.take().tolist())
     assert (readings.loss, readings.skipped, readings.worst_row) == (2.0, 1, 0)
+
+
+def test_a_spike_inside_an_interval_is_saved_with_it():
+    tally, twin = made_tally(), made_tally()
+    for loss in [*calm(40), *[10.0] * 6]:
+        tally.add(torch.tensor(loss), torch.tensor(1.0), SOUND, SOUND, SOUND)
+    twin.load(tally.to_json())
+    twin.spikes.load(tally.spikes.to_json())
+    for one in (tally, twin):
+        one.add(torch.tensor(2.0), torch.tensor(1.0), SOUND, SOUND, SOUND)
+        spike = one.settle(one.take().tolist()).spike
+        assert (spike.steps, spike.loss) == (7, 10.0)  # of steps 41 to 45, and it is step 47 now
 
 
 def test_a_loss_scale_begins_anew_after_a_return_to_step_0():

@@ -62,6 +62,7 @@ def write_uneven(folder: Path, share: float, seed: int, rows: int = 1500) -> Pat
 
 def pack_sources(folder: Path) -> Path:
     """Shards of this repository's own sources."""
+    folder.mkdir(parents=True, exist_ok=True)
     corpus, tokenizer = folder / "corpus.parquet", folder / "tokenizer.json"
     import_sources([Path(__file__).parents[1] / "albor_core"], corpus)
     train_tokenizer(corpus, tokenizer, vocab_size=PACKED_VOCAB)

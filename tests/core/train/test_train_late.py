@@ -99,23 +99,23 @@ def test_a_signal_leaves_no_step_unsaid(tmp_path, late):
 
 
 def test_a_spike_found_late_is_gone_back_from_before_anything_is_saved(tmp_path, late):
-    run = make_run(tmp_path, **CALM)
-    outcome = train_here(run, faults="loss:x10@12")
-    assert (outcome.reason, outcome.step) == ("completed", 24)
+    run = make_run(tmp_path, **CALM, training__max_steps=36)
+    outcome = train_here(run, faults="loss:x10@22-26")
+    assert (outcome.reason, outcome.step) == ("completed", 36)
     (back,) = events(run, "training.rollback")
-    assert (back["step"], back["data"]["reason"]) == (10, "loss_spike")
-    assert back["data"]["at_step"] == 13  # which was under way when 12 was judged
-    assert list(series(run, "train/loss")) == list(range(1, 25))
+    assert (back["step"], back["data"]["reason"]) == (20, "loss_spike")
+    assert back["data"]["at_step"] == 27  # which was under way when 26 was judged
+    assert list(series(run, "train/loss")) == list(range(1, 37))
     assert max(series(run, "train/loss").values()) < 5
     lines = [line.record for line in read_journal(run.journal)]
     before = lines[: next(i for i, record in enumerate(lines) if record["t"] == "r")]
-    assert [r["step"] for r in before if r["t"] == "m" and "train/loss" in r["v"]][-2:] == [12, 13]
+    assert [r["step"] for r in before if r["t"] == "m" and "train/loss" in r["v"]][-2:] == [26, 27]
 
 
 def test_a_spike_in_the_step_before_a_stop_is_not_saved(tmp_path, late):
-    run = make_run(tmp_path, **CALM)
-    train_here(run, faults="loss:x10@12", stop_after=12)
-    assert digest(run)[0] == 10
+    run = make_run(tmp_path, **CALM, training__max_steps=36)
+    train_here(run, faults="loss:x10@22-26", stop_after=26)
+    assert digest(run)[0] == 20
     train_here(run, attempt=2)
     assert max(series(run, "train/loss").values()) < 5
 

@@ -197,8 +197,8 @@ def test_a_stopped_muon_run_ends_in_the_undisturbed_ones_bits(tmp_path):
 
 @pytest.mark.slow
 def test_a_muon_run_goes_back_after_a_spike_and_completes(tmp_path):
-    run = make_run(tmp_path, **MUON)
-    assert train_here(run, faults="loss:x10@17").reason == "completed"
+    run = make_run(tmp_path, **MUON, training__max_steps=36)
+    assert train_here(run, faults="loss:x10@22-26").reason == "completed"
     assert len(events(run, "training.rollback")) == 1
     fresh = make_run(tmp_path / "b", "none", training__checkpoint={"save_every": 1000}, **MUON)
     assert train_here(fresh, faults="loss:nan@3-12").reason == "completed"  # back to step 0

@@ -276,8 +276,8 @@ class StabilityConfig(Section):
     zclip_warmup: Count = 25
     """Steps that are only watched, to know mean and variance."""
     loss_spike: Annotated[float, Field(gt=1, le=1e12), _REAL] | None = 3.0
-    """A loss of this many times its running mean, also far beyond its usual spread and for five steps
-    in a row, goes back to the last good checkpoint; null: none."""
+    """A loss of this many times its running mean, far beyond its usual spread and for five steps in
+    a row, goes back to the last good checkpoint; null: none."""
     max_rollbacks: CountOrZero = 3
     """Times in a row a run goes back before it is stopped; 0 stops it at once."""
     z_loss: Annotated[float, Field(ge=0, le=1), _REAL] = 0.0

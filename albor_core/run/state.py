@@ -180,7 +180,7 @@ class StateWriter:
         return raw
 
 
-_HISTORIES = ("loss_history", "lr_history", "grad_norm_history")
+_HISTORIES = ("history_steps", "loss_history", "lr_history", "grad_norm_history")
 
 
 def finite(value: Any) -> Any:

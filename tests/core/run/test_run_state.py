@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from albor_core.feed.detail import state_curve
 from albor_core.run import state as state_file
 from albor_core.run.state import MAX_BYTES, Freshness, StateWriter, finite, read_state
 
@@ -52,6 +53,22 @@ def test_histories_are_thinned_until_the_document_is_small_and_keep_the_newest(w
     history = read_state(writer.path)["loss_history"]
     assert len(history) > 100
     assert history[-1] == 4999.123456789
+
+
+def test_thinned_histories_keep_their_values_at_their_steps(writer):
+    steps = list(range(10, 1210, 10))
+    writer.fields |= {
+        "history_steps": steps,
+        "loss_history": [step + 0.123456789 for step in steps],
+        "gpu": [{"name": "H100", "processes": ["python" * 10] * 28} for _ in range(8)],
+    }
+    writer.publish()
+    state = read_state(writer.path)
+    assert 0 < len(state["history_steps"]) < len(steps)
+    assert state["loss_history"] == [step + 0.123456789 for step in state["history_steps"]]
+    curve = state_curve("train/loss", state, interval=10)
+    assert list(curve.steps) == state["history_steps"]
+    assert curve.mean[-1] == 1200.123456789
 
 
 def test_a_full_disk_never_stops_the_loop(writer, tmp_path, monkeypatch):

@@ -255,7 +255,7 @@ class Run:
                 named = tidy(named, self.odd)  # names that were seen before may hold any integer
                 self._journal.metrics(step, named)
             self.step, self._has_logged = step, True
-            self._live.take(named)
+            self._live.take(named, step)
 
     def _named(self, values: Any) -> dict[str, float | int]:
         """`values` with final names; a dict of plain numbers whose keys were seen before costs a

@@ -24,6 +24,7 @@ class Glyphs:
     stopped: str
     failed: str
     lost: str
+    unknown: str
     queued: str
     alert: str
     selected: str
@@ -72,6 +73,7 @@ UNICODE = Glyphs(
     stopped="■",
     failed="✗",
     lost="?",
+    unknown="?",
     queued="○",
     alert="▲",
     selected="◆",
@@ -120,6 +122,7 @@ ASCII = Glyphs(
     stopped="#",
     failed="x",
     lost="?",
+    unknown="?",
     queued="o",
     alert="!",
     selected="*",

@@ -13,7 +13,7 @@ from typing import Any
 
 from albor_core.cli.last_word import say_last_word
 from albor_core.cli.output import clean, duration, emit, talk
-from albor_core.feed.files import integer, number
+from albor_core.feed.lenient import integer, number
 from albor_core.feed.status import run_status
 from albor_core.run.control import send
 from albor_core.run.errors import StoreError
@@ -97,11 +97,18 @@ def progress_line(state: dict[str, Any] | None, guard: dict[str, Any] | None) ->
     parts = [f"{clean(state.get('phase') or guard.get('state') or 'starting'):<12}"]
     if step or most is not None:
         parts.append(f"step {step or 0}{f'/{most}' if most else ''}")
-    figures = ((form, number(state, key)) for key, form in _FIGURES.items())
-    parts += [form.format(value) for form, value in figures if value is not None]
+    for key, form in _FIGURES.items():
+        if (value := number(state, key)) is not None:
+            parts.append(form.format(value) + (_of_step(state, step) if key == "val_loss" else ""))
     if (eta := number(state, "eta_seconds")) is not None:
         parts.append(f"eta {duration(eta)}")
     return "  ".join(parts).rstrip()
+
+
+def _of_step(state: dict[str, Any], step: int | None) -> str:
+    """Where a validation loss is of an earlier step than what stands beside it, that step."""
+    told = integer(state, "val_step")
+    return "" if told is None or told == step else f" (step {told})"
 
 
 class _Echo:

@@ -38,7 +38,7 @@ class _FilterCommand(click.Command):
 
 class Listing(NamedTuple):
     """What is shown: rows in order, how many there are, and what the rows themselves do not hold,
-    by run: the present word, the parent, the values of `extra`.
+    by run: the present word, the parent, the values of `extra`, how long it has been silent.
     """
 
     rows: tuple[RunRow, ...]
@@ -48,6 +48,7 @@ class Listing(NamedTuple):
     extra: tuple[str, ...]
     values: Mapping[str, Sequence[Param]]
     groups: tuple[GroupRow, ...] | None
+    silent_s: Mapping[str, float | None] = {}
     arrears: Mapping[str, Arrears] = {}
     """Of ended runs, those that the filter leaves out too: with all its lines one may belong here.
     """
@@ -89,7 +90,7 @@ def ls(
     \b
     A FILTER is one or more terms, all of which must hold:
       status:running,failed     running paused restarting unguarded stalled queued
-                                completed stopped failed lost, or active, ended
+                                completed stopped failed lost unknown, or active, ended
       tag:a experiment:b host:c kind:train   exact, or the beginning: host:gpu*
       name:part id:start commit:start parent:RUN
       train/loss<3 val/loss:min<=2.5         a metric: last, best, min, max or count
@@ -189,7 +190,7 @@ def _is_descending(sort: str) -> bool:
 def _listing(
     reader: RunTable, where: Filter, wanted: Sequence[str], asked: dict[str, Any], *, grouped: bool
 ) -> Listing:
-    from albor_core.feed.words import word_of, words_of_unended
+    from albor_core.feed.words import present, words_of_unended
 
     if where.terms:
         from albor_core.store.names import Unknown
@@ -214,14 +215,16 @@ def _listing(
     if rows:
         by_column = zip(columns, *cells.values(), strict=True)
         _explain(reader, [column.name for column, *found in by_column if set(found) == {None}])
+    now = {row.id: present(row) for row in rows}
     return Listing(
-        rows,
+        tuple(row for _, row in now.values()),
         total,
-        {row.id: words.get(row.id) or word_of(row) for row in rows},
+        {run: words.get(run) or status.word for run, (status, _) in now.items()},
         reader.parents(ids),
         tuple(":".join(part for part in column if part) for column in columns),
         cells,
         groups,
+        {run: status.silent_s for run, (status, _) in now.items()},
     )
 
 
@@ -260,6 +263,7 @@ def _document(found: Listing) -> dict[str, Any]:
             {
                 **vars(row),
                 "status": found.words[row.id],
+                "silent_s": found.silent_s.get(row.id),
                 "parent": found.parents.get(row.id),
                 **found.arrears.get(row.id, Arrears())._asdict(),
                 "values": dict(zip(found.extra, found.values.get(row.id, ()), strict=False)),
@@ -281,11 +285,11 @@ _FIELDS: Mapping[str, tuple[str, _Cell]] = {  # column: its head, its text
     "name": ("name", lambda row, _: row.name),
     "experiment": ("experiment", lambda row, _: row.experiment),
     "kind": ("kind", lambda row, _: row.kind),
-    "status": ("status", lambda row, found: found.words[row.id]),
+    "status": ("status", lambda row, found: _status(row, found)),
     "created": ("created", lambda row, _: when(row.created)),
     "age": ("age", lambda row, _: duration(None if row.created is None else _age(row.created))),
     "elapsed_s": ("elapsed", lambda row, _: duration(_elapsed(row))),
-    "step": ("step", lambda row, _: _step(row)),
+    "step": ("step", lambda row, found: _step(row, found)),
     "tokens": ("tokens", lambda row, _: number(row.tokens, ",.0f")),
     "loss": ("loss", lambda row, _: number(row.loss, ".4f")),
     "val_loss": ("val loss", lambda row, _: number(row.val_loss, ".4f")),
@@ -356,8 +360,17 @@ def _band_text(band: Band) -> str:
     return f"{band.mean:.4g}" + (f" +- {band.std:.2g}" if band.std is not None else "") + diverged
 
 
-def _step(row: RunRow) -> str:
-    return f"{row.last_step or 0}/{row.max_steps}" if row.max_steps else str(row.last_step or 0)
+def _status(row: RunRow, found: Listing) -> str:
+    """The word, or that it is silent: `silent 2m`."""
+    silent_s = found.silent_s.get(row.id)
+    return found.words[row.id] if silent_s is None else f"silent {duration(silent_s).split()[0]}"
+
+
+def _step(row: RunRow, found: Listing) -> str:
+    """How far it is; a life that has come to no step yet is at none that anybody knows."""
+    is_starting = row.last_step is None and row.attempts > 1 and found.words[row.id] == "running"
+    step = "-" if is_starting else str(row.last_step or 0)
+    return f"{step}/{row.max_steps}" if row.max_steps else step
 
 
 def _age(wall: float) -> float:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from albor_core.cli.follow import progress_line
-from albor_core.cli.output import clean, emit, json_option, say, talk
-from albor_core.feed.status import run_status
+from albor_core.cli.output import clean, duration, emit, json_option, say, talk
+from albor_core.feed.lenient import integer
+from albor_core.feed.status import gather, judge
+from albor_core.feed.word import LIVE_WORDS
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.rundir import (
     RunDir,
@@ -20,7 +22,6 @@ from albor_core.run.rundir import (
     registered_runs,
     runs_in,
 )
-from albor_core.run.state import read_state
 from albor_core.store.resolve import find_run
 
 if TYPE_CHECKING:
@@ -99,11 +100,19 @@ def _look(run: RunDir, feeds: dict[RunDir, RunFeed] | None) -> None:
 
 
 def _say_look(run: RunDir) -> None:
-    status = run_status(run)
-    state = read_state(run.state) or {}
-    if not status.is_alive:  # its phase is the last word of a process that is gone
+    evidence = gather(run)
+    status = judge(evidence)
+    state = dict(evidence.state or {})
+    if status.word in LIVE_WORDS:
+        if evidence.is_starting:  # all that the file tells is of the life before
+            state = {"phase": state.get("phase") if evidence.current_state else "starting"}
+    else:
+        state |= _newest(run, state)
+    if status.silent_s is not None:
+        state["phase"] = f"silent {duration(status.silent_s).split()[0]}"
+    elif status.word != "running":
         state["phase"] = status.word
-    if not status.is_alive or status.word == "paused":
+    if status.word not in ("running", "unguarded") or status.silent_s is not None:
         state["eta_seconds"] = None
     line = progress_line(state, read_json(run.guard / "guard.json"))
     say(f"{clean(_label(run)):<24} {line}")
@@ -115,6 +124,18 @@ def _label(run: RunDir) -> str:
 
     name = name_of(run)
     return run.id if name == run.id else f"{run.id} ({name})"
+
+
+def _newest(run: RunDir, state: dict[str, Any]) -> dict[str, Any]:
+    """The figures that a run ended with, which its journal may know better than its state file."""
+    from albor_core.feed.newest import figures_of_journal, figures_of_state, newest
+
+    found = newest(figures_of_state(state), figures_of_journal(run.journal))
+    told = {"global_step": found.step, "loss": found.loss}
+    told |= {"val_loss": found.val_loss, "val_step": found.val_step}
+    if found.step != integer(state, "global_step"):
+        told["progress_percent"] = None
+    return told
 
 
 def _emit_look(run: RunDir, feeds: dict[RunDir, RunFeed]) -> None:

@@ -115,16 +115,17 @@ def _opened(reference: str, db: str | None) -> Iterator[tuple[Reader, str]]:
 def _document(reader: Reader, run_id: str, db: str | None) -> dict[str, Any]:
     """All of albor.runs.show/1 but the points."""
     from albor_core.feed.arrears import lines_lost
-    from albor_core.feed.words import word_of
+    from albor_core.feed.words import present
 
     detail = reader.detail(run_id)
-    row = detail.row
+    status, row = present(detail.row)
     return {
         "schema": "albor.runs.show/1",
         "run": asdict(row),
         "argv": list(detail.argv),
         "facts": detail.facts,
-        "status": word_of(row),
+        "status": status.word,
+        "silent_s": status.silent_s,
         "lines_lost": lines_lost(row.path, detail.facts),
         "parent": reader.parents([run_id]).get(run_id),
         "children": _children(run_id, db),

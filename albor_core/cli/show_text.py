@@ -31,7 +31,8 @@ def render_show(made: Document) -> str:
 
 def _head(made: Document, limit: int | None) -> Iterator[str]:
     row = made["run"]
-    yield f"{clean(row['id'])}  {clean(made['status'])}"
+    silent = "" if made["silent_s"] is None else f", no news for {duration(made['silent_s'])}"
+    yield f"{clean(row['id'])}  {clean(made['status'])}{silent}"
     for label, fact in _facts(made, row):
         if fact:
             yield from _labelled(label, clean(fact), limit)

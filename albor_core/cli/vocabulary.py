@@ -18,6 +18,7 @@ STATUSES: Mapping[str, str] = {
     "stopped": "ended by a person, a signal or an Andon rule",
     "failed": "ended by an error; the last attempt's reason says which",
     "lost": "nobody works on it, and nobody said how it ended: a power cut, or both killed",
+    "unknown": "it ran on another machine, and what came here of it is old: sync its folder again",
 }
 
 EXIT_CLASSES: Mapping[str, tuple[str, str]] = {

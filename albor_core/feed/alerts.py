@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from albor_core.feed.files import integer, number, text
+from albor_core.feed.lenient import integer, number, text
 from albor_core.feed.records import RecordTail, journal_events, parse_json
 from albor_core.feed.stores import StoreWatch
 from albor_core.feed.view import AlertView, EventView

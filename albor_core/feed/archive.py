@@ -14,7 +14,7 @@ from typing import TypeVar
 from albor_core.feed.checkpoints import Shelf, ShelfView
 from albor_core.feed.config_sheet import ConfigSheet, ConfigView
 from albor_core.feed.detail import RunFeed, event_view
-from albor_core.feed.files import integer, number, text
+from albor_core.feed.lenient import integer, number, text
 from albor_core.feed.log_file import LogName, LogShelf, LogWindow
 from albor_core.feed.records import RecordTail, journal_events
 from albor_core.feed.view import Curve, EventView

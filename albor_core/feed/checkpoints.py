@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.files import CachedJson, integer, mapping, number, text
+from albor_core.feed.files import CachedJson
+from albor_core.feed.lenient import integer, mapping, number, text
 from albor_core.feed.view import EventView
 
 _NAME = re.compile(r"(bad-)?step-(\d{8})(?:-\d+)?(\.tmp)?")

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from albor_core.feed.alerts import alert_of_event, alert_view
-from albor_core.feed.files import RunFiles, history, integer, number, sequence, text
+from albor_core.feed.files import RunFiles
+from albor_core.feed.lenient import history, integer, number, sequence, text
 from albor_core.feed.records import RecordTail, journal_events, parse_json
 from albor_core.feed.stores import StoreWatch, aged, known_of, merge, view_of_row
 from albor_core.feed.tail import LogTail

@@ -1,14 +1,13 @@
 """One run read from its files, cheaply again and again: stat first, read only what changed.
 
-The result is a RunView whose numbers come from training_state.json, whose word comes from the locks
-and whose names come from run.json. Every value is taken for its type: a field that is not what it
+The result is a RunView whose numbers come from training_state.json, of a run that is over also from
+the end of its journal, whose word comes from the locks and whose names come from run.json. Every
+value is taken for its type: a field that is not what it
 should be is unknown, since any program may have written the file.
 """
 
 from __future__ import annotations
 
-import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.feed.clean import clean
+from albor_core.feed.lenient import (
+    NOTHING,
+    Document,
+    finite,
+    history,
+    integer,
+    mapping,
+    number,
+    sequence,
+    text,
+)
+from albor_core.feed.newest import (
+    Figures,
+    figures_of_journal,
+    figures_of_state,
+    newest,
+    share_done,
+)
 from albor_core.feed.status import NO_NEWS_S, Evidence, judge
 from albor_core.feed.view import (
     LIVE_WORDS,
@@ -28,11 +45,8 @@ from albor_core.run.rundir import RunDir, load_json
 from albor_core.run.state import SCHEMA, Freshness, load_state
 from albor_core.telemetry.sample import gpu_from_json, host_from_json
 
-Document = Mapping[str, Any]
 RUN_SCHEMA = "albor.run/1"
 LIVE_S = 15.0  # older news is shown with its age and never as of this moment
-_NOTHING: Document = {}
-_NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # one NaN object: equal to itself
 
 
 class CachedJson:
@@ -79,7 +93,7 @@ class RunFiles:
         self.state = CachedJson(run.state, load_state)
         self.guard = CachedJson(run.guard / "guard.json")
         self.exit = CachedJson(run.exit)
-        self.about: Document = _NOTHING  # run.json as the last view was built from it
+        self.about: Document = NOTHING  # run.json as the last view was built from it
         self.flaw = ""  # what is wrong with it now, since when, and what to do
         self._freshness = Freshness()
         self._built: tuple[tuple[object, ...], RunView] | None = None
@@ -99,7 +113,7 @@ class RunFiles:
             created=finite(self.about, "created"),
             host=text(self.about, "host"),
             ended=ended,
-            state_flaw=self.state.flaw or _foreign_state(state or _NOTHING),
+            state_flaw=self.state.flaw or _foreign_state(state or NOTHING),
             has_steps=has_steps,
         )
 
@@ -118,10 +132,13 @@ class RunFiles:
         others = (self.state.flaw, self.guard.flaw, self.exit.flaw, self.resolved.flaw)
         flaws = tuple(flaw for flaw in (self.flaw, *others) if flaw)
         documents = (self.about, resolved, evidence.state, evidence.guard)
-        mark = (*map(id, documents), id(evidence.exit), status, flaws)
+        is_over = status.word not in LIVE_WORDS
+        written = _size_of(self.run.journal) if is_over else None
+        mark = (*map(id, documents), id(evidence.exit), status, flaws, written)
         if self._built is not None and self._built[0] == mark:  # only time went by
             return _aged(self._built[1], evidence, status)
-        view = build_view(self.run, self.about, resolved or _NOTHING, evidence, status, flaws)
+        told = figures_of_journal(self.run.journal) if is_over else Figures()
+        view = build_view(self.run, self.about, resolved or NOTHING, evidence, status, flaws, told)
         self._built = (mark, view)
         return view
 
@@ -140,7 +157,7 @@ class RunFiles:
         """Whether a folder without a readable run.json is a run all the same."""
         if not self.run.path.is_dir():
             return False
-        is_known = self.about is not _NOTHING or self.metadata.flaw != ""
+        is_known = self.about is not NOTHING or self.metadata.flaw != ""
         return is_known or self.run.liveness().is_alive
 
 
@@ -151,14 +168,17 @@ def build_view(
     evidence: Evidence,
     status: RunStatus,
     flaws: tuple[str, ...] = (),
+    told: Figures = Figures(),  # noqa: B008  frozen
 ) -> RunView:
-    """All documents of a run as one view; `flaws` are of those that could not be read. Pure but for
-    the wall clock.
+    """All documents of a run as one view; `flaws` are of those that could not be read, `told` what
+    its journal says. Pure but for the wall clock.
     """
-    state = evidence.state or _NOTHING
+    state = evidence.state or NOTHING
     alive = status.word in LIVE_WORDS
     current = evidence.current_state is not None
-    step, max_steps = integer(state, "global_step"), _max_steps(state, resolved, meta)
+    now, max_steps = newest(figures_of_state(state), told), _max_steps(state, resolved, meta)
+    if evidence.is_starting:
+        now = replace(now, step=None, tokens=None)
     andon, guard = mapping(state, "andon"), evidence.guard
     view = RunView(
         id=run.id,
@@ -173,26 +193,28 @@ def build_view(
         command=tuple(map(str, sequence(meta, "argv"))),
         status=status.word,
         detail=_detail(status, flaws, state),
-        last_wall=_last_wall(evidence, state, alive),
+        last_wall=_last_wall(evidence, now, alive),
         phase=text(state, "phase") or None if alive and current else None,
         attempt=evidence.attempt or None,
         attempts_total=evidence.attempt or None,
-        step=step,
+        is_starting=evidence.is_starting,
+        step=now.step,
         max_steps=max_steps,
-        progress=_progress(step, max_steps, state),
+        progress=None if evidence.is_starting else _progress(now.step, max_steps, state),
         epoch=number(state, "epoch"),
-        tokens=integer(state, "tokens"),
-        loss=_loss(state),
+        tokens=None if now.tokens is None else int(now.tokens),
+        loss=now.loss,
         loss_ema=number(state, "loss_ema"),
-        val_loss=number(state, "val_loss"),
-        val_ppl=number(state, "val_ppl"),
+        val_loss=now.val_loss,
+        val_ppl=now.val_ppl,
+        val_step=now.val_step,
         lr=number(state, "learning_rate"),
         grad_norm=number(state, "gradient_norm"),
-        tokens_per_s=number(state, "tokens_per_second"),
+        tokens_per_s=now.tokens_per_s,
         samples_per_s=number(state, "samples_per_second"),
-        mfu=number(state, "mfu"),
+        mfu=now.mfu,
         step_ms=number(state, "step_ms"),
-        eta_s=number(state, "eta_seconds") if alive and status.word != "paused" else None,
+        eta_s=number(state, "eta_seconds") if _arrives(status, evidence) else None,
         elapsed_s=number(state, "elapsed_seconds"),
         loss_history=history(state, "loss_history"),
         lr_history=history(state, "lr_history"),
@@ -216,9 +238,22 @@ def build_view(
         model_path=text(state, "model_path"),
         trainer_pid=status.trainer_pid,
         guard_pid=status.guard_pid,
-        ended_wall=None if alive else number(evidence.exit or _NOTHING, "wall"),
+        ended_wall=None if alive else number(evidence.exit or NOTHING, "wall"),
     )
     return _aged(view, evidence, status)
+
+
+def _arrives(status: RunStatus, evidence: Evidence) -> bool:
+    """Whether what the state file says of the time left is of the present."""
+    is_at_work = status.word in ("running", "unguarded") and not evidence.is_starting
+    return is_at_work and status.silent_s is None
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def _detail(status: RunStatus, flaws: tuple[str, ...], state: Document) -> str:
@@ -238,77 +273,39 @@ def _foreign(document: Document, name: str, ours: str) -> str:
     return f"{name} is {clean(schema, limit=40)}, of another version: upgrade albor"
 
 
-def number(document: Document, key: str) -> float | None:
-    """A number or None; the journal's names for numbers that JSON lacks are understood."""
-    value = document.get(key)
-    if isinstance(value, str):
-        return _NAMES.get(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def finite(document: Document, key: str) -> float | None:
-    value = number(document, key)
-    return value if value is not None and math.isfinite(value) else None
-
-
-def integer(document: Document, key: str) -> int | None:
-    value = finite(document, key)
-    return None if value is None else int(value)
-
-
-def text(document: Document, key: str) -> str:
-    value = document.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def mapping(document: Document, key: str) -> Document:
-    value = document.get(key)
-    return value if isinstance(value, Mapping) else _NOTHING
-
-
-def sequence(document: Document, key: str) -> list[Any]:
-    value = document.get(key)
-    return value if isinstance(value, list) else []
-
-
-def history(document: Document, key: str) -> tuple[float, ...]:
-    """A list of numbers in which null is a value that was not finite."""
-    return tuple(map(_point, sequence(document, key)))
-
-
-def _point(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    return float(value) if abs(value) <= sys.float_info.max else math.nan
-
-
 def _aged(view: RunView, evidence: Evidence, status: RunStatus) -> RunView:
     """The same view a moment later: how old its news is, and whether it still counts as live."""
-    state = evidence.state or _NOTHING
-    alive = status.word in LIVE_WORDS and status.word != "stalled"
-    age = _age(evidence, state, status.word in LIVE_WORDS)
+    state = evidence.state or NOTHING
+    is_active = status.word in LIVE_WORDS
+    age = _age(evidence, view.last_wall, is_active)
     is_ours = evidence.current_state is not None and not _foreign_state(state)
-    is_live = alive and is_ours and _is_fresh(age, state)
-    return replace(view, age_s=age, is_live=is_live)
+    is_live = is_active and status.word != "stalled" and is_ours and _is_fresh(age, state)
+    return replace(
+        view,
+        age_s=age,
+        is_live=is_live,
+        is_silent=status.silent_s is not None,
+        elapsed_s=_elapsed(state, age if is_active and is_ours and not is_live else None),
+    )
 
 
-def _age(evidence: Evidence, state: Document, alive: bool) -> float | None:
+def _elapsed(state: Document, silent_s: float | None) -> float | None:
+    """How long it has worked: the time goes on for a program that does not say so."""
+    said = number(state, "elapsed_seconds")
+    return said if said is None or silent_s is None else said + silent_s
+
+
+def _age(evidence: Evidence, last_wall: float | None, alive: bool) -> float | None:
     """By our own clock while it works; by the wall clock for words that are long spoken."""
     if alive and evidence.age_s is not None:
         return evidence.age_s
-    wall = _last_wall(evidence, state, alive)
-    return evidence.age_s if wall is None else max(0.0, time.time() - wall)
+    return evidence.age_s if last_wall is None else max(0.0, time.time() - last_wall)
 
 
-def _last_wall(evidence: Evidence, state: Document, alive: bool) -> float | None:
+def _last_wall(evidence: Evidence, now: Figures, alive: bool) -> float | None:
     """When it last gave news; without a state file a run that has ended did so with its end."""
-    wall = finite(state, "wall")
-    return finite(evidence.exit or _NOTHING, "wall") if wall is None and not alive else wall
+    is_told = now.wall is not None or alive
+    return now.wall if is_told else finite(evidence.exit or NOTHING, "wall")
 
 
 def _is_fresh(age: float | None, state: Document) -> bool:
@@ -317,21 +314,15 @@ def _is_fresh(age: float | None, state: Document) -> bool:
     return age is not None and age <= min(NO_NEWS_S, max(LIVE_S, slow))
 
 
-def _loss(state: Document) -> float | None:
-    value = number(state, "loss")
-    return number(state, "loss_text") if value is None else value
-
-
 def _max_steps(state: Document, resolved: Document, meta: Document) -> int | None:
     sources = (state, mapping(resolved, "training"), meta)
     return next((n for source in sources if (n := integer(source, "max_steps")) is not None), None)
 
 
 def _progress(step: int | None, max_steps: int | None, state: Document) -> float | None:
-    if step is not None and max_steps:
-        return min(1.0, max(0.0, step / max_steps))
     percent = number(state, "progress_percent")
-    return None if percent is None else min(1.0, max(0.0, percent / 100))
+    share = None if percent is None else min(1.0, max(0.0, percent / 100))
+    return share if (done := share_done(step, max_steps)) is None else done
 
 
 def _commit(meta: Document) -> str:

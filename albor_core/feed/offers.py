@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from albor_core.feed.files import sequence
+from albor_core.feed.lenient import sequence
 from albor_core.feed.status import run_status
 from albor_core.feed.view import RunView
 from albor_core.feed.word import LIVE_WORDS, RunStatus

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.files import integer, number, text
+from albor_core.feed.lenient import integer, number, text
 from albor_core.feed.view import EventView
 
 TAIL_BYTES = 256 << 10

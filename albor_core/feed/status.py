@@ -28,6 +28,8 @@ from albor_core.run.state import (
 )
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
+DAY_S = 86400.0
+SILENT_STEPS, SILENT_S = 10, 30.0  # no news for so many steps, and at least for so long
 NEVER_STARTED = "it was never started"
 
 Document = Mapping[str, Any]
@@ -52,6 +54,19 @@ class Evidence:
     def attempt(self) -> int:
         """The newest life that any file speaks of; 0 before the first."""
         return max(_attempt(self.state), _attempt(self.guard), _attempt(self.exit))
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a later life than the first is at work and has not come to a step yet: what state
+        and stores tell of steps is of the life before it.
+        """
+        if self.locks.trainer is None or self.attempt < 2:
+            return False
+        state = self.current_state
+        if state is None:
+            return self.state is None or _attempt(self.state) < self.attempt
+        has_step = bool(state.get("global_step")) or state.get("loss") is not None
+        return not has_step and state.get("phase") in ("initializing", "compiling")
 
     @property
     def current_state(self) -> Document | None:
@@ -113,7 +128,32 @@ def judge(evidence: Evidence) -> RunStatus:
         word, detail = "running", f"on {evidence.host}, by its state file: locks do not reach here"
     else:
         word, detail = _dead(evidence)
-    return RunStatus(word, detail, locks.trainer, locks.guard)
+    silent_s = silence(evidence) if word in ("running", "unguarded") else None
+    if silent_s is not None:
+        detail = "; ".join(part for part in (f"no news for {_span(silent_s)}", detail) if part)
+    return RunStatus(word, detail, locks.trainer, locks.guard, silent_s)
+
+
+def silence(evidence: Evidence) -> float | None:
+    """For how long a life that trains has been silent; None where that is no longer than its steps
+    take at times, or nobody knows how long they take.
+    """
+    state, age_s = evidence.current_state, evidence.age_s
+    if state is None or age_s is None or state.get("phase") not in ("training", "", None):
+        return None
+    known = (_number(state.get("step_ms")), _number(state.get("news_gap_seconds")))
+    step_s = [value / scale for value, scale in zip(known, (1000, 1), strict=True) if value]
+    if not step_s or age_s < max(SILENT_S, SILENT_STEPS * max(step_s)):
+        return None
+    return age_s
+
+
+def _span(seconds: float) -> str:
+    """How long, for a sentence: `45 s`, `12 min`, `3 h`."""
+    for unit, scale in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * scale:
+            return f"{seconds / scale:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _alive(evidence: Evidence) -> tuple[str, str]:
@@ -128,7 +168,7 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
     phase = str(state.get("phase") or "")
     limit = _number(state.get("phase_limit_s")) or NO_NEWS_S
     if evidence.age_s is not None and evidence.age_s > limit:
-        return "stalled", f"no news for {evidence.age_s:.0f} s while {phase or 'running'}"
+        return "stalled", f"no news for {_span(evidence.age_s)} while {phase or 'running'}"
     if phase == "paused":
         return "paused", "its guard is gone" if missing else ""
     if missing:
@@ -202,6 +242,8 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
         return str(state["phase"]), ""
     if evidence.ended:
         return end_word(evidence.ended, None), ""
+    if newest and _is_of_elsewhere(evidence):
+        return "unknown", _since_when(evidence)
     if newest:
         return "lost", f"attempt {newest} vanished without last words"
     young = evidence.created is not None and time.time() - evidence.created < FRESH_S
@@ -209,7 +251,17 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
 
 
 def _works_elsewhere(evidence: Evidence) -> bool:
-    """Whether another machine's run gives news: its locks may not be visible on a shared disk.
+    """Whether another machine's run gives news: its locks may not be visible on a shared disk."""
+    if not _is_of_elsewhere(evidence):
+        return False
+    state = evidence.state or {}
+    wall = _number(state.get("wall"))
+    limit_s = _number(state.get("phase_limit_s")) or NO_NEWS_S
+    return wall is not None and time.time() - wall < limit_s
+
+
+def _is_of_elsewhere(evidence: Evidence) -> bool:
+    """Whether another machine wrote the newest that is known of a run, and that is no end.
 
     Another host name alone proves nothing (containers rename themselves), another kernel does.
     """
@@ -218,11 +270,18 @@ def _works_elsewhere(evidence: Evidence) -> bool:
         return False
     if state.get("boot_id") in (None, boot_id()) or _attempt(state) < evidence.attempt:
         return False
-    wall = _number(state.get("wall"))
-    is_over = state.get("phase") in ENDS
-    if wall is None or is_over or _attempt(evidence.exit) >= _attempt(state):
-        return False
-    return time.time() - wall < (_number(state.get("phase_limit_s")) or NO_NEWS_S)
+    return state.get("phase") not in ENDS and _attempt(evidence.exit) < _attempt(state)
+
+
+def _since_when(evidence: Evidence) -> str:
+    """What is true of a run of another machine that has given no news here for long."""
+    wall = _number((evidence.state or {}).get("wall"))
+    try:
+        form = "%H:%M" if time.time() - (wall or 0.0) < DAY_S else "%Y-%m-%d %H:%M"
+        since = "" if wall is None else f"since {time.strftime(form, time.localtime(wall))}: "
+    except (OverflowError, ValueError, OSError):  # a number that is no time
+        since = ""
+    return f"{since}it ran on {evidence.host}, and whether it still does cannot be seen from here"
 
 
 def _last_reason(last_words: Document | None, guard: Document | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from albor_core.feed.newest import Figures, brought_up, share_done
 from albor_core.feed.status import NEVER_STARTED
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, NotFoundError
@@ -270,7 +271,7 @@ def view_of_row(row: RunRow, severity: str = "green") -> RunView:
         attempts_total=row.attempts or None,
         step=step,
         max_steps=max_steps,
-        progress=min(1.0, max(0.0, step / max_steps)) if step is not None and max_steps else None,
+        progress=share_done(step, max_steps),
         tokens=int(row.tokens) if row.tokens is not None and math.isfinite(row.tokens) else None,
         loss=row.loss,
         val_loss=row.val_loss,
@@ -349,7 +350,7 @@ def merge(view: RunView, row: RunView) -> RunView:
         flaws = detail.removeprefix(NEVER_STARTED).removeprefix("; ")
         detail = flaws or "its state file is missing"
     return replace(
-        view,
+        _with_newest(view, row),
         age_s=_age(row.last_wall) if view.age_s is None else view.age_s,
         detail=detail,
         name=row.name or view.name,
@@ -363,16 +364,40 @@ def merge(view: RunView, row: RunView) -> RunView:
         best_val_loss=row.best_val_loss,
         ended_wall=None if view.is_active else (view.ended_wall or row.ended_wall),
         attempts_total=max(view.attempts_total or 0, row.attempts_total or 0) or None,
-        step=row.step if view.step is None else view.step,
-        max_steps=row.max_steps if view.max_steps is None else view.max_steps,
-        progress=row.progress if view.progress is None else view.progress,
-        tokens=row.tokens if view.tokens is None else view.tokens,
-        loss=row.loss if view.loss is None else view.loss,
-        val_loss=row.val_loss if view.val_loss is None else view.val_loss,
-        val_ppl=row.val_ppl if view.val_ppl is None else view.val_ppl,
-        tokens_per_s=row.tokens_per_s if view.tokens_per_s is None else view.tokens_per_s,
-        mfu=row.mfu if view.mfu is None else view.mfu,
         last_wall=row.last_wall if view.last_wall is None else view.last_wall,
         elapsed_s=row.elapsed_s if view.elapsed_s is None else view.elapsed_s,
         git_commit=view.git_commit or row.git_commit,
+    )
+
+
+def _with_newest(view: RunView, row: RunView) -> RunView:
+    found = brought_up(_figures(view), _figures(row), is_starting=view.is_starting)
+    max_steps = row.max_steps if view.max_steps is None else view.max_steps
+    progress = share_done(found.step, max_steps)
+    return replace(
+        view,
+        step=found.step,
+        max_steps=max_steps,
+        progress=view.progress if progress is None else progress,
+        tokens=None if found.tokens is None else int(found.tokens),
+        loss=found.loss,
+        val_loss=found.val_loss,
+        val_ppl=found.val_ppl,
+        val_step=found.val_step,
+        tokens_per_s=found.tokens_per_s,
+        mfu=found.mfu,
+    )
+
+
+def _figures(view: RunView) -> Figures:
+    return Figures(
+        wall=view.last_wall,
+        step=view.step,
+        tokens=view.tokens,
+        loss=view.loss,
+        val_loss=view.val_loss,
+        val_ppl=view.val_ppl,
+        val_step=view.val_step,
+        tokens_per_s=view.tokens_per_s,
+        mfu=view.mfu,
     )

@@ -150,6 +150,8 @@ class RunView:
     status: str = "queued"  # a word of WORDS
     detail: str = ""
     is_live: bool = False
+    is_silent: bool = False  # at work, and no news for much longer than its steps take
+    is_starting: bool = False  # a later life than the first that has come to no step yet
     age_s: float | None = None
     last_wall: float | None = None  # when the last news was written, UTC seconds
     phase: str | None = None
@@ -163,6 +165,7 @@ class RunView:
     loss_ema: float | None = None
     val_loss: float | None = None
     val_ppl: float | None = None
+    val_step: int | None = None  # of val_loss, where that is known
     best_val_loss: float | None = None
     lr: float | None = None
     grad_norm: float | None = None

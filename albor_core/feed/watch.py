@@ -380,7 +380,7 @@ def _look(files: RunFiles, row: RunView | None, told: RunView | None) -> RunView
     for a folder that is gone, unless the row has no end.
     """
     view = files.view(*known_of(row))
-    if row is None and view is not None and view.step is None and _is_over(view):
+    if row is None and view is not None and files.state.get() is None and _is_over(view):
         row = row_in(local_store(files.run), view.id)  # its own store has what no file of it says
         view = files.view(*known_of(row))
     if view is not None:

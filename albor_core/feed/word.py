@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 WORDS = (
     "running",  # the trainer lock is held and the main loop gives news
@@ -15,18 +15,23 @@ WORDS = (
     "stopped",  # by a person or by an Andon rule
     "failed",
     "lost",  # neither lock is held and nobody left last words
+    "unknown",  # of another machine, whose locks cannot be seen from here; no news for long
 )
 LIVE_WORDS = frozenset(("running", "paused", "restarting", "unguarded", "stalled"))
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A word of WORDS, one sentence why, and who holds the locks (0: held, not visible here)."""
+    """A word of WORDS, one sentence why, and who holds the locks (0: held, not visible here).
+
+    `silent_s`: for how long a run at work has given no news, where its steps are much faster.
+    """
 
     word: str
     detail: str = ""
     trainer_pid: int | None = None
     guard_pid: int | None = None
+    silent_s: float | None = field(default=None, compare=False)
 
     @property
     def is_alive(self) -> bool:

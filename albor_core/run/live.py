@@ -27,6 +27,7 @@ _HISTORIES = {
     "lr_history": "learning_rate",
     "grad_norm_history": "gradient_norm",
 }
+_GAP_WEIGHT = 0.1
 
 
 class LiveState:
@@ -43,16 +44,21 @@ class LiveState:
         self._first_step: int | None = None
         self._shown_step: int | None = None
         self._every = 1
+        self._val_step: int | None = None
+        self._refreshed: float | None = None  # when the loop's news were last taken over
         names = (*_FIELDS.values(), "loss_text", "loss_ema", "eta_seconds", "progress_percent")
+        names += ("val_step", "news_gap_seconds")
         state.fields.update(dict.fromkeys(names))
         state.fields.update({name: [] for name in (*_HISTORIES, "history_steps")})
         state.fields.update(global_step=0, max_steps=max_steps, elapsed_seconds=0.0)
         state.fields["executable_path"] = sys.executable
         self.waiting(pending=0, dropped=0, error=None)
 
-    def take(self, values: dict[str, float | int]) -> None:
+    def take(self, values: dict[str, float | int], step: int) -> None:
         """What the loop has just logged."""
         self._latest.update(values)
+        if "val/loss" in values:
+            self._val_step = step
         self._has_news = True
 
     def refresh(self, step: int) -> bool:
@@ -66,9 +72,10 @@ class LiveState:
                 fields[name] = self._latest[key]
         loss = real(self._latest.get("train/loss", 0.0))
         fields["loss_text"] = None if math.isfinite(loss) else str(loss)
-        fields["global_step"] = step
+        fields["global_step"], fields["val_step"] = step, self._val_step
         self._remember(step)
         self._estimate(step)
+        self._time_news()
         return True
 
     def publish(self) -> None:
@@ -110,6 +117,15 @@ class LiveState:
             self._every = max(1, (step - fields["history_steps"][0]) // (HISTORY // 2))
             for history in ("history_steps", *_HISTORIES):
                 fields[history] = fields[history][::2]
+
+    def _time_news(self) -> None:
+        """How long the loop takes from news to news, smoothed: a longer silence is told by it."""
+        now, last = time.monotonic(), self._refreshed
+        self._refreshed = now
+        if last is not None:
+            known = self._state.fields["news_gap_seconds"]
+            gap = now - last if known is None else known + _GAP_WEIGHT * (now - last - known)
+            self._state.fields["news_gap_seconds"] = round(gap, 3)
 
     def _estimate(self, step: int) -> None:
         fields: dict[str, Any] = self._state.fields

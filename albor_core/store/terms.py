@@ -7,7 +7,7 @@ from typing import NamedTuple
 MAX_CHARS = 256
 STATUSES = (
     *("running", "paused", "restarting", "unguarded", "stalled", "queued"),
-    *("completed", "stopped", "failed", "lost"),
+    *("completed", "stopped", "failed", "lost", "unknown"),
 )
 LIVE = ("running", "paused", "restarting", "unguarded", "stalled")
 STATUS_GROUPS = {"active": LIVE, "ended": ("completed", "stopped", "failed", "lost")}

@@ -57,7 +57,8 @@ class Reporter:
         """Fields that are known from the start; the rest begin as unknown."""
         unknown = dict.fromkeys(
             (
-                *("epoch", "loss", "loss_ema", "val_loss", "val_ppl", "learning_rate", "mfu"),
+                *("epoch", "loss", "loss_ema", "val_loss", "val_ppl", "val_step"),
+                *("learning_rate", "mfu"),
                 *("gradient_norm", "tokens_per_second", "samples_per_second", "step_ms"),
                 *("eta_seconds", "gpu", "system", "bricks_ms", "loss_text"),
             )
@@ -173,7 +174,8 @@ class Reporter:
         self.console.say(
             step, f"validation  loss {values['val/loss']:.4f}  ppl {values['val/ppl']:.2f}"
         )
-        self.state.fields |= {"val_loss": values["val/loss"], "val_ppl": values["val/ppl"]}
+        told = {"val_loss": values["val/loss"], "val_ppl": values["val/ppl"], "val_step": step}
+        self.state.fields |= told
 
     def alert(self, alert: Alert) -> None:
         """An alert as an event and as the colour of the run."""
@@ -208,6 +210,7 @@ class Reporter:
             "elapsed_s": self.elapsed_s,
             "val_loss": self.state.fields["val_loss"],
             "val_ppl": self.state.fields["val_ppl"],
+            "val_step": self.state.fields["val_step"],
         }
 
     def load(self, saved: Mapping[str, Any], *, step: int, tokens: int) -> None:
@@ -217,14 +220,15 @@ class Reporter:
         self.histories.load(saved["histories"])
         passed = float(saved["elapsed_s"]) - self.elapsed_s
         self.elapsed_before += max(0.0, passed)  # a rollback gives no time back
-        self.state.fields |= {"val_loss": saved["val_loss"], "val_ppl": saved["val_ppl"]}
+        told = {"val_loss": saved["val_loss"], "val_ppl": saved["val_ppl"]}
+        self.state.fields |= {**told, "val_step": saved.get("val_step")}
 
     def forget(self) -> None:
         """As at step 0; the time that has passed has passed."""
         self._counted = (0, 0)
         self.loss_ema.load([0.0, 0.0])
         self.histories = Histories(self.histories.names)
-        self.state.fields |= {"val_loss": None, "val_ppl": None}
+        self.state.fields |= {"val_loss": None, "val_ppl": None, "val_step": None}
 
 
 def versions(torch_version: str) -> dict[str, str]:

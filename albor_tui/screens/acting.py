@@ -29,6 +29,7 @@ _STANDING = {
     "stopped": "it was stopped",
     "failed": "it has failed",
     "lost": "it is lost, nobody works on it",
+    "unknown": "it ran on another machine, and whether it still does is not known here",
     "queued": "it has not started yet",
 }
 RETRYING = "goes on from its newest checkpoint, under a new guard where it has none."

@@ -23,6 +23,7 @@ STATE_TONE = {
     "stopped": "$ink-muted",
     "failed": "$error",
     "lost": "$error",
+    "unknown": "$warning",
     "queued": "$ink-muted",
 }
 SEVERITY_TONE = {"info": "$ink-muted", "green": "$success", "yellow": "$warning", "red": "$error"}

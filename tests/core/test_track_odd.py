@@ -194,7 +194,7 @@ def test_the_live_state_takes_any_integer(tmp_path):
     path = tmp_path / "training_state.json"
     live = LiveState(StateWriter(path, run_id="r", attempt=1, nonce="n"), max_steps=10**400)
     for step in (1, 2):
-        live.take({"train/loss": 10**400, "train/tokens": 7})
+        live.take({"train/loss": 10**400, "train/tokens": 7}, 1)
         live.end("completed", step)
     state = json.loads(path.read_text())
     assert (state["loss"], state["loss_text"], state["tokens"]) == (None, "inf", 7)

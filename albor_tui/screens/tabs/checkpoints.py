@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.checkpoints import SavedView, ShelfView
-from albor_core.feed.files import text
+from albor_core.feed.lenient import text
 from albor_core.feed.view import RunView
 from albor_tui import quantity
 from albor_tui.screens.tabs.page import Page

@@ -13,7 +13,8 @@ import pytest
 from cli_user import tree_hash, valid
 
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
+from albor_core.run.rundir import create_run, read_json, write_json
+from albor_core.run.state import StateWriter
 from albor_core.store.index import index_now
 from albor_core.store.paths import global_store
 
@@ -305,3 +306,74 @@ def test_the_run_table_loads_no_more_than_it_needs(desk, table):
         *("albor_core.feed.view", "albor_core.store.reader", "albor_core.store.index"),
     }
     assert heavy & set(done.stderr.split()) == set()
+
+
+def publish(run, step, *, attempt=1, ago_s=0.0, phase="training", **fields):
+    """Write a live state as a loop would have `ago_s` ago."""
+    writer = StateWriter(run.state, run_id=run.id, attempt=attempt, nonce="n")
+    writer.fields = {"global_step": step, "eta_seconds": 360.0, "max_steps": 500, **fields}
+    writer.phase(phase)
+    state = read_json(run.state)
+    written = {"mono_ns": state["mono_ns"] - int(ago_s * 1e9), "wall": state["wall"] - ago_s}
+    write_json(run.state, {**state, **written})
+
+
+def looks(desk, run):
+    """The run as the table, the page of one run and the monitor's line have it."""
+    (row,) = valid(desk.quick("runs", "ls", f"id:{run.id}", "--json"))["runs"]
+    made = valid(desk.quick("runs", "show", run.id, "--json"))
+    line = desk.quick("monitor", run.id, "--once").out
+    (table,) = desk.quick("runs", "ls", f"id:{run.id}").out.splitlines()[-1:]
+    return row, made, line, table
+
+
+def test_the_newest_of_store_and_state_is_shown_of_a_run_at_work(desk, table, hold):
+    run = table["c0"]
+    hold(run.run_lock)
+    publish(run, 321, loss=0.25, val_loss=8.5, val_step=300)
+    row, made, line, text = looks(desk, run)
+    assert (row["last_step"], row["loss"], row["status"]) == (321, 0.25, "running")
+    assert (made["run"]["last_step"], made["run"]["loss"]) == (321, 0.25)
+    assert "step 321/500" in line
+    assert "val 8.5000 (step 300)" in line  # not of the step that stands beside it
+    assert "eta 6m" in line
+    assert "321/" in text or " 321 " in text
+
+
+def test_a_silent_run_says_so_before_it_is_stalled_and_has_no_time_of_arrival(desk, table, hold):
+    run = table["c0"]
+    hold(run.run_lock)
+    publish(run, 321, step_ms=100.0, ago_s=125.0)
+    row, made, line, text = looks(desk, run)
+    assert row["status"] == made["status"] == "running"
+    assert 125.0 <= row["silent_s"] < 300.0
+    assert 125.0 <= made["silent_s"] < 300.0
+    assert "silent 2m" in text
+    assert "silent 2m" in line
+    assert "eta" not in line
+    assert "no news for 2m" in desk.quick("runs", "show", run.id).out
+
+
+def test_while_a_life_starts_the_step_of_the_one_before_is_shown_nowhere(desk, table, hold):
+    run = table["c0"]
+    publish(run, 321, loss=0.25)
+    write_json(run.guard / "guard.json", {"state": "starting", "attempt": 2})
+    hold(run.run_lock)
+    row, made, line, text = looks(desk, run)
+    assert (row["last_step"], made["run"]["last_step"]) == (None, None)
+    assert "321" not in line + text
+    publish(run, 300, attempt=2, loss=0.5)
+    row, made, line, text = looks(desk, run)
+    assert (row["last_step"], made["run"]["last_step"]) == (300, 300)
+
+
+def test_a_killed_run_is_shown_at_the_step_where_its_journal_ends(desk, table):
+    run = table["c0"]
+    journal = Journal(run.journal, attempt=1)
+    journal.metrics(321, {"train/loss": 0.125})
+    journal.close()
+    publish(run, 0, ago_s=100.0)
+    row, made, line, _ = looks(desk, run)
+    assert (row["status"], row["last_step"], row["loss"]) == ("lost", 321, 0.125)
+    assert (made["run"]["last_step"], made["run"]["loss"]) == (321, 0.125)
+    assert "step 321/500" in line

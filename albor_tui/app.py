@@ -94,6 +94,7 @@ class AlborApp(App[None]):
         self.launchpad: Launchpad = launchpad or LiveLaunchpad()
         self._first_run, self._first_tab = run, tab
         self.is_read_only = read_only
+        self.signals_sent: dict[tuple[str, int | None], int] = {}  # see ActingScreen
         for look in themes.ALL:
             self.register_theme(look)
         self.theme = themes.NAMES[theme].name
@@ -205,14 +206,21 @@ class AlborApp(App[None]):
             self.push_screen(HelpScreen(self.screen))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette: every action of the screen on top, and the themes."""
+        """The palette: every action of the screen on top that does something now, once, in words
+        that say what it does, and the themes."""
+        told = set()
         for node, binding, enabled, _ in screen.active_bindings.values():
-            is_ours = not binding.system and binding.action not in _TEXTUALS
-            is_ours = is_ours and self.permits(binding.action)
+            action = binding.action
+            is_ours = not binding.system and action not in _TEXTUALS and action not in told
+            is_ours = is_ours and self.permits(action)
+            below = screen if isinstance(screen, PollingScreen) else None
+            is_ours = is_ours and (below is None or below.is_worth_naming(action))
             if enabled and binding.description and is_ours:
-                run = self._runner(node, binding.action)
+                told.add(action)
+                words = "" if below is None else below.tells(action)
                 keys = self.get_key_display(binding)
-                yield SystemCommand(binding.tooltip or binding.description, f"key {keys}", run)
+                title = words or binding.tooltip or binding.description
+                yield SystemCommand(title, f"key {keys}", self._runner(node, action))
         for name, look in themes.NAMES.items():
             yield SystemCommand(f"Theme: {name}", look.name, self._theme_setter(look.name))
 

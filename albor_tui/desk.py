@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _FLAGS = {"untag": ("runs", "tag", "--remove"), "unpin": ("runs", "pin", "--off")}
+_STOP_S = 10.0  # how long the end of a program is waited for
 _LONG_S = 600.0  # an export of long runs
 
 
@@ -62,6 +63,8 @@ class Desk(Protocol):
     def annotate(self, run: str, kind: str, value: str = "") -> str: ...
 
     def resume(self, run: str) -> str: ...
+
+    def stop(self, run: str, number: str) -> str: ...
 
     def export(self, runs: Sequence[str], out: Path) -> str: ...
 
@@ -106,15 +109,31 @@ class LiveDesk:
         return value
 
     def resume(self, run: str) -> str:
-        """Under a new guard, from its newest checkpoint. Raises AlborError, also for a run that is
-        complete or at work: it is looked at now, whatever the screen showed."""
-        status = run_status(find_run(run))
-        if status.word == "completed":
-            raise UsageError("it is complete", hint="a longer one is another run: n")
-        if status.is_alive:
-            raise InUseError(f"it is {status.word}")
-        albor("train", "resume", "--detach", operands=(run,))
-        return "a guard has started it again"
+        """Under a new guard: a training run from its newest checkpoint, another program by its
+        command. Raises AlborError, also for a run that is complete or at work: it is looked at now,
+        whatever the screen showed."""
+        from albor_core.feed.offers import offer, subject_of_run
+
+        found = find_run(run)
+        subject = subject_of_run(found, run_status(found))
+        offered = offer("retry", subject)
+        if not offered.is_possible:
+            kind = InUseError if subject.is_active else UsageError
+            raise kind(offered.why_not, hint=offered.instead)
+        verb = ("train", "resume") if subject.kind == "train" else ("guard", "retry")
+        albor(*verb, "--detach", operands=(run,))
+        return "a guard has it again" if subject.is_active else "a guard has started it again"
+
+    def stop(self, run: str, number: str) -> str:
+        """Send a signal (of STOP_SIGNALS) to the program of a run without a guard. Raises
+        AlborError where that is not provably the run's."""
+        from albor_core.run.program_signal import STOP_SIGNALS, signal_program
+
+        if signal_program(find_run(run), number, wait_s=_STOP_S):
+            return f"by SIG{number}"
+        stronger = STOP_SIGNALS[STOP_SIGNALS.index(number) + 1 :]
+        again = f"; stop it again for SIG{stronger[0]}" if stronger else ""
+        return f"SIG{number} sent, it has not ended yet{again}"
 
     def export(self, runs: Sequence[str], out: Path) -> str:
         albor("runs", "export", "--out", str(out), operands=tuple(runs), timeout_s=_LONG_S)

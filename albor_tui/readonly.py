@@ -36,7 +36,7 @@ def _refuse() -> NoReturn:
 class ReadOnlySource(LiveSource):
     """Shows everything, commands nobody."""
 
-    def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]:
+    def command(self, view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]:
         yield CommandReport(view.name or view.id, cmd, "refused", f"{WHY}; {HINT}")
 
     def acknowledge(self, view: RunView, alert_id: str) -> None:
@@ -50,6 +50,9 @@ class ReadOnlyDesk(LiveDesk, Desk):
         _refuse()
 
     def resume(self, run: str) -> str:
+        _refuse()
+
+    def stop(self, run: str, number: str) -> str:
         _refuse()
 
     def export(self, runs: Sequence[str], out: Path) -> str:

@@ -101,14 +101,14 @@ class Source(Protocol):
 
     def archive(self, view: RunView) -> Archive: ...
 
-    def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]: ...
+    def command(self, view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]: ...
 
     def acknowledge(self, view: RunView, alert_id: str) -> None: ...
 
     def compare(self, run_ids: Sequence[str]) -> dict[str, Any]: ...
 
 
-def deliver(view: RunView, cmd: str) -> Iterator[CommandReport]:
+def deliver(view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]:
     """Send a command to the guard of a run and tell each stage of its way."""
     from albor_core.run.control import send, wait_answer
 
@@ -119,10 +119,13 @@ def deliver(view: RunView, cmd: str) -> Iterator[CommandReport]:
         return
     run = RunDir(folder)
     if run.liveness().guard is None:
-        yield CommandReport(name, cmd, "no guard", "it has no guard; albor train resume starts one")
+        from albor_core.feed.offers import subject_of_run, way_on
+
+        on = way_on(subject_of_run(run))
+        yield CommandReport(name, cmd, "no guard", f"it has no guard ({on})")
         return
     try:
-        command_id = send(run, cmd, sender="albor-tui")
+        command_id = send(run, cmd, sender="albor-tui", argument=argument)
     except AlborError as error:
         yield CommandReport(name, cmd, "refused", error.message)
         return
@@ -178,8 +181,8 @@ class LiveSource:
         is_store = self.target is not None and self.target.is_file()
         return placed(view.id, folder), self.target if is_store else None
 
-    def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]:
-        return deliver(view, cmd)
+    def command(self, view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]:
+        return deliver(view, cmd, argument)
 
     def acknowledge(self, view: RunView, alert_id: str) -> None:
         """Append an acknowledgement to the run's annotations. Raises AlborError."""

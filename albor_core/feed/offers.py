@@ -11,8 +11,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from albor_core.feed.lenient import sequence
-from albor_core.feed.status import run_status
 from albor_core.feed.view import RunView
 from albor_core.feed.word import LIVE_WORDS, RunStatus
 from albor_core.guard.redact import MARK
@@ -26,6 +24,7 @@ _STANDING = {
     "stopped": "it was stopped",
     "failed": "it has failed",
     "lost": "it is lost, no process works on it",
+    "unknown": "it ran on another machine, and whether it still does is not known here",
     "queued": "it has not started yet",
 }
 
@@ -177,6 +176,9 @@ def _retry(run: Subject) -> Offer:
         return Offer("retry", does="starts its next attempt now", order="retry_now")
     if run.kind not in ("train", "guard"):
         return _no_retry(run)
+    if run.word == "unknown":
+        there = f"on {run.host}: albor guard status {run.id}"
+        return Offer("retry", why_not=standing(run.word), instead=there)
     if run.is_active and (run.guard is not None or run.program is None):
         return Offer("retry", why_not=f"it is {run.word}", instead=f"albor guard status {run.id}")
     if run.is_active:
@@ -231,7 +233,10 @@ def subject_of_view(view: RunView) -> Subject:
 
 
 def subject_of_run(run: RunDir, status: RunStatus | None = None) -> Subject:
-    """A run as its folder and its locks tell of it now. Reads files."""
+    """A run as its folder and its locks tell of it now. Reads files, and is loaded with them."""
+    from albor_core.feed.lenient import sequence  # noqa: PLC0415
+    from albor_core.feed.status import run_status  # noqa: PLC0415
+
     found = status or run_status(run)
     about = read_json(run.run_json) or {}
     guard = read_json(run.guard / "guard.json") or {}

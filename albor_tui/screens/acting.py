@@ -3,42 +3,41 @@ possible and asked before where it is not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from textual import work
 from textual.content import Content
 
+from albor_core.andon.bricks import brick_name, check_bricks
 from albor_core.feed.clean import clean
+from albor_core.feed.offers import Offer, offer, subject_of_view
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
+from albor_core.run.program_signal import STOP_SIGNALS
 from albor_tui import quantity
 from albor_tui.desk import Desk, reference
 from albor_tui.messages import CommandReport
 from albor_tui.naming import name_of
-from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.screens.polling import PollingScreen
 from albor_tui.widgets import meters
 
 _INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin", "rename": "rename"}
 _LISTED = 6
-_AT_WORK = ("pause", "checkpoint", "stop")
-_STANDING = {
-    "completed": "it is complete",
-    "stopped": "it was stopped",
-    "failed": "it has failed",
-    "lost": "it is lost, nobody works on it",
-    "unknown": "it ran on another machine, and whether it still does is not known here",
-    "queued": "it has not started yet",
+MEANS = {  # of each key, the actions of feed.offers
+    "pause": ("pause", "resume"),
+    **{action: (action,) for action in ("checkpoint", "stop", "retry")},
+    "stop_too": ("stop",),
 }
-RETRYING = "goes on from its newest checkpoint, under a new guard where it has none."
 
 
 class HasDesk(Protocol):
     """What an acting screen asks of the app it is on."""
 
     desk: Desk
+    signals_sent: dict[tuple[str, int | None], int]
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,24 @@ class ActingScreen(PollingScreen):
         return ()
 
     def is_worth_naming(self, action: str) -> bool:
-        if action in _AT_WORK:
-            return any(view.is_active for view in self.acted_on())
-        if action == "retry":
-            return any(why_no_retry(view) == "" for view in self.acted_on())
+        if action in MEANS:
+            return any(
+                self.offered(view, meant).is_possible
+                for view in self.acted_on()
+                for meant in MEANS[action]
+            )
         return action != "undo" or bool(self._deeds)
+
+    def tells(self, action: str) -> str:
+        """What an action would do to the one run that it is for; "" if its key says enough."""
+        views = self.acted_on()
+        if action not in MEANS or len(views) != 1:
+            return ""
+        offers = [self.offered(views[0], meant) for meant in MEANS[action]]
+        found = next((one for one in offers if one.is_possible), None)
+        if found is None:
+            return ""
+        return f"{found.action.capitalize()} {clean(self.name_of(views[0]))}: it {found.does}"
 
     def mind_keys(self) -> None:
         """Have the key bar drawn again if other keys are worth naming."""
@@ -131,63 +143,136 @@ class ActingScreen(PollingScreen):
 
         self.act(kind, _together([name for _, name in runs]), job)
 
-    def order(self, views: Sequence[RunView], cmd: str) -> None:
-        """A command to the guards of those that have one."""
+    # -- what can be done to runs ----------------------------------------------------------------
+
+    def offered(self, view: RunView, action: str) -> Offer:
+        """What a key would do to a run now, or why it cannot."""
+        sent = self.signals_sent.get((view.id, view.trainer_pid), 0)
+        return offer(action, subject_of_view(view), signals_sent=sent)
+
+    @property
+    def signals_sent(self) -> dict[tuple[str, int | None], int]:
+        """How many signals each unguarded program was sent, by run and process."""
+        return cast("HasDesk", self.app).signals_sent
+
+    def order(self, views: Sequence[RunView], action: str, *, argument: str = "") -> None:
+        """Carry out an action on each run that it can be done to, and say why not on the rest."""
         for view in views:
-            name = self.name_of(view)
-            if view.is_active:
-                self.send_command(replace(view, name=name), cmd)
+            offered, name = self.offered(view, action), self.name_of(view)
+            if not offered.is_possible:
+                self.post_message(CommandReport(name, action, "refused", reason(offered, view)))
+            elif offered.order:
+                self.send_command(replace(view, name=name), offered.order, argument)
             else:
-                self.post_message(CommandReport(name, cmd, "no guard", standing(view)))
+                self._signal(view, name, offered.signal)
 
-    def order_after_asking(self, views: Sequence[RunView], cmd: str, consequence: str) -> None:
-        """The same for what costs work, after a yes; `consequence` goes on from `It`."""
-        active = [view for view in views if view.is_active]
-        if not active:
-            self.order(views, cmd)
-            return
+    def _signal(self, view: RunView, name: str, number: str) -> None:
+        key, desk, run = (view.id, view.trainer_pid), self.desk, reference(view)
+        self.signals_sent[key] = STOP_SIGNALS.index(number) + 1
+        self.act("stop", name, lambda: desk.stop(run, number))
 
-        def decide(yes: bool | None) -> None:
-            if yes:
-                self.order(active, cmd)
-
-        asked = question(cmd, active, self.name_of)
-        consequence = f"It {consequence}" if len(active) == 1 else f"\nEach {consequence}"
-        self.app.push_screen(ConfirmScreen(asked, consequence), decide)
-
-    def retry(self, views: Sequence[RunView]) -> None:
-        """Start again what ended too early, after a yes: at once where a guard waits for its time,
-        else under a new guard. What is complete or at work is left alone."""
-        spared = {view.id: why for view in views if (why := why_no_retry(view))}
-        ready = [view for view in views if view.id not in spared]
-        kept = [f"{self.name_of(view)} {spared[view.id]}" for view in views if view.id in spared]
+    def ask(self, views: Sequence[RunView], action: str, decline: str = "no, leave it") -> None:
+        """The same after a yes, for what costs work: what it means is said before."""
+        offers = {view.id: self.offered(view, action) for view in views}
+        ready = [view for view in views if offers[view.id].is_possible]
+        spared = [view for view in views if not offers[view.id].is_possible]
         if not ready:
-            self.say(_spared(kept) if kept else "no run to retry", "$warning")
+            self._refuse(action, spared, offers)
             return
 
         def decide(yes: bool | None) -> None:
-            if yes:
+            if not yes:
+                return
+            if action == "retry":
                 self._retry(ready)
+            else:
+                self.order(ready, action)
 
-        who = "It" if len(ready) == 1 else "\nEach"
-        words = f"{who} {RETRYING}" + (f"\nLeft alone: {_listed(kept)}." if kept else "")
-        asked = question("retry", ready, self.name_of)
-        self.app.push_screen(ConfirmScreen(asked, words, decline="no, leave it"), decide)
+        words = self._consequence(ready, offers)
+        if spared:
+            kept = _listed([f"{self.name_of(v)} ({offers[v.id].why_not})" for v in spared])
+            words += f"\nLeft alone: {kept}."
+        asked = question(action, ready, self.name_of)
+        self.app.push_screen(ConfirmScreen(asked, words, decline=decline), decide)
+
+    def _refuse(self, action: str, spared: Sequence[RunView], offers: Mapping[str, Offer]) -> None:
+        if len(spared) == 1:
+            view = spared[0]
+            why, name = reason(offers[view.id], view), self.name_of(view)
+            self.post_message(CommandReport(name, action, "refused", why))
+            return
+        kept = [f"{self.name_of(view)}: {offers[view.id].why_not}" for view in spared]
+        words = f"cannot {action} any of them: {_listed(kept)}" if kept else f"no run to {action}"
+        self.say(words, "$warning")
+
+    def _consequence(self, ready: Sequence[RunView], offers: Mapping[str, Offer]) -> str:
+        """What becomes of them, once for those that it is the same for."""
+        if len(ready) == 1:
+            return f"It {offers[ready[0].id].does}."
+        named: dict[str, list[str]] = {}
+        for view in ready:
+            named.setdefault(offers[view.id].does, []).append(self.name_of(view))
+        if len(named) == 1:
+            return f"\nEach {next(iter(named))}."
+        return "".join(f"\n{_listed(names)}: {does}." for does, names in named.items())
+
+    def resume(self, views: Sequence[RunView]) -> None:
+        """Let paused runs go on; one that a part of its step has paused, as a person decides."""
+        view, over = views[0], over_budget(views[0])
+        if len(views) > 1 or not over or not self.offered(view, "resume").is_possible:
+            self.order(views, "resume")
+            return
+
+        def decide(budget: str | None) -> None:
+            if budget is not None:
+                said = "" if budget == "as it is" else budget
+                self.order(views, "resume", argument=",".join(f"{b}={said}" for b in over if said))
+
+        asked = question("resume", [view], self.name_of)
+        self.app.push_screen(ChoiceScreen(asked, excess(view), OVERRULES), decide)
 
     def _retry(self, views: Sequence[RunView]) -> None:
-        for view in views:
-            if view.status == "restarting":
-                self.order([view], "retry_now")
-        dead = [view for view in views if view.status != "restarting"]
+        waiting = [view for view in views if self.offered(view, "retry").order]
+        self.order(waiting, "retry")
+        dead = [view for view in views if view not in waiting]
         runs = [(reference(view), self.name_of(view)) for view in dead]
         desk = self.desk
         if runs:
             self.act("retry", _together(name for _, name in runs), lambda: _resume(desk, runs))
 
 
-def standing(view: RunView) -> str:
-    """How it stands with a run that nobody works on, to go behind a name and a colon."""
-    return _STANDING.get(view.status, f"it is {view.status}")
+OVERRULES = (
+    ("y", "as it is", "go on as it is; the same excess pauses it again"),
+    ("l", "learn", "learn: what it takes now is its budget from now on"),
+    ("m", "mute", "mute: it never pauses this run again"),
+)
+
+
+def over_budget(view: RunView) -> list[str]:
+    """The parts of its step that paused a run, the worst first."""
+    if view.status != "paused":
+        return []
+    measured = {brick.name: brick.measured_ms for brick in view.bricks}
+    budgets = {brick.name: brick.budget_ms for brick in view.bricks}
+    return [brick_name(alert.metric) for alert in check_bricks(budgets, measured)]
+
+
+def excess(view: RunView) -> str:
+    """What those parts take and may take."""
+    bricks = {brick.name: brick for brick in view.bricks}
+    over = [bricks[name] for name in over_budget(view)]
+    told = "; ".join(
+        f"{brick.name} takes {quantity.milliseconds(brick.measured_ms)}"
+        f" of {quantity.milliseconds(brick.budget_ms)}"
+        for brick in over
+    )
+    return f"It was paused for its step time: {told}."
+
+
+def reason(offered: Offer, view: RunView) -> str:
+    """Why something cannot be done; with the command that works, where somebody may want one."""
+    wants = view.is_active != (offered.action == "retry") and view.status != "completed"
+    return f"{offered.why_not} ({offered.instead})" if wants else offered.why_not
 
 
 def question(
@@ -207,17 +292,6 @@ def question(
     if len(views) > _LISTED:
         lines.append(Content.styled(f"  and {len(views) - _LISTED} more", "$ink-muted"))
     return meters.rows(lines)
-
-
-def why_no_retry(view: RunView) -> str:
-    """Why a run is not started again, "" if it may be."""
-    if view.status == "completed":
-        return "is complete"
-    return f"is {view.status}" if view.is_active and view.status != "restarting" else ""
-
-
-def _spared(kept: Sequence[str]) -> str:
-    return f"{_listed(kept)}: there is nothing to retry"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -103,6 +103,10 @@ class PollingScreen(Screen[None]):
         """Whether a key does something now, and would not only be refused."""
         return True
 
+    def tells(self, action: str) -> str:
+        """What an action would do now; "" where the words of its key say it."""
+        return ""
+
     def follow(self) -> None:
         """Poll and post until cancelled. Runs in a thread."""
         raise NotImplementedError
@@ -121,9 +125,9 @@ class PollingScreen(Screen[None]):
         self.follow()
 
     @work(thread=True, group="command", exit_on_error=False)
-    def send_command(self, view: RunView, cmd: str) -> None:
+    def send_command(self, view: RunView, cmd: str, argument: str = "") -> None:
         """Deliver a command; each stage is shown."""
-        for report in self.source.command(view, cmd):
+        for report in self.source.command(view, cmd, argument):
             self.post_message(report)
 
     @work(thread=True, group="acknowledge", exit_on_error=False)

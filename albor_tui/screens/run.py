@@ -14,14 +14,12 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
-from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
 from albor_core.feed.view import AlertView, RunView
 from albor_core.run.errors import AlborError
-from albor_tui import quantity
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
 from albor_tui.screens.acting import ActingScreen, acknowledge_question
 from albor_tui.screens.alert_choice import AlertChoice
@@ -30,7 +28,6 @@ from albor_tui.screens.curves import KEYS, MAX_POINTS
 from albor_tui.screens.tabs.page import Page, Question
 from albor_tui.source import Archive, Follower
 from albor_tui.stylesheet import KeptStylesheet
-from albor_tui.widgets import meters
 from albor_tui.widgets.bulkhead import Bulkhead, words_of
 from albor_tui.widgets.facts import AlertBanner, Head, ordered
 from albor_tui.widgets.key_bar import KeyBar
@@ -66,8 +63,8 @@ class RunScreen(Bulkhead, ActingScreen):
         Binding("left_square_bracket", "turn(-1)", "Tab back", show=False, tooltip="Tab before"),
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Checkpoint", tooltip="Write a checkpoint now"),
-        Binding("k", "stop", "Stop", tooltip="Stop after a checkpoint; asks first"),
-        Binding("R", "retry", "Retry", tooltip="Start a dead run again where it was; asks first"),
+        Binding("k", "stop", "Stop", tooltip="Stop; says how and asks first"),
+        Binding("R", "retry", "Retry", tooltip="Start a dead run again; says how and asks first"),
         Binding("x", "stop_too", show=False, priority=True),  # as on the list of runs
         Binding("a", "acknowledge", "Ack", tooltip="Acknowledge an open alert; asks which"),
         Binding("A", "acknowledge_all", "Ack all", show=False, tooltip="All of them; asks first"),
@@ -252,24 +249,19 @@ class RunScreen(Bulkhead, ActingScreen):
     # -- what is done to the run ---------------------------------------------------------------
 
     def action_pause(self) -> None:
-        self.order([self._view], "resume" if self._view.status == "paused" else "pause")
+        if self._view.status == "paused":
+            self.resume([self._view])
+        else:
+            self.order([self._view], "pause")
 
     def action_checkpoint(self) -> None:
         self.order([self._view], "checkpoint")
 
     def action_retry(self) -> None:
-        self.retry([self._view])
+        self.ask([self._view], "retry")
 
     def action_stop(self) -> None:
-        if not self._view.is_active:
-            self.order([self._view], "stop")
-            return
-
-        def decide(yes: bool | None) -> None:
-            if yes:
-                self.order([self._view], "stop")
-
-        self.app.push_screen(ConfirmScreen(*stop_question(self._view)), decide)
+        self.ask([self._view], "stop", "no, keep it running")
 
     def action_stop_too(self) -> None:
         self.action_stop()
@@ -342,15 +334,3 @@ def make_page(key: str, view: RunView) -> Page:
     """The page of a tab; its module is loaded when it is first shown."""
     page: type[Page] = import_module(f"albor_tui.screens.tabs.{key}").PAGE
     return page(key, view)
-
-
-def stop_question(view: RunView) -> tuple[Content, str]:
-    """What is asked before a run is stopped, and what stopping means."""
-    question = Content.assemble(
-        ("Stop ", "bold $ink"),
-        meters.text(view.name or view.id, "bold $accent"),
-        ("?", "bold $ink"),
-        meters.text(f"  {view.id}" if view.name not in ("", view.id) else "", "$ink-muted"),
-    )
-    step = quantity.count(view.step)
-    return question, f"It finishes step {step}, writes a checkpoint and ends. Resuming is possible."

@@ -53,7 +53,6 @@ LEAST_ROWS, PREVIEW_ROWS = 8, 15  # of the list with its frame; of the preview a
 CHOICE_S = 0.5  # at most, for the table to highlight its first row
 ASK_GAP_S = 2.0  # between two questions to a store that is too large to be here whole
 PAINT_S = 0.15  # for the first chart, which this thread would slow down
-STOPPING = "finishes its step, writes a checkpoint and ends. Resuming is possible."
 
 
 class FilterLine(Input):
@@ -67,10 +66,10 @@ class RunsScreen(ActingScreen):
 
     BINDINGS = [
         Binding("enter", "open", "Open", tooltip="Open the highlighted run"),
-        Binding("x,k", "stop", "Stop", tooltip="Stop after a checkpoint; asks first"),
+        Binding("x,k", "stop", "Stop", tooltip="Stop; says how and asks first"),
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Save", tooltip="Write a checkpoint now"),
-        Binding("R", "retry", "Retry", tooltip="Start a dead run again where it was; asks first"),
+        Binding("R", "retry", "Retry", tooltip="Start a dead run again; says how and asks first"),
         Binding("n", "launch", "New", tooltip="Launch a run from a config"),
         Binding("d", "diff", "Diff", tooltip="Compare the selected runs"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter: words, lr>=1e-4"),
@@ -506,19 +505,22 @@ class RunsScreen(ActingScreen):
         return self.acted_on()
 
     def action_stop(self) -> None:
-        self.order_after_asking(self._for_deed(), "stop", STOPPING)
+        self.ask(self._for_deed(), "stop", "no, keep it running")
 
     def action_pause(self) -> None:
         """Each run to the state of the highlighted one's opposite, so that many move together."""
         views = self._for_deed()
         if views:
-            self.order(views, "resume" if views[0].status == "paused" else "pause")
+            if views[0].status == "paused":
+                self.resume(views)
+            else:
+                self.order(views, "pause")
 
     def action_checkpoint(self) -> None:
         self.order(self._for_deed(), "checkpoint")
 
     def action_retry(self) -> None:
-        self.retry(self._for_deed())
+        self.ask(self._for_deed(), "retry")
 
     def action_tag(self) -> None:
         views = self._for_deed()

@@ -147,6 +147,10 @@ class FakeDesk:
         self._do("resume", run)
         return "a guard has started it again"
 
+    def stop(self, run: str, number: str) -> str:
+        self._do("stop", run, number)
+        return f"SIG{number} sent"
+
     def export(self, runs: Sequence[str], out: Path) -> str:
         self._do("export", tuple(runs), out.name)
         return str(out)

@@ -653,7 +653,7 @@ class FakeSource:
         self.rows, self.gpus, self.version = rows, gpus, 1
         self.log_lines: tuple[str, ...] = LOG
         self.failure: Exception | None = None
-        self.commands: list[tuple[str, str]] = []
+        self.commands: list[tuple[str, ...]] = []
         self.acknowledged: list[tuple[str, str]] = []
         self.document: dict[str, Any] = diff_document()
         self.compared: list[tuple[str, ...]] = []
@@ -682,8 +682,8 @@ class FakeSource:
             raise self.archive_failure
         return FakeArchive(self, view.id)
 
-    def command(self, view: RunView, cmd: str) -> Iterator[CommandReport]:
-        self.commands.append((view.id, cmd))
+    def command(self, view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]:
+        self.commands.append((view.id, cmd, argument) if argument else (view.id, cmd))
         yield CommandReport(view.name, cmd, "sent")
         yield CommandReport(view.name, cmd, "accepted")
         yield CommandReport(view.name, cmd, "done", "in 0.8 s")

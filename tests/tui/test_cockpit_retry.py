@@ -72,8 +72,8 @@ async def test_a_dead_run_is_started_again_only_after_a_yes(cockpit, desk):
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("completed", "sweep-lr-1e3 is complete: there is nothing to retry"),
-        ("running", "is running: there is nothing to retry"),
+        ("completed", "cannot retry sweep-lr-1e3: it is complete"),
+        ("running", ": it is running"),
     ],
 )
 async def test_what_is_complete_or_at_work_is_not_started_again(cockpit, desk, status, words):
@@ -95,7 +95,7 @@ async def test_of_many_only_the_dead_ones_are_named_and_started(cockpit, desk):
         assert "  sweep-lr-3e3\n" in words
         assert "  old-baseline" in words
         assert "Left alone: " in words
-        assert "sweep-lr-1e3 is complete" in words
+        assert "sweep-lr-1e3 (it is complete)" in words
         await pilot.press("y")
         await until(pilot, lambda: len(desk.done) == 2)
         started = {run for _, run in desk.done}
@@ -124,10 +124,10 @@ async def test_one_that_cannot_be_started_keeps_no_other_waiting(cockpit, desk, 
 # -- the real desk -----------------------------------------------------------------------------
 
 
-def ended(folder: Path, name: str, reason: str) -> RunDir:
+def ended(folder: Path, name: str, reason: str, kind: str = "train") -> RunDir:
     """A run whose last words are there and whose processes are gone."""
     run = create_run(
-        folder, f"{name}-0000aa", experiment="retry", name=name, kind="track", argv=["x"],
+        folder, f"{name}-0000aa", experiment="retry", name=name, kind=kind, argv=["x"],
         seed=1, config=b"", resolved={}, facts={},
     )  # fmt: skip
     run.exit.parent.mkdir(exist_ok=True)
@@ -171,6 +171,24 @@ def test_the_real_desk_refuses_a_run_that_is_at_work(tmp_path, commands, monkeyp
     assert commands == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "command"), [("train", ("train", "resume")), ("guard", ("guard", "retry"))]
+)
+def test_the_real_desk_starts_each_kind_of_run_by_the_command_that_can(
+    tmp_path, commands, kind, command
+):
+    run = ended(tmp_path, "broken", "failed", kind)
+    LiveDesk().resume(str(run.path))
+    assert commands == [(*command, "--detach", str(run.path))]
+
+
+def test_the_real_desk_does_not_start_what_a_loop_of_its_own_tracked(tmp_path, commands):
+    run = ended(tmp_path, "mine", "failed", "track")
+    with pytest.raises(UsageError, match="tracked by its own program"):
+        LiveDesk().resume(str(run.path))
+    assert commands == []
+
+
 async def test_r_through_the_real_desk_asks_and_leaves_the_complete_run_alone(tmp_path, commands):
     folder = tmp_path / "out"
     ended(folder, "done", "completed")
@@ -180,7 +198,7 @@ async def test_r_through_the_real_desk_asks_and_leaves_the_complete_run_alone(tm
         table = await ready(pilot, 2)
         await select(pilot, table, "completed", "failed")
         await pilot.press("R")
-        assert "done is complete" in asked(pilot)
+        assert "done (it is complete)" in asked(pilot)
         assert commands == []
         await pilot.press("y")
         await until(pilot, lambda: "retry broken: done" in said(pilot))

@@ -9,6 +9,7 @@ from typing import Any
 
 from albor_core.feed.lenient import integer, number, text
 from albor_core.feed.view import EventView
+from albor_core.run.rundir import open_plain
 
 TAIL_BYTES = 256 << 10
 
@@ -27,7 +28,7 @@ class RecordTail:
             mark = (status.st_ino, status.st_size)
             if mark == self._mark:
                 return self._records
-            with self._path.open("rb") as file:
+            with open_plain(self._path) as file:
                 file.seek(max(0, status.st_size - TAIL_BYTES))
                 lines = file.read(TAIL_BYTES).splitlines(keepends=True)
         except OSError:

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from albor_core.run.config_file import read_config_file
 from albor_core.run.errors import ConfigError, NotFoundError, Problem
 from albor_core.run.sections import (
     CROSS_CHECK,
@@ -158,8 +159,7 @@ class LoadedConfig:
 def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     """Read and check a file. Raises NotFoundError, or ConfigError with every problem."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_config_file(path, MAX_BYTES + 1)
     except OSError as error:
         raise NotFoundError(
             f"{path}: {error.strerror}", hint="give the path of a config, see configs/"

@@ -15,8 +15,8 @@ from typing import Any
 from albor_core.run.config import LoadedConfig, parse_config
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.flatten import Difference
-from albor_core.run.rundir import RunDir, write_json
-from albor_core.run.strict_yaml import load_yaml
+from albor_core.run.rundir import RunDir, open_plain, write_json
+from albor_core.run.strict_yaml import MAX_BYTES, load_yaml
 
 # What a model with the same weights may go on with otherwise.
 _PLASTIC = ("max_position_embeddings", "rope_theta", "rms_norm_eps")
@@ -88,7 +88,8 @@ def set_later(run: RunDir, field: str, value: str) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open_plain(path) as file:
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", hint="put the file back") from error
 

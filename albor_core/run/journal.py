@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.line_appender import LineAppender
+from albor_core.run.rundir import open_plain
 
 MAX_LINE_BYTES = 4096
 _MAX_CHAR_BYTES, _MAX_NUMBER_BYTES = 12, 34  # a character beyond 16 bits; a number and its marks
@@ -216,7 +217,7 @@ def read_journal(path: Path, offset: int = 0) -> Iterator[Line]:
     """Whole lines from byte `offset` on; a torn tail is left for later. Raises OSError if there is
     no file.
     """
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         file.seek(offset)
         for raw in file:
             if not raw.endswith(b"\n"):
@@ -233,7 +234,7 @@ def last_event(path: Path, name: str) -> dict[str, Any] | None:
     """
     found, word = None, name.encode()
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             for raw in file:
                 record = parse_line(raw) if word in raw else None
                 if record is not None and (record.get("t"), record.get("name")) == ("e", name):

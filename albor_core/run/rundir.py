@@ -9,6 +9,7 @@ One writer per file. Standard library only: the guard imports this.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.liveness import Liveness, liveness
@@ -31,7 +32,7 @@ FRESH_S = 60.0
 """A run directory this young may still be waiting for its guard and its index process; one that has
 not begun by then does not come.
 """
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFLNK: "a link"}
 _HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")  # as write_bytes names them
 
 
@@ -376,13 +377,11 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
 
 def load_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """As `read_json`. Raises OSError, or ValueError that says what the file is: "is a folder"."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    kind = os.fstat(fd).st_mode
-    if not stat.S_ISREG(kind):
-        os.close(fd)  # fdopen would raise on a folder
-        raise ValueError(f"is {_KINDS.get(stat.S_IFMT(kind), 'no plain file')}")
-    with os.fdopen(fd, "rb") as file:
-        raw = file.read(limit + 1)
+    try:
+        with open_plain(path) as file:
+            raw = file.read(limit + 1)
+    except NotPlainError as error:
+        raise ValueError(error.strerror) from error
     if len(raw) > limit:
         raise ValueError(f"is larger than {limit >> 10} KiB")
     if not raw.strip(b"\0"):
@@ -394,6 +393,40 @@ def load_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError("is no JSON object")
     return document
+
+
+class NotPlainError(OSError):
+    """A folder, FIFO, link or device where a plain file was meant; `strerror` says which."""
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """A plain file, open for reading: not through a link, and without waiting for the writer of a
+    FIFO. Raises OSError, NotPlainError.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO) and (what := not_plain(path)):
+            raise NotPlainError(errno.EINVAL, what, str(path)) from error
+        raise
+    kind = os.fstat(fd).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(fd)  # fdopen would raise on a folder
+        raise NotPlainError(errno.EINVAL, _kind(kind), str(path))
+    return os.fdopen(fd, "rb")
+
+
+def not_plain(path: Path) -> str:
+    """ "is a FIFO", and the like; "" for a plain file and where there is none."""
+    try:
+        kind = path.lstat().st_mode
+    except OSError:
+        return ""
+    return "" if stat.S_ISREG(kind) else _kind(kind)
+
+
+def _kind(mode: int) -> str:
+    return f"is {_KINDS.get(stat.S_IFMT(mode), 'not a plain file')}"
 
 
 def _refuse_constant(text: str) -> float:

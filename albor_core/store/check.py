@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from albor_core.run.errors import NotFoundError
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.rundir import RunDir, not_plain, read_json
 from albor_core.store.connect import open_reader, problems, remove_copy
 from albor_core.store.paths import local_store
 from albor_core.store.rebuild import unreadable
@@ -108,7 +108,9 @@ def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:
         report.damaged_lines[run.id] = skipped
     for name, position in positions.items():
         path = files[name]
-        if not is_same_file(path, position):
+        if what := not_plain(path):
+            yield f"{path}: {what}, not a plain file"
+        elif not is_same_file(path, position):
             yield f"{path}: not the file that {store} was made from"
         elif not is_alive and read_batch(path, position, parse_plain) is not None:
             yield f"{path}: {_size(path) - position.offset} bytes of it are not in {store}"

@@ -25,7 +25,7 @@ from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError, TryAgainError
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.rundir import RunDir, not_plain, read_json
 from albor_core.store.annotations import append_annotation
 from albor_core.store.backup import back_up_daily
 from albor_core.store.connect import (
@@ -207,6 +207,9 @@ class Indexer:
         self._first_share = False
 
     def _index(self) -> int:
+        for _, path, _ in self._sources:
+            if what := not_plain(path):  # what is indexed of it stays
+                raise StoreError(f"{path}: {what}, not a plain file", hint="put the file back")
         db, writer = self._connection()
         seen = signature(self._run)
         if seen[0] is None:

@@ -122,9 +122,10 @@ def forget_run(run_id: str, global_path: Path) -> Removed:
 
 def _halves(run_id: str, path: str | None) -> Iterator[Path]:
     """What removals that were killed left of a run that was in `path`."""
+    own_id = run_id.partition("@")[0]
     parent = Path(path).parent if path else albor_home() / "runs"
     for child in _children(parent):
-        is_its = child.name.startswith(f".{run_id}.removed-") and _DOOMED.fullmatch(child.name)
+        is_its = child.name.startswith(f".{own_id}.removed-") and _DOOMED.fullmatch(child.name)
         if is_its and _is_folder(child):
             yield child
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import Any
 import orjson
 
 from albor_core.run.journal import parse_line
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, open_plain
 
 BATCH_BYTES = 256 << 10  # about 700 lines of 8 metrics: one transaction of some 6,000 rows
 MAX_LINE_BYTES = 1 << 20
@@ -56,21 +55,18 @@ def files_of(run: RunDir) -> dict[str, Path]:
 
 def read_batch(path: Path, position: Position, parse: Parser) -> Batch | None:
     """The next lines after `position`; None where there is no new whole line. Raises OSError but
-    for a missing file.
+    for a missing file, NotPlainError.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_plain(path) as file:
+            fd = file.fileno()
+            if os.fstat(fd).st_size <= position.offset:
+                return None
+            raw = os.pread(fd, BATCH_BYTES, position.offset)
+            if b"\n" not in raw and len(raw) == BATCH_BYTES:
+                raw = os.pread(fd, MAX_LINE_BYTES, position.offset)
     except FileNotFoundError:
         return None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_size <= position.offset:
-            return None
-        raw = os.pread(fd, BATCH_BYTES, position.offset)
-        if b"\n" not in raw and len(raw) == BATCH_BYTES:
-            raw = os.pread(fd, MAX_LINE_BYTES, position.offset)
-    finally:
-        os.close(fd)
     end = raw.rfind(b"\n") + 1
     if end == 0 and len(raw) < MAX_LINE_BYTES:
         return None
@@ -113,7 +109,7 @@ def is_same_file(path: Path, position: Position) -> bool:
     if position.offset == 0:
         return True
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             file.seek(position.tail)
             tail = file.read(position.offset - position.tail)
             file.seek(0)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from albor_core.guard.traces import newest_checkpoint
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, open_plain
 from albor_core.run.state import StateWriter, read_state
 from albor_core.train.crew import Crew, join_crew, my_rank, tell_rank_0
 from albor_core.train.faults import faults_from
@@ -108,7 +108,8 @@ def _config(run: RunDir) -> Config:
 
     path = run.config_resolved
     try:
-        raw = path.read_bytes()
+        with open_plain(path) as file:
+            raw = file.read()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", hint="albor train apply") from error
     return parse_config(raw, file=str(path))

@@ -224,10 +224,10 @@ def test_a_rebuild_says_whose_folder_it_could_not_read_and_where_its_rows_come_f
 def unfit(monkeypatch, run, error):
     """From now on what `run` holds cannot be described."""
 
-    def describe(db, writer, described, meta):
+    def describe(db, writer, described, *facts):
         if described.id == run.id:
             raise error
-        return real(db, writer, described, meta)
+        return real(db, writer, described, *facts)
 
     real = index.describe
     monkeypatch.setattr(index, "describe", describe)

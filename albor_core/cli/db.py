@@ -68,8 +68,8 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
         for source in dict.fromkeys(report.carried_from.values()):
             count = list(report.carried_from.values()).count(source)
             say(f"kept {count} run(s) as they were in {source}")
-        for problem in report.problems:
-            talk(f"  - {clean(problem)}")
+        for line in (*report.notes, *report.problems):
+            talk(f"  - {clean(line)}")
     return 1 if report.problems else 0
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError
 from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, fsync_dir, read_json
+from albor_core.run.rundir import RunDir, fsync_dir, read_json, registered_runs
 from albor_core.store.backup import backups
 from albor_core.store.connect import (
     as_store_error,
@@ -53,6 +53,8 @@ class RebuildReport:
     carried_from: dict[str, str] = field(default_factory=dict)
     """The store or backup that the rows of each carried run came from."""
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was wrong with older stores and cost nothing."""
     lines: int = 0
     seconds: float = 0.0
 
@@ -94,7 +96,7 @@ def rebuild(target: Path | None, runs: Iterable[RunDir]) -> RebuildReport:
                 if why := unreadable(run) or _rebuild_known(run, db, report):
                     damaged[run] = why
             with exclusive(path):
-                _carry_over(path, db, report)
+                _carry_over(path, db, report, {run.id for run in damaged})
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 db.close()
                 put_in_place(fresh, path)
@@ -215,23 +217,37 @@ def discard(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _carry_over(path: Path, db: sqlite3.Connection, report: RebuildReport) -> None:
-    """Rows of runs that were not rebuilt: from the old store or its newest good backup."""
+def _carry_over(
+    path: Path, db: sqlite3.Connection, report: RebuildReport, damaged: set[str]
+) -> None:
+    """Rows of runs that were not rebuilt: from the old store or its newest good backup. What cannot
+    be read of those is a problem only where a run lost its rows by it.
+    """
     done = {row[0] for row in db.execute("SELECT run FROM runs")}
+    unread: dict[str, str] = {}
     for source in (path, *sorted(backups(path), reverse=True)):
         try:
             old, folder = open_reader(source)
         except NotFoundError:
             continue
         except AlborError as error:
-            report.problems.append(f"{source}: {error.message}")
+            report.notes.append(f"{error.message}; made again")
             continue
         try:
-            if _carry_from(source, old, done, db, report):
-                return
+            if _carry_from(source, old, done, db, report, unread):
+                break
         finally:
             old.close()
             remove_copy(folder)
+    for run, why in unread.items():
+        (report.notes if run in done else report.problems).append(f"{run}: {why}")
+    if not report.notes and not unread:
+        return
+    for known in registered_runs():  # by the rows of a whole store nobody would miss them
+        if known.id not in done | damaged | unread.keys():
+            is_there = known.run_json.is_file()
+            why = "not rebuilt, and no" if is_there else "neither its folder nor an"
+            report.problems.append(f"{known.id}: {why} older store has its rows")
 
 
 def _carry_from(
@@ -240,13 +256,14 @@ def _carry_from(
     done: set[str],
     db: sqlite3.Connection,
     report: RebuildReport,
+    unread: dict[str, str],
 ) -> bool:
     """Copy what is not `done`; whether all of it could be read."""
     whole = True
     try:
         runs = [row[0] for row in old.execute("SELECT run FROM runs ORDER BY id")]
     except sqlite3.DatabaseError as error:
-        report.problems.append(f"{report.target}: no list of runs: {error}")
+        report.notes.append(f"{source}: no list of runs: {error}; made again")
         return False
     for run in runs:
         if run in done:
@@ -256,7 +273,7 @@ def _carry_from(
                 copy_whole(old, run, db)
         except (sqlite3.DatabaseError, *_OF_CONTENT) as error:
             whole = False
-            report.problems.append(f"{run}: rows of this run cannot be read: {error}")
+            unread[run] = f"rows of this run cannot be read: {error}"
             continue
         done.add(run)
         report.carried.append(run)

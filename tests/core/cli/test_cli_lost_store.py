@@ -319,6 +319,47 @@ def test_a_config_that_no_store_has_is_unknown_and_differs_in_nothing(user, runs
     assert valid(user.quick(*words, "--json"))["config"] == [lr]
 
 
+def garbage():
+    for path in global_store().parent.glob("experiments.db-*"):
+        path.unlink()
+    global_store().write_bytes(b"no store" * 1000)
+
+
+def drop_a_table():
+    with sqlite3.connect(global_store()) as db:
+        db.execute("DROP TABLE params")
+    db.close()
+
+
+@pytest.mark.parametrize("harm", [garbage, drop_a_table])
+def test_a_rebuild_that_brought_all_runs_over_from_a_damaged_store_has_succeeded(user, runs, harm):
+    harm()
+    done = user.quick("db", "rebuild", "--json")
+    document = valid(done)
+    assert (document["problems"], len(document["rebuilt"])) == ([], 3)
+    assert str(global_store()) in document["notes"][0]
+    assert user.quick("db", "check").code == 0
+    harm()
+    told = user.quick("db", "rebuild")
+    assert told.code == 0 and f"  - {global_store()}: " in told.err and "made again" in told.err
+
+
+def test_a_rebuild_names_a_run_whose_rows_a_damaged_store_took_with_it(user, runs):
+    shutil.rmtree(runs[0].path)
+    garbage()
+    done = user.quick("db", "rebuild")
+    assert done.code == 1
+    assert "one: neither its folder nor an older store has its rows" in done.err
+
+
+def test_a_rebuild_of_some_runs_does_not_silently_drop_the_others_of_a_damaged_store(user, runs):
+    garbage()
+    done = user.quick("db", "rebuild", runs[0].path)
+    assert done.code == 1 and "two: neither" not in done.err
+    assert "two: not rebuilt" in done.err
+    assert user.quick("db", "rebuild").code == 0
+
+
 # -- files of the home that lead nowhere -----------------------------------------------------------
 
 

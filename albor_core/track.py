@@ -56,16 +56,19 @@ from typing import Any, Self
 import orjson
 
 from albor_core.guard.joined import Life, is_told_to_end, joined_life
+from albor_core.guard.provenance import recorded_code
 from albor_core.guard.redact import redact, redact_text
 from albor_core.guard.sidecar import Sidecar
+from albor_core.run.directions import check_goals
 from albor_core.run.errors import InUseError, UsageError
-from albor_core.run.facts import git_facts, versions
+from albor_core.run.facts import versions
 from albor_core.run.fingerprint import fingerprint
 from albor_core.run.flatten import flatten
 from albor_core.run.journal import Journal
 from albor_core.run.last_call import unwatch, watch
 from albor_core.run.live import LiveState
 from albor_core.run.liveness import take_lock
+from albor_core.run.provenance import script_of_process
 from albor_core.run.reserved_file import ReservedFile
 from albor_core.run.rundir import albor_home, create_run, is_run_id, new_run_id
 from albor_core.run.state import StateWriter
@@ -94,16 +97,19 @@ def start(
     *,
     max_steps: int | None = None,
     parent: str | None = None,
+    goals: Mapping[str, str] | None = None,
 ) -> Run:
     """A new run below `dir` (by default ALBOR_HOME/runs), or the guard's own if we are under one.
 
     `name` is for people and need not be unique. `config` is a mapping, dataclass, Namespace or an
     object with `to_dict()`; secrets in it are not recorded. `max_steps` lets viewers say how far it
-    is. `parent` is the id of the run whose weights this one begins from. Raises UsageError for a
-    config of another kind or a parent that is no id, InUseError where this run is tracked already,
+    is. `parent` is the id of the run whose weights this one begins from. `goals` says of metrics
+    whose names do not whether `min` or `max` is better ({"wer": "min"}), for all runs of the
+    experiment. Raises UsageError for a config of another kind, a parent that is no id or a goal
+    that is none, InUseError where this run is tracked already,
     AlborError where no run directory can be made.
     """
-    settings = _recordable(config)
+    settings, directions = _recordable(config), check_goals(goals)
     if parent is not None and not is_run_id(parent):
         raise UsageError(f"parent {parent!r} is no run id", hint="albor runs ls shows the ids")
     if Path(os.environ.get("ALBOR_RUN_DIR", "")) in _open:
@@ -116,6 +122,7 @@ def start(
     _open[life.dir.path] = run
     watch(_last_call)
     run.params(settings)
+    run.set_goals(directions)
     return run
 
 
@@ -150,8 +157,7 @@ def _fresh(
     folder: str | os.PathLike[str] | None,
     facts: Mapping[str, Any],
 ) -> Life:
-    code: dict[str, Any] = {"argv": list(sys.argv), "git": git_facts(Path.cwd())}
-    code, _ = redact(code, dict(os.environ))
+    code, script = recorded_code(sys.argv, script_of_process())
     seed = settings.get("seed")
     title = printable(name or experiment)
     for last in (False, False, True):  # a random id may be taken: three times in a row is no chance
@@ -165,7 +171,13 @@ def _fresh(
                 argv=code["argv"],
                 seed=seed if isinstance(seed, int) else None,
                 resolved=settings,
-                facts={"git": code["git"], "versions": versions(), **facts},
+                facts={
+                    "git": code["git"],
+                    "script": code["script"],
+                    "versions": versions(),
+                    **facts,
+                },
+                script=script,
             )
             break
         except InUseError:
@@ -375,6 +387,16 @@ class Run:
         with self._lock:
             for key, value in flatten(settings).items():
                 self._journal.append("p", key=key, value=value)
+
+    def set_goals(self, goals: Mapping[str, str]) -> None:
+        """More of `goals` of `start`. Raises UsageError."""
+        directions = check_goals(goals)
+        if self._is_shut:
+            return
+        with self._lock:
+            for metric, way in directions.items():  # one a line: a line has 4 KiB
+                said = {metric: way}
+                self._journal.append("e", step=None, name="run.goals", severity="info", data=said)
 
     def beat(self, phase: str = "training") -> None:
         """A sign of life in a stretch without values, such as an evaluation (phase `evaluating`).

@@ -21,10 +21,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout that is not installed
 
+from albor_core.run.directions import direction
 from albor_core.store import search
 from albor_core.store.connect import exclusive, open_writer, transaction
 from albor_core.store.levels import PREVIEW_BUCKETS, group_points, pack_preview
-from albor_core.store.rows import lower_is_better
 from albor_core.store.share import MINOR_BUCKETS
 
 METRICS = (
@@ -92,7 +92,9 @@ def write_curve(
 ) -> None:
     """The series in numbers and its preview, as `share` makes them of a run's own store."""
     finite = [(value, step) for step, value in enumerate(values) if math.isfinite(value)]
-    best, best_step = (min if lower_is_better(name) else max)(finite)
+    way = direction(name)
+    found = None if way is None else (min if way == "min" else max)(finite)
+    best, best_step = found or (None, None)
     last, steps = values[-1], len(values)
     most = PREVIEW_BUCKETS if "loss" in name or name.startswith("val/") else MINOR_BUCKETS
     width = (steps - 1) // most + 1

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from albor_core.cli.goals import goal_option
 from albor_core.cli.lookup import db_option, locate, locate_whole, open_store_of
-from albor_core.cli.output import emit, json_option, say
+from albor_core.cli.output import emit, json_option, say, talk
 from albor_core.run.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,28 +19,35 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="[A] B [C...]")
-@click.option("--metric", default="val/loss", show_default=True, help="What the verdict is about.")
+@click.option("--metric", help="What the verdict is about.  [default: val/loss, or train/loss]")
+@goal_option
 @db_option
 @json_option
-def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool) -> None:
+def diff(
+    references: tuple[str, ...],
+    metric: str | None,
+    goals: tuple[str, ...],
+    db: str | None,
+    as_json: bool,
+) -> None:
     """What differs between runs, how far each had to go, and a verdict that knows noise.
 
-    Two to ten runs, each compared with the first. One alone is compared with the baseline: the
-    newest run that is pinned (albor runs pin).
+    Each is compared with the first; of more than ten the first ten are taken. One alone is
+    compared with the baseline: the newest run that is pinned (albor runs pin).
     """
     from albor_core.cli.diff_text import render_diff
     from albor_core.feed.words import word_of
+    from albor_core.run.directions import parse_goals
     from albor_core.store.diff import diff_runs, is_at_work
 
-    if len(references) > 10:
-        raise UsageError("give two to ten runs", hint="albor runs diff A B")
+    ways = parse_goals(goals)
     with open_store_of(references, db) as reader:
         meant = [locate(one, db) if db is not None else locate_whole(one) for one in references]
         runs = [run for run, _ in meant]
         own = {run: path for run, path in meant if path is not None and db is None}
         if len(runs) == 1:
             runs = [_baseline(reader, runs[0], own), *runs]
-        found = diff_runs(reader, runs, metric=metric, own_stores=own)
+        found = diff_runs(reader, runs, metric=metric, goals=ways, own_stores=own)
     made = found.to_json()
     for run, row in zip(made["runs"], found.runs, strict=True):
         run |= {"status": word_of(row), "is_at_work": is_at_work(run)}
@@ -47,11 +55,14 @@ def diff(references: tuple[str, ...], metric: str, db: str | None, as_json: bool
         emit(made)
     else:
         say(render_diff(made))
+    if found.left_out:
+        named = " ".join(found.left_out)
+        talk(f"compared are the first {len(found.runs)} of {len(runs)} runs; left out: {named}")
 
 
 def _baseline(reader: Reader, run: str, own_stores: Mapping[str, Path]) -> str:
     """The newest pinned run but `run`. Raises UsageError where none is, NotFoundError for `run`."""
-    from albor_core.store.diff import row_of
+    from albor_core.store.diff_source import row_of
     from albor_core.store.filter import parse_filter
 
     row_of(reader, run, own_stores)

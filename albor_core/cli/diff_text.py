@@ -146,9 +146,11 @@ def _value(value: Any) -> str:
 def _metrics(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
     rows = []
     for key, stats in made["metrics"].items():
-        if key.startswith(_METRICS):
+        is_compared = key == made["metric"]
+        if is_compared or key.startswith(_METRICS):
             rows.append((key, *(figure(s and s["last"], key) for s in stats)))
-            if key.startswith(("val/", "perf/")):
+            has_best = any(s and s["best"] is not None for s in stats)
+            if has_best and (is_compared or key.startswith(("val/", "perf/"))):
                 rows.append(("  best", *(figure(s and s["best"], key) for s in stats)))
     if rows:
         yield _columns(("metric, last", *letters), rows, limit, right=letters)
@@ -158,10 +160,11 @@ def _reach(made: Document, letters: Sequence[str], limit: int | None) -> Iterato
     """What each needs to end where A ends, and A to end where they do."""
     of = {run["id"]: letter for run, letter in zip(made["runs"], letters, strict=True)}
     at_work = {run["id"] for run in made["runs"] if run.get("is_at_work")}
-    rows = []
+    rows, others = [], 0
     for reach in made["reach"]:
         who, goal = of[reach["run"]], of[reach["other"]]
         if letters[0] not in (who, goal):
+            others += 1
             continue
         end = f"where {goal} is now" if reach["other"] in at_work else f"the end of {goal}"
         row = (f"{who} to {end}, {figure(reach['target'], made['metric'])}",)
@@ -173,6 +176,8 @@ def _reach(made: Document, letters: Sequence[str], limit: int | None) -> Iterato
     if rows:
         heads = ("to reach", "steps", "tokens", "time")
         yield table(heads, rows, right=heads[1:], limit=limit)
+    if others:
+        yield f"{others} more pairs, of runs other than {letters[0]}: --json"
 
 
 def _columns(
@@ -205,7 +210,6 @@ _OUTCOMES = {
     "better": "is better than",
     "worse": "is worse than",
     "indistinguishable": "is indistinguishable from",
-    "not_comparable": "is not comparable with",
 }
 
 
@@ -218,7 +222,7 @@ def _verdicts(made: Document, letters: Sequence[str], limit: int | None) -> Iter
     rows = [
         (
             letter,
-            verdict["outcome"].replace("_", " "),
+            verdict["outcome"] or "no verdict",
             *(_interval(verdict) or ("-", "-")),
             verdict["detail"],
         )
@@ -231,11 +235,17 @@ def _verdicts(made: Document, letters: Sequence[str], limit: int | None) -> Iter
 
 
 def _one_verdict(verdict: Document, width: int, until: str) -> Iterator[str]:
-    outcome = _OUTCOMES.get(verdict["outcome"], verdict["outcome"])
-    yield f"verdict: B {clean(outcome)} A{until}"
+    if verdict["outcome"] in _OUTCOMES:
+        yield f"verdict: B {_OUTCOMES[verdict['outcome']]} A{until}"
+    elif verdict["outcome"] == "contradictory":
+        yield f"verdict: contradictory, B against A{until}"
+    else:
+        yield f"no verdict: B cannot be judged against A{until}"
     why = [clean(verdict["detail"])]
     if (found := _interval(verdict)) is not None:
-        why.insert(0, f"difference {found[0]}, {verdict['confidence']:.0%} interval {found[1]}")
+        of = f" of {clean(verdict['metric'])}" if verdict["metric"] else ""
+        told = f"difference{of} {found[0]}, {verdict['confidence']:.0%} interval {found[1]}"
+        why.insert(0, told)
     if verdict["method"] != "none":
         why.append(clean(verdict["method"]))
     for line in why:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from albor_core.cli.goals import goal_option
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import emit, json_option, say
 from albor_core.cli.run_name import RUN_NAME
@@ -61,6 +62,7 @@ def guard() -> None:
     metavar="N",
     help="Start it again at most N times, whatever ends it; short for --option restarts=N.",
 )
+@goal_option
 @click.option("--detach", is_flag=True, help="Return as soon as the guard runs.")
 @click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the program.")
 @json_option
@@ -70,6 +72,7 @@ def run(
     experiment: str,
     options: tuple[str, ...],
     restarts: int | None,
+    goals: tuple[str, ...],
     detach: bool,
     stop_on_interrupt: bool,
     as_json: bool,
@@ -79,20 +82,22 @@ def run(
 
     from albor_core.cli.follow import follow
     from albor_core.guard.launch import start_guard, write_launch
+    from albor_core.guard.provenance import recorded_code
     from albor_core.run.config import guard_options
+    from albor_core.run.directions import parse_goals
     from albor_core.run.facts import versions
-    from albor_core.train.launch import provenance
+    from albor_core.run.provenance import script_of_command
 
     program = shutil.which(command[0])
     if program is None:
         raise NotFoundError(f"{command[0]}: no such program", hint="albor guard run -- CMD")
     counted = () if restarts is None else (f"restarts={restarts}",)
-    chosen = guard_options((*options, *counted))
+    chosen, chosen_goals = guard_options((*options, *counted)), parse_goals(goals)
     title = name or Path(command[0]).name
     parent = albor_home() / "runs"
     if name is not None and is_run_id(name) and (parent / name).exists():
         raise InUseError(f"{parent / name}: this run directory exists", hint="another --name")
-    code = provenance(list(command))
+    code, script = recorded_code(command, script_of_command(command, Path.cwd()))
     made = create_run(
         parent,
         name if name is not None and is_run_id(name) else new_run_id(title),
@@ -100,7 +105,13 @@ def run(
         name=title,
         kind="guard",
         argv=code["argv"],
-        facts={"git": code["git"], "versions": versions()},
+        facts={
+            "git": code["git"],
+            "script": code["script"],
+            "versions": versions(),
+            **({"goals": chosen_goals} if chosen_goals else {}),
+        },
+        script=script,
     )
     launch = write_launch(
         made,

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from albor_core.cli.count import Count
+from albor_core.cli.goals import goal_option
 from albor_core.cli.lookup import db_option, open_table, unlisted
 from albor_core.cli.output import clean, duration, emit, json_option, number, say, table, talk, when
 
 if TYPE_CHECKING:
     from albor_core.feed.arrears import Arrears
+    from albor_core.run.directions import Direction
     from albor_core.store.group import Band, GroupRow
     from albor_core.store.listing import Column
     from albor_core.store.run_row import Param, RunRow
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _NEGATED = re.compile(r"""-(?=[^-\s:<>=!"',]+[:<>=!]|["'])""")
 _MOST = (1 << 63) - 1  # what SQLite takes
 _CATCH_UP_S = 5.0  # for what ended runs wrote last and nobody indexed
+_ASCENDING = ("loss", "val_loss", "val_ppl", "best_val_loss")  # of the columns of the run table
 _TEXT_SORTS = ("id", "name", "experiment", "status", "host", "kind")
 
 
@@ -62,8 +65,9 @@ class Listing(NamedTuple):
 )  # fmt: skip
 @click.option(
     "--sort", default="created", show_default=True,
-    help="A column, metric or param; newest, best or largest first.",
+    help="A column, metric or param; newest, best, or without a known direction largest first.",
 )  # fmt: skip
+@goal_option
 @click.option("--reverse", is_flag=True, help="The other way round.")
 @click.option("--columns", help="Comma-separated: id,status,loss,lr,val/loss:min.")
 @click.option("--group", "grouped", is_flag=True, help="Runs of one config as one: mean and band.")
@@ -76,6 +80,7 @@ def ls(
     terms: tuple[str, ...],
     limit: int,
     sort: str,
+    goals: tuple[str, ...],
     reverse: bool,
     columns: str | None,
     grouped: bool,
@@ -100,7 +105,9 @@ def ls(
       words "in quotes"                      in names, notes, tags and params
     `-` or `!` before a term: not. Quote < and > for the shell.
     """
-    where = _filter(" ".join(terms))
+    from albor_core.run.directions import parse_goals
+
+    where, ways = _filter(" ".join(terms)), parse_goals(goals)
     wanted = [word.strip() for word in (columns or "").split(",") if word.strip()]
     reader = open_table(db)
     found, absent = Listing((), 0, {}, {}, (), {}, () if grouped else None), 0
@@ -108,7 +115,8 @@ def ls(
     if reader is not None:
         with reader:
             absent = unlisted(reader) if is_whole and db is None else 0
-            asked = {"limit": limit, "sort": sort, "descending": _is_descending(sort) != reverse}
+            descending = _is_descending(reader, sort, ways, experiment)
+            asked = {"limit": limit, "sort": sort, "descending": descending != reverse}
             asked |= {"experiment": experiment, "name": name}
             make = _current if db is None else _listing
             found = make(reader, where, wanted, asked, grouped=grouped)
@@ -180,11 +188,21 @@ def _filter(text: str) -> Filter:
     return parse_filter(text)
 
 
-def _is_descending(sort: str) -> bool:
-    """Newest and largest first; names from A, losses from the best."""
-    from albor_core.store.run_row import lower_is_better
+def _is_descending(
+    reader: RunTable, sort: str, ways: Mapping[str, Direction], experiment: str | None
+) -> bool:
+    """Newest and largest first; names from A, and metrics from the best where that is known."""
+    from albor_core.run.directions import direction
+    from albor_core.store.listing import SORT_KEYS, parse_column
 
-    return sort not in _TEXT_SORTS and not lower_is_better(sort)
+    if sort in SORT_KEYS:
+        return sort not in (*_TEXT_SORTS, *_ASCENDING)
+    metric, stat = parse_column(sort or "-")
+    if stat == "count":
+        return True
+    if metric not in ways and (declared := reader.goal(metric, experiment)) is not None:
+        ways = {**ways, metric: declared}
+    return direction(metric, ways) != "min"
 
 
 def _listing(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from albor_core.cli.goals import goal_option
 from albor_core.cli.lookup import db_option, locate, open_store_of
 from albor_core.cli.output import emit, json_option, talk
 from albor_core.run.errors import AlborError, UsageError, remedy
@@ -21,36 +22,43 @@ from albor_core.run.errors import AlborError, UsageError, remedy
     required=True,
     help="The page to write.",
 )
-@click.option("--metric", default="val/loss", show_default=True, help="What the verdict is about.")
+@click.option("--metric", help="What the verdict is about.  [default: val/loss, or train/loss]")
+@goal_option
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @db_option
 @json_option
 def report(
     references: tuple[str, ...],
     out: Path,
-    metric: str,
+    metric: str | None,
+    goals: tuple[str, ...],
     force: bool,
     db: str | None,
     as_json: bool,
 ) -> None:
-    """One HTML page of one to ten runs: charts, verdict, what differs.
+    """One HTML page of runs, the first ten of them: charts, verdict, what differs.
 
     It holds everything it shows and asks no network.
     """
     from albor_core.report.page import render
+    from albor_core.run.directions import parse_goals
+    from albor_core.store.diff import MOST_RUNS
 
-    if len(references) > 10:
-        raise UsageError("give one to ten runs", hint="albor report RUN... --out report.html")
+    ways = parse_goals(goals)
     if out.exists() and not force:
         raise UsageError(f"{out}: exists", hint="--force replaces it")
     with open_store_of(references, db) as reader:
         ids = [locate(one, db)[0] for one in references]
-        page = render(reader, ids, metric=metric).encode("utf-8", "replace")
+        page = render(reader, ids, metric=metric, goals=ways).encode("utf-8", "replace")
     _write(out, page, replace=force)
     if as_json:
-        emit({"schema": "albor.report/1", "runs": ids, "out": str(out), "bytes": len(page)})
+        runs = {"runs": ids[:MOST_RUNS], "left_out": ids[MOST_RUNS:]}
+        document = {"schema": "albor.report/1", **runs, "out": str(out)}
+        emit({**document, "bytes": len(page)})
     else:
         talk(f"{out}: {len(page):,} bytes")
+    if cut := ids[MOST_RUNS:]:
+        talk(f"shown are the first {MOST_RUNS} of {len(ids)} runs; left out: {' '.join(cut)}")
 
 
 def _write(out: Path, page: bytes, *, replace: bool) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.feed.clean import clean
-from albor_core.report.chart import MOST_RUNS, Trace, svg
+from albor_core.report.chart import Trace, svg
+from albor_core.run.directions import Goals
 from albor_core.run.rundir import RunDir
-from albor_core.store.diff import diff_runs
+from albor_core.store.diff import MOST_RUNS, diff_runs
 from albor_core.store.paths import local_store
 from albor_core.store.reader import Reader
 from albor_core.store.rows import Series
@@ -52,12 +53,19 @@ text.broken{fill:#c02b2b;font-size:14px}polyline{fill:none;stroke-width:1.6}.ban
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def render(reader: Reader, run_ids: Sequence[str], *, metric: str = "val/loss") -> str:
-    """The page of one to ten runs. Raises NotFoundError for a run that the store does not know,
-    UsageError or StoreError as `diff_runs` does."""
+def render(
+    reader: Reader,
+    run_ids: Sequence[str],
+    *,
+    metric: str | None = None,
+    goals: Goals | None = None,
+) -> str:
+    """The page of one to ten runs, the first of more. Raises NotFoundError for a run that the store
+    does not know, UsageError or StoreError as `diff_runs` does.
+    """
     rows = [reader.run(run_id) for run_id in run_ids[:MOST_RUNS]]
     difference = (
-        diff_runs(reader, [row.id for row in rows], metric=metric).to_json()
+        diff_runs(reader, [row.id for row in rows], metric=metric, goals=goals).to_json()
         if len(rows) > 1
         else None
     )
@@ -66,6 +74,7 @@ def render(reader: Reader, run_ids: Sequence[str], *, metric: str = "val/loss") 
     body = [
         f"<h1>{title}</h1>",
         _summary(rows),
+        _left_out(run_ids[MOST_RUNS:]),
         *(_verdicts(difference, rows) if difference else ()),
         "<h2>Curves</h2>",
         _charts(reader, rows),
@@ -103,15 +112,27 @@ def _summary(rows: Sequence[RunRow]) -> str:
     return _table(heads, cells, numbers=range(3, 11))
 
 
+def _left_out(runs: Sequence[str]) -> str:
+    if not runs:
+        return ""
+    named = _text(" ".join(runs))
+    return f'<p class="dim">{len(runs)} more were asked for and left out: {named}</p>'
+
+
 def _verdicts(document: Mapping[str, Any], rows: Sequence[RunRow]) -> Iterator[str]:
     names = {row.id: row.name or row.id for row in rows}
     yield f"<h2>Verdict on {_text(document['metric'])}</h2><ul>"
     for one in document["verdicts"]:
         interval = one.get("interval")
-        rests = f" (interval {interval[0]:.4g} to {interval[1]:.4g})" if interval else ""
+        rests = ""
+        if interval and None not in interval:
+            of = f" of {_text(one['metric'])}" if one["metric"] else ""
+            rests = f" (difference{of}, {one['confidence']:.0%} interval"
+            rests += f" {interval[0]:.4g} to {interval[1]:.4g})"
         yield (
             f"<li><b>{_text(names.get(one['run'], one['run']))}</b> against "
-            f"{_text(names.get(one['against'], one['against']))}: <b>{_text(one['outcome'])}</b>"
+            f"{_text(names.get(one['against'], one['against']))}: "
+            f"<b>{_text(one['outcome'] or 'no verdict')}</b>"
             f'{rests} <span class="dim">{_text(one.get("detail") or "")}</span></li>'
         )
     yield "</ul>"

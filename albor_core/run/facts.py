@@ -13,7 +13,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from albor_core.run.errors import AlborError, Problem
+from albor_core.run.provenance import git_facts
 
 if TYPE_CHECKING:  # loads pydantic, which the tracker of a foreign loop has no use for
     from albor_core.run.config import Config
 
 MANIFEST_SCHEMA = "albor.shards/1"
-MAX_PATCH_BYTES = 256 << 10
 PACKED_COLUMN = "input_ids"
 """Where `albor data pretokenize` puts token ids."""
 _MAX_MANIFEST_BYTES = 64 << 20
@@ -128,6 +127,10 @@ class Facts:
     output_writable: bool = True
     git_commit: str | None = None
     git_dirty: bool | None = None
+    git_patched: bool = False
+    """Tracked files have changes that nobody committed."""
+    git_untracked: int = 0
+    """Files and folders of the repository that git does not track, nor ignore."""
     torch_available: bool = True
     accelerate_available: bool = True
 
@@ -176,6 +179,8 @@ def collect_facts(
         and os.access(folder, os.W_OK | os.X_OK),
         git_commit=git["commit"],
         git_dirty=git["dirty"],
+        git_patched=git["patch"] is not None,
+        git_untracked=(git["untracked"] or {}).get("files", 0),
         torch_available=importlib.util.find_spec("torch") is not None,
         accelerate_available=importlib.util.find_spec("accelerate") is not None,
     )
@@ -343,37 +348,6 @@ def torch_without_cuda() -> str:
         return ""
     values = dict(re.findall(r"^(cuda|__version__)\b[^=\n]*=\s*(\S+)", text, re.MULTILINE))
     return values.get("__version__", "?").strip("'\"") if values.get("cuda") == "None" else ""
-
-
-def git_facts(cwd: Path) -> dict[str, Any]:
-    """`commit`, `dirty` and `patch` (tracked changes, at most 256 KiB) of the repository at `cwd`.
-
-    All None where there is no repository or no git. The patch is raw: who stores it for others to
-    read must redact it. Untracked files make it dirty and are not in the patch.
-    """
-    commit = _git(cwd, "rev-parse", "HEAD")
-    if commit is None:
-        return {"commit": None, "dirty": None, "patch": None}
-    status = _git(cwd, "status", "--porcelain")
-    patch = _git(cwd, "diff", "--no-ext-diff", "--no-textconv", "HEAD") or None
-    if patch is not None and len(patch.encode()) > MAX_PATCH_BYTES:
-        cut = patch.encode()[:MAX_PATCH_BYTES].decode(errors="ignore")
-        patch = f"{cut}\n[cut at {MAX_PATCH_BYTES:,} bytes]\n"
-    return {
-        "commit": commit.strip(),
-        "dirty": None if status is None else bool(status),
-        "patch": patch,
-    }
-
-
-def _git(cwd: Path, *arguments: str) -> str | None:
-    # optional locks off: reading a status must not write into somebody's repository
-    command = ["git", "--no-optional-locks", "-C", str(cwd), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
 
 
 def versions() -> dict[str, str | None]:

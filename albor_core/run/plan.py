@@ -422,8 +422,13 @@ def _notes(config: Config, facts: Facts, steps: Schedule) -> Iterator[str]:
     if obstacles and facts.device == "cuda" and config.training.mixed_precision == "bf16":
         yield f"slower than it could be, the fused step is off: {'; '.join(obstacles)}"
     yield from _without_effect(config, facts)
-    if facts.git_dirty:
+    if facts.git_patched:
         yield "the repository has uncommitted changes: the run records them as a patch"
+    if facts.git_untracked:
+        yield (
+            f"untracked in the repository: {facts.git_untracked:,} file(s) and folder(s); of code "
+            "among them the run records the hash, of the rest nothing"
+        )
 
 
 def _without_effect(config: Config, facts: Facts) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A run on disk: where each file is, how a run directory is made, named and found.
 
-    RUN_DIR/  run.json config.yaml config.resolved.json training_state.json journal.jsonl
+    RUN_DIR/  run.json config.yaml config.resolved.json script.txt training_state.json journal.jsonl
               annotations.jsonl checkpoints/ guard/ crash-reports/ logs/ exit.json run.lock
               .albor/experiments.db
 
@@ -100,6 +100,11 @@ class RunDir:
         return self.path / "config.resolved.json"
 
     @property
+    def script(self) -> Path:
+        """The script that was run, where no commit holds it; secrets taken out."""
+        return self.path / "script.txt"
+
+    @property
     def state(self) -> Path:
         return self.path / "training_state.json"
 
@@ -191,6 +196,7 @@ def create_run(
     config: bytes | None = None,
     resolved: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
+    script: bytes | None = None,
     created: float | None = None,
 ) -> RunDir:
     """Make RUN_DIR below `parent` with run.json and the config, and register it under
@@ -228,6 +234,8 @@ def create_run(
             write_bytes(run.config_yaml, config)
         if resolved is not None:
             write_json(run.config_resolved, resolved)
+        if script is not None:
+            write_bytes(run.script, script)
         write_json(run.run_json, document, durable=True)
         point_to(run, pointer, created)
     return run

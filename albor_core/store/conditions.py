@@ -11,16 +11,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from albor_core.run.directions import Direction, direction
 from albor_core.store.terms import Filter, Term
 
 
 class Lookups(NamedTuple):
     """What has to be asked before the question itself: `find` gives the small ids of runs that hold
-    some words, `keys` the params that a name may mean, the likeliest first.
+    some words, `keys` the params that a name may mean, the likeliest first, `goals` what
+    experiments declared of a metric.
     """
 
     find: Callable[[str], Iterable[int]]
     keys: Callable[[str], Sequence[str]]
+    goals: Callable[[str], Mapping[int, Direction]]
 
 
 class Sql(NamedTuple):
@@ -54,10 +57,14 @@ _TEXTS = {
 }
 _STATS = {
     "last": "CASE WHEN k.last IS NULL AND k.count > 0 THEN 'nan' ELSE k.last END",
-    "best": "k.best",
     "min": "k.minimum",
     "max": "k.maximum",
     "count": "k.count",
+}
+_FINITE = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
+_BEST = {  # as goals.best_of
+    "min": f"CASE WHEN k.minimum {_FINITE} THEN k.minimum {{0}} END",
+    "max": f"CASE WHEN k.maximum {_FINITE} THEN k.maximum {{0}} END",
 }
 _METRIC = "(SELECT {0} FROM keys k WHERE k.run_id = r.id AND k.name = ?)"
 _PARAM = "(SELECT {0} FROM params p WHERE p.run_id = r.id AND p.key = ?)"
@@ -83,19 +90,36 @@ _PARENT = (
 _IN = "IN (SELECT value FROM json_each(?))"
 
 
-def figure(name: str, stat: str, keys: Callable[[str], Sequence[str]]) -> Sql:
+def figure(name: str, stat: str, lookups: Lookups) -> Sql:
     """The value behind a name: a number of the run table, a metric or a param; NULL if unknown.
 
     A name with a slash is a metric before it is a param, any other the other way round.
     """
     if not stat and name in NUMBERS:
         return Sql(NUMBERS[name])
+    if stat == "best":
+        return _best(name, lookups.goals(name))
     metric = Sql(_METRIC.format(_STATS[stat or "last"]), (name,))
     if stat:
         return metric
-    pair = (metric, _param(keys(name), "json_extract(p.value, '$')"))
+    pair = (metric, _param(lookups.keys(name), "json_extract(p.value, '$')"))
     first, second = pair if "/" in name else pair[::-1]
     return Sql(f"coalesce({first.text}, {second.text})", (*first.values, *second.values))
+
+
+def _best(name: str, goals: Mapping[int, Direction]) -> Sql:
+    """The best value by what the run's experiment declared, or else by the metric's name."""
+    ways = {way: json.dumps([n for n, g in goals.items() if g == way]) for way in ("min", "max")}
+    by_name = direction(name)
+    cases = [
+        f"WHEN r.experiment_id {_IN} THEN "
+        + _BEST[way].format("ELSE k.best" if way == by_name else "")
+        for way in ways
+    ]
+    otherwise = "NULL" if by_name is None else _BEST[by_name].format("ELSE k.best")
+    return Sql(
+        _METRIC.format(f"CASE {' '.join(cases)} ELSE {otherwise} END"), (*ways.values(), name)
+    )
 
 
 def _param(keys: Sequence[str], what: str) -> Sql:
@@ -129,11 +153,11 @@ def _of(term: Term, statuses: Mapping[str, str], lookups: Lookups) -> Sql:
         case "time":
             return Sql(f"coalesce(r.created, r.first_wall) {term.op} ?", term.values)
         case "number":
-            return _number(term, lookups.keys)
+            return _number(term, lookups)
         case "param" if term.field in NUMBERS:
             numbers = tuple(map(_as_number, term.values))
-            return _number(term._replace(values=numbers), lookups.keys)
-    return _either([_text(term, str(value), lookups.keys) for value in term.values])
+            return _number(term._replace(values=numbers), lookups)
+    return _either([_text(term, str(value), lookups) for value in term.values])
 
 
 def _either(parts: list[Sql]) -> Sql:
@@ -149,8 +173,8 @@ def _status(words: frozenset[str], statuses: Mapping[str, str]) -> Sql:
     )
 
 
-def _number(term: Term, keys: Callable[[str], Sequence[str]]) -> Sql:
-    made = figure(term.field, term.stat, keys)
+def _number(term: Term, lookups: Lookups) -> Sql:
+    made = figure(term.field, term.stat, lookups)
     tests: list[Sql] = []
     for value in term.values:
         if isinstance(value, float) and math.isnan(value):
@@ -170,7 +194,7 @@ def _as_number(value: str | float) -> float:
         return math.nan
 
 
-def _text(term: Term, value: str, keys: Callable[[str], Sequence[str]]) -> Sql:
+def _text(term: Term, value: str, lookups: Lookups) -> Sql:
     lowered = _lower(value)
     match term.field:
         case "name":
@@ -187,10 +211,10 @@ def _text(term: Term, value: str, keys: Callable[[str], Sequence[str]]) -> Sql:
             return Sql(text, test.values)
         case field if field in _TEXTS:
             return _equal(_TEXTS[field], lowered)
-    made = _param(keys(term.field), _AS_TEXT)
+    made = _param(lookups.keys(term.field), _AS_TEXT)
     test = _equal("x", lowered)
     if (number := _as_number(value)) == number:
-        same = _number(term._replace(values=(number,), kind="number"), keys)
+        same = _number(term._replace(values=(number,), kind="number"), lookups)
         inner = f"(SELECT {test.text} FROM (SELECT {made.text} AS x))"
         return Sql(f"({inner} OR {same.text})", (*test.values, *made.values, *same.values))
     return Sql(f"(SELECT {test.text} FROM (SELECT {made.text} AS x))",

@@ -50,6 +50,7 @@ def describe(
     """
     renamed = _newest(db, writer.run_id, "run.renamed")
     name = renamed.get("name") if renamed else meta.get("name")
+    writer.goals(meta.get("goals"), if_new=True)  # the program's own, in the journal, win
     found = meta.get("git")
     git: Mapping[str, Any] = found if isinstance(found, dict) else {}
     dirty = git.get("dirty", meta.get("git_dirty"))

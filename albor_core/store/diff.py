@@ -8,42 +8,27 @@ from the preview in the global one otherwise.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.errors import AlborError, NotFoundError, UsageError
-from albor_core.run.flatten import flatten
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.directions import Direction, Goals, direction
+from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.rundir import RunDir
 from albor_core.run.state import finite
-from albor_core.store import diff_facts
 from albor_core.store.connect import REBUILD_HINT
+from albor_core.store.diff_source import REACH_POINTS, Source, open_sources, row_of
+from albor_core.store.judge import default_metric, judge
 from albor_core.store.names import meant_metric
-from albor_core.store.paths import local_store
 from albor_core.store.reader import KeyStat, Reader, RunRow, Series
-from albor_core.store.rows import lower_is_better
-from albor_core.store.verdict import (
-    MIN_POINTS,
-    WINDOW,
-    Curve,
-    Verdict,
-    not_comparable,
-    same_run,
-    verdict,
-)
+from albor_core.store.verdict import MIN_POINTS, Verdict
 from albor_core.store.write import WALL_KEY
 
+MOST_RUNS = 10
 CURVE_POINTS = 80
-_REACH_POINTS = 1000
-_MAX_WINDOW_STEPS = 4000
-_TOKENS_A_STEP = (1e-9, 1e18)  # what is beyond was never a count of tokens
 _SMOOTH = 0.02  # of a curve's points: what a loss is averaged over before it counts as reached
-# settings that do not change what is learned, only where it lies and who looks at it
-_INCIDENTAL = ("training.seed", "training.output_dir", "monitoring.", "guard.", "data.num_workers")
-_PLACES = ("data.train", "data.val", "data.tokenizer")  # of data that have the same hashes
 
 
 @dataclass(frozen=True)
@@ -85,11 +70,13 @@ class RunDiff:
 
     `unrecorded` names the parts (config, code, data) that no run said anything about: they are not
     the same, they are unknown. So it is with the config where fewer than two runs have one;
-    `unknown_config` says of each run without one why.
+    `unknown_config` says of each run without one why. `left_out` are the runs beyond MOST_RUNS.
     """
 
     metric: str
+    direction: Direction | None
     runs: tuple[RunRow, ...]
+    left_out: tuple[str, ...]
     config: tuple[Change, ...]
     code: tuple[Change, ...]
     data: tuple[Change, ...]
@@ -111,7 +98,9 @@ class RunDiff:
         document = {
             "schema": "albor.runs.diff/1",
             "metric": self.metric,
+            "direction": self.direction,
             "runs": [asdict(run) for run in self.runs],
+            "left_out": [*self.left_out],
             "config": [asdict(change) for change in self.config],
             "code": [asdict(change) for change in self.code],
             "data": [asdict(change) for change in self.data],
@@ -157,25 +146,34 @@ def diff_runs(
     reader: Reader,
     run_ids: Sequence[str],
     *,
-    metric: str = "val/loss",
+    metric: str | None = None,
+    goals: Goals | None = None,
     own_stores: Mapping[str, Path] | None = None,
 ) -> RunDiff:
-    """Compare two or more runs of a store; of a run that it does not know, what `own_stores` has.
+    """Compare two or more runs of a store, the first MOST_RUNS of them; of a run that it does not
+    know, what `own_stores` has. Without a `metric` they are compared by val/loss, or by train/loss
+    where no run has that. `goals` win over those that the runs' experiments declared.
 
-    A run beside itself differs in nothing. Raises NotFoundError for an unknown run, UsageError for
+    A run beside itself differs in nothing. Raises NotFoundError for an unknown run or metric, UsageError for
     fewer than two.
     """
     if len(run_ids) < 2:
         raise UsageError("diff needs at least two runs", hint="albor runs diff A B")
-    rows = tuple(row_of(reader, run_id, own_stores or {}) for run_id in run_ids)
-    with _sources(reader, rows) as readers:
-        sources = [_Source(found, row) for found, row in zip(readers, rows, strict=True)]
-        metric = _meant(metric, sources)
-        verdicts = tuple(_judge(sources[0], other, metric) for other in sources[1:])
-        shown = _shown(metric, sources)
+    compared = run_ids[:MOST_RUNS]
+    rows = tuple(row_of(reader, run_id, own_stores or {}) for run_id in compared)
+    with open_sources(reader, rows) as readers:
+        ways = _goals_of(reader, readers, rows) | dict(goals or {})
+        sources = [Source(found, row, ways) for found, row in zip(readers, rows, strict=True)]
+        by = default_metric(sources) if metric is None else _meant(metric, sources)
+        verdicts = tuple(
+            judge(sources[0], other, by, ways, is_asked=metric is not None) for other in sources[1:]
+        )
+        shown = _shown(by, sources)
         return RunDiff(
-            metric=metric,
+            metric=by,
+            direction=direction(by, ways),
             runs=rows,
+            left_out=tuple(run_ids[MOST_RUNS:]),
             config=_config_changes(sources),
             code=_changes([source.code for source in sources]),
             data=_changes([source.data for source in sources]),
@@ -183,7 +181,7 @@ def diff_runs(
             unrecorded=_unrecorded(sources),
             unknown_config=_unknown_configs(sources),
             metrics=_shared_metrics(sources),
-            reach=tuple(_reaches(sources, metric)),
+            reach=tuple(_reaches(sources, by, ways)),
             verdicts=verdicts,
             curves={
                 key: tuple(source.series(key, CURVE_POINTS) for source in sources) for key in shown
@@ -191,122 +189,40 @@ def diff_runs(
         )
 
 
-def _meant(metric: str, sources: Sequence[_Source]) -> str:
-    """The key that is asked about. Raises NotFoundError where no run has such a metric, but for the
-    one that is compared by default.
-    """
+def _goals_of(
+    reader: Reader, readers: Sequence[Reader], rows: Sequence[RunRow]
+) -> dict[str, Direction]:
+    """What the runs' experiments declared; where they disagree the first run's counts."""
+    found: dict[str, Direction] = {}
+    for own, row in [*zip(readers, rows, strict=True)][::-1]:
+        found |= own.goals(row.id)
+        found |= reader.goals(row.id)
+    return found
+
+
+def _meant(metric: str, sources: Sequence[Source]) -> str:
+    """The key that is asked about. Raises NotFoundError where no run has such a metric."""
     try:
         return meant_metric(metric, {key for source in sources for key in source.summary})
     except NotFoundError as error:
-        if metric == "val/loss":
-            return metric
         error.hint = f"albor runs show {sources[0].row.id}"
         raise
 
 
-def row_of(reader: Reader, run_id: str, own_stores: Mapping[str, Path]) -> RunRow:
-    """A run as the store knows it, or else the run's own store, which survives the loss of the
-    global one. Raises NotFoundError.
-    """
-    try:
-        return reader.run(run_id)
-    except NotFoundError as error:
-        if (own := own_stores.get(run_id)) is None:
-            raise
-        with suppress(AlborError), Reader(own) as found:
-            return found.run(run_id)
-        error.hint = REBUILD_HINT
-        raise
-
-
-@contextmanager
-def _sources(reader: Reader, rows: Iterable[RunRow]) -> Iterator[list[Reader]]:
-    """For each run the store that knows most about it."""
-    with ExitStack() as stack:
-        found = []
-        for row in rows:
-            path = local_store(RunDir(Path(row.path)))
-            best = reader
-            if path != reader.path and path.is_file():
-                try:
-                    own = stack.enter_context(Reader(path))
-                    own.run(row.id)
-                    best = own
-                except AlborError:  # damaged or another run's: the given store has the preview
-                    best = reader
-            found.append(best)
-        yield found
-
-
-class _Source:
-    """One run and where its rows are."""
-
-    def __init__(self, reader: Reader, row: RunRow) -> None:
-        self.reader, self.row = reader, row
-        self.params: Mapping[str, Any] = reader.params(row.id) or _written_config(row)
-        self.facts = reader.detail(row.id).facts
-        self.code = diff_facts.code(self.facts, row.git_commit, row.git_dirty)
-        self.data = diff_facts.data(self.facts)
-        self.summary = {k: s for k, s in reader.summary(row.id).items() if s.count}
-
-    def has_own_store(self) -> bool:
-        return self.reader.path == local_store(RunDir(Path(self.row.path)))
-
-    def series(self, key: str, max_points: int) -> Series:
-        return self.reader.series(self.row.id, key, max_points=max_points)
-
-    def environment(self) -> dict[str, Any]:
-        """Host, device and versions of the newest attempt."""
-        starts = self.reader.events(self.row.id, names=("run.start",), limit=1)
-        started = starts[0].data if starts else {}
-        return diff_facts.environment(self.facts, self.row.host, started)
-
-    def tokens_per_step(self) -> float | None:
-        stat = self.summary.get("train/tokens")
-        if stat is None or not stat.last or not stat.last_step:
-            return None
-        tokens = stat.last / stat.last_step
-        return tokens if _TOKENS_A_STEP[0] < tokens < _TOKENS_A_STEP[1] else None
-
-    def tail(self, key: str, end: int) -> tuple[list[int], list[float]]:
-        """Points in the last WINDOW up to `end`, and enough before it to know where the window
-        starts.
-        """
-        stat = self.summary[key]
-        first = stat.first_step or 0
-        spacing = max(1, (end - first) // max(stat.count, 1))
-        span = min(WINDOW * (end - first), float(_MAX_WINDOW_STEPS * spacing))
-        start = end - int(span / WINDOW)
-        # where the shared range starts and its last part: nothing in between decides
-        rows = (
-            *self.reader.points(self.row.id, key, start, end - int(span) - 1, limit=1),
-            *self.reader.points(self.row.id, key, end - int(span), end),
-        )
-        if rows:
-            return [step for step, _, _ in rows], [value for _, value, _ in rows]
-        series = self.series(key, _REACH_POINTS)  # the global store: means of buckets
-        return [*series.steps], [*series.mean]
-
-
-def _written_config(row: RunRow) -> dict[str, Any]:
-    """The resolved config in the run's folder, as a store would have it."""
-    return flatten(read_json(RunDir(Path(row.path)).config_resolved) or {})
-
-
-def _config_changes(sources: Sequence[_Source]) -> tuple[Change, ...]:
+def _config_changes(sources: Sequence[Source]) -> tuple[Change, ...]:
     """What differs between the configs that are known: an unknown one is no other config."""
     known = [source.params for source in sources if source.params]
     keys = [change.key for change in _changes(known)] if len(known) > 1 else []
     return tuple(Change(key, tuple(s.params.get(key) for s in sources)) for key in keys)
 
 
-def _unknown_configs(sources: Sequence[_Source]) -> tuple[UnknownConfig, ...]:
+def _unknown_configs(sources: Sequence[Source]) -> tuple[UnknownConfig, ...]:
     if not any(source.params for source in sources):
         return ()
     return tuple(UnknownConfig(s.row.id, *_why_none(s)) for s in sources if not s.params)
 
 
-def _why_none(source: _Source) -> tuple[str, str]:
+def _why_none(source: Source) -> tuple[str, str]:
     if source.has_own_store():
         return "it recorded none", ""
     if Path(source.row.path).is_dir():
@@ -323,7 +239,7 @@ def _changes(maps: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _unrecorded(sources: Sequence[_Source]) -> tuple[str, ...]:
+def _unrecorded(sources: Sequence[Source]) -> tuple[str, ...]:
     known = {
         "config": sum(bool(source.params) for source in sources) > 1,
         "code": any(source.code["commit"] for source in sources),
@@ -332,102 +248,41 @@ def _unrecorded(sources: Sequence[_Source]) -> tuple[str, ...]:
     return tuple(part for part, is_known in known.items() if not is_known)
 
 
-def _shared_metrics(sources: Sequence[_Source]) -> dict[str, tuple[KeyStat | None, ...]]:
+def _shared_metrics(sources: Sequence[Source]) -> dict[str, tuple[KeyStat | None, ...]]:
     keys = set.intersection(*(set(source.summary) for source in sources))
     return {key: tuple(source.summary.get(key) for source in sources) for key in sorted(keys)}
 
 
-def _shown(metric: str, sources: Sequence[_Source]) -> tuple[str, ...]:
+def _shown(metric: str, sources: Sequence[Source]) -> tuple[str, ...]:
     wanted = dict.fromkeys((metric, "train/loss", "val/loss"))
     return tuple(key for key in wanted if any(key in source.summary for source in sources))
 
 
-def _judge(a: _Source, b: _Source, metric: str) -> Verdict:
-    if a.row.id == b.row.id:
-        return same_run()
-    found = _on(metric, a, b)
-    if found.outcome == "not_comparable" and metric == "val/loss":
-        found = _by_training_loss(a, b, found)
-    if found.outcome in ("better", "worse") and (only := _only_chance(a, b)):
-        return replace(found, outcome="indistinguishable", detail=f"{found.detail}; {only}")
-    return found
-
-
-def _only_chance(a: _Source, b: _Source) -> str:
-    """Why two runs of one recipe have no winner; empty if the recipes differ."""
-    incidental = (*_INCIDENTAL, *(_PLACES if a.data and a.data == b.data else ()))
-    config = [change.key for change in _changes([a.params, b.params])]
-    if a.code != b.code or a.data != b.data:
-        return ""
-    if not all(key == "seed" or key.startswith(incidental) for key in config):
-        return ""
-    seeds = a.row.seed != b.row.seed or any(key.endswith("seed") for key in config)
-    what = "only the seed differs: this is what seeds do" if seeds else "nothing but chance differs"
-    return f"same code and config, {what}"
-
-
-def _by_training_loss(a: _Source, b: _Source, found: Verdict) -> Verdict:
-    """Too few evaluations to know their noise: train/loss decides, unless the evaluations
-    contradict.
-    """
-    fallback = _on("train/loss", a, b)
-    if fallback.outcome == "not_comparable":
-        return found
-    detail = f"on train/loss, since val/loss has too few points ({found.detail}); {fallback.detail}"
-    outcome = fallback.outcome
-    mine, other = (source.summary.get("val/loss") for source in (b, a))
-    if mine is not None and other is not None and mine.last is not None and other.last is not None:
-        detail += f"; last val/loss {other.last:.4g} and {mine.last:.4g}"
-        says = "better" if mine.last < other.last else "worse"
-        if outcome in ("better", "worse") and says != outcome:
-            outcome, detail = "indistinguishable", detail + " say the opposite"
-    return Verdict(outcome, fallback.interval, fallback.difference, fallback.method, detail)
-
-
-def _on(key: str, a: _Source, b: _Source) -> Verdict:
-    left, right = a.summary.get(key), b.summary.get(key)
-    if left is None or right is None or left.last_step is None or right.last_step is None:
-        return not_comparable(f"not both runs have {key}")
-    scale_a, scale_b = a.tokens_per_step(), b.tokens_per_step()
-    by_tokens = scale_a is not None and scale_b is not None and abs(scale_a / scale_b - 1) > 1e-3
-    factor_a, factor_b = (scale_a or 1.0, scale_b or 1.0) if by_tokens else (1.0, 1.0)
-    end = min(left.last_step * factor_a, right.last_step * factor_b)
-    curves = []
-    for source, factor in ((a, factor_a), (b, factor_b)):
-        steps, values = source.tail(key, int(end / factor))
-        curves.append(Curve([step * factor for step in steps], values))
-    unit = "token" if by_tokens else "step"
-    return verdict(*curves, lower_is_better=lower_is_better(key), unit=unit)
-
-
-def _reaches(sources: Sequence[_Source], metric: str) -> Iterator[Reach]:
+def _reaches(sources: Sequence[Source], metric: str, goals: Goals) -> Iterator[Reach]:
     key = metric if all(metric in source.summary for source in sources) else "train/loss"
-    if not all(key in source.summary for source in sources):
+    way = direction(key, goals)
+    if way is None or not all(key in source.summary for source in sources):
         return
     sources = [*{source.row.id: source for source in sources}.values()]
-    curves = {source.row.id: _smoothed(source.series(key, _REACH_POINTS)) for source in sources}
-    lower = lower_is_better(key)
+    curves = {source.row.id: _smoothed(source.series(key, REACH_POINTS)) for source in sources}
     for source in sources:
         for other in sources:
             if source.row.id == other.row.id or not curves[other.row.id]:
                 continue
             target = curves[other.row.id][-1][1]
-            step = next(
-                (
-                    step
-                    for step, value in curves[source.row.id]
-                    if (value <= target if lower else value >= target)
-                ),
-                None,
+            reached = (
+                step
+                for step, value in curves[source.row.id]
+                if (value <= target if way == "min" else value >= target)
             )
-            yield _reach(source, other, target, step)
+            yield _reach(source, other, target, next(reached, None))
 
 
-def _reach(source: _Source, other: _Source, target: float, step: int | None) -> Reach:
+def _reach(source: Source, other: Source, target: float, step: int | None) -> Reach:
     if step is None:
         return Reach(source.row.id, other.row.id, target, None, None, None)
-    tokens = _value_at(source.series("train/tokens", _REACH_POINTS), step)
-    seconds = _elapsed(source.row.first_wall, source.series(WALL_KEY, _REACH_POINTS), step)
+    tokens = _value_at(source.series("train/tokens", REACH_POINTS), step)
+    seconds = _elapsed(source.row.first_wall, source.series(WALL_KEY, REACH_POINTS), step)
     return Reach(source.row.id, other.row.id, target, step, tokens, seconds)
 
 

@@ -15,16 +15,40 @@ _OF_A_LIFE = frozenset({"attempt", "resumed_from", "pid", "num_steps", "paramete
 
 
 def code(facts: Mapping[str, Any], commit: str | None, dirty: bool | None) -> dict[str, Any]:
-    """`commit`, `dirty`, and `patch`: the SHA-256 of the changes on top of it (as recorded:
-    tracked files, at most 256 KiB, secrets taken out).
+    """`commit`, `dirty`; the SHA-256 of what stands beside the commit: `patch` (the changes of
+    tracked files), `untracked/NAME` (code that nobody committed) and `script` (the program that was
+    run, where the commit does not hold it).
     """
     found: dict[str, Any] = {"commit": commit, "dirty": dirty}
-    patch = _map(facts.get("git")).get("patch")
+    git, script = _map(facts.get("git")), _map(facts.get("script"))
+    patch = git.get("patch")
     if isinstance(patch, str) and patch:
         import hashlib  # noqa: PLC0415  8 ms that clean trees need not pay
 
-        found["patch"] = hashlib.sha256(patch.encode(errors="surrogatepass")).hexdigest()
+        whole = git.get("patch_sha256")  # the store keeps the beginning of a patch
+        short = hashlib.sha256(patch.encode(errors="surrogatepass")).hexdigest()
+        found["patch"] = whole if isinstance(whole, str) else short
+    for name, digest in _map(_map(git.get("untracked")).get("code")).items():
+        found[f"untracked/{name}"] = digest
+    if script.get("sha256") and not script.get("is_tracked"):
+        found["script"] = script["sha256"]
     return found
+
+
+def is_code_known(facts: Mapping[str, Any], kind: str, code: Mapping[str, Any]) -> bool:
+    """Whether what ran is recorded to the last line: a clean tree, or all that stood beside the
+    commit by its hash, and the script that was run. Of Albor's own trainer the tree is all.
+    """
+    git, script = _map(facts.get("git")), _map(facts.get("script"))
+    if kind != "train" and not script.get("sha256"):
+        return False
+    if not code["commit"]:
+        return False
+    if code["dirty"] is not True:
+        return code["dirty"] is False
+    return _map(git.get("untracked")).get("is_whole") is True and (
+        not git.get("patch") or bool(git.get("patch_sha256"))
+    )
 
 
 def data(facts: Mapping[str, Any]) -> dict[str, Any]:

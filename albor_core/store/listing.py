@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from albor_core.run.errors import UsageError
 from albor_core.store.conditions import NUMBERS, Lookups, Sql, condition, figure
+from albor_core.store.goals import goals_of_metric
 from albor_core.store.run_row import Param, RunRow
 from albor_core.store.search import find, param_keys
 from albor_core.store.terms import MAX_CHARS, STATS, Filter
@@ -176,8 +177,8 @@ def cells(
         raise UsageError(f"{len(columns)} columns; at most {MAX_COLUMNS}")
     if not columns:
         return dict.fromkeys(runs, ())
-    keys = _lookups(db).keys
-    parts = [figure(*column, keys) for column in columns]
+    lookups = _lookups(db)
+    parts = [figure(*column, lookups) for column in columns]
     rows = db.execute(
         f"SELECT r.run, {', '.join(part.text for part in parts)} FROM runs r"
         " WHERE r.run IN (SELECT value FROM json_each(?))",
@@ -205,7 +206,11 @@ def _where(db: sqlite3.Connection, question: Question) -> Sql:
 
 
 def _lookups(db: sqlite3.Connection) -> Lookups:
-    return Lookups(lambda words: find(db, words), lambda name: param_keys(db, name))
+    return Lookups(
+        lambda words: find(db, words),
+        lambda name: param_keys(db, name),
+        lambda name: goals_of_metric(db, name),
+    )
 
 
 def _order(db: sqlite3.Connection, sort: str) -> Sql:
@@ -215,7 +220,7 @@ def _order(db: sqlite3.Connection, sort: str) -> Sql:
     if not is_known(db, column.name):
         hint = f"one of {', '.join(SORT_KEYS)}, or a metric or param"
         raise UsageError(f"cannot sort by {sort!r}: no run has such a metric or param", hint=hint)
-    return figure(*column, _lookups(db).keys)
+    return figure(*column, _lookups(db))
 
 
 def with_tags(db: sqlite3.Connection, rows: Sequence[Any]) -> list[RunRow]:

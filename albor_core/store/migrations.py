@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from albor_core.run.errors import StoreError
+from albor_core.store.goals import add_goals
 from albor_core.store.schema import SCHEMA_SQL, SCHEMA_VERSION
 from albor_core.store.search import add_search
 
-UPGRADES: tuple[Callable[[sqlite3.Connection], None], ...] = (add_search,)
+UPGRADES: tuple[Callable[[sqlite3.Connection], None], ...] = (add_search, add_goals)
 _BACKUPS = 3
 
 

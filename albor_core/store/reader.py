@@ -13,6 +13,8 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+from albor_core.run.directions import Direction, Goals, direction
+from albor_core.store.goals import best_of, goals_of_run
 from albor_core.store.levels import TOP, Bucket, group_points, merge, point, unpack_preview, width
 from albor_core.store.listing import SORT_KEYS
 from albor_core.store.outline import Outline
@@ -82,18 +84,39 @@ class Reader(RunTable):
         rows = self._all("SELECT name FROM keys WHERE run_id = ?", (self._id(run_id),))
         return tuple(sorted(name for (name,) in rows if name != WALL_KEY))
 
-    def summary(self, run_id: str) -> dict[str, KeyStat]:
-        """Every series in numbers; of one that a rewind emptied the count is 0."""
+    def goals(self, run_id: str) -> dict[str, Direction]:
+        """Which way metrics are better, as the run's experiment declared it."""
+        return self.query(lambda db: goals_of_run(db, run_id))
+
+    def summary(self, run_id: str, *, goals: Goals | None = None) -> dict[str, KeyStat]:
+        """Every series in numbers; of one that a rewind emptied the count is 0. `goals` win over
+        those that the run's experiment declared.
+        """
+        number = self._id(run_id)
         rows = self._all(
             "SELECT name, last, best, best_step, minimum, maximum, count, first_step, last_step,"
             " nonfinite FROM keys WHERE run_id = ? ORDER BY name",
-            (self._id(run_id),),
+            (number,),
         )
-        return {
-            name: KeyStat(math.nan if last is None and rest[4] else last, *rest)
-            for name, last, *rest in rows
-            if name != WALL_KEY
-        }
+        ways = {**self.goals(run_id), **(goals or {})}
+        found = {}
+        for name, last, stored, stored_step, low, high, *rest in rows:
+            if name == WALL_KEY:
+                continue
+            best = best_of(direction(name, ways), name, stored, low, high)
+            step = stored_step if best == stored else self._step_of(number, name, best)
+            last = math.nan if last is None and rest[0] else last
+            found[name] = KeyStat(last, best, None if best is None else step, low, high, *rest)
+        return found
+
+    def _step_of(self, number: int, key: str, value: float | None) -> int | None:
+        """The first step with this value; None in a store without points."""
+        rows = self._all(
+            "SELECT min(step) FROM metrics WHERE run_id = ?1 AND value = ?3 AND key_id ="
+            " (SELECT key_id FROM keys WHERE run_id = ?1 AND name = ?2)",
+            (number, key, value),
+        )
+        return None if value is None else rows[0][0]
 
     def series(
         self,

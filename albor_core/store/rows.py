@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albor_core.store.run_row import Param, RunRow, lower_is_better
+from albor_core.store.run_row import Param, RunRow
 
 __all__ = [
     "AlertRow",
@@ -25,7 +25,6 @@ __all__ = [
     "RunRow",
     "SampleRow",
     "Series",
-    "lower_is_better",
 ]
 
 
@@ -108,8 +107,8 @@ class AttemptRow:
 
 @dataclass(frozen=True)
 class KeyStat:
-    """A series in numbers. minimum and maximum may be infinite; `best` is finite (see
-    `lower_is_better`).
+    """A series in numbers. minimum and maximum may be infinite; `best` is finite, and None where
+    nothing says which way the metric is better (run/directions.py, goals.py).
     """
 
     last: float | None

@@ -46,13 +46,3 @@ class RunRow:
     alerts_open: int
     pinned: bool
     tags: tuple[str, ...] = ()
-
-
-_LOWER = ("loss", "ppl", "perplexity", "error", "_ms", "nll", "bits_per")
-
-
-def lower_is_better(key: str) -> bool:
-    """The one rule for `best`: losses, perplexities, errors and durations want to be small, the
-    rest large.
-    """
-    return any(part in key.lower() for part in _LOWER)

@@ -7,8 +7,8 @@ import sqlite3
 from functools import lru_cache
 from pathlib import Path
 
-SCHEMA_VERSION = 2
-AIDS = ("run_search", "param_names")  # make questions fast; can be missing
+SCHEMA_VERSION = 3
+AIDS = ("run_search", "param_names", "goals")  # of newer versions; can be missing
 SCHEMA_SQL = Path(__file__).with_name("schema.sql").read_text(encoding="ascii")
 
 
@@ -40,7 +40,7 @@ def columns(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 def missing(db: sqlite3.Connection) -> list[str]:
     """What a store lacks to be ours: "table" or "table.column". More is fine; without
-    the aids to searching it can be read all the same.
+    the tables that an older version lacks it can be read all the same.
     """
     needed = {table for table in TABLES if not table.startswith(AIDS)}
     made = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()

@@ -79,7 +79,7 @@ CREATE TABLE keys (
   first_step INTEGER,
   last_step  INTEGER,
   last       REAL,                            -- NULL with count > 0: NaN
-  best       REAL,
+  best       REAL,                            -- finite, by the metric's name; NULL: it says no direction
   best_step  INTEGER,
   minimum    REAL,
   maximum    REAL,
@@ -155,6 +155,14 @@ CREATE TABLE notes (
   by     TEXT NOT NULL,
   text   TEXT NOT NULL,
   PRIMARY KEY (run_id, at)
+) WITHOUT ROWID;
+
+CREATE TABLE goals (
+  -- Which way a metric is better, as a run declared it; it holds for all runs of the experiment.
+  run_id INTEGER NOT NULL,
+  metric TEXT NOT NULL,
+  goal   TEXT NOT NULL,                       -- min, max
+  PRIMARY KEY (run_id, metric)
 ) WITHOUT ROWID;
 
 CREATE TABLE span_ids (

@@ -6,8 +6,8 @@ import math
 import sqlite3
 from dataclasses import dataclass
 
+from albor_core.run.directions import direction
 from albor_core.store.levels import base_level
-from albor_core.store.rows import lower_is_better
 from albor_core.store.zoom import Zoom
 
 _INSERT = "INSERT OR REPLACE INTO metrics (run_id, key_id, step, value) VALUES (?,?,?,?)"
@@ -31,7 +31,7 @@ class SeriesWriter:
     """One series of one run, within the caller's transaction.
 
     `base` is 0 until two steps are known. minimum and maximum are None while every point is NaN;
-    `best` is over finite points, the earliest where equal.
+    `best` is over finite points, the earliest where equal; None where the name says no direction.
     """
 
     db: sqlite3.Connection
@@ -99,7 +99,10 @@ class SeriesWriter:
         self.last_step, self.last = ordered[-1][0], ordered[-1][1]
 
     def _see_best(self, values: list[float], points: list[tuple[int, float]]) -> None:
-        lower = lower_is_better(self.name)
+        way = direction(self.name)
+        if way is None:
+            return
+        lower = way == "min"
         best = min(values) if lower else max(values)
         if self.best is None or (best < self.best if lower else best > self.best):
             self.best, self.best_step = best, points[values.index(best)][0]
@@ -110,13 +113,16 @@ class SeriesWriter:
         row = self.db.execute(_RECOUNT, mine).fetchone()
         self.count, self.nonfinite = row[0], row[1] or 0
         self.first_step, self.last_step, self.minimum, self.maximum = row[2:]
-        order = "" if lower_is_better(self.name) else "DESC"
-        best = self.db.execute(
-            "SELECT value, step FROM metrics WHERE run_id = ? AND key_id = ? AND abs(value) < 9e999"
-            f" ORDER BY value {order}, step LIMIT 1",
-            mine,
-        ).fetchone()
-        self.best, self.best_step = best or (None, None)
+        way = direction(self.name)
+        self.best = self.best_step = None
+        if way is not None:
+            best = self.db.execute(
+                "SELECT value, step FROM metrics WHERE run_id = ? AND key_id = ?"
+                f" AND abs(value) < 9e999 ORDER BY value {'' if way == 'min' else 'DESC'}, step"
+                " LIMIT 1",
+                mine,
+            ).fetchone()
+            self.best, self.best_step = best or (None, None)
         found = self.db.execute(
             "SELECT value FROM metrics WHERE run_id = ? AND key_id = ? AND step = ?",
             (*mine, self.last_step),

@@ -20,7 +20,7 @@ from albor_core.store.zoom import Zoom
 MINOR_BUCKETS = 64  # previews of anything but losses: 10,000 runs stay below 200 MB
 MAX_EVENTS = 1000  # of each run, newest first; alerts and other warnings have their own thousand
 _ALWAYS = ("keys", "journal")
-_NAMED = ("attempts", "params", "artifacts", "tags", "notes", "span_ids")
+_NAMED = ("attempts", "params", "artifacts", "tags", "notes", "goals", "span_ids")
 TABLES = frozenset({*_NAMED, "events"})
 _ALL = (*_ALWAYS, *TABLES, "metrics", "metrics_discarded", "metric_levels")
 _NEWEST = (
@@ -118,6 +118,8 @@ def _copy(
     table: str,
 ) -> None:
     names = _columns(target, table)
+    if table == "goals" and not _columns(source, table):
+        return  # a store of an older version
     rows = source.execute(f"SELECT {', '.join(names)} FROM {table} WHERE run_id = ?", (source_id,))
     target.execute(f"DELETE FROM {table} WHERE run_id = ?", (target_id,))
     _insert(target, table, names, ((target_id, *row[1:]) for row in rows))

@@ -13,11 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from albor_core.run.directions import Direction
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
 from albor_core.run.rundir import albor_home, read_json, run_at
 from albor_core.store import lineage, listing
 from albor_core.store.access import restrict, time_limit, with_any_text
 from albor_core.store.connect import as_store_error, open_reader, remove_copy
+from albor_core.store.goals import goal_of
 from albor_core.store.listing import Column
 from albor_core.store.paths import local_store
 from albor_core.store.run_row import Param, RunRow
@@ -170,6 +172,12 @@ class RunTable:
     ) -> dict[str, tuple[Param, ...]]:
         """By run the values of metric and param columns; None where a run has no such thing."""
         return self.query(lambda db: listing.cells(db, run_ids, columns))
+
+    def goal(self, metric: str, experiment: str | None = None) -> Direction | None:
+        """Which way a metric is better, as runs declared it, those of one experiment if named; None
+        where none did, or they disagree.
+        """
+        return self.query(lambda db: goal_of(db, metric, experiment))
 
     def is_known(self, name: str) -> bool:
         """Whether any run has a metric or param of this name."""

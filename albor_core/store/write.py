@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albor_core.run.state import finite, real
+from albor_core.store import goals
 from albor_core.store.series import SeriesWriter, load_series
 
 WALL_KEY = "_wall"  # the wall time of each step, kept as a series like any other
@@ -56,6 +57,7 @@ _TABLES = (
     "artifacts",
     "tags",
     "notes",
+    "goals",
     "span_ids",
     "journal",
 )
@@ -170,7 +172,9 @@ class RunWriter:
             severity=str(record.get("severity") or "info"),
             data=data,
         )
-        if name == "run.start" and attempt is not None:
+        if name == "run.goals":
+            self.goals(data)
+        elif name == "run.start" and attempt is not None:
             self.attempt(attempt, {"started": wall}, keep=True)
         elif name == "run.end" and attempt is not None:
             self.attempt(
@@ -310,6 +314,11 @@ class RunWriter:
         self._db.execute(
             f"UPDATE runs SET {assignments} WHERE id = ?", (*columns.values(), self.run_id)
         )
+
+    def goals(self, declared: object, *, if_new: bool = False) -> None:
+        """Which way metrics are better, as the run declared it."""
+        if goals.record(self._db, self.run_id, declared, if_new=if_new):
+            self.touched.add("goals")
 
     def flush(self) -> None:
         """Let the points taken so far become rows."""

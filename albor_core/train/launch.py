@@ -15,12 +15,12 @@ from typing import Any
 
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
-from albor_core.guard.redact import redact
+from albor_core.guard.provenance import recorded_code
 from albor_core.kernels.forced import unmet_demand
 from albor_core.run.config import Config, LoadedConfig, with_defaults
 from albor_core.run.edits import bound, change_refused, edited, origin, set_later
 from albor_core.run.errors import ConfigError, InUseError, Problem
-from albor_core.run.facts import Scanned, collect_facts, git_facts, versions
+from albor_core.run.facts import Scanned, collect_facts, versions
 from albor_core.run.flatten import diff_configs
 from albor_core.run.journal import last_event
 from albor_core.run.kept_config import config_of, newest_checkpoint, read_resolved
@@ -127,7 +127,7 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
 
 def provenance(argv: list[str]) -> dict[str, Any]:
     """`argv` and the repository here (commit, dirty, patch) for run.json, without secrets."""
-    safe, _ = redact({"argv": argv, "git": git_facts(Path.cwd())}, dict(os.environ))
+    safe, _ = recorded_code(argv, None)
     return safe
 
 

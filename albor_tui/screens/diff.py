@@ -13,7 +13,7 @@ from textual.containers import Container
 from textual.content import Content
 
 from albor_core.run.errors import AlborError
-from albor_core.store.diff import is_at_work
+from albor_core.store.diff import MOST_RUNS, is_at_work
 from albor_tui.messages import DiffReady
 from albor_tui.plot import Line
 from albor_tui.screens.polling import PollingScreen
@@ -35,7 +35,6 @@ from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 _NOTHING = "these runs have no metric in common yet"
 CHANGES_ROWS = 11  # at least so many for what differs, where it is needed
-MOST = 5  # runs that a chart keeps apart by colour
 
 
 class DiffScreen(PollingScreen):
@@ -50,13 +49,16 @@ class DiffScreen(PollingScreen):
 
     def __init__(self, run_ids: tuple[str, ...], names: Mapping[str, str]) -> None:
         super().__init__()
-        self._ids = run_ids[:MOST]
+        self._ids, self._left_out = run_ids[:MOST_RUNS], len(run_ids[MOST_RUNS:])
         self._names = names
         self._document: dict[str, Any] | None = None
         self._metric = 0
 
     def compose(self) -> ComposeResult:
-        yield TopBar("runs", "diff", " / ".join(self._names.get(i, i) for i in self._ids))
+        names = " / ".join(self._names.get(i, i) for i in self._ids)
+        if self._left_out:
+            names = f"{len(self._ids)} runs, {self._left_out} more left out: {names}"
+        yield TopBar("runs", "diff", names)
         yield VerdictPanel(id="verdict")
         with Container(id="diff-body"):
             yield Chart("loss", id="overlay")
@@ -97,7 +99,8 @@ class DiffScreen(PollingScreen):
         for panel in self.query(DiffPanel):
             panel.document = document
         verdicts = len(document["verdicts"])
-        self.query_one("#verdict").styles.height = 2 + (3 if verdicts == 1 else verdicts)
+        most = max(5, self.size.height // 3)
+        self.query_one("#verdict").styles.height = 2 + min(3 if verdicts == 1 else verdicts, most)
         self._share_room()
         self._draw()
 
@@ -145,5 +148,7 @@ def overlay(curves: list[dict[str, Any]]) -> ChartData:
         mean = tuple(math.nan if v is None else float(v) for v in curve["mean"])
         steps = tuple(float(s) for s in curve["steps"])
         if steps:
-            lines.append(Line(RUN_TONES[index % len(RUN_TONES)], steps, mean, letter(index)))
+            tone_name = RUN_TONES[index % len(RUN_TONES)]
+            tone_name += "-faint" if index >= len(RUN_TONES) else ""
+            lines.append(Line(tone_name, steps, mean, letter(index)))
     return ChartData(tuple(reversed(lines)), is_growing=False)

@@ -19,11 +19,12 @@ from albor_tui.widgets.panel import Panel
 
 SECTIONS = ("config", "data", "code", "environment")
 RUN_TONES = ("main", "val", "second", "third", "fourth")
-_OUTCOMES = {
+_OUTCOMES: Mapping[str | None, tuple[str, str, str]] = {
     "better": ("better", "$success", "than"),
     "worse": ("worse", "$error", "than"),
     "indistinguishable": ("indistinguishable", "$warning", "from"),
-    "not_comparable": ("not comparable", "$ink-muted", "with"),
+    "contradictory": ("contradictory", "$warning", "against"),
+    None: ("not judged", "$ink-muted", "against"),
 }
 Document = Mapping[str, Any]
 
@@ -34,8 +35,9 @@ def letter(index: int) -> str:
 
 
 def tone(index: int) -> str:
-    """The theme variable of a run's colour."""
-    return f"$line-{RUN_TONES[index % len(RUN_TONES)]}"
+    """The style of a run's colour; where the colours are used up they come again, dim."""
+    dim = " dim" if index >= len(RUN_TONES) else ""
+    return f"$line-{RUN_TONES[index % len(RUN_TONES)]}{dim}"
 
 
 class DiffPanel(Panel):
@@ -72,7 +74,10 @@ class VerdictPanel(DiffPanel):
         for index, verdict in enumerate(verdicts, start=1):
             sentence = self._sentence(document, verdict, index)
             numbers = self._numbers(document, verdict, width - sentence.cell_length - 3)
-            if width >= 110 or len(verdicts) > 1:
+            if len(verdicts) > 1 and verdict.get("outcome") in (None, "contradictory"):
+                told = meters.text(verdict.get("detail") or "", "$ink-muted")
+                found.append(sentence + "   " + told)
+            elif width >= 110 or len(verdicts) > 1:
                 found.append(sentence + "   " + numbers)
             else:
                 found += [sentence, self._numbers(document, verdict, width)]
@@ -84,7 +89,7 @@ class VerdictPanel(DiffPanel):
         return found
 
     def _sentence(self, document: Document, verdict: Document, index: int) -> Content:
-        outcome = str(verdict.get("outcome"))
+        outcome = verdict.get("outcome")
         word, shade, link = _OUTCOMES.get(outcome, ("unknown", "$ink-muted", "beside"))
         return Content.assemble(
             _named(document, index),
@@ -98,10 +103,12 @@ class VerdictPanel(DiffPanel):
         interval = verdict.get("interval")
         if not interval or None in interval:
             return Content("")
-        shade = _OUTCOMES.get(str(verdict.get("outcome")), ("", "$ink-muted", ""))[1]
+        shade = _OUTCOMES.get(verdict.get("outcome"), ("", "$ink-muted", ""))[1]
+        judged = verdict.get("metric")
+        of = f"{judged} " if judged and judged != document.get("metric") else ""
         low, high = float(interval[0]), float(interval[1])
         middle = verdict.get("difference")
-        numbers = Content.assemble(
+        numbers = meters.text(of, "$ink-muted") + Content.assemble(
             (f"{float(middle if middle is not None else (low + high) / 2):+.4f}", f"bold {shade}"),
             (f"  95% {low:+.4f} to {high:+.4f}  ", "$ink-muted"),
         )
@@ -182,7 +189,10 @@ class MetricsPanel(DiffPanel):
         order += [key for key in metrics if key not in order and "ema" not in key]
         if not order:
             return [Content.styled("nothing that both have measured", "$ink-muted")]
-        count = len(document["runs"])
+        count, hidden = len(document["runs"]), 0
+        if width - 8 * count < 12:
+            fitting = max(1, (width - 12) // 8)
+            count, hidden = fitting, count - fitting
         cell = 9 if width - 9 * count >= 18 else 8
         head = [meters.fit(Content.styled("", "$ink-muted"), width - cell * count)]
         head += [
@@ -196,9 +206,12 @@ class MetricsPanel(DiffPanel):
                 meters.fit(
                     Content.styled(_metric(key, (stat or {}).get("last")), "$ink"), cell, "right"
                 )
-                for stat in metrics[key]
+                for stat in metrics[key][:count]
             ]
             found.append(Content("").join([name, *values]))
+        if hidden:
+            told = f"{hidden} more runs do not fit: albor runs diff"
+            found.insert(1, Content.styled(told, "$ink-muted"))
         return found
 
 
@@ -209,9 +222,12 @@ class ReachPanel(DiffPanel):
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         ids = [run["id"] for run in document["runs"]]
-        found = []
+        found, others = [], 0
         for reach in document.get("reach") or ():
             mine, other = ids.index(reach["run"]), ids.index(reach["other"])
+            if mine and other:
+                others += 1
+                continue
             head = Content.assemble(
                 (letter(mine), f"bold {tone(mine)}"),
                 (" to ", "$ink-muted"),
@@ -221,6 +237,9 @@ class ReachPanel(DiffPanel):
             )
             run = document["runs"][mine]
             found.append(head + _reached(reach, run, width - head.cell_length))
+        if others:
+            told = f"{others} more pairs, of runs other than A: albor runs diff --json"
+            found.append(Content.styled(told, "$ink-muted"))
         return found or [Content.styled("no loss that both have measured", "$ink-muted")]
 
 

@@ -473,16 +473,21 @@ def diff_document() -> dict[str, Any]:
     a, b = {"id": "code-125m-3f2a91", "name": "code-125m"}, {"id": "wide-b81c07", "name": "wide"}
     verdict = {
         "outcome": "better",
+        "reason": None,
+        "metric": "val/loss",
         "interval": [-0.1204, -0.0441],
         "confidence": 0.95,
         "difference": -0.0819,
-        "method": "paired moving-block bootstrap (Kuensch 1989)",
+        "method": "Student's t, standard error of AR(1) noise (Andrews and Monahan 1992)",
         "detail": "400 paired points, steps 30,000 to 40,000",
+        "unknown": [],
     }
     return {
         "schema": "albor.runs.diff/1",
         "metric": "val/loss",
+        "direction": "min",
         "runs": [a, b],
+        "left_out": [],
         "config": [
             {"key": "optimizer.lr", "values": [0.0003, 0.001]},
             {"key": "model.architecture.hidden_size", "values": [768, 1024]},

@@ -142,8 +142,9 @@ async def test_no_color_on_the_terminals_own_colours_leaves_every_colour_out(coc
 
 def nothing_in_common() -> dict:
     empty = {"steps": [], "min": [], "max": [], "mean": []}
-    verdict = {"outcome": "not_comparable", "interval": None, "difference": None,
-               "method": "none", "detail": "not both runs have val/loss"}  # fmt: skip
+    verdict = {"outcome": None, "reason": "no_common_metric", "metric": None, "interval": None,
+               "difference": None, "method": "none", "detail": "not both runs have val/loss",
+               "unknown": []}  # fmt: skip
     document = fake_feed.diff_document()
     return {
         **document,

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ from albor_core.run.errors import DataError
 from albor_core.run.facts import (
     GpuFacts,
     collect_facts,
-    git_facts,
     split_facts,
     tokenizer_facts,
     torch_without_cuda,
@@ -215,32 +213,6 @@ def test_how_torch_was_built_is_read_without_loading_it(tmp_path, monkeypatch, c
     spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: spec)
     assert torch_without_cuda() == version
-
-
-def git(folder, *arguments):
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-    subprocess.run(
-        ["git", "-C", folder, *who, *arguments], check=True, capture_output=True, timeout=60
-    )
-
-
-def test_git_facts_tell_commit_and_changes(tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert git_facts(tmp_path) == {"commit": None, "dirty": None, "patch": None}
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a.txt").write_text("one\n")
-    git(tmp_path, "add", "a.txt")
-    git(tmp_path, "commit", "-qm", "first")
-    clean = git_facts(tmp_path)
-    assert len(clean["commit"]) == 40
-    assert (clean["dirty"], clean["patch"]) == (False, None)
-    (tmp_path / "a.txt").write_text("two\n")
-    changed = git_facts(tmp_path)
-    assert changed["dirty"]
-    assert "+two" in changed["patch"]
-    monkeypatch.setattr(module, "MAX_PATCH_BYTES", 40)
-    assert len(git_facts(tmp_path)["patch"]) < 80
-    assert "[cut at 40 bytes]" in git_facts(tmp_path)["patch"]
 
 
 def test_versions_name_the_libraries_that_decide_numerics():

@@ -32,7 +32,7 @@ def curve(seed, *, offset=0.0, n=400, noise=0.1, correlation=0.5):
 def test_a_real_gap_has_a_side():
     assert verdict(curve(1), curve(2, offset=-0.3)).outcome == "better"
     assert verdict(curve(1), curve(2, offset=0.3)).outcome == "worse"
-    assert verdict(curve(1), curve(2, offset=0.3), lower_is_better=False).outcome == "better"
+    assert verdict(curve(1), curve(2, offset=0.3), goal="max").outcome == "better"
 
 
 def test_a_last_noisy_point_decides_nothing():
@@ -67,7 +67,7 @@ def test_curves_of_different_length_are_compared_where_both_exist():
 )
 def test_too_little_to_compare_is_said(a, b):
     found = verdict(a, b)
-    assert found.outcome == "not_comparable" and found.detail and found.interval is None
+    assert found.outcome is None and found.reason and found.detail and found.interval is None
     json.dumps(found.to_json(), allow_nan=False)
 
 
@@ -113,8 +113,9 @@ def test_a_diff_says_what_changed_and_who_was_better(bench):
         assert found.config[0].values == (0.1, 0.2)
         assert [c.key for c in found.code] == ["commit"]
         assert [c.key for c in found.environment] == ["versions.torch"]
-        assert found.verdict.outcome == "better"
-        assert "train/loss" in found.verdict.detail  # 8 evaluations, 3 in the window
+        # 8 evaluations, 3 in the window: train/loss was taken instead, which nobody asked for
+        assert (found.verdict.outcome, found.verdict.metric) == ("contradictory", "train/loss")
+        assert "train/loss says better" in found.verdict.detail
         assert set(found.metrics) == {"train/loss", "train/tokens", "val/loss"}
         reach = {(r.run, r.other): r for r in found.reach}
         assert reach["a", "b"].step is None
@@ -159,7 +160,8 @@ def test_without_a_metric_in_common_nothing_is_compared(bench):
     bench.index(other)
     with Reader(global_store()) as reader:
         found = diff_runs(reader, ["a", "b"])
-        assert found.verdict.outcome == "not_comparable" and found.metrics == {}
+        assert found.verdict.outcome is None and found.metrics == {}
+        assert found.verdict.reason == "no_common_metric"
         json.dumps(found.to_json(), allow_nan=False)
         with pytest.raises(NotFoundError):
             diff_runs(reader, ["a", "zzz"])
@@ -177,7 +179,7 @@ def test_a_run_beside_itself_differs_in_nothing(bench):
     assert (alone.config, alone.code, alone.data, alone.environment) == ((), (), (), ())
     assert (alone.verdict.outcome, alone.verdict.detail) == ("indistinguishable", "the same run")
     assert alone.reach == ()
-    assert [v.outcome for v in among.verdicts] == ["better", "indistinguishable"]
+    assert [v.outcome for v in among.verdicts] == ["contradictory", "indistinguishable"]
     assert {(r.run, r.other) for r in among.reach} == {("a", "b"), ("b", "a")}
     json.dumps(alone.to_json(), allow_nan=False)
 
@@ -243,7 +245,7 @@ def test_runs_of_other_data_are_not_called_seeds_of_one_recipe(bench):
         facts = {"data": {"train": {**SHARDS, "data_hash": data_hash}}}
         make(bench, name, lr=0.1, seed=seed, offset=-0.4 * (seed - 1), facts=facts)
     with Reader(global_store()) as reader:
-        assert diff_runs(reader, ["a", "b"]).verdict.outcome == "better"
+        assert diff_runs(reader, ["a", "b"], metric="train/loss").verdict.outcome == "better"
 
 
 def test_a_clock_that_is_set_back_makes_no_negative_time_and_hides_none(bench, monkeypatch):
@@ -273,7 +275,7 @@ def test_a_deleted_folder_still_compares_by_its_preview(bench):
         run = make(bench, name, lr=0.1 + offset / 10, seed=len(name), offset=offset, commit=name)
         shutil.rmtree(run.path)
     with Reader(global_store()) as reader:
-        assert diff_runs(reader, ["a", "b"]).verdict.outcome == "better"
+        assert diff_runs(reader, ["a", "b"], metric="train/loss").verdict.outcome == "better"
 
 
 def test_three_runs_are_each_judged_against_the_first(bench):

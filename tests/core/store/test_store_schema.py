@@ -66,6 +66,7 @@ def test_a_store_of_the_first_version_gets_its_aids_to_searching(tmp_path):
     first = SCHEMA_SQL[: SCHEMA_SQL.index("CREATE TABLE param_names")]
     with sqlite3.connect(path) as db:
         db.executescript(first)
+        db.execute("DROP TABLE goals")
         db.execute("INSERT INTO experiments VALUES (1, 'e')")
         db.execute("INSERT INTO runs (id, run, experiment_id, name, kind, path)"
                    " VALUES (5, 'r5', 1, 'wide net', 'train', '')")  # fmt: skip

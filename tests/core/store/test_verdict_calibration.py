@@ -85,7 +85,7 @@ def test_a_clear_difference_is_found(count, correlation):
 def test_more_evidence_gives_a_narrower_interval():
     chance = random.Random(1)
     wide, narrow = (verdict(*curves(chance, count, 0.5)).interval for count in (40, 4000))
-    # ten times by the square root of the counts; the blocks' own noise is below a factor of two
+    # ten times by the square root of the counts; the estimates' own noise is below a factor of two
     assert (wide[1] - wide[0]) > 5 * (narrow[1] - narrow[0])
 
 
@@ -102,7 +102,7 @@ def test_a_run_that_ended_in_nan_is_worse_whatever_its_finite_points_say(bad):
     assert (found.outcome, found.interval, found.difference) == ("worse", None, None)
     assert "NaN or Inf" in found.detail
     assert verdict(dead, healthy).outcome == "better"
-    assert verdict(dead, dead).outcome == "not_comparable"
+    assert (verdict(dead, dead).outcome, verdict(dead, dead).reason) == (None, "not_finite")
 
 
 def test_a_few_points_of_nan_are_left_out_and_counted():
@@ -122,7 +122,7 @@ def test_a_common_slope_does_not_hide_a_gap_at_other_steps():
 
 
 def test_a_gap_that_shrinks_is_found_however_little_noise_there_is():
-    """To blocks a drift looks like noise that remembers for ever: the line decides."""
+    """A drift looks like noise that remembers for ever: the line decides."""
 
     def curve(rate, noise, seed):
         chance = random.Random(seed)
@@ -146,6 +146,6 @@ def test_curves_that_cross_in_the_window_have_no_better_one():
 
 def test_curves_of_steps_that_never_meet_are_not_compared():
     found = verdict(falling(100), falling(100, start=1000))
-    assert (found.outcome, found.detail) == ("not_comparable", "the curves share no steps")
+    assert (found.reason, found.detail) == ("no_common_steps", "the curves share no steps")
     found = verdict(falling(20), falling(20, start=15))
-    assert found.outcome == "not_comparable" and f"needs {MIN_POINTS}" in found.detail
+    assert found.reason == "too_few_points" and f"needs {MIN_POINTS}" in found.detail

@@ -154,8 +154,8 @@ def diff_runs(
     know, what `own_stores` has. Without a `metric` they are compared by val/loss, or by train/loss
     where no run has that. `goals` win over those that the runs' experiments declared.
 
-    A run beside itself differs in nothing. Raises NotFoundError for an unknown run or metric, UsageError for
-    fewer than two.
+    A run beside itself differs in nothing. Raises NotFoundError for an unknown run or metric,
+    UsageError for fewer than two.
     """
     if len(run_ids) < 2:
         raise UsageError("diff needs at least two runs", hint="albor runs diff A B")

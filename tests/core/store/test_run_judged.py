@@ -262,7 +262,7 @@ def test_a_metric_is_meant_by_its_last_part_and_one_that_no_run_has_is_refused(b
         write(bench, name, 0.1, metrics=("train/loss", "val/acc"))
     assert compared("a", "b", metric="loss").metric == "train/loss"
     assert compared("a", "b", metric="acc").metric == "val/acc"
-    with pytest.raises(NotFoundError, match="no metric 'train/los'.*'train/loss'"):
+    with pytest.raises(NotFoundError, match=r"no metric 'train/los'.*'train/loss'"):
         compared("a", "b", metric="train/los")
 
 

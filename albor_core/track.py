@@ -220,6 +220,7 @@ class Run:
             "run.start",
             attempt=life.attempt,
             pid=os.getpid(),
+            max_steps=max_steps,
             versions={"python": platform.python_version()},
         )
         if self._sidecar is not None:

@@ -69,7 +69,7 @@ class Archive(Protocol):
         """What lies in the folder of checkpoints."""
 
     def events(self) -> Told:
-        """The newest events, oldest first."""
+        """The newest events, oldest first, and the crash reports, newest first."""
 
     def samples(self) -> Told:
         """The newest samples, oldest first."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from albor_core.feed.checkpoints import Shelf, ShelfView
 from albor_core.feed.config_sheet import ConfigSheet, ConfigView
+from albor_core.feed.crashes import CrashShelf, CrashView
 from albor_core.feed.detail import RunFeed, event_view
 from albor_core.feed.lenient import integer, number, text
 from albor_core.feed.log_file import LogName, LogShelf, LogWindow
@@ -45,6 +46,7 @@ class Told:
 
     events: tuple[EventView, ...] = ()
     samples: tuple[SampleView, ...] = ()
+    crashes: tuple[CrashView, ...] = ()  # beside events
 
 
 class RunArchive:
@@ -56,6 +58,7 @@ class RunArchive:
         self._logs = LogShelf(run.logs)
         self._shelf = Shelf(run.checkpoints)
         self._config = ConfigSheet(run)
+        self._crashes = CrashShelf(run)
         self._journal = RecordTail(run.journal, parse_line)
         self._known: dict[str, tuple[int | None, object]] = {}
 
@@ -100,12 +103,12 @@ class RunArchive:
         return self._shelf.look(self.events().events, losses)
 
     def events(self) -> Told:
-        """The newest events, oldest first."""
-        run_id = self.run.id
+        """The newest events, oldest first, and the crash reports, newest first."""
+        run_id, crashes = self.run.id, self._crashes.look()
         rows = self._asked("events", lambda r: r.events(run_id, limit=EVENTS))
         if rows is not None:
-            return Told(events=_events(rows))
-        return Told(events=journal_events(self._journal.records()))
+            return Told(events=_events(rows), crashes=crashes)
+        return Told(events=journal_events(self._journal.records()), crashes=crashes)
 
     def samples(self) -> Told:
         """The newest samples, oldest first."""

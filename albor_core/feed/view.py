@@ -212,6 +212,11 @@ class RunView:
         return self.status in LIVE_WORDS
 
     @property
+    def is_val_older(self) -> bool:
+        """Whether its validation loss is known to be of another step than its other figures."""
+        return self.val_step is not None and self.val_step != self.step
+
+    @property
     def folder(self) -> Path | None:
         """The run directory, which may be gone."""
         return Path(self.path) if self.path else None

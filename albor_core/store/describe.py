@@ -93,7 +93,9 @@ def _max_steps(
     row = db.execute(
         "SELECT value FROM params WHERE run_id = ? AND key = 'training.max_steps'", (run_id,)
     ).fetchone()
-    return None if row is None else whole_number(json.loads(row[0]))
+    if row is not None:
+        return whole_number(json.loads(row[0]))
+    return whole_number(_newest(db, run_id, "run.start").get("max_steps"))
 
 
 def conclude(

@@ -176,6 +176,11 @@ class RunWriter:
             self.goals(data)
         elif name == "run.start" and attempt is not None:
             self.attempt(attempt, {"started": wall}, keep=True)
+        if name == "run.start" and (planned := whole_number(data.get("max_steps"))) is not None:
+            self._db.execute(
+                "UPDATE runs SET max_steps = coalesce(max_steps, ?) WHERE id = ?",
+                (planned, self.run_id),
+            )
         elif name == "run.end" and attempt is not None:
             self.attempt(
                 attempt, {"ended": wall, "code": whole_number(data.get("code"))}, keep=True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from albor_core.feed.view import RunView
 from albor_tui.widgets.chart_curves import (
     RULER_KEYS,
@@ -28,8 +30,10 @@ KEYS = (
 PREVIEW_KEYS = ("train/loss", "val/loss")
 
 
-def loss_chart(view: RunView, curves: Curves) -> ChartData:
-    """Raw loss under its smoothed line, validation on top."""
+def loss_chart(view: RunView, curves: Curves, *, is_loading: bool = False) -> ChartData:
+    """Raw loss under its smoothed line, validation on top. While the curves `is_loading` a chart
+    without points says nothing of the run.
+    """
     raw = curves.get("train/loss")
     if raw is None or raw.is_empty:
         raw = from_history(view, view.loss_history)
@@ -38,4 +42,5 @@ def loss_chart(view: RunView, curves: Curves) -> ChartData:
     val = curves.get("val/loss")
     if val is not None and not val.is_empty:
         lines.append(trace("val", val, "val", along=found))
-    return chart_of(view, lines, curves)
+    chart = chart_of(view, lines, curves)
+    return replace(chart, empty="loading") if is_loading else chart

@@ -13,11 +13,12 @@ SORTS = {  # by order the store's sort key, and whether the largest comes first
     "loss": ("loss", False),
     "ppl": ("val_ppl", False),
     "tok/s": ("tokens_per_s", True),
-    "eta": ("created", True),  # runs at work have one, and they are always here
+    "ends": ("created", True),  # runs at work have one, and they are always here
     "alert": ("alerts", True),
 }
 ORDERS = tuple(SORTS)
 GROUPS = ("", "experiment", "state", "tag", "host")
+DIED_S = 12 * 3600.0  # a death is news for as long as somebody sleeps
 Group = tuple[int, str]  # index of its first run, title
 
 
@@ -28,13 +29,25 @@ def _number(value: float | None) -> tuple[int, float]:
     return (1, 0.0) if math.isnan(value) else (0, value)
 
 
+def _urgency(view: RunView) -> int:
+    """What is at work comes first, then what waits to start or died while somebody was away, then
+    what is pinned."""
+    if view.is_active:
+        return 0
+    if view.status == "queued":
+        return 1
+    if view.status in ("failed", "lost") and view.age_s is not None and view.age_s < DIED_S:
+        return 1
+    return 2 if view.is_pinned else 3
+
+
 _KEYS: dict[str, Callable[[RunView], object]] = {
-    "recent": lambda v: (not v.is_pinned, not v.is_active, -(v.created or 0.0)),
+    "recent": lambda v: (_urgency(v), -(v.created or 0.0)),
     "run": lambda v: (v.name or v.id).lower(),
     "loss": lambda v: _number(v.loss),
     "ppl": lambda v: _number(v.val_ppl),
     "tok/s": lambda v: _number(None if v.tokens_per_s is None else -v.tokens_per_s),
-    "eta": lambda v: _number(v.eta_s if v.is_live else None),
+    "ends": lambda v: _number(v.eta_s if v.is_live else None),
     "alert": lambda v: -v.alerts_open,
 }
 

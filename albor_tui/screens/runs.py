@@ -306,6 +306,7 @@ class RunsScreen(ActingScreen):
         asked = (self._words, self._filter_problem, self._group)
         total = max(len(self._view.rows), self._view.total)
         count = self._count_of(shown, total)
+        count += ", loading" if total and not self._view.is_complete else ""
         mark = (count, order, self._reverse, asked, chosen, hidden)
         if mark == self._titled:  # a title redraws everything inside its frame
             return
@@ -358,7 +359,7 @@ class RunsScreen(ActingScreen):
                 ("loss ", "bold $ink"),
                 meters.text(self.name_of(message.view), "$ink-muted"),
             )
-            chart.data = loss_chart(message.view, {})
+            chart.data = loss_chart(message.view, {}, is_loading=True)
             self.poll_now()
 
     def _show_glance(self, view: RunView | None) -> None:
@@ -372,6 +373,8 @@ class RunsScreen(ActingScreen):
                 step_ms=full.step_ms,
                 device=full.device,
                 checkpoint=full.checkpoint,
+                detail=full.detail or view.detail,
+                val_step=full.val_step,
             )
         self.query_one(Glance).view = view
 

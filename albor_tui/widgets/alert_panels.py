@@ -150,9 +150,7 @@ def _now(run: RunView | None) -> Content:
     at = f"  step {quantity.count(run.step)}" if run.step is not None else ""
     of = f" / {quantity.count(run.max_steps)}" if run.max_steps and at else ""
     why = f"  {run.detail}" if run.detail else ""
-    return Content.assemble(
-        meters.state(run.status, run.phase), meters.text(f"{at}{of}{why}", "$ink-muted")
-    )
+    return Content.assemble(meters.state_of(run), meters.text(f"{at}{of}{why}", "$ink-muted"))
 
 
 class RulesPanel(Panel):

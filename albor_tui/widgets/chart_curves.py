@@ -44,7 +44,7 @@ def metric_chart(view: RunView, key: str, curves: Curves, tone: str) -> ChartDat
     chart = single_chart(view, curve, tone, is_noisy=is_noisy, curves=curves)
     if curve is None:
         return replace(chart, empty="")
-    return replace(chart, subject=f"{view.id}\n{key}", empty="no points yet")
+    return replace(chart, subject=f"{view.id}\n{key}")
 
 
 def chart_of(view: RunView, lines: Sequence[Trace], curves: Curves) -> ChartData:
@@ -55,6 +55,7 @@ def chart_of(view: RunView, lines: Sequence[Trace], curves: Curves) -> ChartData
         marks=tuple(marks(view, curves.get("optim/lr"))) if lines else (),
         extent=extent(view, curves),
         subject=view.id,
+        empty="no points yet" if view.is_active or view.status == "queued" else "no points",
     )
 
 

@@ -114,7 +114,7 @@ class ChartData:
 
     lines: tuple[Trace | Line, ...] = ()
     is_growing: bool = True
-    empty: str = "no points yet"
+    empty: str = "loading"
     marks: tuple[Mark, ...] = ()
     extent: tuple[float, float] | None = None
     subject: str = ""

@@ -73,16 +73,19 @@ def _value(trace: Trace, look: Look, x: Range, columns: int) -> list[Piece]:
         return []
     pieces: list[Piece] = [(trace.label, "label")] if trace.label else []
     is_smooth = trace.is_noisy and look.weight > 0
+    has_range = bool(trace.low) and trace.high[i] > trace.low[i]
+    if has_range:
+        pieces.append(("mean", "label"))
     pieces.append((exact(trace.y[i]), "value-raw" if is_smooth else trace.tone))
-    if trace.low and trace.high[i] > trace.low[i]:
-        pieces.append((f"{exact(trace.low[i])}..{exact(trace.high[i])}", "label"))
+    if has_range:
+        pieces.append((f"min {exact(trace.low[i])}  max {exact(trace.high[i])}", "label"))
     if is_smooth:
         cut = visible(trace, look, x)
         packed = bucketed(cut, bucket_steps(cut, columns * DOTS))
         smooth = smoothed(replace(packed, low=(), high=()), look, x, look.weight)
         k = smooth.nearest(look.cursor)
         if k is not None:
-            pieces.append((exact(smooth.y[k]), trace.tone))
+            pieces += [("smoothed", "label"), (exact(smooth.y[k]), trace.tone)]
     return pieces
 
 

@@ -136,10 +136,7 @@ class AttemptTable(Panel):
         ]
         for one in reversed(self._attempts):
             lines.append(_attempt_line(one, is_alive=self._alive and one.attempt == newest))
-        if len(lines) > height:
-            hidden = len(lines) - height + 1
-            more = Content.styled(f"{glyphs.current.ellipsis} {hidden} earlier ones", "$ink-muted")
-            lines = [*lines[: height - 1], more]
+        lines = meters.cut(lines, height, "earlier attempt")
         return meters.rows([meters.fit(line, width) for line in lines])
 
 

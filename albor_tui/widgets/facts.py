@@ -39,7 +39,7 @@ class Head(RunPanel):
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         left = Content.assemble(
-            meters.state(view.status, view.phase),
+            meters.state_of(view),
             "  ",
             meters.text(view.name or view.id, "bold $ink"),
         )
@@ -87,7 +87,7 @@ class Vitals(RunPanel):
         tiles = [
             ("loss", quantity.loss(view.loss), "bold $line-main"),
             ("ema", quantity.loss(view.loss_ema), "$ink"),
-            ("val loss", quantity.loss(view.val_loss), "bold $line-val"),
+            (_val_name(view), quantity.loss(view.val_loss), "bold $line-val"),
             ("val ppl", quantity.ratio(view.val_ppl), "$line-val"),
             ("tok/s", quantity.si(view.tokens_per_s), "$ink"),
             ("mfu", quantity.percent(view.mfu, 1), "$ink"),
@@ -108,6 +108,11 @@ class Vitals(RunPanel):
         return meters.rows([Content("").join(names), Content("").join(values)])
 
 
+def _val_name(view: RunView) -> str:
+    """Where the loss is of an earlier step than what stands beside it, that step."""
+    return f"val @{quantity.si(view.val_step)}" if view.is_val_older else "val loss"
+
+
 def _value(value: str, tone: str) -> Content:
     if value in ("NaN", "inf", "-inf"):
         return Content.styled(value, "bold $error")
@@ -126,7 +131,9 @@ class Bricks(RunPanel):
         scale = max(max(b.measured_ms or 0, b.budget_ms or 0) for b in known) or 1.0
         bars = max(4, width - 10 - 8 - 9)
         lines = []
-        for brick in known[:height]:
+        hidden = max(0, len(known) - height + 1) if len(known) > height else 0
+        least = sorted(known, key=lambda b: (b.is_over, b.measured_ms or 0.0))[:hidden]
+        for brick in (b for b in known if b not in least):
             over = brick.is_over
             mark = brick.budget_ms / scale if brick.budget_ms else None
             limit = f" / {quantity.milliseconds(brick.budget_ms)}" if brick.budget_ms else ""
@@ -146,6 +153,8 @@ class Bricks(RunPanel):
                     (limit.ljust(9), "$ink-muted"),
                 )
             )
+        if hidden:
+            lines.append(meters.left_out(hidden, "part"))
         return meters.rows(lines)
 
 
@@ -175,11 +184,14 @@ class GuardPanel(RunPanel):
             return _fact(
                 "guard", Content.assemble(meters.text(word, "$success"), (pid, "$ink-muted"))
             )
-        if view.is_live:
-            return _fact("guard", Content.styled("none", "$warning"))
         is_over = view.status in _OVER
-        word, tone = ("ended", "$ink-muted") if is_over else ("gone", "$warning")
-        return _fact("guard", Content.styled("none yet" if view.status == "queued" else word, tone))
+        if view.status == "queued":
+            word, tone = "none yet", "$warning"
+        elif view.guard is None and not any(one.kind for one in view.attempts):
+            word, tone = "none", "$warning" if view.is_active else "$ink-muted"
+        else:
+            word, tone = ("ended", "$ink-muted") if is_over else ("gone", "$warning")
+        return _fact("guard", Content.styled(word, tone))
 
     def _attempts(self, view: RunView) -> Content:
         number = view.attempt or view.attempts_total
@@ -245,8 +257,8 @@ class Alerts(RunPanel):
         if not view.alerts:
             calm = f"{glyphs.current.check} quiet" if not view.alerts_open else ""
             return Content.styled(calm or f"{view.alerts_open} open", "$success")
-        lines = [alert_line(alert, width) for alert in ordered(view.alerts)[:height]]
-        return meters.rows(lines)
+        lines = [alert_line(alert, width) for alert in ordered(view.alerts)]
+        return meters.rows(meters.cut(lines, height, "alert"))
 
 
 def ordered(alerts: tuple[AlertView, ...]) -> list[AlertView]:

@@ -17,7 +17,7 @@ class Glance(RunPanel):
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         rows = [
-            ("state", meters.state(view.status, view.phase) + _why(view)),
+            ("state", meters.state_of(view) + _why(view)),
             ("step", _step(view)),
             ("tokens", _plain(quantity.tokens(view.tokens))),
             ("loss", _losses(view)),
@@ -67,6 +67,7 @@ def _validation(view: RunView) -> Content:
     return Content.assemble(
         (quantity.loss(view.val_loss), "$line-val"),
         (f"   ppl {quantity.ratio(view.val_ppl)}", "$ink-muted"),
+        (f"   at step {quantity.count(view.val_step)}" if view.is_val_older else "", "$ink-muted"),
     )
 
 

@@ -35,6 +35,7 @@ class GpuPanel(Panel):
             lines += [gpu_line(gpu, width)] if dense else gpu_lines(gpu, width)
         if not self.gpus:
             lines.append(meters.text(self.why_none or "no GPU", "$ink-muted"))
+        lines = meters.cut(lines, height, "GPU") if dense else lines
         room = height - len(lines)
         lines += host_lines(self.host, width)[: max(0, room)]
         return meters.rows([meters.fit(line, width) for line in lines])
@@ -45,7 +46,7 @@ class GpuStrip(Panel):
 
     HEADING = "gpu"
     gpus: reactive[tuple[GpuSample, ...]] = reactive((), init=False, repaint=False)
-    why_none: reactive[str] = reactive("", init=False, repaint=False)
+    why_none: reactive[str] = reactive("loading", init=False, repaint=False)
 
     def on_mount(self) -> None:
         self.watch_gpus()
@@ -68,13 +69,11 @@ class GpuStrip(Panel):
         if width >= 150 and len(self.gpus) > 1:
             half = (width - 3) // 2
             cells = [meters.fit(gpu_line(gpu, half), half) for gpu in self.gpus]
+            most = 2 * (height - 1)
+            cells = cells if len(cells) <= 2 * height else meters.cut(cells, most + 1, "GPU")
             lines = [Content("   ").join(cells[i : i + 2]) for i in range(0, len(cells), 2)]
         else:
-            lines = [gpu_line(gpu, width) for gpu in self.gpus]
-        if len(lines) > height:
-            hidden = len(lines) - height + 1
-            note = f"{glyphs.current.ellipsis} {hidden} more lines"
-            lines = [*lines[: height - 1], Content.styled(note, "$ink-muted")]
+            lines = meters.cut([gpu_line(gpu, width) for gpu in self.gpus], height, "GPU")
         return meters.rows(lines)
 
 

@@ -27,6 +27,7 @@ STATE_TONE = {
     "queued": "$ink-muted",
 }
 SEVERITY_TONE = {"info": "$ink-muted", "green": "$success", "yellow": "$warning", "red": "$error"}
+_YEAR_S = 365 * 86400.0
 PHASE_WORD = {
     "initializing": "starting",
     "compiling": "compiling",
@@ -46,6 +47,16 @@ def state(word: str, phase: str | None = None) -> Content:
     tone = STATE_TONE.get(word, "$ink-muted")
     shown = PHASE_WORD.get(phase or "", word) if word == "running" else word
     return Content.assemble((f"{state_glyph(word)} ", tone), text(shown, tone))
+
+
+def state_of(view: Any) -> Content:
+    """The state of a run; one that gives no news says so before it is called stalled."""
+    if view.is_silent and view.age_s is not None and view.status == "running":
+        return Content.assemble(
+            (f"{state_glyph('stalled')} ", "$warning"),
+            (f"silent {quantity.age(view.age_s)}", "$warning"),
+        )
+    return state(view.status, view.phase)
 
 
 def state_glyph(word: str) -> str:
@@ -124,18 +135,35 @@ def pair(left: Content, right: Content, width: int) -> Content:
     return fit(left, room) + " " + right
 
 
+def cut(lines: list[Content], height: int, noun: str) -> list[Content]:
+    """Lines that are at most `height`; where some are left out the last says how many of what."""
+    if len(lines) <= height:
+        return lines
+    kept = max(0, height - 1)
+    return [*lines[:kept], left_out(len(lines) - kept, noun)][:height]
+
+
+def left_out(hidden: int, noun: str) -> Content:
+    """How many of what there is no room for."""
+    words = f"{glyphs.current.ellipsis} {hidden:,} more {noun}{'s' * (hidden != 1)}"
+    return Content.styled(words, "$ink-muted")
+
+
 def rows(lines: list[Content]) -> Content:
     """Lines joined to one block."""
     return Content("\n").join(lines)
 
 
-def eta(view: Any, width: int) -> Content:
-    """Time left of a live run, otherwise how long ago it gave its last news; where that is too
-    long for `width` cells the word gives way, never the number."""
-    if view.is_live:
-        return Content.styled(quantity.duration(view.eta_s), "$ink")
-    if view.age_s is None:
+def ends(view: Any, width: int) -> Content:
+    """When a run ends, `in 26m05s`, or ended, `4d ago`; where that is too long for `width` cells
+    the `in` gives way, so that what stands alone is always time to come."""
+    if view.is_live and view.eta_s is not None:
+        left = quantity.duration(view.eta_s)
+        words = f"in {left}"
+        return Content.styled(words if len(words) <= width else left, "$ink")
+    if view.is_active or view.status in ("queued", "unknown") or view.age_s is None:
         return Content.styled(glyphs.current.missing, "$ink-faint")
-    age = quantity.age(view.age_s)
-    words = f"{age} ago"
-    return Content.styled(words if len(words) <= width else age, "$ink-muted")
+    words = f"{quantity.age(view.age_s)} ago"
+    if len(words) > width:
+        words = f"{min(99, int(view.age_s / _YEAR_S))}y ago"
+    return Content.styled(words, "$ink-muted")

@@ -103,7 +103,7 @@ def _loss_line(view: RunView, width: int) -> Content:
 
 
 COLUMNS = (
-    Column("state", 12, 0, lambda v, w: meters.state(v.status, v.phase), "left"),
+    Column("state", 12, 0, lambda v, w: meters.state_of(v), "left"),
     Column("run", _NAME_MIN, 0, _name, "left"),
     Column("experiment", 11, 9, lambda v, w: meters.text(v.experiment, "$ink-muted"), "left"),
     Column("done", 4, 3, _progress),
@@ -112,7 +112,7 @@ COLUMNS = (
     Column("ppl", 6, 4, lambda v, w: _number(quantity.ratio(v.val_ppl), v)),
     Column("tok/s", 5, 5, lambda v, w: _number(quantity.si(v.tokens_per_s), v)),
     Column("mfu", 5, 6, lambda v, w: _number(quantity.percent(v.mfu, 1), v)),
-    Column("eta", 7, 2, meters.eta),
+    Column("ends", 7, 2, meters.ends),
     Column("alert", 5, 1, _alerts),
 )
 

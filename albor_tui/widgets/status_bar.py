@@ -30,6 +30,7 @@ class TopBar(Widget):
 
     view: reactive[RunsView | None] = reactive(None, init=False, repaint=False)
     counts: reactive[tuple[tuple[str, int], ...]] = reactive((), init=False)
+    is_loading: reactive[bool] = reactive(False, init=False)
 
     def __init__(self, *crumbs: str) -> None:
         super().__init__()
@@ -40,6 +41,7 @@ class TopBar(Widget):
             Counter(row.status for row in self.view.rows) if self.view is not None else Counter()
         )
         self.counts = tuple((w, words[w]) for w in meters.STATE_TONE if words[w])
+        self.is_loading = self.view is not None and not self.view.is_complete
 
     def render(self) -> Content:
         width = self.content_size.width
@@ -61,6 +63,8 @@ class TopBar(Widget):
                 )
                 for word, count in self.counts
             ]
+            if self.is_loading:
+                parts.insert(0, Content.styled("loading", "$ink-muted"))
             line = Content(" " * gap).join(parts)
             if line.cell_length <= room:
                 return line

@@ -16,6 +16,7 @@ from albor_core.feed.archive import SampleView, Told
 from albor_core.feed.checkpoints import SavedView, ShelfView
 from albor_core.feed.clean import clean
 from albor_core.feed.config_sheet import ConfigView, FieldView
+from albor_core.feed.crashes import CrashView
 from albor_core.feed.log_file import LogName, LogWindow
 from albor_core.feed.view import (
     AlertView,
@@ -618,7 +619,7 @@ class FakeArchive:
 
     def events(self) -> Told:
         self.asked["events"] += 1
-        return Told(events=self._source.events)
+        return Told(events=self._source.events, crashes=self._source.crashes)
 
     def samples(self) -> Told:
         self.asked["samples"] += 1
@@ -671,6 +672,7 @@ class FakeSource:
         self.config = CONFIG
         self.shelf = SHELF
         self.events: tuple[EventView, ...] = EVENTS
+        self.crashes: tuple[CrashView, ...] = ()
         self.samples: tuple[SampleView, ...] = SAMPLES
 
     def show(self, rows: tuple[RunView, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from albor_core.feed.archive import Told
 from albor_core.feed.view import AlertView, EventView, RunView
+from albor_tui.screens.polling import PollingScreen
 from albor_tui.screens.tabs.page import Page
 from albor_tui.source import Archive
 from albor_tui.widgets import meters
@@ -38,6 +39,7 @@ class EventsPage(Page):
     BINDINGS = [
         Binding("f", "kind(1)", "Kind", tooltip="Only one kind of event, then the next"),
         Binding("F", "kind(-1)", "Kind back", show=False, tooltip="The kind before"),
+        Binding("o", "crash", "Crash", tooltip="Crash reports: why, last lines, stacks"),
     ]
 
     def __init__(self, name: str, view: RunView) -> None:
@@ -48,6 +50,7 @@ class EventsPage(Page):
 
     def compose(self) -> ComposeResult:
         yield AttemptTable(id="attempts")
+        yield Static(id="why-died", markup=False)
         with Container(id="event-frame", classes="frame"):
             yield EventList(id="event-list")
             yield Static(id="no-event", classes="empty", markup=False)
@@ -62,6 +65,7 @@ class EventsPage(Page):
         table = self.query_one(AttemptTable)
         table.styles.height = 3 + min(max(1, len(view.attempts)), self._room_for_attempts)
         table.show(view.attempts, is_active=view.is_active)
+        self._say_why_died()
         self._arrange()
 
     @property
@@ -70,8 +74,42 @@ class EventsPage(Page):
 
     def take(self, answer: object) -> None:
         assert isinstance(answer, Told)
+        had = self._told is not None and bool(self._told.crashes)
         self._told = answer
+        if had != bool(answer.crashes):
+            self.refresh_bindings()
+        self._say_why_died()
         self._arrange()
+
+    def _say_why_died(self) -> None:
+        """Why the last life that died did, in full, and where that is written; the table of
+        attempts has one line for each."""
+        died = next((one for one in reversed(self.view.attempts) if one.report), None)
+        line = self.query_one("#why-died", Static)
+        crashes = self._told.crashes if self._told is not None else ()
+        line.display = died is not None or bool(crashes)
+        if not line.display:
+            return
+        reason = died.reason if died is not None else crashes[0].reason
+        attempt = died.attempt if died is not None else crashes[0].attempt
+        words = [meters.text(f"attempt {attempt}: {reason}", "$warning")]
+        if crashes:
+            words.append(meters.text(f"o opens the crash report, {crashes[0].path}", "$ink-muted"))
+        line.update(meters.rows(words))
+
+    def action_crash(self) -> None:
+        crashes = self._told.crashes if self._told is not None else ()
+        if crashes:
+            from albor_tui.screens.crash import CrashScreen  # loaded when it is wanted
+
+            self.app.push_screen(CrashScreen(crashes))
+        else:
+            cast("PollingScreen", self.screen).say("no crash report", "$ink-muted")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "crash":
+            return self._told is not None and bool(self._told.crashes)
+        return super().check_action(action, parameters)
 
     def alert_at_cursor(self) -> AlertView | None:
         event = self.query_one(EventList).current

@@ -96,7 +96,11 @@ class OverviewPage(Page):
 
     def _draw(self) -> None:
         view, curves = self.view, self.curves
-        self.query_one("#loss", Chart).data = loss_chart(view, curves)
+        self.query_one("#loss", Chart).data = loss_chart(
+            view, curves, is_loading=not self._has_curves
+        )
+        if not self._has_curves:
+            return
         self.query_one("#lr", Chart).data = single_chart(
             view, curves.get("optim/lr"), "second", history=view.lr_history, is_noisy=False
         )

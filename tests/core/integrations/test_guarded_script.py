@@ -150,6 +150,8 @@ def test_a_program_that_handles_sigterm_and_leaves_with_0_is_stopped_unless_it_w
     settle(run)
     with Reader(global_store()) as reader:
         assert reader.run("graceful").ended_status == word
+        if arguments[1] == "log":  # its own word for how far it goes is kept with the run
+            assert reader.run("graceful").max_steps == (int(arguments[0]) or None)
         assert "completed" not in (reader.run("graceful").ended_reason or "").replace(word, "")
     assert run_status(run).word == word
     (row,) = json.loads(albor("runs", "ls", f"status:{word}", "--json"))["runs"]

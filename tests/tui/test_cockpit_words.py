@@ -1,0 +1,293 @@
+"""What the cockpit says of a run is true: states, times, figures, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import fake_feed
+import pytest
+from settled import settled, until
+
+from albor_core.feed.crashes import CrashView
+from albor_core.feed.view import AlertView, AttemptView, BrickView, RunsView
+from albor_tui import glyphs
+from albor_tui.screens.crash import CrashScreen
+from albor_tui.screens.curves import loss_chart
+from albor_tui.screens.order import arrange
+from albor_tui.ticks import Range
+from albor_tui.widgets.chart import Chart
+from albor_tui.widgets.chart_curves import chart_of
+from albor_tui.widgets.chart_data import Look, Trace
+from albor_tui.widgets.chart_reading import reading
+from albor_tui.widgets.facts import Alerts, Bricks, GuardPanel, Head, Vitals
+from albor_tui.widgets.glance import Glance
+from albor_tui.widgets.gpu_panel import GpuPanel, GpuStrip
+from albor_tui.widgets.run_table import RunTable
+from albor_tui.widgets.status_bar import TopBar
+
+
+def text_of(screen) -> str:
+    return "\n".join(strip.text for strip in screen._compositor.render_strips())
+
+
+def drawn(panel, width=60, height=12) -> str:
+    return str(panel.draw(width, height))
+
+
+def line_of(table, name) -> str:
+    lines = (table.render_line(row + 1).text for row in range(len(table.runs)))
+    return next(line for line in lines if name in line)
+
+
+def silent(**changes):
+    return fake_feed.training(
+        is_live=False, is_silent=True, age_s=125.0, eta_s=None, step_ms=100.0, **changes
+    )
+
+
+# -- states and times ------------------------------------------------------------------------------
+
+
+async def test_a_silent_run_says_so_in_the_list_and_has_no_time_of_arrival(cockpit, source):
+    source.show((silent(detail="no news for 2 min"),))
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 1)
+        assert "silent 2m" in line_of(table, "code-125m")
+        assert "running" not in line_of(table, "code-125m")
+        assert "ago" not in line_of(table, "code-125m")
+        assert "silent 2m" in str(pilot.app.screen.query_one(Glance).render())
+
+
+async def test_a_silent_run_says_so_on_its_own_screen(cockpit, source):
+    source.show((silent(detail="no news for 2 min"),))
+    async with cockpit(run=source.rows[0]).run_test(size=(160, 45)) as pilot:
+        head = pilot.app.screen.query_one(Head)
+        await until(pilot, lambda: "silent 2m" in str(head.render()))
+        assert "eta" not in str(head.render())
+        assert "last news 2m ago" in str(head.render())
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"eta_s": 1560.0}, "26m00s"),
+        ({"eta_s": 45.0}, "in 45s"),
+        ({"eta_s": None}, None),
+        ({"is_live": False, "age_s": 125.0}, None),  # at work: a time gone by is no time of arrival
+        ({"is_live": False, "status": "stalled", "age_s": 400.0}, None),
+        ({"is_live": False, "status": "queued", "age_s": 9.0}, None),
+        ({"is_live": False, "status": "unknown", "age_s": 4000.0}, None),
+        ({"is_live": False, "status": "failed", "age_s": 400.0}, "6m ago"),
+        ({"is_live": False, "status": "completed", "age_s": 345_600.0}, "4d ago"),
+    ],
+)
+async def test_the_end_of_a_run_is_ahead_or_ago_and_never_either(cockpit, source, fields, shown):
+    source.show((fake_feed.training(alerts_open=0, **fields),))
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 1)
+        end = line_of(table, "code-125m").split()[-2]
+        words = line_of(table, "code-125m")
+        if shown is None:
+            assert "ago" not in words
+            assert end == glyphs.current.missing
+        else:
+            assert f" {shown} " in words
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"guard": None, "guard_pid": None, "attempts": ()}, "none"),
+        ({"guard": {"state": "running"}, "guard_pid": None}, "gone"),
+        ({"guard": {"state": "done"}, "guard_pid": None, "status": "completed"}, "ended"),
+        ({"guard": None, "guard_pid": None, "attempts": (), "status": "completed"}, "none"),
+    ],
+)
+def test_a_guard_is_gone_only_where_there_was_one(fields, word):
+    view = fake_feed.training(is_live=False, **{"status": "stalled", **fields})
+    first = drawn_of(GuardPanel, view).splitlines()[0]
+    assert first.split() == ["guard", word]
+
+
+def drawn_of(panel, view, width=60, height=12) -> str:
+    return str(panel().show(view, width, height))
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def test_what_works_or_has_just_died_stands_above_what_is_pinned():
+    def run(name, status, age_s, *, is_pinned=False, created=0.0):
+        view = fake_feed.training(name, status=status, age_s=age_s, created=created)
+        return replace(view, is_live=False, is_pinned=is_pinned)
+
+    rows = (
+        run("pinned-old-failure", "failed", 345_600.0, is_pinned=True, created=5.0),
+        run("pinned-done", "completed", 60.0, is_pinned=True, created=4.0),
+        run("done", "completed", 60.0, created=9.0),
+        run("died-last-night", "lost", 30_000.0, created=1.0),
+        run("died-just-now", "failed", 60.0, created=2.0),
+        run("stalled", "stalled", 400.0, created=0.5),
+        run("old-failure", "failed", 345_600.0, created=8.0),
+    )
+    assert [view.id for view in arrange(rows)] == [
+        *("stalled", "died-just-now", "died-last-night"),
+        *("pinned-old-failure", "pinned-done", "done", "old-failure"),
+    ]
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+async def test_a_validation_of_an_earlier_step_stands_with_its_step(cockpit, source):
+    source.show((fake_feed.training(step=49, val_loss=8.3282, val_step=0),))
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        glance = pilot.app.screen.query_one(Glance)
+        await until(pilot, lambda: "8.3282" in str(glance.render()))
+        assert "at step 0" in str(glance.render())
+    shown = drawn_of(Vitals, source.rows[0], width=120)
+    assert "val @0" in shown
+    same = drawn_of(Vitals, replace(source.rows[0], step=0), width=120)
+    assert "val loss" in same
+
+
+def test_the_cursor_of_a_chart_names_each_number_that_it_reads():
+    steps = tuple(float(i * 2048) for i in range(1, 201))
+    trace = Trace(
+        "main",
+        steps,
+        tuple(0.5 + 0.001 * (i % 7) for i in range(200)),
+        low=tuple(0.1 for _ in steps),
+        high=tuple(0.9 for _ in steps),
+        label="loss",
+        is_noisy=True,
+    )
+    look = Look(cursor=steps[100], smoothing=2)
+    pieces = reading([trace], (), look, Range(steps[0], steps[-1]), (80, 120))
+    words = "".join(piece for piece, _ in pieces)
+    assert " mean 0.502" in words.replace("  ", " ")
+    assert "min 0.1  max 0.9" in words
+    assert "smoothed" in words
+
+
+# -- loading, and what is cut ----------------------------------------------------------------------
+
+
+def test_before_the_first_news_nothing_negative_is_said():
+    assert str(GpuStrip().draw(80, 1)) == "loading"
+    assert Chart("loss").data.empty == "loading"
+    view = fake_feed.training(loss_history=())
+    assert loss_chart(view, {}, is_loading=True).empty == "loading"
+    assert loss_chart(view, {}).empty == "no points yet"
+    over = replace(view, status="completed", is_live=False)
+    assert chart_of(over, (), {}).empty == "no points"
+
+
+async def test_while_more_runs_are_on_their_way_the_list_says_so(cockpit, source):
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        screen = pilot.app.screen
+        table = screen.query_one(RunTable)
+        await until(pilot, lambda: len(table.runs) == 7)
+        part = RunsView(rows=source.rows, total=7, version=99, is_complete=False)
+        from albor_tui.messages import RunsChanged
+
+        screen.post_message(RunsChanged(part))
+        await until(pilot, lambda: screen.query_one(TopBar).is_loading)
+        assert "7, loading" in str(screen.query_one("#list").border_title)
+        assert "loading" in str(screen.query_one(TopBar).render())
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "words"),
+    [(100, 4, "5 more GPUs"), (160, 3, "4 more GPUs"), (160, 4, ""), (100, 8, "")],
+)
+def test_gpus_that_have_no_room_are_counted_as_gpus(width, height, words):
+    strip = GpuStrip()
+    strip.set_reactive(GpuStrip.gpus, tuple(fake_feed.gpu(i) for i in range(8)))
+    shown = drawn(strip, width, height)
+    assert len(shown.splitlines()) <= height
+    assert words in shown
+    assert ("more" in shown) is bool(words)
+
+
+def test_a_runs_own_panel_counts_the_gpus_that_it_cannot_show():
+    panel = GpuPanel()
+    panel.set_reactive(GpuPanel.gpus, tuple(fake_feed.gpu(i) for i in range(8)))
+    shown = drawn(panel, 60, 5)
+    assert len(shown.splitlines()) == 5
+    assert "4 more GPUs" in shown
+
+
+def test_alerts_that_have_no_room_are_counted():
+    alerts = tuple(AlertView(id=f"a{i}", severity="red", message=f"m{i}") for i in range(9))
+    view = fake_feed.training(alerts=alerts, alerts_open=9)
+    shown = drawn_of(Alerts, view, height=4)
+    assert len(shown.splitlines()) == 4
+    assert "6 more alerts" in shown
+
+
+def test_parts_of_a_step_that_have_no_room_are_counted_and_those_over_budget_are_kept():
+    parts = [
+        BrickView(name, ms, 100.0) for name, ms in zip("abcd", (1.0, 50.0, 2.0, 3.0), strict=True)
+    ]
+    over = BrickView("optimizer", 31.4, 25.0)
+    shown = drawn_of(Bricks, fake_feed.training(bricks=(*parts, over)), height=3)
+    assert [line.split()[0] for line in shown.splitlines()] == [
+        "b",
+        "optimizer",
+        glyphs.current.ellipsis,
+    ]
+    assert "3 more parts" in shown
+
+
+# -- why a run failed ------------------------------------------------------------------------------
+
+REASON = "RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB"
+
+
+async def test_the_glance_of_the_list_says_why_a_run_failed(cockpit, source):
+    row = replace(source.rows[3], detail="exception")
+
+    class Knowing(fake_feed.FakeFollower):
+        def poll(self):
+            return replace(row, detail=REASON)
+
+    source.show((row,))
+    source.follow = lambda view: Knowing(source, view.id)
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        glance = pilot.app.screen.query_one(Glance)
+        await until(pilot, lambda: "CUDA out of memory" in str(glance.render()))
+
+
+async def test_a_crash_report_is_named_on_the_events_tab_and_opens_with_its_stacks(cockpit, source):
+    attempt = AttemptView(
+        2, started=fake_feed.WALL - 90, ended=fake_feed.WALL - 30, code=1, kind="exception",
+        action="fail", reason=f"{REASON}: the same failure twice, so it would come again; see"
+        " reports a1-1, a2-2", report="a2-2",
+    )  # fmt: skip
+    row = replace(source.rows[3], attempts=(attempt,), attempts_total=2)
+    source.show((row,))
+    source.crashes = (
+        CrashView("a2-2", "/runs/x/crash-reports/a2-2.json", 2, "exception", attempt.reason,
+                  f"{REASON} (train.py:212)", log=("epoch 3", "boom"), stacks=("in all_reduce",)),
+        CrashView("a1-1", "/runs/x/crash-reports/a1-1.json", 1, "hang", hang="no news for 300 s"),
+    )  # fmt: skip
+    async with cockpit(run=row).run_test(size=(160, 45)) as pilot:
+        screen = pilot.app.screen
+        await pilot.press("9")
+        await until(pilot, lambda: "o opens the crash report" in text_of(screen))
+        await settled(pilot)
+        assert "see reports a1-1, a2-2" in text_of(screen)  # to its end
+        assert "/runs/x/crash-reports/a2-2.json" in text_of(screen)
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(pilot.app.screen, CrashScreen))
+        await settled(pilot)
+        shown = text_of(pilot.app.screen)
+        for words in (REASON, "train.py:212", "boom", "in all_reduce", "1 of 2"):
+            assert words in shown
+        await pilot.press("left")
+        await until(pilot, lambda: "no news for 300 s" in text_of(pilot.app.screen))
+        await pilot.press("escape")
+        assert pilot.app.screen is screen

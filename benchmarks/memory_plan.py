@@ -140,7 +140,8 @@ def in_a_process(folder: Path, options: argparse.Namespace, size: str, batch: in
     """`case`, whatever happens to it."""
     answer = folder / "case.json"
     answer.unlink(missing_ok=True)
-    environ = {**os.environ, "ALBOR_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    environ = {**os.environ, "ALBOR_HOME": str(folder / "home"), "PYTHONPATH": paths}
     line = [sys.executable, __file__, "--case", str(folder), size, str(batch)]
     line += ["--steps", str(options.steps)]
     line += [word for one in options.set for word in ("--set", one)]

@@ -118,6 +118,8 @@ def choose(
     key = (name, where, dtype, compiled)
     if key not in _choices:
         _choices[key] = _decide(op(name), where, dtype, compiled)
+        if where.type == "cuda":
+            torch.cuda.empty_cache()  # checking took blocks of sizes that no step asks for
     return _choices[key]
 
 

@@ -268,6 +268,8 @@ def _compiled_faults(parts: Parts, step: PlainStep) -> str:
             torch.compile(nn.functional.silu)(probe).sum().backward()  # type: ignore[no-untyped-call]
         else:
             faults = compare_compiled(parts, step, parts.batch(1, 0))
+            if parts.placement.is_gpu:
+                torch.cuda.empty_cache()
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler raises, the run goes on without it
@@ -285,6 +287,8 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
         for part in compared(fused, ids):
             if faults := compare(parts, fused, part):
                 return None, "; ".join(faults)
+        if ids.is_cuda:
+            torch.cuda.empty_cache()  # what the plain model took is of no use to the fused step
         step = GraphedStep(
             fused,
             parts.optimizer,

@@ -1,4 +1,4 @@
-"""`albor db`: where the stores are; check them, rebuild them from the journals."""
+"""`albor db`: where the stores are; ask, check, rebuild them from the journals."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from albor_core.store.resolve import find_run
         "rebuild": (f"{__name__}:rebuild", "Make the stores again from the journals."),
         "check": (f"{__name__}:check", "Whether the stores say what the runs wrote."),
         "path": (f"{__name__}:path", "Where the stores are."),
+        "query": ("albor_core.cli.query:query", "Ask a store in SQL, read-only."),
     },
 )
 def db() -> None:
-    """Where the stores are; check them, rebuild them from the journals."""
+    """Where the stores are; ask them, check them, rebuild them from the journals."""
 
 
 @db.command()

@@ -31,7 +31,7 @@ COMMANDS = {
     "data": ("data:data", "Source trees in, token shards out."),
     "tokenizer": ("tokenizer:tokenizer", "Train and check a byte-level BPE tokenizer."),
     "kernels": ("kernels:kernels", "Which kernel runs each operation here, and why."),
-    "db": ("db:db", "Where the stores are; check and rebuild them."),
+    "db": ("db:db", "Where the stores are; ask, check and rebuild them."),
     "doctor": ("doctor:doctor", "What this machine has, and what would stop a run."),
     "schema": ("schema:schema", "The JSON Schema of a document."),
 }

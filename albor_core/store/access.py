@@ -25,7 +25,7 @@ _FUNCTIONS = frozenset(
         *("lower", "match", "max", "min", "substr", "typeof"),
     )
 )
-_READABLE = TABLES | {"sqlite_master", "json_each", "pragma_table_info"} | {""}  # "": count(*)
+READABLE = TABLES | {"sqlite_master", "json_each", "pragma_table_info"} | {""}  # "": count(*)
 _PRAGMAS = frozenset({("data_version", False), ("table_info", True), ("user_version", False)})
 """Which may be asked, and whether with an argument: nothing can be set."""
 
@@ -41,7 +41,7 @@ def _may(
     match action:
         case sqlite3.SQLITE_SELECT:
             return sqlite3.SQLITE_OK
-        case sqlite3.SQLITE_READ if (first or "") in _READABLE:
+        case sqlite3.SQLITE_READ if (first or "") in READABLE:
             return sqlite3.SQLITE_OK
         case sqlite3.SQLITE_FUNCTION if (second or "").lower() in _FUNCTIONS:
             return sqlite3.SQLITE_OK
@@ -68,7 +68,7 @@ def with_any_text(db: sqlite3.Connection, ask: Callable[[], T]) -> T:
 
 
 @contextmanager
-def time_limit(db: sqlite3.Connection) -> Iterator[None]:
+def time_limit(db: sqlite3.Connection, *, hint: str = "narrow it: since:7d") -> Iterator[None]:
     """End whatever `db` is asked in this block once it took LIMIT_S of this thread's time: that of
     a busy machine's other programs does not count. Raises StoreError then.
     """
@@ -79,8 +79,6 @@ def time_limit(db: sqlite3.Connection) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise StoreError(
-            f"the store has not answered within {LIMIT_S:g} s", hint="narrow it: since:7d"
-        ) from error
+        raise StoreError(f"the store has not answered within {LIMIT_S:g} s", hint=hint) from error
     finally:
         db.set_progress_handler(None, 0)

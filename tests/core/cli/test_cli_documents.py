@@ -66,7 +66,8 @@ COMMANDS = {  # what to type after each command that knows --json, and the code 
     "albor runs tag": [("calm", "never", "--remove"), ("nobody", "x")],
     "albor runs note": [("nobody", "x")],
     "albor runs pin": [("calm", "--off"), ("nobody",)],
-    "albor runs mv": [("fails", "moved"), ("nobody", "moved")],
+    "albor runs rename": [("fails", "Fails often"), ("nobody", "x"), ("fails", "a/b")],
+    "albor runs mv": [("fails", "./moved"), ("fails", "word"), ("nobody", "./moved")],
     "albor runs rm": [("calm",), ("nobody", "--yes")],
     "albor runs gc": [("--dry-run",), ("nowhere",)],
     "albor alerts ls": [(), ("boom",), ("--open",), ("fails",)],
@@ -96,6 +97,7 @@ COMMANDS = {  # what to type after each command that knows --json, and the code 
     "albor db rebuild": [("runs",), ("nowhere",)],
     "albor db check": [(), ("nowhere",)],
     "albor db path": [(), ("calm",), ("nobody",)],
+    "albor db query": [("SELECT * FROM runs",), ("SELECT x FROM runs",), ("DROP TABLE runs",)],
     "albor doctor": [()],
     "albor schema": [(), ("nothing",)],
 }

@@ -142,8 +142,16 @@ class Order:
         A step's global batch is the same set for every split of it into micro-batches and ranks.
         """
         epoch, within = divmod(step, self.steps_per_epoch(batch_size, grad_accum, world=world))
-        start = ((within * grad_accum + micro) * world + rank) * batch_size
-        return self.permutation(epoch)[start : start + batch_size]
+        start = epoch * self.num_sequences + within * grad_accum * world * batch_size
+        return self.part(start, micro, batch_size, rank=rank, world=world)
+
+    def part(
+        self, start: int, micro: int, batch_size: int, *, rank: int = 0, world: int = 1
+    ) -> NDArray[np.int64]:
+        """The same of the global batch that begins with sequence number `start` (run/clock.py)."""
+        epoch, within = divmod(start, self.num_sequences)
+        first = within + (micro * world + rank) * batch_size
+        return self.permutation(epoch)[first : first + batch_size]
 
 
 def val_batches(

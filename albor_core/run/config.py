@@ -85,6 +85,11 @@ class Config(Section):
         assert found is not None, "refused by `problems`"
         return found
 
+    @property
+    def sequences_per_step(self) -> int:
+        """Of all ranks."""
+        return self.data.batch_size * self.training.gradient_accumulation
+
     def on_ranks(self, world_size: int) -> Config:
         """The same run on so many ranks; `problems` says whether it can be."""
         distributed = self.training.distributed.model_copy(update={"world_size": world_size})

@@ -58,10 +58,12 @@ class Duration:
     assumption: str
 
 
-def schedule(config: Config, facts: Facts) -> Schedule:
-    """The step algebra; unknown data leaves unknown steps."""
+def schedule(config: Config, facts: Facts, unit: int | None = None) -> Schedule:
+    """The step algebra, in steps of `unit` sequences where a run that has begun counts so
+    (run/clock.py); unknown data leaves unknown steps.
+    """
     training, data = config.training, config.data
-    per_step = data.batch_size * training.gradient_accumulation
+    per_step = unit or config.sequences_per_step
     sequences = facts.train.sequences_at(data.seq_len)
     per_epoch = None if sequences is None else sequences // per_step
     reachable = None if per_epoch is None else per_epoch * training.epochs

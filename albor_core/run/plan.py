@@ -112,11 +112,12 @@ def plan(
     andon_notes: tuple[str, ...] = (),
     extra_problems: tuple[Problem, ...] = (),
     extra_notes: tuple[str, ...] = (),
+    unit: int | None = None,
 ) -> Plan:
     """Decide. `andon_notes`, `extra_problems`, `extra_notes` come from rooms above and are passed
-    on.
+    on; `unit` as in `schedule`.
     """
-    steps = schedule(config, facts)
+    steps = schedule(config, facts, unit)
     need = memory(config, facts)
     space = disk(config, facts, steps.max_steps)
     file = str(facts.config_path)

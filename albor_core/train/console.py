@@ -24,7 +24,7 @@ class Console:
     """Writes to stdout, which the guard keeps as the attempt's log. A full disk never stops it."""
 
     def __init__(self, num_steps: int) -> None:
-        self._num_steps = num_steps
+        self.num_steps = num_steps
         self._due = -math.inf
         if isinstance(sys.stdout, io.TextIOWrapper):  # no locale may end a run with its log
             sys.stdout.reconfigure(errors="backslashreplace")
@@ -32,7 +32,7 @@ class Console:
     def say(self, step: int | None, text: str) -> None:
         """One line, stamped with UTC time and step."""
         stamp = time.strftime("%H:%M:%S", time.gmtime())
-        where = "" if step is None else f"step {step:>{len(str(self._num_steps))}}  "
+        where = "" if step is None else f"step {step:>{len(str(self.num_steps))}}  "
         with contextlib.suppress(OSError):  # the journal has it as well, and waits for space
             sys.stdout.write(f"{stamp}  {where}{clean(text, limit=_MAX_CHARS)}\n")
             sys.stdout.flush()
@@ -40,7 +40,7 @@ class Console:
     def interval(self, step: int, values: Mapping[str, float]) -> None:
         """The figures of a log interval, unless a line has just been said."""
         now = time.monotonic()
-        if now < self._due and step < self._num_steps:
+        if now < self._due and step < self.num_steps:
             return
         self._due = now + STEP_GAP_S
         parts = [

@@ -49,14 +49,14 @@ class Follower:
             case Word.STEP:
                 assert self._stepper is not None
                 self.step = order.step
-                where = {"step": order.step, "position": order.at}
+                where = {"step": order.step, "start": order.at, "sequences": order.sequences}
                 take_step(parts, self._stepper, self.faults, _untimed, **where)
             case Word.CHOOSE:
                 self.parts, self._stepper = choose_step(parts, _say_nothing)
             case Word.RESTORE:
                 checkpoint = Checkpoint(self.life.run.checkpoints / step_name(order.step), {})
                 trainer = checkpoint.trainer()
-                restore_parts(parts, checkpoint, trainer)
+                self.parts = parts = restore_parts(parts, checkpoint, trainer)
                 if self._stepper is None:  # no rollback: this life has chosen nothing yet
                     pin_backends(parts, trainer)
             case Word.START_OVER:

@@ -17,6 +17,7 @@ from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
 from albor_core.guard.provenance import recorded_code
 from albor_core.kernels.forced import unmet_demand
+from albor_core.run.clock import Clock, Place, place_in
 from albor_core.run.config import Config, LoadedConfig, with_defaults
 from albor_core.run.edits import bound, change_refused, edited, origin, set_later
 from albor_core.run.errors import ConfigError, InUseError, Problem
@@ -45,9 +46,10 @@ _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": 
 QUIET_GRADIENTS = 600.0  # docs/performance.md, "How weights begin"
 
 
-def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
+def plan_run(loaded: LoadedConfig, *, begins: bool = True, unit: int | None = None) -> Plan:
     """Collect the facts of this machine and plan; nothing is written. Without `begins` the run has
-    weights of its own, and what model.path names may be gone.
+    weights of its own, and what model.path names may be gone; `unit`: the sequences of the steps
+    that it counts in (run/clock.py).
     """
     config = loaded.config
     monitoring = config.resolved()["monitoring"]
@@ -78,6 +80,7 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True) -> Plan:
                 else ()
             ),
         ),
+        unit=unit,
     )
 
 
@@ -201,9 +204,15 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
         what = "the run's checkpoints are of another config"
         hint = f"put it back; for a new run from its weights: --set model.path={newest}"
         raise change_refused(what, unfit, file=file, hint=hint)
+    place = _place_in(newest, loaded.config)
     with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
-        made = plan_run(loaded, begins=_is_unbegun(run))
-    problems = (*made.problems, *_behind(newest, made, loaded))
+        made = plan_run(loaded, begins=_is_unbegun(run), unit=place.unit or None)
+    end, behind = made.max_steps, list[Problem]()
+    if sequences := made.schedule.sequences:
+        place = _place_in(newest, loaded.config, sequences)
+        clock = Clock.of(loaded.config, sequences, place.unit)
+        end, behind = clock.last_step(place), list(_behind(place, clock, loaded))
+    problems = (*made.problems, *behind)
     if problems:
         raise ConfigError(
             f"{run.config_yaml}: {len(problems)} problem(s), nothing was started",
@@ -211,19 +220,40 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
             problems=problems,
         )
     write_json(run.config_resolved, now, durable=True)
-    about = {**run.metadata(), "max_steps": made.max_steps, **origin(loaded)}
+    about = {**run.metadata(), "max_steps": end, **origin(loaded)}
     write_json(run.run_json, about, durable=True)  # last: until then the file counts as edited
 
 
-def _behind(newest: Path | None, made: Plan, loaded: LoadedConfig) -> Iterator[Problem]:
-    """An end that the run has passed already."""
-    end, step = made.max_steps, 0 if newest is None else int(newest.name.removeprefix("step-"))
-    if end is None or step <= end:
+def _place_in(newest: Path | None, config: Config, num_sequences: int = 1) -> Place:
+    """Where the run is by its newest checkpoint; by the name of one that cannot be read, which the
+    trainer will refuse in better words.
+    """
+    if newest is None:
+        return Place()
+    known = {"seq_len": config.data.seq_len, "num_sequences": num_sequences}
+    try:
+        return place_in(read_json(newest / "trainer.json") or {}, **known)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        step = {"step": newest.name.removeprefix("step-")}
+        return place_in({"progress": step, "config": config.resolved()}, **known)
+
+
+def _behind(place: Place, clock: Clock, loaded: LoadedConfig) -> Iterator[Problem]:
+    """An end that the run has passed already, or a batch that the data does not fill."""
+    file, training = str(loaded.path), loaded.config.training
+    if place.unit and clock.batch > clock.num_sequences:
+        message = (
+            f"one step takes {clock.batch:,} sequences, the data holds {clock.num_sequences:,}"
+        )
+        hint = f"at most {clock.num_sequences:,} in all"
+        yield Problem("data.batch_size", message, hint, file)
+    if not clock.is_behind(place):
         return
-    is_said = loaded.config.training.max_steps is not None
+    is_said = training.max_steps is not None
     field, what = ("max_steps", "max_steps") if is_said else ("epochs", "the last step")
-    message = f"the checkpoint is at step {step}, {what} {end} is below it"
-    yield Problem(f"training.{field}", message, f"{step} or more", str(loaded.path))
+    step = -(-place.sequences // clock.unit)
+    message = f"the checkpoint is at step {step}, {what} {clock.planned} is below it"
+    yield Problem(f"training.{field}", message, f"{step} or more", file)
 
 
 def _refuse_lost_weights(run: RunDir, config: Config) -> None:

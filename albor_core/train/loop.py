@@ -82,7 +82,7 @@ class Training:
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
         parts = build(config, begins=not list_checkpoints(life.run.checkpoints))
         self.companions, self.copies = parts.companions(), HostCopies()
-        self.reporter = Reporter(life, config, state, num_steps=parts.num_steps)
+        self.reporter = Reporter(life, config, state, num_steps=parts.clock.planned)
         self.cord = Cord(
             config.resolved()["monitoring"],
             warmup_steps=config.training.warmup_steps,
@@ -105,7 +105,9 @@ class Training:
         source = begin(self.course, life, allow_config_change=allow_config_change)
         self.stepper: Stepper
         self.ranks.tell(Word.CHOOSE)
-        self.course.parts, self.stepper = choose_step(parts, self.reporter.journal.event)
+        self.course.parts, self.stepper = choose_step(
+            self.course.parts, self.reporter.journal.event
+        )
         check_optimizer(self.parts, self.reporter.journal.event, is_new=self.step == 0)
         self._logged_at = self._began_at = self.step
         self._is_warm = False
@@ -177,18 +179,21 @@ class Training:
     def step(self) -> int:
         return self.progress.step
 
+    @property
+    def last_step(self) -> int:
+        return self.course.last_step
+
     # -- steps ---------------------------------------------------------------------------------
 
     def run(self, *, stop_after: int | None = None) -> Outcome:
         """Train to the end, or until something says stop; returns how it ended, all of it saved."""
-        last = self.parts.num_steps
         self._tell_step()
         self.faults.at("step", self.step)
         if self._evaluation_is_due() and self._stopped() is None:
             self._evaluate()
         self.clock.take()
         while self._end is None:
-            is_done = self.step >= last and not self._evaluation_is_due()
+            is_done = self.step >= self.last_step and not self._evaluation_is_due()
             stopped = None if is_done else self._stopped(stop_after)
             if stopped is not None or is_done:
                 self._catch_up()
@@ -198,14 +203,20 @@ class Training:
             self._settle_memory()
             self._train_step(self.step + 1)
             self._read_late()
-            self.progress.step += 1
+            self.parts.clock.advance(self.progress)
             self._tell_step()
             self._after_step()
             self.faults.at("step", self.step)
         return self._finish(self._end or Outcome("completed", 0, self.step))
 
     def _tell_step(self) -> None:
-        self.reporter.at_step(self.step, epoch=self.parts.epoch(self.progress.position()))
+        at, left = self.progress, (self.last_step - self.step) * self.parts.sequences_per_step
+        self.reporter.at_step(
+            self.step,
+            last=self.last_step,
+            share=at.sequences / max(1, at.sequences + left),
+            epoch=at.cursor / self.parts.order.num_sequences,
+        )
 
     def _enter_steps(self) -> None:
         guard = self.config.guard
@@ -226,10 +237,17 @@ class Training:
 
     def _train_step(self, step: int) -> None:
         """One optimizer step. Nothing here waits for the device, but the first two."""
-        position = self.progress.position(step)
-        self.ranks.tell(Word.STEP, step, position)
+        clock, at = self.parts.clock, self.progress
+        start, sequences = clock.start(at.cursor), at.sequences + clock.batch
+        self.ranks.tell(Word.STEP, step, start, sequences)
         total, updated = take_step(
-            self.parts, self.stepper, self.faults, self.timer.brick, step=step, position=position
+            self.parts,
+            self.stepper,
+            self.faults,
+            self.timer.brick,
+            step=step,
+            start=start,
+            sequences=sequences,
         )
         self.tally.add(total, *updated)
         if self.flow.is_open:
@@ -252,8 +270,8 @@ class Training:
     # -- what is due after a step --------------------------------------------------------------
 
     def _after_step(self) -> None:
-        training, step, last = self.config.training, self.step, self.parts.num_steps
-        if step % training.log_interval == 0 or step == last:
+        training, step, last = self.config.training, self.step, self.last_step
+        if self.progress.passed(training.log_interval) or step == last:
             self._unread = Readout(
                 self.tally, self.parts.noise.state, self.stepper.norms(), self.timer.take()
             )
@@ -266,7 +284,8 @@ class Training:
             return
         if self._evaluation_is_due():
             self._evaluate()
-        if self.step == step and step % training.checkpoint.save_every == 0 and step < last:
+        is_due = self.progress.passed(training.checkpoint.save_every)
+        if self.step == step and is_due and step < last:
             self.keeper.wanted = True
             self._make_way()
         self._save_if_wanted()
@@ -288,8 +307,8 @@ class Training:
         step, signals = self.step, self.signals
         is_quiet = not (self.flow.is_open or self._trouble or self._end or self._pause_for)
         is_asked = signals.stop is not None or signals.command or self.keeper.wanted
-        is_due = self._evaluation_is_due() or step == self.parts.num_steps
-        is_due |= step % self.config.training.checkpoint.save_every == 0
+        is_due = self._evaluation_is_due() or step == self.last_step
+        is_due |= self.progress.passed(self.config.training.checkpoint.save_every)
         return self._reads_late and is_quiet and not is_asked and not is_due
 
     def _read_late(self) -> None:
@@ -364,7 +383,7 @@ class Training:
             "train/loss": readings.loss,
             "train/loss_ema": self.reporter.loss_ema.value,
             "train/tokens": self.reporter.tokens(self.step),
-            "optim/lr": parts.schedule.lr_at(self.step),
+            "optim/lr": parts.lr(self.progress.sequences),
             "optim/grad_norm": readings.grad_norm,
             "optim/noise_scale_tokens": found.noise_scale,
             "perf/step_ms": interval.step_ms,
@@ -455,7 +474,7 @@ class Training:
 
     def _evaluation_is_due(self) -> bool:
         step, every = self.step, self.config.training.eval_interval
-        is_planned = step % every == 0 or step == self.parts.num_steps
+        is_planned = self.progress.passed(every) or step == self.last_step
         return self.parts.val is not None and is_planned and self.progress.evaluated_step != step
 
     def _evaluate(self) -> None:
@@ -541,7 +560,7 @@ class Training:
         if self.signals.stop is not None:
             number = self.signals.stop
             return Outcome("stopped", _EXIT_BY_SIGNAL[number], self.step, number.name)
-        if stop_after is not None and self.step >= stop_after and self.step < self.parts.num_steps:
+        if stop_after is not None and self.step >= stop_after and self.step < self.last_step:
             return Outcome("stopped", 0, self.step, f"--stop-after {stop_after}")
         return None
 

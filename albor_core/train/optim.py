@@ -22,7 +22,9 @@ from albor_core.train.stability import Clip
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up, then cosine or linear down to `min_lr` at `num_steps`, or constant."""
+    """Linear warm-up, then cosine or linear down to `min_lr` at `num_steps`, or constant. Steps are
+    those of the config (run/clock.py), and may be parts of one.
+    """
 
     lr: float
     min_lr: float
@@ -30,7 +32,7 @@ class Schedule:
     num_steps: int
     name: str = "cosine"
 
-    def lr_at(self, step: int) -> float:
+    def lr_at(self, step: float) -> float:
         """The rate of step 1, 2, ...: `lr` at the last step of warm-up, `min_lr` at the end."""
         if step < self.warmup_steps:
             return self.lr * step / self.warmup_steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import MULTIPLE, Scales, fits
 from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.run.clock import Clock
 from albor_core.run.config import Config
 from albor_core.run.errors import ConfigError, DataError
 from albor_core.run.share import Share
@@ -54,7 +55,7 @@ class Parts:
     clip: Clip
     noise: NoiseScale
     schedule: Schedule
-    num_steps: int
+    clock: Clock
     obstacle: str
     """Why the fused step is no candidate; "" if it is."""
 
@@ -73,26 +74,19 @@ class Parts:
 
     @property
     def sequences_per_step(self) -> int:
-        return self.config.data.batch_size * self.config.training.gradient_accumulation
+        return self.config.sequences_per_step
 
-    def epoch(self, position: int) -> float:
-        """Passes over the data after its first `position` global batches."""
-        return position * self.sequences_per_step / self.order.num_sequences
+    def lr(self, sequences: int) -> float:
+        """The rate of the step with which so many have been trained on."""
+        return self.schedule.lr_at(sequences / self.clock.unit)
 
-    def batch(self, position: int, micro: int) -> Tensor:
-        """(B, T) ids of this rank's micro-batch `micro` of global batch 1, 2, ...; a pure function
-        of the seed.
-
-        Batch N is that of step N, until a rollback leaves some batches behind.
+    def batch(self, start: int, micro: int) -> Tensor:
+        """(B, T) ids of this rank's micro-batch `micro` of the global batch that begins with
+        sequence number `start` of the data (run/clock.py); a pure function of the seed.
         """
         share, ranks = self.share, self.ranks
-        chosen = self.order.indices(
-            position - 1,
-            micro,
-            share.batch_size,
-            share.accumulation,
-            rank=ranks.rank,
-            world=ranks.world_size,
+        chosen = self.order.part(
+            start, micro, share.batch_size, rank=ranks.rank, world=ranks.world_size
         )
         ids = torch.from_numpy(self.train.batch(chosen))
         if self.placement.is_gpu:
@@ -143,7 +137,10 @@ def build(config: Config, *, begins: bool = True) -> Parts:
     train = _shards(config, validation=False)
     val = _shards(config, validation=True) if data.val is not None else None
     order = Order(training.seed, len(train))
-    num_steps = _num_steps(config, order)
+    order.steps_per_epoch(data.batch_size, training.gradient_accumulation)
+    clock = Clock.of(config, len(train))
+    if begins:
+        refuse_unreachable(clock)
     placement = place(training)
     seed_everything(training.seed)
     model = _model(shape, config, placement, begins=begins)
@@ -151,13 +148,6 @@ def build(config: Config, *, begins: bool = True) -> Parts:
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)
     optimizer = plain_optimizer(config, model) if obstacle else flat_optimizer(config, model)
-    schedule = Schedule(
-        config.optimizer.lr,
-        config.optimizer.min_lr,
-        training.warmup_steps,
-        num_steps,
-        training.lr_scheduler,
-    )
     return Parts(
         config,
         placement,
@@ -171,8 +161,8 @@ def build(config: Config, *, begins: bool = True) -> Parts:
         LossScale(placement.device) if placement.precision == "fp16" else None,
         clip_from(training, placement.device),
         NoiseScale(placement.device),
-        schedule,
-        num_steps,
+        schedule_of(config, clock),
+        clock,
         obstacle,
     )
 
@@ -253,21 +243,30 @@ def _shards(config: Config, *, validation: bool) -> PackedShards:
     )
 
 
-def _num_steps(config: Config, order: Order) -> int:
-    """Optimizer steps of the whole run (C-TRAINCFG-001, checked again where it counts)."""
-    training = config.training
-    per_epoch = order.steps_per_epoch(config.data.batch_size, training.gradient_accumulation)
-    reachable = per_epoch * training.epochs
-    if training.max_steps is None:
-        return reachable
-    if training.max_steps > reachable:
-        epochs = -(-training.max_steps // per_epoch)
+def schedule_of(config: Config, clock: Clock) -> Schedule:
+    training, wanted = config.training, config.optimizer
+    return Schedule(
+        wanted.lr, wanted.min_lr, training.warmup_steps, clock.planned, training.lr_scheduler
+    )
+
+
+def on_clock(parts: Parts, unit: int) -> Parts:
+    """For a run whose config counts steps of `unit` sequences. ConfigError as `build`."""
+    clock = Clock.of(parts.config, parts.order.num_sequences, unit)
+    refuse_unreachable(clock)
+    return replace(parts, clock=clock, schedule=schedule_of(parts.config, clock))
+
+
+def refuse_unreachable(clock: Clock) -> None:
+    """C-TRAINCFG-001, checked again where it counts. Raises ConfigError."""
+    if clock.planned > clock.reachable:
+        per_epoch = max(1, clock.num_sequences // clock.unit)
         raise ConfigError(
-            f"training.max_steps: {training.max_steps} cannot be reached, {training.epochs} "
-            f"epoch(s) of {per_epoch} steps are {reachable}",
-            hint=f"set training.epochs to {epochs}, or training.max_steps to {reachable}",
+            f"training.max_steps: {clock.planned} cannot be reached, {clock.epochs} "
+            f"epoch(s) of {per_epoch} steps are {clock.reachable}",
+            hint=f"set training.epochs to {-(-clock.planned // per_epoch)}, or "
+            f"training.max_steps to {clock.reachable}",
         )
-    return training.max_steps
 
 
 def _model(shape: LlamaConfig, config: Config, placement: Placement, *, begins: bool) -> Llama:

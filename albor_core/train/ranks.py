@@ -32,7 +32,8 @@ class Word(IntEnum):
     """What rank 0 orders."""
 
     STEP = 1
-    """Take optimizer step `step` on global batch `at`."""
+    """Take optimizer step `step`, with which the run has seen `sequences`, on the global batch that
+    begins at `at`."""
     CHOOSE = 2
     """Find the step to train with."""
     RESTORE = 3
@@ -58,6 +59,7 @@ class Order:
     word: Word
     step: int
     at: int
+    sequences: int = 0
 
 
 class Ranks:
@@ -81,18 +83,18 @@ class Ranks:
 
     # -- on the host -----------------------------------------------------------------------------
 
-    def tell(self, word: Word, step: int = 0, at: int = 0) -> None:
+    def tell(self, word: Word, step: int = 0, at: int = 0, sequences: int = 0) -> None:
         """Rank 0: what everybody does next."""
         if not self.is_alone:
             assert self.rank == 0
-            dist.broadcast(torch.tensor([word, step, at]), 0, group=self._control)
+            dist.broadcast(torch.tensor([word, step, at, sequences]), 0, group=self._control)
 
     def hear(self) -> Order:
         """The others: wait for it."""
-        said = torch.zeros(3, dtype=torch.int64)
+        said = torch.zeros(4, dtype=torch.int64)
         dist.broadcast(said, 0, group=self._control)
-        word, step, at = said.tolist()
-        return Order(Word(word), step, at)
+        word, *numbers = said.tolist()
+        return Order(Word(word), *numbers)
 
     def hand_out(self, ids: Tensor) -> Tensor:
         """Rank 0's ids (B, T) on every rank; the others bring a tensor of that shape."""

@@ -96,12 +96,15 @@ class Reporter:
             self.state.phase(name, limit_s=limit_s, waits=name not in _PASSING)
             self._published = time.monotonic()
 
-    def at_step(self, step: int, *, epoch: float) -> None:
-        """The loop got this far; `beat` tells, once what is known of the step is known."""
+    def at_step(self, step: int, *, last: int, share: float, epoch: float) -> None:
+        """The loop got this far, to `share` of the run; `beat` tells, once what is known of the
+        step is known.
+        """
+        self.num_steps = self.console.num_steps = last
         fields = self.state.fields
         fields["global_step"], fields["tokens"] = step, self.tokens(step)
         fields["epoch"] = round(epoch, 4)
-        fields["progress_percent"] = round(100 * step / max(1, self.num_steps), 2)
+        fields["max_steps"], fields["progress_percent"] = last, round(100 * share, 2)
         if self.step_s.value is not None:
             fields["eta_seconds"] = round((self.num_steps - step) * self.step_s.value, 1)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama
+from albor_core.run.clock import Place, place_in
 from albor_core.run.config import with_defaults
 from albor_core.run.edits import change_refused
 from albor_core.run.errors import ConfigError, NoCheckpointError
@@ -22,7 +23,7 @@ from albor_core.run.state import finite
 from albor_core.train.checkpoint import TRAINER, Checkpoint, Snapshot
 from albor_core.train.cord import Cord
 from albor_core.train.optim import Optimizer
-from albor_core.train.parts import Parts, first_weights, seed_everything
+from albor_core.train.parts import Parts, first_weights, on_clock, seed_everything
 from albor_core.train.ranks import Word
 from albor_core.train.reporter import Reporter
 from albor_core.train.rng import restore_rng, rng_state
@@ -57,10 +58,9 @@ FREE = (
 
 
 @dataclass
-class Progress:
-    """Where a run is."""
+class Progress(Place):
+    """Where a run is, and what has become of it."""
 
-    step: int = 0
     evaluated_step: int | None = None
     """Step of the last validation; an evaluation that a stop cut short is made up for on resume."""
     best_val: float | None = None
@@ -71,18 +71,12 @@ class Progress:
     """Backends the race chose: a resumed life keeps to them."""
     spikes: int = 0
     """Steps whose gradient ZClip scaled down."""
-    data_offset: int = 0
-    """Batches that rollbacks left behind."""
     rollbacks: int = 0
     rollbacks_in_a_row: int = 0
     last_trouble: int | None = None
     """Step at which the last rollback began."""
     sound: int = 0
     """Step of the newest figures that were read and showed no trouble."""
-
-    def position(self, step: int | None = None) -> int:
-        """The global batch (1, 2, ...) that `step`, or the step last done, trains on."""
-        return (self.step if step is None else step) + self.data_offset
 
 
 @dataclass
@@ -93,7 +87,15 @@ class Course:
     reporter: Reporter
     cord: Cord
     tally: Tally
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(unit=self.parts.clock.unit)
+
+    @property
+    def last_step(self) -> int:
+        """Of the run, as things stand."""
+        return self.parts.clock.last_step(self.progress)
 
 
 def binding(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,8 +162,8 @@ def take_snapshot(course: Course, companions: Mapping[str, bytes], copies: HostC
     trainer = {
         "step": progress.step,
         "tokens": reporter.tokens(progress.step),
-        "epoch": parts.epoch(progress.position()),
-        "order": {"seed": parts.order.seed, "next_step": progress.position() + 1},
+        "epoch": progress.cursor / parts.order.num_sequences,
+        "order": {"seed": parts.order.seed, "cursor": progress.cursor},
         "progress": dict(vars(progress)),
         "reporter": reporter.to_json(),
         "andon": course.cord.to_json(),
@@ -207,15 +209,16 @@ def restore(course: Course, checkpoint: Checkpoint, trainer: Mapping[str, Any]) 
     that this version does not understand.
     """
     course.parts.ranks.tell(Word.RESTORE, checkpoint.step)
-    restore_parts(course.parts, checkpoint, trainer)
     try:
+        course.parts = restore_parts(course.parts, checkpoint, trainer)
         course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
         course.cord.load(trainer["andon"])
         course.tally.load(trainer["tally"])
         course.tally.spikes.load(trainer.get("spikes"))
-        course.progress = Progress(**{"sound": trainer["step"]} | trainer["progress"])
+        saved = {"sound": trainer["step"]} | trainer["progress"]
+        saved.pop("data_offset", None)  # `place_in` reads it
+        course.progress = Progress(**saved | vars(_place_in(course.parts, trainer)))
         course.progress.kernels = dict(course.progress.kernels)
-        course.progress.data_offset += _shift(course, trainer["config"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"[:500]
         raise NoCheckpointError(
@@ -225,17 +228,14 @@ def restore(course: Course, checkpoint: Checkpoint, trainer: Mapping[str, Any]) 
         ) from error
 
 
-def _shift(course: Course, saved: Mapping[str, Any]) -> int:
-    """Batches to move on by, where a step takes another number of sequences than in the config
-    `saved`: so that the data goes on behind what was trained on.
-    """
-    before: int = saved["data"]["batch_size"] * saved["training"]["gradient_accumulation"]
-    position, now = course.progress.position(), course.parts.sequences_per_step
-    return -(-position * before // now) - position
+def _place_in(parts: Parts, trainer: Mapping[str, Any]) -> Place:
+    return place_in(
+        trainer, seq_len=parts.config.data.seq_len, num_sequences=parts.order.num_sequences
+    )
 
 
-def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> None:
-    """What of a checkpoint belongs to every rank. Raises as `restore`."""
+def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> Parts:
+    """What of a checkpoint belongs to every rank; parts on the run's clock. Raises as `restore`."""
     try:
         load_weights(parts.model, checkpoint.model())
         parts.optimizer.load(checkpoint.optimizer())
@@ -253,6 +253,7 @@ def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, An
         parts.clip.zclip.load(trainer.get("zclip") or UNSEEN)
     parts.noise.load(trainer.get("noise") or UNSEEN)
     restore_rng(trainer["rng"])
+    return on_clock(parts, _place_in(parts, trainer).unit)
 
 
 def pin_backends(parts: Parts, trainer: Mapping[str, Any]) -> dict[str, str]:
@@ -275,7 +276,7 @@ def start_over(course: Course) -> None:
     course.reporter.forget()
     course.cord.load({})
     course.tally.reset()
-    course.progress = Progress()
+    course.progress = Progress(unit=course.parts.clock.unit)
 
 
 def reset_parts(parts: Parts) -> None:

@@ -125,7 +125,7 @@ def _announce(course: Course, life: Life, checkpoint: Checkpoint | None) -> None
             {} if parts.ranks.is_alone else {"strategy": parts.config.training.distributed.strategy}
         ),
         versions=versions(torch.__version__),
-        num_steps=parts.num_steps,
+        num_steps=course.last_step,
         parameters=parts.model.config.num_parameters,
     )
     if unmet := unmet_demand(os.environ, placement.device.type):
@@ -179,7 +179,7 @@ def go_back(course: Course, folder: Path, trouble: Trouble, *, in_a_row: int) ->
         spikes=before.spikes,
         last_command=before.last_command,
         kernels=before.kernels,
-        data_offset=before.position() - here.step,
+        cursor=before.cursor,
         rollbacks=before.rollbacks + 1,
         rollbacks_in_a_row=in_a_row,
         last_trouble=before.step,
@@ -195,6 +195,7 @@ def go_back(course: Course, folder: Path, trouble: Trouble, *, in_a_row: int) ->
         message=trouble.message,
         at_step=before.step,
         batches_left_behind=before.step - here.step,
+        last_step=course.last_step,
         in_a_row=in_a_row,
     )
     return checkpoint

@@ -19,21 +19,30 @@ Brick = Callable[[str], AbstractContextManager[None]]
 
 
 def take_step(
-    parts: Parts, stepper: Stepper, faults: Faults, brick: Brick, *, step: int, position: int
+    parts: Parts,
+    stepper: Stepper,
+    faults: Faults,
+    brick: Brick,
+    *,
+    step: int,
+    start: int,
+    sequences: int,
 ) -> tuple[Tensor, Updated]:
-    """Train step `step` on global batch `position`: (loss of the whole batch, its update).
+    """Train step `step`, with which the run has seen `sequences`, on the global batch that begins
+    at `start`: (loss of the whole batch, its update).
 
     Nothing here waits for the device. `brick` times the parts of it.
     """
     accumulation = parts.share.accumulation
-    parts.optimizer.set_lr(parts.schedule.lr_at(step))
-    factors = [faults.factor(point, position) for point in ("loss", "grad")]
-    small = _half_batch_norm(parts, stepper, step, position)
+    parts.optimizer.set_lr(parts.lr(sequences))
+    number = parts.clock.batch_number(start)
+    factors = [faults.factor(point, number) for point in ("loss", "grad")]
+    small = _half_batch_norm(parts, stepper, step, start)
     total = torch.zeros((), device=parts.placement.device)
     for micro in range(accumulation):
         with brick("data"):
             faults.at("data", step)
-            ids = parts.batch(position, micro)
+            ids = parts.batch(start, micro)
         with brick("forward"):
             loss = stepper.forward(ids, *factors, is_last=micro == accumulation - 1)
         with brick("backward"):
@@ -49,9 +58,9 @@ def take_step(
     return total, updated
 
 
-def _half_batch_norm(parts: Parts, stepper: Stepper, step: int, position: int) -> Tensor | None:
+def _half_batch_norm(parts: Parts, stepper: Stepper, step: int, start: int) -> Tensor | None:
     """Gradient norm of half the batch, where that is the only way to the noise scale."""
     every = parts.config.training.stability.noise_scale_interval
     if every is None or step % every or parts.share.accumulation > 1:
         return None
-    return half_batch_norm(stepper, parts.batch(position, 0))
+    return half_batch_norm(stepper, parts.batch(start, 0))

@@ -267,7 +267,7 @@ def _compiled_faults(parts: Parts, step: PlainStep) -> str:
             probe = torch.ones(8, device=parts.placement.device, requires_grad=True)
             torch.compile(nn.functional.silu)(probe).sum().backward()  # type: ignore[no-untyped-call]
         else:
-            faults = compare_compiled(parts, step, parts.batch(1, 0))
+            faults = compare_compiled(parts, step, parts.batch(0, 0))
             if parts.placement.is_gpu:
                 torch.cuda.empty_cache()
     except torch.OutOfMemoryError:
@@ -282,7 +282,7 @@ def _compiled_faults(parts: Parts, step: PlainStep) -> str:
 def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
     """The fused step, or what is wrong with it."""
     assert isinstance(parts.optimizer, FlatAdamW)
-    ids = parts.batch(1, 0)
+    ids = parts.batch(0, 0)
     try:
         for part in compared(fused, ids):
             if faults := compare(parts, fused, part):

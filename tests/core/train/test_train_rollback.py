@@ -86,7 +86,7 @@ def test_a_loss_spike_goes_back_once_past_the_batches_that_made_it(tmp_path):
     assert state["guards"]["rollbacks"] == 1
     assert state["epoch"] == pytest.approx(42 * 4 / 40, abs=1e-3)  # six batches more were read
     trainer = verify(list_checkpoints(run.checkpoints)[0]).trainer()
-    assert (trainer["progress"]["data_offset"], trainer["order"]["next_step"]) == (6, 43)
+    assert (trainer["progress"]["sequences"], trainer["order"]["cursor"]) == (36 * 4, 42 * 4)
     index_now(run)
     with sqlite3.connect(run.store) as db:
         query = (
@@ -113,7 +113,7 @@ def test_after_a_rollback_the_run_trains_on_the_batches_behind_the_spike(tmp_pat
 
     monkeypatch.setattr(loop, "build", spied)
     train_here(run, faults=SPIKE)
-    assert asked == [*range(1, 27), *range(27, 43)]
+    assert asked == [4 * n for n in range(42)]
 
 
 def test_nan_in_a_row_goes_back_three_times_and_then_stops_red(tmp_path):
@@ -218,7 +218,7 @@ def test_without_a_checkpoint_the_run_begins_again_on_other_data(tmp_path):
     assert (outcome.reason, outcome.step) == ("completed", 24)
     assert rewinds(run) == [-1]
     trainer = verify(list_checkpoints(run.checkpoints)[0]).trainer()
-    assert trainer["progress"]["data_offset"] == 5
+    assert trainer["progress"]["cursor"] - trainer["progress"]["sequences"] == 5 * 4
     assert list(series(run, "val/loss")) == [0, 8, 16, 24]
     fresh = made(tmp_path / "b", "fresh")
     train_here(fresh, stop_after=0)
@@ -342,7 +342,7 @@ def test_the_noise_scale_comes_free_with_accumulation_and_is_that_of_autograd(tm
     train_here(run, stop_after=1)
     parts = build(parse_config(run.config_resolved.read_bytes(), file="c"))
     squares = []
-    for batch in (parts.batch(1, 0), torch.cat((parts.batch(1, 0), parts.batch(1, 1)))):
+    for batch in (parts.batch(0, 0), torch.cat((parts.batch(0, 0), parts.batch(0, 1)))):
         parts.model(batch, batch)[1].backward()
         squares.append(sum(float(p.grad.square().sum()) for p in parts.model.parameters()))
         parts.model.zero_grad(set_to_none=True)

@@ -105,9 +105,9 @@ def start(
     object with `to_dict()`; secrets in it are not recorded. `max_steps` lets viewers say how far it
     is. `parent` is the id of the run whose weights this one begins from. `goals` says of metrics
     whose names do not whether `min` or `max` is better ({"wer": "min"}), for all runs of the
-    experiment. Raises UsageError for a config of another kind, a parent that is no id or a goal
-    that is none, InUseError where this run is tracked already,
-    AlborError where no run directory can be made.
+    experiment. Raises UsageError for a config of another kind, a home of somebody else, a parent
+    that is no id or a goal that is none, InUseError where this run is tracked already, AlborError
+    where no run directory can be made.
     """
     settings, directions = _recordable(config), check_goals(goals)
     if parent is not None and not is_run_id(parent):
@@ -157,6 +157,7 @@ def _fresh(
     folder: str | os.PathLike[str] | None,
     facts: Mapping[str, Any],
 ) -> Life:
+    _check_places(folder)
     code, script = recorded_code(sys.argv, script_of_process())
     seed = settings.get("seed")
     title = printable(name or experiment)
@@ -184,6 +185,19 @@ def _fresh(
             if last:
                 raise
     return Life(run, 1, secrets.token_hex(8), (take_lock(run.run_lock),), is_guarded=False)
+
+
+def _check_places(folder: str | os.PathLike[str] | None) -> None:
+    """Raises UsageError for a relative path where the working directory has been deleted."""
+    with contextlib.suppress(FileNotFoundError):
+        Path.cwd()
+        return
+    for name, place in (("dir", folder), ("ALBOR_HOME", os.environ.get("ALBOR_HOME"))):
+        if place and not Path(place).expanduser().is_absolute():
+            raise UsageError(
+                f"{name} {os.fspath(place)!r}: the working directory of this program was deleted",
+                hint="give an absolute path, or start in a folder that exists",
+            )
 
 
 class Run:

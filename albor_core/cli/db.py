@@ -17,6 +17,7 @@ from albor_core.run.rundir import (
     RunDir,
     check_home,
     is_run_id,
+    own_home,
     private_folder,
     registered_runs,
     runs_in,
@@ -51,7 +52,7 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
     from albor_core.store.paths import global_store
     from albor_core.store.rebuild import rebuild as make_again
 
-    home = check_home()
+    home = own_home()
     runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
     if folder is None:
         talk_of_damaged_pointers()

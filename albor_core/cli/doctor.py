@@ -18,7 +18,7 @@ import click
 from albor_core.cli.output import clean, emit, json_option, say
 from albor_core.run.errors import UsageError
 from albor_core.run.ownership import distrust
-from albor_core.run.rundir import RunDir, check_home, registered_runs
+from albor_core.run.rundir import RunDir, own_home, registered_runs
 
 _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
@@ -94,7 +94,7 @@ def _sqlite() -> Check:
 
 def _home() -> Iterator[Check]:
     try:
-        home = check_home()
+        home = own_home()
     except UsageError as error:
         yield Check("home", False, error.message, error.hint)
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.guard.redact import redact, redact_text
-from albor_core.run.provenance import git_facts, read_script
+from albor_core.run.provenance import git_facts, read_script, working_directory
 
 
 def recorded_code(argv: Sequence[str], script: Path | None) -> tuple[dict[str, Any], bytes | None]:
@@ -16,7 +16,7 @@ def recorded_code(argv: Sequence[str], script: Path | None) -> tuple[dict[str, A
 
     The hash is of the script as it is; what is kept of it has its secrets taken out.
     """
-    cwd, environment = Path.cwd(), dict(os.environ)
+    cwd, environment = working_directory(), dict(os.environ)
     found = read_script(script, cwd)
     told: dict[str, Any] = {"argv": [*argv], "git": git_facts(cwd)}
     safe, _ = redact(told, environment)

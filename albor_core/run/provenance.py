@@ -115,7 +115,15 @@ def _code_files(top: Path, names: Sequence[str]) -> Iterator[tuple[str, Path | N
 def script_of_process() -> Path | None:
     """The file that this Python program began with; None in a notebook or a prompt."""
     name = getattr(sys.modules.get("__main__"), "__file__", None)
-    return Path(name).absolute() if isinstance(name, str) else None
+    return working_directory() / name if isinstance(name, str) else None
+
+
+def working_directory() -> Path:
+    """Where this program works; what the kernel calls it where it has been deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/proc/self/cwd")
 
 
 def script_of_command(command: Sequence[str], cwd: Path) -> Path | None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from albor_core.run.rundir import (
     RunDir,
     albor_home,
-    check_home,
     is_known_id,
     load_json,
+    own_home,
     place_of,
     point_to,
     read_json,
@@ -87,6 +87,6 @@ def register(run: RunDir) -> None:
 
     Raises NotFoundError where `run` is not a run directory, OSError.
     """
-    pointer = check_home() / "runs" / f"{run.id}.json"
+    pointer = own_home() / "runs" / f"{run.id}.json"
     if _place(pointer) != run.path:
         point_to(run, pointer, run.metadata().get("created"))

@@ -54,6 +54,32 @@ def check_home() -> Path:
     return home
 
 
+def own_home() -> Path:
+    """`check_home()`, for whoever writes there. Raises UsageError, also where its folders are
+    somebody else's, who could put other runs in the place of ours.
+    """
+    home = check_home()
+    for folder in (home, home / "runs"):
+        if owner := foreign_owner(folder):
+            raise UsageError(
+                f"{folder}: belongs to {owner}",
+                hint="export ALBOR_HOME=FOLDER, a folder of yours, or chown that one",
+            )
+    return home
+
+
+def foreign_owner(folder: Path) -> str:
+    """ "user id N" where a folder is neither ours nor root's; "" otherwise, and without one. Root
+    may work in the home of a user, as containers do: there both have one owner.
+    """
+    try:
+        owner, above = folder.stat().st_uid, folder.parent.stat().st_uid
+    except OSError:
+        return ""
+    me = os.geteuid()
+    return "" if owner in (me, 0) or (me == 0 and owner == above) else f"user id {owner}"
+
+
 def is_run_id(text: str) -> bool:
     """Whether `text` may name a run: it becomes a folder name, so nothing that could escape one."""
     return RUN_ID.fullmatch(text) is not None
@@ -209,7 +235,7 @@ def create_run(
     if not is_run_id(run_id):
         raise UsageError(f"{run_id!r} cannot name a run", hint=f"use {RUN_ID.pattern}")
     run = RunDir(parent.absolute() / run_id)
-    pointer = check_home() / "runs" / f"{run_id}.json"
+    pointer = own_home() / "runs" / f"{run_id}.json"
     taken = place_of(read_json(pointer))
     if run.path.exists() or (taken and Path(taken).exists()):
         raise InUseError(

@@ -183,3 +183,38 @@ def test_a_file_system_without_nameless_files_takes_last_words_as_others_do(tmp_
     monkeypatch.setattr(os, "open", refuse)
     ReservedFile(tmp_path / "exit.json").write({"code": 0})
     assert json.loads((tmp_path / "exit.json").read_text()) == {"code": 0}
+
+
+IN_NOWHERE = """
+import os, sys, tempfile
+from albor_core import track
+track.Sidecar.tend = lambda self: None
+gone = tempfile.mkdtemp()
+os.chdir(gone)
+os.rmdir(gone)
+where = sys.argv[1] or None
+try:
+    with track.start(name="adrift", dir=where) as run:
+        run.log({"x": 1.0})
+    print(run.path)
+except track.UsageError as error:
+    print("refused:", error)
+"""
+
+
+def test_a_program_whose_working_directory_was_deleted_can_be_tracked(albor_home):
+    def started(where):
+        done = subprocess.run(
+            [sys.executable, "-c", IN_NOWHERE, where],
+            capture_output=True, text=True, timeout=60, cwd=ROOT,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    run = Path(started(""))
+    assert run.parent == albor_home / "runs"
+    assert json.loads((run / "exit.json").read_text())["reason"] == "completed"
+    assert json.loads((run / "run.json").read_text())["git"]["commit"] is None
+    assert "refused: dir 'runs': the working directory of this program was deleted" in (
+        started("runs")
+    )

@@ -25,8 +25,8 @@ from albor_core.run.flatten import flatten
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import (
     RunDir,
-    check_home,
     create_run,
+    own_home,
     private_folder,
     read_json,
     write_json,
@@ -65,7 +65,7 @@ class Arrival:
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Held while importing into this home. Raises InUseError while somebody else imports."""
-    folder = check_home() / "runs"
+    folder = own_home() / "runs"
     private_folder(folder.parent)
     private_folder(folder)
     fd = os.open(folder / ".import.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -84,7 +84,7 @@ def bring_in(foreign: ForeignRun, *, experiment: str | None = None) -> Arrival:
     Only while holding `one_at_a_time`. Raises DataError where the source cannot be read (nothing
     is made then), AlborError where a run directory cannot be made.
     """
-    run = RunDir(check_home() / "runs" / run_id(foreign))
+    run = RunDir(own_home() / "runs" / run_id(foreign))
     about = _described(foreign)
     arrival = Arrival(
         run=run.id,

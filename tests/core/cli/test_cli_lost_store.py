@@ -14,8 +14,10 @@ import time
 import pytest
 from cli_user import valid
 
+from albor_core import track
+from albor_core.run.errors import UsageError
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run, write_json
+from albor_core.run.rundir import create_run, foreign_owner, write_json
 from albor_core.store.index import index_now
 from albor_core.store.paths import global_store
 from albor_core.store.rebuild import rebuild
@@ -401,3 +403,39 @@ def test_a_name_whose_pointer_is_damaged_can_be_given_to_a_run_and_be_removed(us
     assert not pointer.exists()
     pointer.write_text('{"path": "/%s"}' % ("x" * 5000))
     create_run(user.folder / "runs", "two", experiment="e", name="two", kind="track", argv=[])
+
+
+# -- a home of somebody else ----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("theirs", ["runs", "."])
+def test_nothing_is_put_where_a_stranger_could_replace_it(desk, theirs):
+    home = desk.home
+    (home / "runs").mkdir()
+    home.chmod(0o777)
+    os.chown(home / theirs, 65534, 65534)
+    for words in ("guard run -- true", "db rebuild"):
+        refused = desk.albor(*words.split())
+        assert (refused.code, refused.out) == (2, ""), words
+        assert f"{home / theirs}: belongs to user id 65534" in refused.err
+        assert "next: export ALBOR_HOME=" in refused.err
+    with pytest.raises(UsageError, match="belongs to user id 65534"):
+        track.start()
+    assert list((home / "runs").iterdir()) == []
+    looked = desk.quick("doctor")
+    assert looked.code == 1
+    assert f"BAD  home         {home / theirs}: belongs to user id 65534" in looked.out
+    assert desk.quick("runs", "ls").code == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_root_may_work_in_the_home_of_a_user_and_others_may_not(monkeypatch, tmp_path):
+    (tmp_path / "home" / "runs").mkdir(parents=True)
+    for folder in (tmp_path / "home", tmp_path / "home" / "runs"):
+        os.chown(folder, 4000, 4000)
+    assert foreign_owner(tmp_path / "home" / "runs") == ""
+    monkeypatch.setattr("os.geteuid", lambda: 4001)
+    assert foreign_owner(tmp_path / "home" / "runs") == "user id 4000"
+    monkeypatch.setattr("os.geteuid", lambda: 4000)
+    assert foreign_owner(tmp_path / "home" / "runs") == ""

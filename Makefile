@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/installed-$(shell sha256sum pyproject.toml | cut -c1-12)
+PROJECT := $(shell sha256sum pyproject.toml | cut -c1-12)
+STAMP := $(VENV)/installed-$(PROJECT)
+USER_STAMP := $(VENV)/user-$(PROJECT)
 
 .PHONY: help demo test sweep check golden ui bench gpu install
 help:            ## what there is
@@ -12,12 +14,21 @@ help:            ## what there is
 $(STAMP):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Albor needs Python >= 3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'installing Albor, what it trains with and the tools of its developers into $(VENV): some minutes'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[train,dev,web]'
-	rm -f $(VENV)/installed-* && touch $@
+	rm -f $(VENV)/installed-* && touch $@ $(USER_STAMP)
+
+# What a user needs, without the developers' tools.
+$(USER_STAMP):
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Albor needs Python >= 3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'installing Albor and what it trains with (torch is the largest part) into $(VENV): some minutes'
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[train]'
+	rm -f $(VENV)/user-* && touch $@
 
 install: $(STAMP)
 
-demo: $(STAMP)   ## two small models on real source code, compared, in minutes
+demo: $(USER_STAMP)   ## two small models on real source code, compared, in minutes
 	$(BIN)/albor demo
 
 test: $(STAMP)   ## every behaviour, on a CPU: under 15 minutes

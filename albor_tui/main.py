@@ -70,7 +70,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "target",
         nargs="?",
         metavar="RUN|DIR|DB",
-        help="a run (id, prefix or directory), an output_dir or an experiments.db; "
+        help="a run (id, name or directory), an output_dir or an experiments.db; "
         "without it, every run of this home",
     )
     parser.add_argument("--json", action="store_true", help="stream documents, one per line")

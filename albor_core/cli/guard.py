@@ -93,11 +93,12 @@ def run(
         raise NotFoundError(f"{command[0]}: no such program", hint="albor guard run -- CMD")
     counted = () if restarts is None else (f"restarts={restarts}",)
     chosen, chosen_goals = guard_options((*options, *counted)), parse_goals(goals)
-    title = name or Path(command[0]).name
+    found_script = script_of_command(command, Path.cwd())
+    title = name or (found_script.stem if found_script else Path(command[0]).name)
     parent = albor_home() / "runs"
     if name is not None and is_run_id(name) and (parent / name).exists():
         raise InUseError(f"{parent / name}: this run directory exists", hint="another --name")
-    code, script = recorded_code(command, script_of_command(command, Path.cwd()))
+    code, script = recorded_code(command, found_script)
     made = create_run(
         parent,
         name if name is not None and is_run_id(name) else new_run_id(title),

@@ -375,7 +375,7 @@ def _band_text(band: Band) -> str:
     diverged = f" ({band.nonfinite} not finite)" if band.nonfinite else ""
     if band.mean is None:
         return f"-{diverged}"
-    return f"{band.mean:.4g}" + (f" +- {band.std:.2g}" if band.std is not None else "") + diverged
+    return f"{band.mean:.4g}" + (f" +- {band.std:.2g}" if band.std else "") + diverged
 
 
 def _status(row: RunRow, found: Listing) -> str:

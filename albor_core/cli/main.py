@@ -74,7 +74,12 @@ def _gone_readers() -> Iterator[None]:
 @click.version_option(package_name="albor", prog_name="albor")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
 def cli(quiet: bool) -> None:
-    """The terminal cockpit for training language models. `albor-tui` is the dashboard."""
+    """The terminal cockpit for training language models. `albor-tui` is the dashboard.
+
+    \b
+    Your own loop is tracked from Python:   from albor_core import track
+    Any other program is supervised by:     albor guard run -- CMD
+    """
 
 
 def run() -> None:

@@ -43,12 +43,18 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
     """Follow a run until it ends; without an argument, every active run.
 
     With --json each look prints one albor.monitor/1 document per run, on a line of its own; the
-    last one of a run shows its end. Exits with 0 once all have ended, however they did, and 3 where
-    there is no such run, or its folder goes away.
+    last one of a run shows its end. --once --json without an active run prints one
+    albor.monitor.runs/1 document, in which there is none. Exits with 0 once all have ended, however
+    they did, and 3 where there is no such run, or its folder goes away.
     """
     if math.isnan(interval):
         raise UsageError("--interval nan is no time to wait", hint="albor monitor --interval 2")
     runs = _chosen(target)
+    if not runs and once and as_json:
+        from albor_core.feed.snapshot import runs_document
+        from albor_core.feed.view import RunsView
+
+        emit(runs_document(RunsView()))
     if not runs and not as_json:
         talk("no run is active; start one with: albor train apply CONFIG, or albor demo")
     feeds: dict[RunDir, RunFeed] = {}

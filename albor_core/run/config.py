@@ -195,10 +195,25 @@ def guard_options(options: Sequence[str]) -> dict[str, Any]:
         section = GuardConfig.model_validate(data.get("guard"))
     except ValidationError as error:
         found += _problems(error, Document(None), sources, "", above=("guard",))
-        raise refusal(found) from error
+        raise refusal([_as_option(problem) for problem in found]) from error
     if found:
-        raise refusal(found)
+        raise refusal([_as_option(problem) for problem in found])
     return section.model_dump(mode="json")
+
+
+def _as_option(problem: Problem) -> Problem:
+    """A problem with a text of `--option`, in the words of whoever wrote that."""
+    words = {
+        "--set guard.": "--option ",
+        "--set": "--option",
+        "guard.": "",
+        "fields here": "options",
+    }
+    words |= {"is not a field": "is not an option", "optimizer.lr=3e-4": "stale_s=60"}
+    texts = [problem.field, problem.message, problem.hint, problem.file]
+    for old, new in words.items():
+        texts = [text.replace(old, new) for text in texts]
+    return Problem(*texts)
 
 
 def with_defaults(resolved: Mapping[str, Any]) -> Mapping[str, Any]:

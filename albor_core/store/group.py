@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,7 +159,10 @@ def _common_name(names: Sequence[str]) -> str:
     first, last = min(names), max(names)
     same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
     prefix = first[: len(min(first, last, key=len)) if same is None else same]
-    return (prefix if first == last else prefix.rstrip("-_. 0123456789")) or names[0]
+    if first == last:
+        return prefix
+    unfinished = re.compile(r"[-_. ,]*\w*=[^=\s]*$")  # `seed=1` and `seed=2` share `seed=`
+    return unfinished.sub("", prefix.rstrip("-_. 0123456789")) or names[0]
 
 
 def band(values: Iterable[float | None]) -> Band:

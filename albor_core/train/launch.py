@@ -98,10 +98,13 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
     title = name or loaded.path.stem
     if name is not None and is_run_id(name):
         run_id = name
-        if (Path(config.training.output_dir) / run_id).exists():
+        there = RunDir(Path(config.training.output_dir) / run_id)
+        if there.path.exists():
+            is_alive = there.liveness().is_alive
+            way_on = "monitor" if is_alive else "train resume"
             raise InUseError(
-                f"{Path(config.training.output_dir) / run_id}: this run directory exists",
-                hint=f"albor train resume {run_id}, or another --name",
+                f"{there.path}: this run {'is at work' if is_alive else 'directory exists'}",
+                hint=f"albor {way_on} {run_id}, or another --name",
             )
     else:
         run_id = new_run_id(title)

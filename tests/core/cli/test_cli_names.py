@@ -10,8 +10,10 @@ import shutil
 import pytest
 from cli_user import ALBOR, tree_hash, valid
 
+from albor_core.cli.listing import _band_text
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run, write_json
+from albor_core.store.group import _common_name, band
 from albor_core.store.index import index_now
 
 
@@ -268,3 +270,56 @@ def test_the_cockpit_lists_both_and_opens_the_one_that_is_meant(two_machines):
     assert losses == {"script": 1.0, "script@box-2": 5.0}
     one = json.loads(desk.cockpit("script@box-2", "--json", "--once").out)
     assert one["run"]["id"] == "script@box-2" and one["run"]["path"].endswith("box2/script")
+
+
+def test_a_look_at_no_run_is_a_document_too(desk):
+    told = valid(desk.quick("monitor", "--once", "--json"))
+    assert told["schema"] == "albor.monitor.runs/1" and told["runs"] == []
+
+
+def test_a_mistake_in_an_option_is_told_in_the_words_of_the_option(desk):
+    for option in ("foo=1", "stale_s", "stale_s=x"):
+        refused = desk.quick("guard", "run", "--option", option, "--", "true")
+        assert refused.code == 2 and f"--option {option}" in refused.err, refused
+        assert "--set" not in refused.err and "guard.s" not in refused.err
+    assert list((desk.home / "runs").glob("*")) == [] if (desk.home / "runs").exists() else True
+
+
+def test_a_supervised_script_gives_the_run_its_name(desk):
+    (desk.folder / "train.py").write_text("print('hello')\n")
+    told = desk.albor("guard", "run", "--json", "--", "python3", "train.py")
+    assert told.document["run"]["id"].startswith("train-"), told
+
+
+def test_the_help_says_how_a_loop_of_ones_own_is_tracked(desk):
+    assert "from albor_core import track" in desk.quick("--help").out
+
+
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        (("mlp lr=0.6 h=32 s=1", "mlp lr=0.6 h=32 s=2"), "mlp lr=0.6 h=32"),
+        (("lr=0.1,seed=10", "lr=0.1,seed=11"), "lr=0.1"),
+        (("run a0", "run a1"), "run a"),
+        (("x", "y"), "x"),
+        (("s=1", "s=2"), "s=1"),
+    ],
+)
+def test_a_group_is_called_by_what_its_names_share(names, common):
+    assert _common_name(names) == common
+
+
+def test_a_parameter_that_is_the_same_in_a_group_has_no_band():
+    assert _band_text(band([0.6, 0.6])) == "0.6"
+    assert _band_text(band([1.0, 3.0])) == "2 +- 1.4"
+
+
+def test_a_second_start_by_a_name_at_work_shows_how_to_watch_it(user, hold):
+    run = create_run(user.folder / "runs", "second", experiment="e", name="second", kind="train",
+                     argv=["x"])  # fmt: skip
+    holder = hold(run.run_lock)
+    words = ("train", "apply", "tiny.yaml", "--name", "second", "--detach")
+    refused = user.quick(*words)
+    assert refused.code == 8 and "albor monitor second" in refused.err, refused
+    holder.communicate()
+    assert "albor train resume second" in user.quick(*words).err

@@ -25,6 +25,7 @@ COMMANDS = {
     "guard": ("guard:guard", "Supervise any program; stop, pause, resume, checkpoint a run."),
     "monitor": ("monitor:monitor", "Live lines of one run or of all active ones."),
     "runs": ("runs:runs", "List, show, compare, export, annotate, remove runs."),
+    "checkpoints": ("checkpoints:checkpoints", "What a run has saved: list, verify, prune."),
     "report": ("report:report", "Runs as one self-contained HTML page with charts and diff."),
     "alerts": ("alerts:alerts", "What Andon raised, and who has seen it."),
     "gpu": ("gpu:gpu", "The GPUs of this machine."),

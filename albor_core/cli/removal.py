@@ -18,13 +18,13 @@ from albor_core.store.resolve import find_run
 if TYPE_CHECKING:
     from albor_core.store.remove import Removed
 
-_yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="RUN...")
 @click.option("--keep-history", is_flag=True, help="Keep its row and curves in the global store.")
-@_yes_option
+@yes_option
 @json_option
 def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool) -> None:
     """Remove runs for good: folder, checkpoints, journal and rows. Never one that is alive."""
@@ -34,7 +34,7 @@ def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool
         _chosen, references
     )}  # fmt: skip
     if not yes:
-        _ask("remove", [_described(found) for found in chosen.values()])
+        confirm("remove", [_described(found) for found in chosen.values()])
     removed = [_remove(found, keep_history) for found in chosen.values()]
     if as_json:
         emit({"schema": "albor.runs.rm/1", "removed": [asdict(item) for item in removed]})
@@ -88,7 +88,7 @@ def _remove(found: RunDir | str, keep_history: bool) -> Removed:
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@_yes_option
+@yes_option
 @json_option
 def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove what killed processes left behind: half-written checkpoints and files, half-removed
@@ -102,7 +102,7 @@ def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
         talk_of_damaged_pointers()
     found = list(garbage(runs))
     if found and not dry_run and not yes:
-        _ask("remove", [(item.why, str(item.path), bytes_text(item.bytes)) for item in found])
+        confirm("remove", [(item.why, str(item.path), bytes_text(item.bytes)) for item in found])
     gone = found if dry_run else [item for item in found if sweep(item)]
     total = sum(item.bytes for item in gone)
     if as_json:
@@ -116,7 +116,7 @@ def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     say(f"{len(gone)} leftover(s), {bytes_text(total)}")
 
 
-def _ask(what: str, rows: list[tuple[str, str, str]]) -> None:
+def confirm(what: str, rows: list[tuple[str, str, str]]) -> None:
     """Show what would go and wait for a yes. Raises UsageError where nobody can answer."""
     if wants_json() or not sys.stdin.isatty():
         raise UsageError(f"nobody to ask whether to {what} {len(rows)} item(s)", hint="--yes")

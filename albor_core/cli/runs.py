@@ -29,6 +29,10 @@ _PAGE = 10_000
         "show": (f"{__name__}:show", "Everything about one run."),
         "diff": ("albor_core.cli.compare:diff", "What differs between runs, and which is better."),
         "tail": ("albor_core.cli.records:tail", "The newest records of a run."),
+        "digest": (
+            "albor_core.cli.digest:digest",
+            "Step and hash of all that decides what is next.",
+        ),
         "export": ("albor_core.cli.export:export", "Every point as JSON lines, CSV or Parquet."),
         "import": ("albor_core.cli.imports:import_runs", "Bring in what other trackers recorded."),
         "tag": ("albor_core.cli.annotate:tag", "Give a run tags."),

@@ -247,9 +247,22 @@ def best_of(folder: Path) -> tuple[int, float] | None:
 def prune(
     folder: Path, *, keep: int, keep_every: int | None, source: int | None, sound: int
 ) -> None:
-    """Keep the newest `keep`, the best, multiples of `keep_every`, the newest up to step `sound` (a
-    rollback may go there), and `source` (the step this life started from) until two newer ones
-    exist. Raises OSError.
+    """Remove what is `surplus`. Raises OSError."""
+    for path in surplus(folder, keep=keep, keep_every=keep_every, source=source, sound=sound):
+        remove(path)
+
+
+def surplus(
+    folder: Path,
+    *,
+    keep: int,
+    keep_every: int | None = None,
+    source: int | None = None,
+    sound: int = -1,
+) -> list[Path]:
+    """All but the newest `keep`, the best, multiples of `keep_every`, the newest up to step `sound`
+    (a rollback may go there), and `source` (the step this life started from) until two newer ones
+    exist.
     """
     published = list_checkpoints(folder)
     steps = {path: int(path.name[5:]) for path in published}
@@ -262,9 +275,7 @@ def prune(
         is_milestone = keep_every is not None and step > 0 and step % keep_every == 0
         if is_best or is_milestone or (step == source and newer < 2):
             kept.add(path)
-    for path in published:
-        if path not in kept:
-            _remove(path)
+    return [path for path in published if path not in kept]
 
 
 def discard_after(folder: Path, step: int) -> None:
@@ -277,11 +288,11 @@ def discard_after(folder: Path, step: int) -> None:
         (folder / "best.json").unlink(missing_ok=True)
     for path in list_checkpoints(folder):
         if int(path.name[5:]) > step:
-            _remove(path)
+            remove(path)
 
 
-def _remove(path: Path) -> None:
-    """By rename first: a kill in between leaves a `.del`, never half a checkpoint."""
+def remove(path: Path) -> None:
+    """A checkpoint, by rename first: a kill in between leaves a `.del`, never half a checkpoint."""
     _clear(_step_aside(path))
 
 

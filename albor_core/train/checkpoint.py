@@ -139,7 +139,7 @@ def write_checkpoint(
     hashes: Mapping[str, str],
     verify: bool = True,
 ) -> Written:
-    """Write and publish one checkpoint; `hashes` (config_hash, data_hash) go into the manifest.
+    """Write and publish one checkpoint; `hashes` (of config and data) go into the manifest.
 
     Raises OSError or DamagedFileError (what was read back differs) and leaves nothing behind then.
     An fsync that failed is never repeated on the same file: the next attempt writes new ones.
@@ -235,6 +235,11 @@ def mark_best(folder: Path, step: int, val_loss: float) -> None:
     )
 
 
+def unmark_best(folder: Path) -> None:
+    """No checkpoint is the best any more. Raises OSError."""
+    (folder / "best.json").unlink(missing_ok=True)
+
+
 def best_of(folder: Path) -> tuple[int, float] | None:
     """(step, validation loss) of the best checkpoint that is still there."""
     found = read_json(folder / "best.json") or {}
@@ -285,7 +290,7 @@ def discard_after(folder: Path, step: int) -> None:
     """
     found = read_json(folder / "best.json") or {}
     if isinstance(found.get("step"), int) and found["step"] > step:
-        (folder / "best.json").unlink(missing_ok=True)
+        unmark_best(folder)
     for path in list_checkpoints(folder):
         if int(path.name[5:]) > step:
             remove(path)

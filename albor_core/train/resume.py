@@ -131,6 +131,7 @@ def hashes(parts: Parts) -> dict[str, str]:
     return {
         "config_hash": config_hash(parts.config.resolved()),
         "data_hash": parts.train.manifest.data_hash,
+        **({} if parts.val is None else {"val_hash": parts.val.manifest.data_hash}),
     }
 
 

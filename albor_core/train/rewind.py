@@ -9,8 +9,10 @@ batches in between are left behind for good.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,13 +28,16 @@ from albor_core.train.checkpoint import (
     discard_after,
     list_checkpoints,
     newest_usable,
+    unmark_best,
 )
 from albor_core.train.found_gpu import find_gpu
 from albor_core.train.life import Life
+from albor_core.train.parts import Parts
 from albor_core.train.reporter import versions
 from albor_core.train.resume import (
     Course,
     changed_fields,
+    hashes,
     pin_backends,
     refuse_change,
     restore,
@@ -92,13 +97,14 @@ def _resume(
     parts, trainer = course.parts, checkpoint.trainer()
     before, now = with_defaults(trainer["config"]), parts.config.resolved()
     changes = changed_fields(before, now)
-    data_hash = checkpoint.manifest["data_hash"]
+    replaced = _replaced_data(parts, checkpoint.manifest)
     refuse_change(bound(changes), str(life.run.config_resolved), is_final=True)
     if not allow_config_change:
         refuse_change(changes, str(life.run.config_resolved))
-        if data_hash != parts.train.manifest.data_hash:
+        for split, _, _ in replaced:
+            folder, done = getattr(parts.config.data, split), _USE[split]
             raise DataError(
-                f"{parts.config.data.train}: not the shards this run was trained on so far",
+                f"{folder}: not the shards this run was {done} so far",
                 hint="put them back, or go on with --allow-config-change",
             )
     restore(course, checkpoint, trainer)
@@ -106,6 +112,41 @@ def _resume(
     journal, step = course.reporter.journal, course.progress.step
     for path, old, new in diff_configs(before, now):  # also what needs no leave to change
         journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)
+    for split, old, new in replaced:
+        journal.event("data.changed", step=step, severity="yellow", split=split, was=old, now=new)
+    is_other = any(split == "val" for split, _, _ in replaced)
+    if is_other or _evaluated(parts, before) != _evaluated(parts, now):
+        _measure_anew(course, life.run.checkpoints)
+
+
+_USE = {"train": "trained on", "val": "evaluated on"}
+
+
+def _replaced_data(parts: Parts, manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(train or val, hash that was, hash that is) of shards that are others than a checkpoint's;
+    older checkpoints know none of val.
+    """
+    now, found = hashes(parts), []
+    for split, key in (("train", "data_hash"), ("val", "val_hash")):
+        was, is_now = manifest.get(key), now.get(key)
+        if was and is_now and was != is_now:
+            found.append((split, was, is_now))
+    return found
+
+
+def _evaluated(parts: Parts, resolved: Mapping[str, Any]) -> int:
+    """How many validation sequences a config scores: `val_batches` spreads them by their number."""
+    wanted = resolved["data"]["batch_size"] * resolved["training"]["eval_batches"]
+    return 0 if parts.val is None else min(len(parts.val), wanted)
+
+
+def _measure_anew(course: Course, checkpoints: Path) -> None:
+    """Losses on other sequences are not compared: best and patience begin again."""
+    progress = course.progress
+    progress.best_val, progress.evals_without_gain, progress.evaluated_step = None, 0, None
+    course.reporter.state.fields |= {"val_loss": None, "val_ppl": None}
+    unmark_best(checkpoints)
+    course.reporter.journal.event("validation.restarted", step=progress.step, severity="yellow")
 
 
 def _announce(course: Course, life: Life, checkpoint: Checkpoint | None) -> None:

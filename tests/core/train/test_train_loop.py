@@ -549,6 +549,40 @@ def test_other_data_is_refused(tmp_path):
         train_here(run, attempt=2)
 
 
+def test_other_validation_data_are_refused_like_other_training_data(tmp_path):
+    from tiny_run import write_shards
+
+    run = make_run(tmp_path)
+    train_here(run, stop_after=9)
+    write_shards(tmp_path / "val", 8, seed=99)
+    with pytest.raises(
+        DataError, match=r"val: not the shards this run was evaluated on"
+    ) as refused:
+        train_here(run, attempt=2)
+    assert refused.value.exit_code == 7
+
+
+@pytest.mark.parametrize("how", ["shards", "data.batch_size", "training.eval_batches"])
+def test_losses_on_other_validation_sequences_are_not_compared(tmp_path, monkeypatch, how):
+    from tiny_run import write_shards
+
+    measured = iter([4.0, 1.0, 3.0, 3.0, 2.5])  # only the new ones may be the best
+    monkeypatch.setattr(loop, "validation_loss", lambda *_, **__: next(measured))
+    saves = {"training__checkpoint": {"save_every": 8}, "training__early_stopping_patience": 2}
+    run = make_run(tmp_path, **saves)
+    train_here(run, stop_after=8)
+    assert read_state(run.state)["checkpoint"]["best"]["value"] == 1.0
+    if how == "shards":
+        write_shards(tmp_path / "val", 8, seed=99)
+    else:
+        rewrite_config(run, how, 1)
+    outcome = train_here(run, attempt=2, allow_config_change=True)
+    assert outcome.reason == "completed"  # two evaluations worse than 1.0 are no reason to stop
+    assert read_state(run.state)["checkpoint"]["best"]["value"] == 2.5
+    assert [e["data"]["split"] for e in events(run, "data.changed")] == ["val"] * (how == "shards")
+    assert len(events(run, "validation.restarted")) == 1
+
+
 def test_steps_that_cannot_be_reached_are_refused_with_the_epochs_needed(tmp_path):
     run = make_run(tmp_path, training__epochs=2, training__max_steps=24)
     with pytest.raises(ConfigError) as refusal:

@@ -15,6 +15,7 @@ from albor_core.cli.last_word import say_last_word
 from albor_core.cli.output import clean, duration, emit, talk
 from albor_core.feed.lenient import integer, number
 from albor_core.feed.status import run_status
+from albor_core.feed.terminal import terminal_of
 from albor_core.run.control import send
 from albor_core.run.errors import StoreError
 from albor_core.run.rundir import RunDir, read_json
@@ -161,12 +162,16 @@ class _Progress:
         self._on_tty = sys.stderr.isatty()
         self._last = -1e9
         self._pauses = _Pauses(run)
+        chosen = terminal_of(read_json(run.config_resolved) or {})
+        self._is_wanted = chosen is not None  # what goes on without a config has no terminal to ask
+        every_s = 0.0 if chosen is None else chosen.refresh_ms / 1000
+        self._every_s = every_s if self._on_tty else max(every_s, _LINE_EVERY_S)
 
     def __call__(self, is_last: bool) -> None:
         now = time.monotonic()
         if news := self._pauses.news():
             talk(("\r\x1b[2K" if self._on_tty else "") + news)
-        if not (is_last or self._on_tty or now - self._last >= _LINE_EVERY_S):
+        if not (is_last or (self._is_wanted and now - self._last >= self._every_s)):
             return
         self._last = now
         guard = read_json(self._run.guard / "guard.json") or {}

@@ -34,6 +34,7 @@ from albor_core.feed.newest import (
     share_done,
 )
 from albor_core.feed.status import NO_NEWS_S, Evidence, judge
+from albor_core.feed.terminal import terminal_of
 from albor_core.feed.view import (
     LIVE_WORDS,
     BrickView,
@@ -191,6 +192,7 @@ def build_view(
         seed=integer(meta, "seed"),
         git_commit=_commit(meta),
         command=tuple(map(str, sequence(meta, "argv"))),
+        terminal=terminal_of(resolved),
         status=status.word,
         detail=_detail(status, flaws, state),
         last_wall=_last_wall(evidence, now, alive),

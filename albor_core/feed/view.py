@@ -135,6 +135,25 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class ChartChoice:
+    """A chart of the Overview that a run's config asks for. `window` is in steps; 0: not said."""
+
+    metric: str
+    is_loss_curve: bool = False
+    window: int = 0
+    shows_eta: bool = False
+
+
+@dataclass(frozen=True)
+class TerminalView:
+    """What a run's config says of its Overview (monitoring.terminal). Metrics are journal keys."""
+
+    refresh_ms: int = 1000
+    metrics: tuple[str, ...] = ()
+    charts: tuple[ChartChoice, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunView:
     """One run as the screens show it. Numbers are the newest known; `is_live` says whether they are
     of this moment, `age_s` how many seconds old the last news is (None: no news at all).
@@ -197,6 +216,7 @@ class RunView:
     seed: int | None = None
     git_commit: str = ""
     command: tuple[str, ...] = ()  # the command line of run.json, without secrets
+    terminal: TerminalView | None = None  # None: nothing is said, or it is not enabled
     ended_wall: float | None = None
     attempts_total: int | None = None
     is_pinned: bool = False

@@ -331,7 +331,7 @@ def _override(
     for text in overrides:
         source = f"--set {text}"
         dotted, equals, value = text.partition("=")
-        path: KeyPath = tuple(part.strip() for part in dotted.split("."))
+        path: KeyPath = _real_name(tuple(part.strip() for part in dotted.split(".")))
         if not equals or not all(path):
             found.append(Problem("", "is not key=value", "--set optimizer.lr=3e-4", source))
         elif not _is_field(path):
@@ -358,6 +358,12 @@ def _override(
     return changed, sources, found
 
 
+def _real_name(path: KeyPath) -> KeyPath:
+    """The path of the field that another name stands for."""
+    names = getattr(_section_at(path[:-1]), "ALIASES", {})
+    return (*path[:-1], names.get(path[-1], path[-1]))
+
+
 def _copy(data: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in data.items()}
 
@@ -366,18 +372,22 @@ def _is_field(path: KeyPath) -> bool:
     """Whether a path names a field; a key of a free mapping (tags) counts."""
     section = _section_at(path[:-1])
     if section is not None:
-        return path[-1] in section.model_fields
+        return path[-1] in section.model_fields or path[-1] in getattr(section, "ABSENT", ())
     parent = _section_at(path[:-2]) if len(path) > 1 else None
     field = None if parent is None else parent.model_fields.get(str(path[-2]))
     return field is not None and str(field.annotation).startswith("dict")
 
 
 def _set(data: dict[str, Any], path: KeyPath, value: Any) -> None:
+    section = _section_at(path[:-1])
     for part in path[:-1]:
         inner = data.get(str(part))
         if not isinstance(inner, dict):
             inner = data[str(part)] = {}
         data = inner
+    for alias, name in getattr(section, "ALIASES", {}).items():
+        if name == path[-1]:
+            data.pop(alias, None)  # what the file says under it is overruled, too
     data[str(path[-1])] = value
 
 

@@ -1,8 +1,8 @@
 """Numbers as people write them in a config: `32_768`, `32K`, `1.5M`, `10B`, `3e-4`.
 
-The rule: K is 1,024, because people who write K mean a power of two (a 32K vocabulary, a global
-batch of 512K tokens); M, B and T are 10^6, 10^9 and 10^12, because people who write B mean a token
-count. A boolean is never a number.
+The rule: K is 1,024 and G is 1,024^3, because people who write them mean a power of two (a 32K
+vocabulary, 5G of disk); M, B and T are 10^6, 10^9 and 10^12, because people who write them mean a
+count of tokens or parameters. A boolean is never a number.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-SUFFIXES = {"": 1, "K": 1024, "M": 10**6, "B": 10**9, "T": 10**12}
-_SHORT = re.compile(r"([+-]?)(\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE]([+-]?\d{1,2}))?\s*([KMBT]?)", re.I)
+SUFFIXES = {"": 1, "K": 1024, "M": 10**6, "G": 1024**3, "B": 10**9, "T": 10**12}
+_SHORT = re.compile(r"([+-]?)(\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE]([+-]?\d{1,2}))?\s*([KMGBT]?)", re.I)
 
 
 def parse_count(value: object) -> int:

@@ -26,9 +26,10 @@ A config is one YAML file. Unknown fields are refused. Relative paths are relati
 the command is run in. Any field can be overridden on the command line: `--set optimizer.lr=1e-3`.
 
 Numbers may be written `32_768`, `3e-4`, or with a suffix. **K is 1,024** (a vocabulary of 32K is
-32,768, a global batch of 512K tokens is 524,288); **M, B and T are 10^6, 10^9 and 10^12** (10B
-tokens are 10,000,000,000). Words such as `no` and `on` are words, not booleans, except where a
-field is a boolean. Limits: 1 MiB, 32 levels, 100 aliases, no tags, no key twice.
+32,768, a global batch of 512K tokens is 524,288) and **G is 1,024^3** (5G of free disk);
+**M, B and T are 10^6, 10^9 and 10^12** (500M tokens are 500,000,000, not 500 x 1,024^2).
+Words such as `no` and `on` are words, not booleans, except where a field is a boolean. Limits:
+1 MiB, 32 levels, 100 aliases, no tags, no key twice.
 """
 
 

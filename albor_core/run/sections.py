@@ -7,9 +7,10 @@ are refused. A section whose fields all have defaults may be left out or empty.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -26,6 +27,7 @@ from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.numbers import parse_count, parse_real
 from albor_core.run.shape import ModelShape
 from albor_core.run.share import MAX_RANKS
+from albor_core.run.values import HOUSE_NAMES
 
 CROSS_CHECK = "cross_check"  # error type that carries the Problems of a section
 
@@ -95,7 +97,19 @@ Seconds = Annotated[float, Field(ge=0.001, le=365 * 86400), _REAL]
 SecondsOrZero = Annotated[float, Field(ge=0, le=365 * 86400), _REAL]
 Fraction01 = Annotated[float, Field(ge=0, lt=1), _REAL]
 Word = Annotated[str, BeforeValidator(_text)]
+
+
+def _metric(value: object) -> object:
+    if value in HOUSE_NAMES or not isinstance(value, str) or _KEY.fullmatch(value):
+        return value
+    names = ", ".join(HOUSE_NAMES)
+    raise ValueError(f"must be one of {names} or a key such as brick/data_ms")
+
+
+_KEY = re.compile(r"[\w.-]+(/[\w.-]+)+")
+Metric = Annotated[str, BeforeValidator(_convert(_metric))]
 Action = Literal["warn", "pause", "stop"]
+Reading = Literal["gpu_utilization", "memory", "temperature", "power"]
 
 
 class Section(BaseModel):
@@ -126,7 +140,17 @@ class Section(BaseModel):
 
 
 class ArchitectureConfig(Section):
-    """Shape of a LLaMA-style decoder; names are those of transformers.LlamaConfig."""
+    """Shape of a LLaMA-style decoder; names are those of transformers.LlamaConfig. num_layers,
+    num_heads, num_kv_heads and max_seq_length are read as well. There are no biases: use_bias,
+    attention_bias and mlp_bias may say false."""
+
+    ALIASES: ClassVar[Mapping[str, str]] = {
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "num_kv_heads": "num_key_value_heads",
+        "max_seq_length": "max_position_embeddings",
+    }
+    ABSENT: ClassVar[tuple[str, ...]] = ("use_bias", "attention_bias", "mlp_bias")
 
     hidden_size: Count
     """Width of the residual stream."""
@@ -148,6 +172,28 @@ class ArchitectureConfig(Section):
     """Base of the rotary embedding's wavelengths."""
     tie_word_embeddings: bool = True
     """Whether the output head shares the embedding's weights."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _other_names(cls, value: Any) -> Any:
+        """Fields under the names that other configs have for them, and what may only be off."""
+        if not isinstance(value, Mapping):
+            return value
+        found, wrong = dict(value), []
+        for alias, name in cls.ALIASES.items():
+            if alias not in found:
+                continue
+            said = found.pop(alias)
+            if found.setdefault(name, said) != said:
+                message = f"is {said}, but {name} is {found[name]}"
+                wrong.append(Problem(alias, message, "they are the same setting: keep one"))
+        for name in cls.ABSENT:
+            if found.pop(name, False) not in (False, None, "false", "no", "off"):
+                hint = "leave it out, or say false"
+                wrong.append(Problem(name, "must be false: this decoder has no biases", hint))
+        if wrong:
+            raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": tuple(wrong)})
+        return found
 
     def shape(self) -> ModelShape:
         """The same numbers with the arithmetic that follows from them."""
@@ -395,36 +441,50 @@ class TrainingConfig(Section):
 
 
 class Chart(Section):
-    """One chart of the dashboard."""
+    """One chart of the cockpit's Overview."""
 
-    type: str = "line"
-    """`loss_curve` or `line`."""
-    metric: str
-    """Metric to draw."""
+    type: Literal["loss_curve", "line"] = "line"
+    """`loss_curve` is the large chart, of loss and validation loss; `line` one of three small."""
+    metric: Metric
+    """What it draws: a short name such as loss or mfu, or a key such as brick/data_ms."""
     window: Count = 1
-    """Smoothing window in points."""
+    """Logged points whose mean is drawn over them; 1: the cockpit's own smoothing."""
     show_eta: bool = False
     """Whether the title tells the time left."""
 
+    def problems(self) -> Iterator[Problem]:
+        if self.type == "loss_curve" and HOUSE_NAMES.get(self.metric, self.metric) != "train/loss":
+            message = f"is {self.metric}, and a loss_curve draws loss"
+            yield Problem("metric", message, "write loss, or type: line")
+
 
 class TerminalConfig(Section):
-    """What the dashboard shows first."""
+    """What a terminal shows of the run: `train apply` while it follows, the cockpit's Overview."""
 
     enabled: bool = True
-    """Whether `train apply` follows the run with live lines."""
-    refresh_rate: Count = 1000
-    """Milliseconds between refreshes."""
-    metrics: tuple[str, ...] = ("loss", "learning_rate", "gradient_norm")
-    """Metrics of the overview."""
+    """Whether `train apply` prints live lines, and the Overview is as it stands here; else it
+    prints none, and the Overview is the cockpit's own."""
+    refresh_rate: Annotated[int, Field(ge=100, le=3_600_000), _INT] = 1000
+    """Milliseconds between refreshes of either."""
+    metrics: tuple[Metric, ...] = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")
+    """Figures of the Overview, first to last; the first three besides loss are its small charts
+    where `charts` names none."""
     charts: tuple[Chart, ...] = ()
-    """Charts besides the loss curve."""
+    """Charts of the Overview: at most one loss_curve and three lines."""
+
+    def problems(self) -> Iterator[Problem]:
+        for kind, most in (("loss_curve", 1), ("line", 3)):
+            if (count := sum(chart.type == kind for chart in self.charts)) > most:
+                message = f"{count} of type {kind}, and the Overview has room for {most}"
+                yield Problem("charts", message, "the Charts tab shows every metric")
 
 
 class TrackingConfig(Section):
     """How the run is filed."""
 
     enabled: bool = True
-    """Whether the run is indexed into the stores; its journal is written either way."""
+    """Whether the run is indexed into the stores as it goes; its journal is written either way, and
+    `albor db rebuild` takes it in later."""
     backend: Literal["sqlite"] = "sqlite"
     """Kind of store."""
     experiment: str | None = None
@@ -440,8 +500,8 @@ class SystemConfig(Section):
     """Whether GPU and host are sampled."""
     interval: Count = 5000
     """Milliseconds between samples."""
-    metrics: tuple[str, ...] = ("gpu_utilization", "memory", "temperature")
-    """Readings to keep."""
+    metrics: tuple[Reading, ...] = ("gpu_utilization", "memory", "temperature", "power")
+    """Readings that are kept as series; the live view shows all of them."""
 
 
 class AlertConfig(Section):

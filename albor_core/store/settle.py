@@ -24,7 +24,7 @@ def settle(run: RunDir, *, timeout_s: float = 10.0) -> bool:
     While the run is alive its own index process does this, and for another user's run that user's,
     so nothing is done. Raises StoreError.
     """
-    if not is_ours(run):
+    if not is_ours(run) or not is_wanted(run):
         return False  # a viewer leaves nothing in the folders of others
     deadline = time.monotonic() + timeout_s
     known = known_as(run)
@@ -40,6 +40,11 @@ def settle(run: RunDir, *, timeout_s: float = 10.0) -> bool:
     return False
 
 
+def is_wanted(run: RunDir) -> bool:
+    """Whether a run is to be in the stores: monitoring.tracking.enabled, as its launch has it."""
+    return (read_json(run.launch) or {}).get("index") is not False
+
+
 def catch_up(run: RunDir, *, timeout_s: float) -> bool:
     """For whoever looks at a run: wait, or index, until the stores have all that an ended one
     wrote; False where they do not when the time is up.
@@ -48,6 +53,8 @@ def catch_up(run: RunDir, *, timeout_s: float) -> bool:
     into stores that are gone or made from other files: they are `albor db check`'s to tell. Raises
     StoreError, OSError.
     """
+    if not is_wanted(run):
+        return True
     deadline = time.monotonic() + timeout_s
     may_write = is_ours(run) and _is_known(run)
     while not run.liveness().is_alive:

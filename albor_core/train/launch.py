@@ -183,6 +183,7 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
         options=config.resolved()["guard"],
         max_steps=run.metadata().get("max_steps"),
         kind="train",
+        index=config.monitoring.tracking.enabled,
     )
     start_guard(run)
 

@@ -125,6 +125,7 @@ class Training:
             life.run.journal,
             interval_s=system.interval / 1000,
             enabled=system.enabled,
+            kept=system.metrics,
         )
         self.requests = Requests(
             life.run,

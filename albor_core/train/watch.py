@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,24 @@ from albor_core.telemetry.sample import GpuSample, HostSample
 FLUSH_S = 30.0  # what a power cut may cost of the journal
 
 
+READINGS = {  # of monitoring.system.metrics -> the ends of their journal keys
+    "gpu_utilization": ("util_percent",),
+    "memory": ("memory_bytes", "rss_bytes"),
+    "temperature": ("temperature_c",),
+    "power": ("power_w",),
+}
+
+
 @dataclass(frozen=True)
 class Machine:
-    """GPUs and host at one moment."""
+    """GPUs and host at one moment, and which readings of them are kept."""
 
     gpus: tuple[GpuSample, ...]
     host: HostSample
+    kept: Collection[str] = tuple(READINGS)
 
     def metrics(self) -> dict[str, float | int | None]:
-        """Journal keys of this sample; what is unknown is left out."""
+        """Journal keys of this sample; what is unknown or not kept is left out."""
         found: dict[str, float | int | None] = {"host/rss_bytes": self.host.rss_bytes}
         for gpu in self.gpus:
             found |= {
@@ -36,7 +46,12 @@ class Machine:
                 f"gpu{gpu.index}/power_w": gpu.power_w,
                 f"gpu{gpu.index}/temperature_c": gpu.temperature_c,
             }
-        return {key: value for key, value in found.items() if value is not None}
+        ends = {end for reading in self.kept for end in READINGS[reading]}
+        return {
+            key: value
+            for key, value in found.items()
+            if value is not None and key.partition("/")[2] in ends
+        }
 
     def state(self) -> dict[str, Any]:
         """Fields of training_state.json."""
@@ -46,8 +61,16 @@ class Machine:
 class Watch:
     """Samples every `interval_s` until closed."""
 
-    def __init__(self, folder: Path, journal: Path, *, interval_s: float, enabled: bool) -> None:
-        self._folder, self._journal = folder, journal
+    def __init__(
+        self,
+        folder: Path,
+        journal: Path,
+        *,
+        interval_s: float,
+        enabled: bool,
+        kept: Collection[str] = tuple(READINGS),
+    ) -> None:
+        self._folder, self._journal, self._kept = folder, journal, kept
         self._interval_s, self._enabled = interval_s, enabled
         self._newest: Machine | None = None
         self._done = threading.Event()
@@ -67,7 +90,7 @@ class Watch:
         gpus, flushed = Gpus(), time.monotonic()
         while True:
             if self._enabled:
-                self._newest = Machine(gpus.sample(), sample_host(self._folder))
+                self._newest = Machine(gpus.sample(), sample_host(self._folder), self._kept)
             if time.monotonic() - flushed >= FLUSH_S:
                 flush(self._journal)
                 flushed = time.monotonic()

@@ -23,8 +23,9 @@ from albor_core.run.errors import AlborError
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
 from albor_tui.screens.acting import ActingScreen, acknowledge_question
 from albor_tui.screens.alert_choice import AlertChoice
+from albor_tui.screens.chosen import keys_of
 from albor_tui.screens.confirm import ConfirmScreen
-from albor_tui.screens.curves import KEYS, MAX_POINTS
+from albor_tui.screens.curves import MAX_POINTS
 from albor_tui.screens.tabs.page import Page, Question
 from albor_tui.source import Archive, Follower
 from albor_tui.stylesheet import KeptStylesheet
@@ -132,7 +133,9 @@ class RunScreen(Bulkhead, ActingScreen):
         mark = (known.attempt, known.step, known.val_loss)
         if mark != self._drawn and time.monotonic() - self._asked_s >= CURVES_S:
             self._drawn, self._asked_s = mark, time.monotonic()
-            news.append(CurvesChanged(known.id, follower.curves(KEYS, MAX_POINTS)))
+            news.append(
+                CurvesChanged(known.id, follower.curves(keys_of(known.terminal), MAX_POINTS))
+            )
         if lines := tuple(follower.log()):
             news.append(LogArrived(self._view.id, lines))
         return news
@@ -189,7 +192,9 @@ class RunScreen(Bulkhead, ActingScreen):
     @on(RunChanged)
     async def show_run(self, message: RunChanged) -> None:
         self._view, self._problem, self._has_news = message.view, message.problem, True
-        self.period_s = self.PERIOD_S if message.view.is_active else ENDED_S
+        chosen = message.view.terminal
+        every_s = self.PERIOD_S if chosen is None else chosen.refresh_ms / 1000
+        self.period_s = every_s if message.view.is_active else ENDED_S
         self._show()
         await self.page.hear(self._now())
 

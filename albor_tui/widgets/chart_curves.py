@@ -40,11 +40,15 @@ def single_chart(
 def metric_chart(view: RunView, key: str, curves: Curves, tone: str) -> ChartData:
     """One metric of a run by its key, with marks, for a grid where all share an x axis."""
     curve = curves.get(key)
-    is_noisy = key not in _CALM and not key.startswith("val/")
-    chart = single_chart(view, curve, tone, is_noisy=is_noisy, curves=curves)
+    chart = single_chart(view, curve, tone, is_noisy=is_measured(key), curves=curves)
     if curve is None:
         return replace(chart, empty="")
     return replace(chart, subject=f"{view.id}\n{key}")
+
+
+def is_measured(key: str) -> bool:
+    """Whether a metric scatters, so that a smoothed line of it says more."""
+    return key not in _CALM and not key.startswith("val/")
 
 
 def chart_of(view: RunView, lines: Sequence[Trace], curves: Curves) -> ChartData:

@@ -6,10 +6,12 @@ Each draws one RunView; none asks for anything.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from textual.content import Content
 from textual.reactive import reactive
 
+from albor_core.feed.clean import clean
 from albor_core.feed.view import AlertView, RunView
 from albor_tui import glyphs, quantity
 from albor_tui.widgets import meters
@@ -83,19 +85,30 @@ def _progress(view: RunView, width: int) -> Content:
 class Vitals(RunPanel):
     """The numbers people look for first, as tiles; as many as fit."""
 
+    latest: reactive[Mapping[str, float]] = reactive({}, init=False, repaint=False)
+    """The newest value of each curve, for metrics that no tile of the house shows."""
+
+    def watch_latest(self) -> None:
+        self.changed()
+
     def show(self, view: RunView, width: int, height: int) -> Content:
+        house = {
+            "train/loss": ("loss", quantity.loss(view.loss), "bold $line-main"),
+            "train/loss_ema": ("ema", quantity.loss(view.loss_ema), "$ink"),
+            "val/loss": (_val_name(view), quantity.loss(view.val_loss), "bold $line-val"),
+            "val/ppl": ("val ppl", quantity.ratio(view.val_ppl), "$line-val"),
+            "perf/tokens_per_s": ("tok/s", quantity.si(view.tokens_per_s), "$ink"),
+            "perf/mfu": ("mfu", quantity.percent(view.mfu, 1), "$ink"),
+            "optim/lr": ("lr", quantity.exponent(view.lr), "$ink"),
+            "optim/grad_norm": ("grad norm", quantity.ratio(view.grad_norm), "$ink"),
+            "perf/step_ms": ("step time", quantity.milliseconds(view.step_ms), "$ink"),
+            "epoch": ("epoch", quantity.ratio(view.epoch), "$ink"),
+            "batch": ("batch", quantity.count(view.batch_size), "$ink"),
+        }
+        wanted = () if view.terminal is None else view.terminal.metrics
         tiles = [
-            ("loss", quantity.loss(view.loss), "bold $line-main"),
-            ("ema", quantity.loss(view.loss_ema), "$ink"),
-            (_val_name(view), quantity.loss(view.val_loss), "bold $line-val"),
-            ("val ppl", quantity.ratio(view.val_ppl), "$line-val"),
-            ("tok/s", quantity.si(view.tokens_per_s), "$ink"),
-            ("mfu", quantity.percent(view.mfu, 1), "$ink"),
-            ("lr", quantity.exponent(view.lr), "$ink"),
-            ("grad norm", quantity.ratio(view.grad_norm), "$ink"),
-            ("step time", quantity.milliseconds(view.step_ms), "$ink"),
-            ("epoch", quantity.ratio(view.epoch), "$ink"),
-            ("batch", quantity.count(view.batch_size), "$ink"),
+            house.get(key) or (clean(key), quantity.ratio(self.latest.get(key)), "$ink")
+            for key in dict.fromkeys((*wanted, *house))
         ]
         columns = max(1, min(len(tiles), width // 10))
         cell, spare = divmod(width, columns)

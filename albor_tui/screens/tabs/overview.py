@@ -9,9 +9,16 @@ from textual.containers import Container
 from textual.content import Content
 
 from albor_core.feed.view import Curve, RunView
-from albor_tui import glyphs
+from albor_tui import glyphs, quantity
 from albor_tui.messages import CurvesChanged, LogArrived
-from albor_tui.screens.curves import loss_chart, single_chart
+from albor_tui.screens.chosen import (
+    TONES,
+    charts_of,
+    large_chart,
+    latest_of,
+    small_chart,
+    title_of,
+)
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.chart import Chart
 from albor_tui.widgets.facts import Alerts, Bricks, GuardPanel, Vitals
@@ -21,6 +28,9 @@ from albor_tui.widgets.log_tail import LogTail
 # the order of panels in the grid: a narrow terminal shows what is alive on its first page
 _WIDE = ("loss", "machine", "bricks", "lr", "grad", "speed", "log", "guard", "alerts")
 _NARROW = ("loss", "machine", "guard", "log", "bricks", "alerts", "lr", "grad", "speed")
+
+
+_SMALL = ("lr", "grad", "speed")  # the small charts, by what the house shows there
 
 
 class OverviewPage(Page):
@@ -39,15 +49,13 @@ class OverviewPage(Page):
             yield Chart(id="loss")
             yield GpuPanel(id="machine")
             yield Bricks(id="bricks")
-            yield Chart("learning rate", id="lr")
-            yield Chart("gradient norm", id="grad")
-            yield Chart("tokens/s", id="speed")
+            for name in _SMALL:
+                yield Chart(id=name)
             yield LogTail(id="log")
             yield GuardPanel(id="guard")
             yield Alerts(id="alerts")
 
     def enter(self) -> None:
-        self._set_title()
         self._draw()
         self.query_one("#loss", Chart).focus()
 
@@ -62,9 +70,12 @@ class OverviewPage(Page):
                 body.move_child(self.query_one(f"#{name}"), after=len(body.children) - 1)
 
     def has_picture(self) -> bool:
-        return self._has_curves and all(chart.is_painted for chart in self.query(Chart))
+        return self._has_curves and all(
+            chart.is_painted for chart in self.query(Chart) if chart.display
+        )
 
     def show_view(self, view: RunView) -> None:
+        self._set_titles()
         for panel in (Vitals, Bricks, GuardPanel, Alerts):
             self.query_one(panel).view = view
         machine = self.query_one(GpuPanel)
@@ -84,32 +95,40 @@ class OverviewPage(Page):
         message.stop()
         self.query_one(LogTail).add(message.lines)
 
-    def _set_title(self) -> None:
-        """Once: a title that moves with the numbers would redraw its whole chart each time."""
+    def _set_titles(self) -> None:
+        """Only where they change: a new title redraws its whole chart."""
         mark = glyphs.current.legend
-        self.query_one("#loss", Chart).border_title = Content.assemble(
+        large, small = charts_of(self.view.terminal)
+        names = [Content(title_of(chart)) for chart in small]
+        loss = Content.assemble(
             ("loss ", "bold $ink"),
             (f" {mark} raw", "$line-raw"),
             (f"  {mark} smoothed", "$line-main"),
             (f"  {mark} validation", "$line-val"),
         )
+        for name, chart, title in zip(
+            ("loss", *_SMALL), (large, *small), (loss, *names), strict=False
+        ):
+            if chart.shows_eta and self.view.eta_s is not None:
+                title += Content.styled(f"  eta {quantity.duration(self.view.eta_s)}", "$ink-muted")
+            widget = self.query_one(f"#{name}", Chart)
+            if str(widget.border_title) != title.plain:
+                widget.border_title = title
+        for place, name in enumerate(_SMALL):
+            self.query_one(f"#{name}").display = place < len(small)
 
     def _draw(self) -> None:
         view, curves = self.view, self.curves
-        self.query_one("#loss", Chart).data = loss_chart(
-            view, curves, is_loading=not self._has_curves
+        large, small = charts_of(view.terminal)
+        self._set_titles()
+        self.query_one("#loss", Chart).data = large_chart(
+            view, large, curves, is_loading=not self._has_curves
         )
         if not self._has_curves:
             return
-        self.query_one("#lr", Chart).data = single_chart(
-            view, curves.get("optim/lr"), "second", history=view.lr_history, is_noisy=False
-        )
-        self.query_one("#grad", Chart).data = single_chart(
-            view, curves.get("optim/grad_norm"), "fourth", history=view.grad_norm_history
-        )
-        self.query_one("#speed", Chart).data = single_chart(
-            view, curves.get("perf/tokens_per_s"), "third"
-        )
+        self.query_one(Vitals).latest = latest_of(curves)
+        for name, chart, tone in zip(_SMALL, small, TONES, strict=False):
+            self.query_one(f"#{name}", Chart).data = small_chart(view, chart, curves, tone)
 
     def action_focus_log(self) -> None:
         self.query_one(LogTail).focus()

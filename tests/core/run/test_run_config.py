@@ -1,10 +1,12 @@
 """Configs: the format users have, every problem at once, and what goes in comes out."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from albor_core.run.config import (
@@ -398,3 +400,60 @@ def test_reading_a_config_loads_nothing_heavy():
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "value"),
+    [
+        ("num_layers", "num_hidden_layers", 2),
+        ("num_heads", "num_attention_heads", 4),
+        ("num_kv_heads", "num_key_value_heads", 2),
+        ("max_seq_length", "max_position_embeddings", 4096),
+    ],
+)
+def test_a_shape_is_read_under_the_names_that_other_configs_have_for_it(alias, name, value):
+    said = yaml.safe_load(RAW)
+    said["model"]["architecture"].pop(name)
+    said["model"]["architecture"][alias] = value
+    found = parse_config(json.dumps(said).encode(), file="c.yaml")
+    assert getattr(found.model.architecture, name) == value
+    again = parsed(f"model.architecture.{alias}={value}")
+    assert getattr(again.model.architecture, name) == value
+
+
+def test_two_names_of_one_field_that_disagree_are_refused():
+    said = yaml.safe_load(RAW)
+    said["model"]["architecture"]["num_layers"] = 77
+    with pytest.raises(ConfigError) as refused:
+        parse_config(json.dumps(said).encode(), file="c.yaml")
+    (problem,) = refused.value.problems
+    assert problem.field == "model.architecture.num_layers"
+    assert "they are the same setting" in problem.hint
+
+
+@pytest.mark.parametrize("name", ["use_bias", "attention_bias", "mlp_bias"])
+def test_biases_may_be_off_and_are_refused_where_they_are_on(name):
+    assert parsed(f"model.architecture.{name}=false") == parsed()
+    found = problems(overrides=(f"model.architecture.{name}=true",))
+    assert len(found) == 1
+    assert f"model.architecture.{name}: must be false: this decoder has no biases" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ("monitoring.terminal.charts=[{type: nonsense, metric: loss}]", "'loss_curve' or 'line'"),
+        ("monitoring.terminal.charts=[{type: loss_curve, metric: mfu}]", "draws loss"),
+        ("monitoring.terminal.charts=[{metric: mfuu}]", "must be one of loss"),
+        ("monitoring.terminal.metrics=[mfuu]", "must be one of loss"),
+        ("monitoring.terminal.refresh_rate=5", "at least 100"),
+        ("monitoring.system.metrics=[fans]", "'gpu_utilization', 'memory'"),
+        (
+            "monitoring.terminal.charts=[{metric: mfu},{metric: a/b},{metric: a/c},{metric: a/d}]",
+            "room for 3",
+        ),
+    ],
+)
+def test_what_a_terminal_cannot_show_is_refused_with_what_to_write(override, why):
+    (problem,) = problems(overrides=(override,))
+    assert why in problem

@@ -19,6 +19,8 @@ from albor_core.run.numbers import parse_count, parse_real
         ("10B", 10**10),
         ("1.5M", 1_500_000),
         ("2T", 2 * 10**12),
+        ("1G", 1_073_741_824),
+        ("2.5g", 2_684_354_560),
         ("32_768", 32_768),
         ("1e6", 10**6),
         (" 7 ", 7),
@@ -26,7 +28,7 @@ from albor_core.run.numbers import parse_count, parse_real
         (5, 5),
     ],
 )
-def test_k_is_binary_and_m_b_t_are_decimal(text, number):
+def test_k_and_g_are_binary_and_m_b_t_are_decimal(text, number):
     assert parse_count(text) == number
     assert type(parse_count(text)) is int
 

@@ -36,7 +36,8 @@ import pyarrow.parquet as pq
 import torch
 
 from albor_core.data.packing import Packer
-from albor_core.data.tokenizer import END_OF_TEXT, load_tokenizer
+from albor_core.data.special_tokens import END_OF_TEXT
+from albor_core.data.tokenizer import load_tokenizer
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 

@@ -73,6 +73,11 @@ def import_(
 @click.option("--seq-len", required=True, type=COUNT)
 @click.option("--val-fraction", default=0.05, show_default=True)
 @click.option("--seed", default=0, type=COUNT, show_default=True)
+@click.option(
+    "--eos",
+    metavar="TOKEN",
+    help="Ends each document.  [default: what ends a text in the tokenizer]",
+)
 @click.option("--force", is_flag=True, help="Replace shards made from other inputs.")
 @json_option
 def pretokenize(
@@ -82,6 +87,7 @@ def pretokenize(
     seq_len: int,
     val_fraction: float,
     seed: int,
+    eos: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -89,7 +95,14 @@ def pretokenize(
     from albor_core.data.shards import pretokenize as pack
 
     report = pack(
-        corpus, tokenizer, out, seq_len=seq_len, val_fraction=val_fraction, seed=seed, force=force
+        corpus,
+        tokenizer,
+        out,
+        seq_len=seq_len,
+        val_fraction=val_fraction,
+        seed=seed,
+        eos=eos,
+        force=force,
     )
     if as_json:
         splits = {

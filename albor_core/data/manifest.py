@@ -56,6 +56,10 @@ class Manifest:
     shards: tuple[Shard, ...]
     data_hash: str
     scanned: bool = False
+    eos_token_id: int | None = None
+    """What ends each document; None in a scan and in shards that say nothing of it."""
+    bos_token_id: int | None = None
+    """The tokenizer's; it is not packed."""
 
     def paths(self) -> list[Path]:
         """The shard files in order."""
@@ -135,6 +139,9 @@ def _from_json(directory: Path, document: dict[str, Any]) -> Manifest:
             raise ValueError(f"{key} is {value!r}, not a count")
         return value
 
+    def token(key: str) -> int | None:
+        return None if document.get(key) is None else number(document, key)
+
     def text(source: dict[str, Any], key: str) -> str:
         value = source[key]
         if not isinstance(value, str):
@@ -163,4 +170,6 @@ def _from_json(directory: Path, document: dict[str, Any]) -> Manifest:
         corpus_sha256=text(document, "corpus_sha256"),
         shards=tuple(shard(entry) for entry in document["shards"]),
         data_hash=text(document, "data_hash"),
+        eos_token_id=token("eos_token_id"),
+        bos_token_id=token("bos_token_id"),
     )

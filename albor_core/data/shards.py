@@ -32,11 +32,10 @@ from albor_core.data.output_folder import SPLITS, clear, only_packer, refuse_for
 from albor_core.data.packing import Packer
 from albor_core.data.publish import publish_json, sha256_file
 from albor_core.data.shard_check import read_manifest, verify_shards
+from albor_core.data.special_tokens import end_of_text, special_ids, tokenizer_file
 from albor_core.data.tokenizer import (
-    END_OF_TEXT,
     decode_document,
     load_tokenizer,
-    tokenizer_file,
     vocabulary_size,
 )
 from albor_core.run.errors import AlborError, ConfigError, DataError
@@ -86,14 +85,15 @@ def pretokenize(
     val_fraction: float = 0.05,
     seed: int = 0,
     shard_sequences: int = 4096,
+    eos: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> ShardReport:
     """Encode every document, pack rows of `seq_len` ids, write shards and manifests.
 
     Documents fall into train or val by name alone, except that a huge one always trains: see
-    `largest_held_out`. They are joined by <|endoftext|>; a sentinel spelled out inside a document
-    is plain text.
+    `largest_held_out`. They are joined by the token `eos`, or by the one that the tokenizer ends a
+    text with (`end_of_text`); a sentinel spelled out inside a document is plain text.
     A complete output of the same inputs is reused; one of different inputs is refused unless
     `force`. A folder that was made for it goes again when it cannot be filled. Raises ConfigError
     for impossible arguments, DataError for a corpus that cannot fill both splits or changes
@@ -106,19 +106,20 @@ def pretokenize(
         sha256_file(tokenizer_file(tokenizer)),
         corpus_sha256,
         vocabulary_size(encoder),
-        _end_of_text(encoder, tokenizer),
+        end_of_text(encoder, tokenizer, eos),
         seq_len,
         val_fraction,
         seed,
         shard_sequences,
     )
+    begin = special_ids(encoder, tokenizer).bos
     with only_packer(out_dir) as mark:
         if (done := _finished(out_dir, recipe, force)) is not None:
             return done
         refuse_foreign(out_dir, ours=force or mark.found)
         mark.write(f"{os.getpid()}\n")
         clear(out_dir)
-        report = _pack(source, encoder, out_dir, recipe, largest, progress)
+        report = _pack(source, encoder, out_dir, recipe, largest, progress, begin)
         mark.write(f"{DATASET_SCHEMA}\n")  # a pid would make two equal outputs differ
         return report
 
@@ -151,16 +152,6 @@ def _check_arguments(seq_len: int, val_fraction: float, shard_sequences: int) ->
             f"shard_sequences {shard_sequences} x seq_len {seq_len} is not below 2^31 ids",
             hint="use fewer sequences per shard",
         )
-
-
-def _end_of_text(encoder: Tokenizer, path: Path) -> int:
-    number: int | None = encoder.token_to_id(END_OF_TEXT)
-    if number is None:
-        raise DataError(
-            f"{tokenizer_file(path)}: no token {END_OF_TEXT} to join documents with",
-            hint="train one that has it: albor tokenizer apply CORPUS --vocab-size N --out FILE",
-        )
-    return number
 
 
 def _survey(source: Corpus, seed: int, val_fraction: float) -> tuple[str, float]:
@@ -225,6 +216,7 @@ def _pack(
     recipe: _Recipe,
     largest: float,
     progress: Progress | None,
+    begin: int | None,
 ) -> ShardReport:
     packers = {
         split: Packer(
@@ -255,7 +247,7 @@ def _pack(
             f"{source.path}: changed while it was being packed",
             hint="run the same command again once nothing writes to it",
         )
-    return _seal(source, out_dir, recipe, packers, +skipped)
+    return _seal(source, out_dir, recipe, packers, +skipped, begin)
 
 
 def _batches(source: Corpus, digest: CorpusHash) -> Iterator[list[tuple[str, int, str | None]]]:
@@ -279,6 +271,7 @@ def _seal(
     recipe: _Recipe,
     packers: dict[str, Packer],
     skipped: Counter[str],
+    begin: int | None,
 ) -> ShardReport:
     """Write the last shards, then the manifests: the two splits first, the one over both last."""
     for split, packer in packers.items():
@@ -289,7 +282,9 @@ def _seal(
                 f"sequence of {recipe.seq_len} tokens",
                 hint="import more files, or use a smaller --seq-len or another --val-fraction",
             )
-    train, val = (_seal_split(out_dir / split, split, recipe, packers[split]) for split in SPLITS)
+    train, val = (
+        _seal_split(out_dir / split, split, recipe, packers[split], begin) for split in SPLITS
+    )
     publish_json(
         out_dir / MANIFEST_NAME,
         {
@@ -302,7 +297,9 @@ def _seal(
     return ShardReport(out_dir, train, val, dict(skipped), reused=False)
 
 
-def _seal_split(directory: Path, split: str, recipe: _Recipe, packer: Packer) -> Manifest:
+def _seal_split(
+    directory: Path, split: str, recipe: _Recipe, packer: Packer, begin: int | None
+) -> Manifest:
     return write_manifest(
         directory,
         {
@@ -316,6 +313,8 @@ def _seal_split(directory: Path, split: str, recipe: _Recipe, packer: Packer) ->
             "dropped_tokens": packer.dropped_tokens,
             "tokenizer_sha256": recipe.tokenizer_sha256,
             "corpus_sha256": recipe.corpus_sha256,
+            "eos_token_id": recipe.end_of_text,
+            "bos_token_id": begin,
             "shards": shard_fields(tuple(packer.shards)),
         },
     )

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from albor_core.data.corpus import Corpus, open_corpus
 from albor_core.data.publish import publishing
+from albor_core.data.special_tokens import END_OF_TEXT, PAD, end_of_text, tokenizer_file
 from albor_core.run.errors import (
     AlborError,
     ConfigError,
@@ -27,8 +28,6 @@ from albor_core.run.errors import (
     UsageError,
 )
 
-END_OF_TEXT = "<|endoftext|>"
-PAD = "<|pad|>"
 FIM_SENTINELS = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 BYTE_SYMBOLS = 256
 MOST_TOKENS = 1 << 20  # several times any in use; room for what is asked is made at once
@@ -84,11 +83,6 @@ class TokenizerPlan:
 def special_tokens(fim: bool) -> tuple[str, ...]:
     """The special tokens in id order, starting at id 0."""
     return (END_OF_TEXT, PAD, *(FIM_SENTINELS if fim else ()))
-
-
-def tokenizer_file(path: Path) -> Path:
-    """`path` itself when it names a .json file, else tokenizer.json inside it."""
-    return path if path.suffix == ".json" else path / "tokenizer.json"
 
 
 def plan_tokenizer(corpus: Path, out: Path, *, vocab_size: int, fim: bool = True) -> TokenizerPlan:
@@ -245,7 +239,7 @@ def check_tokenizer(path: Path, corpus: Path | None = None) -> dict[str, Any]:
         "samples": len(samples),
         "failed": [text[:80] for text in failed],
         "bytes_per_token": size / tokens if tokens else None,
-        "problems": [str(p) for p in _fitness_problems(file, specials, failed)],
+        "problems": [str(p) for p in _fitness_problems(tokenizer, path, failed)],
     }
 
 
@@ -317,11 +311,12 @@ def _output_problems(target: Path) -> list[Problem]:
     return [Problem("output", f"{near} is not a writable directory", "choose another output")]
 
 
-def _fitness_problems(
-    file: Path, specials: dict[str, int | None], failed: list[str]
-) -> Iterator[Problem]:
-    if specials[END_OF_TEXT] is None:
-        yield Problem(END_OF_TEXT, "not in the vocabulary", _TRAIN_HINT, str(file))
+def _fitness_problems(tokenizer: Tokenizer, path: Path, failed: list[str]) -> Iterator[Problem]:
+    file = tokenizer_file(path)
+    try:
+        end_of_text(tokenizer, path)
+    except DataError as error:
+        yield Problem("end of text", error.message, error.hint)
     if failed:
         message = f"{len(failed)} samples change when encoded and decoded"
         yield Problem("round trip", message, _TRAIN_HINT, str(file))

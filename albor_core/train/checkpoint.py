@@ -1,7 +1,8 @@
 """A checkpoint: a directory that exists whole, verified and named by its step, or not at all.
 
     checkpoints/step-00001200/  model.safetensors  optimizer.safetensors  trainer.json  config.json
-                                tokenizer.json  manifest.json (last)
+                                generation_config.json  tokenizer.json  tokenizer_config.json
+                                manifest.json (last)
     checkpoints/best.json       which step has the lowest validation loss
 
 Written as `step-N.tmp`, every file hashed and fsynced, the manifest last, then renamed: readers see
@@ -62,7 +63,7 @@ class Snapshot:
     journal: Mapping[str, Any]
     """Offset and sequence number the journal had: all metrics up to `step` lie before it."""
     extra: Mapping[str, bytes] = field(default_factory=dict)
-    """More files, name to content: config.json, tokenizer.json."""
+    """More files, name to content: config.json, tokenizer.json and their like."""
     val_loss: float | None = None
     """Validation loss measured at this very step."""
     sound: int = 0

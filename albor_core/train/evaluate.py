@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from albor_core.data.dataset import val_batches
+from albor_core.data.special_tokens import SpecialIds
 from albor_core.data.tokenizer import load_tokenizer
 from albor_core.model.llama import IGNORED, Llama
 from albor_core.train.graphed import GraphedStep
@@ -161,17 +162,19 @@ def sample_with(model: Llama, placement: Placement, shape: tuple[int, int]) -> N
 class Sampler:
     """Greedy continuations of fixed prompts: the same words for the same weights."""
 
-    def __init__(self, tokenizer: Path, prompts: tuple[str, ...]) -> None:
-        """Raises what `load_tokenizer` raises."""
-        self._tokenizer = load_tokenizer(tokenizer)
+    def __init__(self, tokenizer: Path, prompts: tuple[str, ...], ids: SpecialIds) -> None:
+        """Raises what `load_tokenizer` raises. `ids`: of the data that the model learns from."""
+        self._tokenizer, self._ids = load_tokenizer(tokenizer), ids
         self.prompts = prompts
 
     @torch.no_grad()
     def continue_prompt(self, model: Llama, placement: Placement, prompt: str) -> str:
-        """Up to SAMPLE_TOKENS more tokens; the whole context is computed anew for each."""
+        """Up to SAMPLE_TOKENS more tokens, or to the end of the text; the whole context is computed
+        anew for each.
+        """
         forward = _everywhere(model, placement)
         longest = model.config.max_position_embeddings
-        ids = list(self._tokenizer.encode(prompt).ids) or [0]
+        ids = list(self._tokenizer.encode(prompt).ids) or [self._ids.first or 0]
         start = len(ids)
         model.eval()
         for _ in range(SAMPLE_TOKENS):
@@ -180,7 +183,7 @@ class Sampler:
                 logits, _ = forward(context)
             assert logits is not None
             token = int(logits[0, -1].argmax())
-            if token == 0:  # end of text
+            if token == self._ids.eos:
                 break
             ids.append(token)
         model.train()

@@ -31,6 +31,7 @@ from albor_core.run.journal import last_event
 from albor_core.run.state import STOPPED_BY_ANDON, StateWriter, end_word
 from albor_core.train.bricks import BrickTimer, StepClock
 from albor_core.train.checkpoint import Checkpoint, list_checkpoints
+from albor_core.train.companions import companions, ids_of
 from albor_core.train.cord import Cord
 from albor_core.train.evaluate import Sampler, perplexity, scoring, validation_loss
 from albor_core.train.faults import Faults
@@ -81,7 +82,7 @@ class Training:
         """Build and resume. Raises AlborError for everything a user can mend."""
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
         parts = build(config, begins=not list_checkpoints(life.run.checkpoints))
-        self.companions, self.copies = parts.companions(), HostCopies()
+        self.companions, self.copies = companions(parts), HostCopies()
         self.reporter = Reporter(life, config, state, num_steps=parts.clock.planned)
         self.cord = Cord(
             config.resolved()["monitoring"],
@@ -95,7 +96,7 @@ class Training:
         self.tally = Tally(parts.placement.device, spikes)
         self.course = Course(parts, self.reporter, self.cord, self.tally)
         self.timer, self.clock = BrickTimer(parts.placement.device), StepClock()
-        self.sampler = self._sampler()
+        self.sampler = self._sampler(parts)
         self.flow = GradientFlow()
         self._unread: Readout | None = None
         self._pause_for: Alert | None = None
@@ -139,9 +140,11 @@ class Training:
 
     # -- begin ---------------------------------------------------------------------------------
 
-    def _sampler(self) -> Sampler | None:
+    def _sampler(self, parts: Parts) -> Sampler | None:
         prompts, tokenizer = self.config.training.sample_prompts, self.config.data.tokenizer
-        return Sampler(tokenizer, prompts) if prompts and tokenizer is not None else None
+        if not prompts or tokenizer is None:
+            return None
+        return Sampler(tokenizer, prompts, ids_of(parts))
 
     @staticmethod
     def _peak_flops(parts: Parts) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor
 
 from albor_core.data.dataset import Order, PackedShards
-from albor_core.data.tokenizer import tokenizer_file
 from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import MULTIPLE, Scales, fits
@@ -21,7 +19,7 @@ from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.clock import Clock
 from albor_core.run.config import Config
-from albor_core.run.errors import ConfigError, DataError
+from albor_core.run.errors import ConfigError
 from albor_core.run.share import Share
 from albor_core.run.start_weights import refuse_misfits, start_weights
 from albor_core.train.muon import FlatMuon, MuonOptimizer
@@ -101,17 +99,6 @@ class Parts:
         parts = share.accumulation * share.world_size if share.accumulation > 1 else 2
         size = self.tokens_per_step // parts
         self.noise.add(small, size, whole, self.tokens_per_step)
-
-    def companions(self) -> dict[str, bytes]:
-        """Files that make a checkpoint loadable elsewhere: config.json and the tokenizer."""
-        files = {"config.json": json.dumps(self.model.config.to_hf(), indent=2).encode()}
-        if self.config.data.tokenizer is not None:
-            source = tokenizer_file(self.config.data.tokenizer)
-            try:
-                files["tokenizer.json"] = source.read_bytes()
-            except OSError as error:
-                raise DataError(f"{source}: cannot be read: {error.strerror}") from error
-        return files
 
 
 def shape_of(config: Config) -> LlamaConfig:

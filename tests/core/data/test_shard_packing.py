@@ -322,8 +322,10 @@ def test_a_tokenizer_without_end_of_text_is_refused(corpus, tmp_path):
     from tokenizers import Tokenizer, models
 
     Tokenizer(models.BPE(vocab={"a": 0}, merges=[])).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(DataError, match=r"no token <\|endoftext\|>"):
+    with pytest.raises(DataError, match=r"no special token ends a text") as caught:
         pretokenize(corpus, tmp_path, tmp_path / "o", **ARGS)
+    assert "--eos TOKEN" in caught.value.hint
+    assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 9, b"text\n"], ids=repr)

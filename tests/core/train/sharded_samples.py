@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from albor_core.data.special_tokens import SpecialIds
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.share import Share
 from albor_core.train.evaluate import Sampler
@@ -48,7 +49,7 @@ def main(folder: Path, mode: str) -> None:
     init_weights(model, 0)
     shard(model, torch.device("cpu"), 1, half=None, compiles=True)
     placement = Placement(torch.device("cpu"), None, "fp32", compiles=mode != "unguarded")
-    sampler = Sampler(folder / "tokenizer.json", ("w1 w2 w3",))
+    sampler = Sampler(folder / "tokenizer.json", ("w1 w2 w3",), SpecialIds())
     sampler.continue_prompt(model, placement, "w1 w2 w3")
     settle(model)
     said: list[dict[str, object]] = []

@@ -22,10 +22,12 @@ from albor_core.store.diff import diff_runs
 from albor_core.store.paths import global_store, local_store
 from albor_core.store.reader import Reader
 from albor_core.store.settle import settle
+from albor_core.store.verdict import MIN_POINTS
 from albor_core.train.launch import exit_code, new_run, plan_run, start
 
 LEARNING_RATES = (3e-3, 3e-4)
 LEAST_STEPS, MOST_TOKENS = 4, 10**12
+EVALUATIONS = 4 * MIN_POINTS  # as many in the last quarter as a verdict on val/loss needs
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _config(root: Path, data: DemoData, *, lr: float, tokens: int) -> LoadedConf
             f"optimizer.lr={lr!r}",
             f"training.max_steps={steps}",
             f"training.warmup_steps={max(1, steps // 20)}",
-            f"training.eval_interval={max(1, steps // 10)}",
+            f"training.eval_interval={max(1, steps // EVALUATIONS)}",
             f"training.save_interval={2 * max(1, steps // 10)}",
             f"training.num_threads={threads}",
         ),

@@ -1,0 +1,137 @@
+"""The four outcomes, and none, in words and documents: `runs diff`, `report`, the Diff screen."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from cli_user import validate
+
+from albor_core.run.journal import Journal
+from albor_core.run.rundir import create_run
+from albor_core.store.index import index_now
+from albor_tui.widgets.diff_panels import VerdictPanel
+
+ABOUT = {"git": {"commit": "c" * 40, "dirty": False}}
+
+
+def write(desk, run_id, series, *, config=True, experiment="exp", argv=("t.py",)):
+    """`series`: by metric its mean and how many of 100 steps have it."""
+    script = {"path": "/t.py", "sha256": "ab" * 32, "bytes": 9, "is_tracked": True}
+    run = create_run(
+        desk.folder / "out", run_id, experiment=experiment, name=run_id, kind="track", argv=[*argv],
+        facts={**ABOUT, "script": {**script, "is_kept": False}},
+    )  # fmt: skip
+    chance = random.Random(run_id)
+    journal = Journal(run.journal, attempt=1)
+    if config:
+        journal.append("p", key="depth", value=2)
+    for step in range(1, 101):
+        values = {
+            key: mean + chance.gauss(0, 0.01)
+            for key, (mean, points) in series.items()
+            if step % (100 // points) == 0
+        }
+        journal.metrics(step, values)
+    journal.event("run.end", status="completed", reason="completed", code=0)
+    journal.close()
+    index_now(run)
+
+
+CASES = {  # outcome: series of A, series of B, the words of the text
+    "better": ({"val/loss": (0.5, 50)}, {"val/loss": (0.1, 50)}, "verdict: B is better than A"),
+    "worse": ({"val/loss": (0.1, 50)}, {"val/loss": (0.5, 50)}, "verdict: B is worse than A"),
+    "indistinguishable": (
+        {"val/loss": (0.5, 50)},
+        {"val/loss": (0.5, 50)},
+        "verdict: B is indistinguishable from A",
+    ),
+    "contradictory": (
+        {"val/loss": (1.4, 4), "train/loss": (0.5, 100)},
+        {"val/loss": (0.2, 4), "train/loss": (0.9, 100)},
+        "verdict: contradictory, B against A",
+    ),
+    None: (
+        {"val/loss": (0.5, 4)},
+        {"val/loss": (0.1, 4)},
+        "no verdict: B cannot be judged against A",
+    ),
+}
+
+
+@pytest.mark.parametrize("outcome", CASES, ids=str)
+def test_an_outcome_is_the_same_in_text_json_report_and_cockpit(desk, outcome):
+    first, second, words = CASES[outcome]
+    write(desk, "a", first, argv=("t.py", "1"))
+    write(desk, "b", second, argv=("t.py", "2"))
+    assert words in desk.quick("runs", "diff", "a", "b").out
+    document = desk.quick("runs", "diff", "a", "b", "--json").document
+    validate(document)
+    assert document["verdict"]["outcome"] == outcome
+    assert (document["verdict"]["reason"] is None) == (outcome is not None)
+    page = desk.folder / "page.html"
+    assert desk.quick("report", "a", "b", "--out", str(page)).code == 0
+    assert f"<b>{outcome or 'no verdict'}</b>" in page.read_text()
+    drawn = "\n".join(str(line) for line in VerdictPanel().lines(document, 200, 5))
+    assert f" is {outcome or 'not judged'} " in drawn
+
+
+def test_what_is_not_known_stands_beside_the_verdict(desk):
+    for name, mean in (("a", 0.5), ("b", 0.1)):
+        write(desk, name, {"val/loss": (mean, 50)}, config=False)
+    told = desk.quick("runs", "diff", "a", "b").out
+    assert "verdict: B is better than A" in told
+    assert "not known whether config is the same" in told
+    assert "chance" not in told
+
+
+def test_a_direction_that_nothing_says_is_asked_for_and_a_goal_gives_it(desk):
+    for name, mean in (("low", 0.1), ("high", 0.5)):
+        write(desk, name, {"zorp": (mean, 100)}, argv=(name,))
+    asked = ("runs", "diff", "low", "high", "--metric", "zorp")
+    told = desk.quick(*asked).out
+    assert "no verdict" in told and "--goal zorp:min or zorp:max" in told
+    assert "best" not in told
+    assert "B is worse than A" in desk.quick(*asked, "--goal", "zorp:min").out
+    goal = ("--goal", "zorp:low", "--json")
+    for words in (
+        (*asked, *goal),
+        ("runs", "ls", *goal),
+        ("report", "low", "--out", desk.folder / "x.html", *goal),
+        ("guard", "run", *goal, "--", "true"),
+    ):
+        refused = desk.quick(*words)
+        assert (refused.code, refused.error["message"]) == (2, "'zorp:low' is not a goal"), words
+    assert not (desk.folder / "x.html").exists()
+
+
+def test_runs_are_sorted_from_the_best_and_where_that_is_unknown_from_the_largest(desk):
+    for name, mean in (("low", 0.1), ("mid", 0.3), ("high", 0.5)):
+        write(desk, name, {"val/mse": (mean, 50), "val/acc": (mean, 50), "zorp": (mean, 50)})
+
+    def order(*words):
+        return [run["id"] for run in desk.quick("runs", "ls", *words, "--json").document["runs"]]
+
+    up, down = ["low", "mid", "high"], ["high", "mid", "low"]
+    assert order("--sort", "val/mse") == order("--sort", "val/mse:best") == up
+    assert order("--sort", "val/acc") == down
+    assert order("--sort", "zorp") == down
+    assert order("--sort", "zorp", "--goal", "zorp:min") == up
+    assert order("--sort", "zorp", "--goal", "zorp:min", "--reverse") == down
+    assert order("--sort", "elapsed_s", "--columns", "zorp:best") == order("--sort", "elapsed_s")
+
+
+def test_sixteen_runs_are_compared_as_ten_and_the_rest_is_said(desk):
+    names = [f"r{number:02d}" for number in range(16)]
+    for name in names:
+        write(desk, name, {"val/loss": (0.5, 20)})
+    result = desk.quick("runs", "diff", *names)
+    assert result.code == 0 and re.search(r"^J  r09 ", result.out, re.M)
+    assert "first 10 of 16 runs; left out: r10 r11 r12 r13 r14 r15" in result.err
+    assert "72 more pairs, of runs other than A" in result.out
+    page = desk.folder / "page.html"
+    made = desk.quick("report", *names, "--out", str(page), "--json").document
+    assert (made["runs"], made["left_out"]) == (names[:10], names[10:])
+    validate(made)
+    assert "6 more were asked for and left out: r10" in page.read_text()

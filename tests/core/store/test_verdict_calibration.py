@@ -82,6 +82,53 @@ def test_a_clear_difference_is_found(count, correlation):
     assert "better" not in found
 
 
+@pytest.mark.parametrize("count", [25, 100, 500])
+def test_noise_of_a_long_memory_is_called_a_difference_no_more_often_than_stated(count):
+    chance, pairs = random.Random(count), 300
+    found = [verdict(*curves(chance, count, 0.97)).outcome for _ in range(pairs)]
+    wrong = sum(outcome in ("better", "worse") for outcome in found)
+    assert wrong <= 0.05 * pairs, f"{wrong} of {pairs}"
+
+
+FIVE_ERRORS = [(100, 0.0), (100, 0.5), (500, 0.9), (2000, 0.97)]
+
+
+@pytest.mark.parametrize(("count", "correlation"), FIVE_ERRORS[:3])
+def test_five_standard_errors_are_found(count, correlation, pairs=200):
+    """The true one of the difference of the means; the window holds 26 memories of the noise."""
+    total = count + 2 * sum((count - lag) * correlation**lag for lag in range(1, count))
+    gap = 5 * math.sqrt(2 * total) / count
+    chance = random.Random(f"{count} {correlation}")
+    found = [verdict(*curves(chance, count, correlation, gap=gap)).outcome for _ in range(pairs)]
+    assert found.count("worse") >= 0.95 * pairs, f"{found.count('worse')} of {pairs}"
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("count", "correlation"), FIVE_ERRORS)
+def test_five_standard_errors_are_found_in_a_thousand_pairs(count, correlation):
+    test_five_standard_errors_are_found(count, correlation, pairs=1000)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9, 0.97])
+@pytest.mark.parametrize("count", [25, 100, 500])
+def test_of_a_thousand_equal_pairs_fifty_at_most_are_called_different(count, correlation):
+    chance = random.Random(f"{count} {correlation}")
+    found = [verdict(*curves(chance, count, correlation)).outcome for _ in range(1000)]
+    assert sum(outcome in ("better", "worse") for outcome in found) <= 50
+
+
+def test_eight_differences_that_drift_on_one_side_of_zero_decide():
+    """As of evaluations: one run still gains on the other, with next to no noise."""
+    steps = range(100)
+    ahead = [0.05 + step / 500 + (step % 2) / 1000 for step in steps]
+    few = slice(0, 100, 3)
+    found = verdict(
+        Curve([*steps][few], [2.0] * 34), Curve([*steps][few], [2.0 + gap for gap in ahead[few]])
+    )
+    assert found.outcome == "worse" and found.detail.startswith("9 paired points")
+
+
 def test_more_evidence_gives_a_narrower_interval():
     chance = random.Random(1)
     wide, narrow = (verdict(*curves(chance, count, 0.5)).interval for count in (40, 4000))

@@ -523,6 +523,7 @@ class Run:
     ) -> None:
         if self._is_forked:
             return  # a forked child: the run is its parent's
+        message = " ".join(message.splitlines())
         with self._lock:
             if self._is_closed:
                 return

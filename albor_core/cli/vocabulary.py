@@ -40,7 +40,7 @@ EXIT_CLASSES: Mapping[str, tuple[str, str]] = {
     "temporary": ("restarts", "exit code 75: a passing trouble"),
     "unknown_exit": ("restarts", "it ended while no guard watched, and left no last words"),
     "gpu_lost": ("ends", "the driver reported a GPU that needs a reset (Xid 48, 79, 95, 119)"),
-    "stopped": ("ends", "as somebody asked"),
+    "stopped": ("ends", "as somebody asked, whatever its exit code, before its last step"),
     "config": ("ends", "exit code 2 by its last words: the config is refused"),
     "andon": ("ends", "exit code 4 by its last words: an Andon rule or a limit of the trainer"),
     "internal": ("ends", "exit code 5 by its last words: a mistake of the program itself"),

@@ -42,7 +42,7 @@ class CrashScreen(ModalScreen[None]):
     def _show(self) -> None:
         crash, dialog = self._crashes[self._at], self.query_one("#dialog", VerticalScroll)
         count = f"  {self._at + 1} of {len(self._crashes)}" if len(self._crashes) > 1 else ""
-        dialog.border_title = meters.text(f"crash of attempt {crash.attempt}{count}")
+        dialog.border_title = Content(f"crash of attempt {crash.attempt}{count}")
         turn = "[ ] another, " if len(self._crashes) > 1 else ""
         dialog.border_subtitle = Content(f"{turn}esc closes")
         dialog.scroll_home(animate=False)

@@ -136,11 +136,16 @@ class Bricks(RunPanel):
     """The timed parts of a step, each against its budget."""
 
     HEADING = "bricks"
+    is_loading: reactive[bool] = reactive(True, init=False, repaint=False)
+
+    def watch_is_loading(self) -> None:
+        self.changed()
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         known = [b for b in view.bricks if b.measured_ms is not None]
         if not known:
-            return Content.styled(f"no timings{_yet(view)}", "$ink-muted")
+            words = "loading" if self.is_loading else f"no timings{_yet(view)}"
+            return Content.styled(words, "$ink-muted")
         scale = max(max(b.measured_ms or 0, b.budget_ms or 0) for b in known) or 1.0
         bars = max(4, width - 10 - 8 - 9)
         lines = []

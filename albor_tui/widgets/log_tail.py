@@ -9,6 +9,7 @@ from rich.segment import Segment
 from textual.binding import Binding
 from textual.content import Content
 from textual.geometry import Size
+from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.scrollbar import ScrollBar
 from textual.strip import Strip
@@ -39,6 +40,9 @@ class LogTail(Bulkhead, TrueThumb, ScrollView, can_focus=True):
     BINDINGS = [
         Binding("end", "follow", "Follow", show=False, tooltip="Follow the log"),
     ]
+
+    words: reactive[str] = reactive("loading", init=False)
+    """What stands in place of lines."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -91,7 +95,7 @@ class LogTail(Bulkhead, TrueThumb, ScrollView, can_focus=True):
         width = self.content_size.width
         row = y + round(self.scroll_y)
         if not self._lines and y == 0:
-            return self._strip("no output yet", "empty", width)
+            return self._strip(self.words, "empty", width)
         if row >= len(self._lines):
             return Strip.blank(width, self.rich_style)
         line = self._lines[row]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import fake_feed
@@ -22,6 +23,7 @@ from albor_tui.widgets.chart_reading import reading
 from albor_tui.widgets.facts import Alerts, Bricks, GuardPanel, Head, Vitals
 from albor_tui.widgets.glance import Glance
 from albor_tui.widgets.gpu_panel import GpuPanel, GpuStrip
+from albor_tui.widgets.log_tail import LogTail
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar
 
@@ -183,6 +185,41 @@ def test_before_the_first_news_nothing_negative_is_said():
     assert loss_chart(view, {}).empty == "no points yet"
     over = replace(view, status="completed", is_live=False)
     assert chart_of(over, (), {}).empty == "no points"
+
+
+@pytest.mark.parametrize(
+    ("fields", "later"),
+    [
+        ({"bricks": ()}, ("no timings yet", "no output yet")),
+        ({"bricks": (), "status": "completed", "is_live": False}, ("no timings", "no output")),
+    ],
+)
+async def test_a_run_that_was_opened_is_loading_until_it_was_read(cockpit, source, fields, later):
+    view = fake_feed.training(**fields)
+    source.show((view,))
+    gate = threading.Event()
+
+    class Slow(fake_feed.FakeFollower):
+        def poll(self):
+            gate.wait(30)
+            return super().poll()
+
+        def log(self):
+            return ()
+
+    source.follow = lambda run: Slow(source, run.id)
+    try:
+        async with cockpit(run=view).run_test(size=(160, 45)) as pilot:
+            bricks = pilot.app.screen.query_one(Bricks)
+            log = pilot.app.screen.query_one(LogTail)
+            await until(pilot, lambda: "loading" in str(bricks.render()))
+            assert "loading" in log.render_line(0).text
+            assert pilot.app.screen.query_one("#loss", Chart).data.empty == "loading"
+            gate.set()
+            await until(pilot, lambda: str(bricks.render()).strip() == later[0])
+            assert log.render_line(0).text.strip() == later[1]
+    finally:
+        gate.set()
 
 
 async def test_while_more_runs_are_on_their_way_the_list_says_so(cockpit, source):

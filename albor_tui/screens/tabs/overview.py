@@ -82,12 +82,18 @@ class OverviewPage(Page):
         machine.gpus, machine.host = view.gpu, view.system
         has_run = bool(view.device) and not view.is_active
         device = f"it ran on {view.device}" if has_run else f"device {view.device or 'unknown'}"
-        machine.why_none = f"no GPU in use; {device}"
+        machine.why_none = f"no GPU in use; {device}" if self._has_curves else "loading"
+        yet = " yet" if view.is_active or view.status == "queued" else ""
+        self.query_one(LogTail).words = f"no output{yet}" if self._has_curves else "loading"
 
     @on(CurvesChanged)
     def show_curves(self, message: CurvesChanged) -> None:
         message.stop()
-        self.curves, self._has_curves = message.curves, True
+        is_first, self._has_curves = not self._has_curves, True
+        self.curves = message.curves
+        if is_first:  # they come with the first news of the run: what is missing now is not there
+            self.query_one(Bricks).is_loading = False
+            self.show_view(self.view)
         self._draw()
 
     @on(LogArrived)

@@ -16,7 +16,7 @@ from albor_core.cli.output import emit_with_lists, json_option, say
 from albor_core.run.errors import NotFoundError, StoreError, TryAgainError
 
 if TYPE_CHECKING:
-    from albor_core.store.reader import Reader
+    from albor_core.store.reader import ArtifactRow, Reader
 
 MOST_POINTS = 2000
 _PAGE = 10_000
@@ -139,11 +139,21 @@ def _document(reader: Reader, run_id: str, db: str | None) -> dict[str, Any]:
         "events": [asdict(e) for e in reader.events(run_id)],
         "alerts": [asdict(a) for a in reader.alerts(run_id)],
         "attempts": [asdict(a) for a in reader.attempts(run_id)],
-        "artifacts": [asdict(a) for a in reader.artifacts(run_id)],
+        "artifacts": [
+            {**asdict(a), "is_gone": _is_gone(a, Path(row.path))} for a in reader.artifacts(run_id)
+        ],
         "samples": [asdict(s) for s in reader.samples(run_id)],
         "tags": list(reader.tags(run_id)),
         "notes": [asdict(n) for n in reader.notes(run_id)],
     }
+
+
+def _is_gone(artifact: ArtifactRow, folder: Path) -> bool:
+    """Whether a checkpoint is no longer where it was written, nor in its run's folder, wherever
+    that lies now: pruned, or gone with the folder.
+    """
+    places = folder / artifact.path, folder / "checkpoints" / Path(artifact.path).name
+    return artifact.kind == "checkpoint" and not any(place.exists() for place in places)
 
 
 def _pages(

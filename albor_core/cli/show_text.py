@@ -168,7 +168,8 @@ def _artefacts(files: Sequence[Document], limit: int | None) -> Iterator[str]:
     rows = [
         (
             one["name"] or one["path"],
-            one["kind"],
+            f"{one['kind']}, gone" if one["is_gone"] else one["kind"],
+            "-" if one["step"] is None else f"{one['step']:,}",
             byte_size(one["bytes"]),
             when(one["wall"]),
             (one["hash"] or "-").rpartition(":")[2][:12],
@@ -176,8 +177,8 @@ def _artefacts(files: Sequence[Document], limit: int | None) -> Iterator[str]:
         for one in files[-_NEWEST:]
     ]
     if rows:
-        heads = ("artefact", "kind", "size", "written (UTC)", "hash")
-        yield table(heads, rows, right="size", limit=limit)
+        heads = ("artefact", "kind", "step", "size", "written (UTC)", "hash")
+        yield table(heads, rows, right="step size", limit=limit)
         yield from _earlier(files)
 
 

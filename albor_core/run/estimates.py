@@ -11,6 +11,7 @@ from albor_core.run.memory import optimizer_bytes
 
 ASSUMED_MFU = 0.35
 ASSUMED_CORE_FLOPS = 50e9  # fp32 training per core; 60-70 measured on a 2.5 GHz Xeon with AVX-512
+LEAST_TOKENS_PER_PARAMETER = 10  # C-TRAINCFG-001
 TOKENS_PER_PARAMETER = 20  # compute-optimal, Hoffmann et al. 2022, arXiv:2203.15556
 
 
@@ -56,6 +57,8 @@ class Duration:
 
     seconds: float
     assumption: str
+    step_ms: float
+    tokens_per_s: float
 
 
 def schedule(config: Config, facts: Facts, unit: int | None = None) -> Schedule:
@@ -118,5 +121,8 @@ def duration(config: Config, facts: Facts, total_tokens: int | None) -> Duration
         cores = min(config.training.num_threads or facts.cpu_count, facts.cpu_count)
         rate = cores * ASSUMED_CORE_FLOPS
         assumption = f"{ASSUMED_CORE_FLOPS / 1e9:.0f} GFLOP/s on each of {cores} cores"
-    flops = config.model.architecture.shape().flops_per_token(config.data.seq_len) * total_tokens
-    return Duration(flops / rate, assumption)
+    tokens_per_s = rate / config.model.architecture.shape().flops_per_token(config.data.seq_len)
+    per_step = config.data.batch_size * config.training.gradient_accumulation * config.data.seq_len
+    return Duration(
+        total_tokens / tokens_per_s, assumption, 1e3 * per_step / tokens_per_s, tokens_per_s
+    )

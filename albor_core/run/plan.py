@@ -15,6 +15,7 @@ from typing import Any
 from albor_core.run.config import Config
 from albor_core.run.errors import Problem
 from albor_core.run.estimates import (
+    LEAST_TOKENS_PER_PARAMETER,
     TOKENS_PER_PARAMETER,
     Disk,
     Duration,
@@ -28,7 +29,7 @@ from albor_core.run.memory import Memory, fusion_obstacles, memory
 from albor_core.run.numbers import bytes_text
 
 SCHEMA = "albor.train.plan/1"
-_WARMUP_SHARE = 0.25  # a run of ours never left its warm-up at 40 %; 10 % is usual
+_WARMUP_SHARE = 0.10  # C-TRAINCFG-001; a run of ours never left its warm-up at 40 %
 _WORTHWHILE_PASSES = 4  # repeated data teaches little beyond (Muennighoff et al., arXiv:2305.16264)
 
 
@@ -380,8 +381,10 @@ def _warnings(config: Config, facts: Facts, steps: Schedule) -> Iterator[Problem
         message = f"the run will train on the CPU: {facts.gpu_idle}"
         yield Problem("training.device", message, facts.gpu_remedy)
     if end and _WARMUP_SHARE < steps.warmup_steps / end < 1:
-        message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run"
-        yield Problem("training.warmup_steps", message, f"about 10 % is usual: {end // 10:,}")
+        message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run, more than 10 %"
+        hint = f"at most {end // 10:,}: the peak learning rate is what a run is there for"
+        yield Problem("training.warmup_steps", message, hint)
+    yield from _too_few_tokens(config, steps)
     if steps.data_passes is not None and steps.data_passes > _WORTHWHILE_PASSES:
         message = f"every sequence is seen {steps.data_passes:.1f} times"
         yield Problem("training.max_steps", message, "beyond 4 passes more data helps more")
@@ -399,6 +402,19 @@ def _warnings(config: Config, facts: Facts, steps: Schedule) -> Iterator[Problem
     if config.data.val is not None and end is not None and training.eval_interval > end:
         message = f"evaluated every {training.eval_interval:,} steps, but the run has {end:,}"
         yield Problem("training.eval_interval", message, "evaluated at the start and the end only")
+
+
+def _too_few_tokens(config: Config, steps: Schedule) -> Iterator[Problem]:
+    """A model that sees too little to be worth its size: a rehearsal, or a slip in the steps."""
+    parameters = config.model.architecture.shape().num_parameters
+    least = LEAST_TOKENS_PER_PARAMETER * parameters
+    if steps.total_tokens is not None and steps.max_steps and steps.total_tokens < least:
+        message = (
+            f"{steps.total_tokens:,} tokens are {steps.total_tokens / parameters:.2g} per "
+            f"parameter, fewer than {LEAST_TOKENS_PER_PARAMETER}"
+        )
+        needed = -(-least // steps.tokens_per_step)
+        yield Problem("training.max_steps", message, f"{needed:,} steps would, or a smaller model")
 
 
 def _notes(config: Config, facts: Facts, steps: Schedule) -> Iterator[str]:

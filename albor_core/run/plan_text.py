@@ -189,9 +189,12 @@ def _costs(plan: Plan) -> Iterator[str]:
     )
     if plan.duration is None:
         yield _row("Wall time:", "unknown (device rate or length not known)")
+        yield _row("Speed:", "unknown")
     else:
         yield _row("Wall time:", f"about {duration_text(plan.duration.seconds)}, an estimate")
         yield _row("", f"assuming {plan.duration.assumption}")
+        rate, step = plan.duration.tokens_per_s, plan.duration.step_ms
+        yield _row("Speed:", f"about {step:,.3g} ms a step, {rate:,.0f} tokens/s, by the same")
 
 
 def _listed(title: str, items: Iterable[str]) -> list[str]:

@@ -209,7 +209,7 @@ class RunWriter:
                 text(record.get("kind") or "file"),
                 whole_number(record.get("bytes")),
                 optional_text(record.get("hash")),
-                whole_number(record.get("step")),
+                _step_of(record),
                 number(record.get("wall")),
             ),
         )
@@ -367,6 +367,16 @@ class RunWriter:
         self.update({**empty, **dict.fromkeys(unknown), "pinned": 0})
         self._series, self._pending = {}, {}
         self._first_wall = self._last_wall = None
+
+
+def _step_of(artifact: Mapping[str, Any]) -> int | None:
+    """The step that a file belongs to; older journals say it in the names of checkpoints only."""
+    step = whole_number(artifact.get("step"))
+    name = str(artifact.get("name") or "")
+    if step is None and artifact.get("kind") == "checkpoint" and name.startswith("step-"):
+        digits = name.removeprefix("step-")
+        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else None
+    return step
 
 
 def _ensure_run(db: sqlite3.Connection, run: str) -> int:

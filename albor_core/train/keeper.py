@@ -100,6 +100,7 @@ class Keeper:
         )
         journal.append(
             "a",
+            step=saved.step,
             name=saved.path.name,
             path=path,
             bytes=saved.bytes,

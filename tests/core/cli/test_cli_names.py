@@ -323,3 +323,22 @@ def test_a_second_start_by_a_name_at_work_shows_how_to_watch_it(user, hold):
     assert refused.code == 8 and "albor monitor second" in refused.err, refused
     holder.communicate()
     assert "albor train resume second" in user.quick(*words).err
+
+
+def test_checkpoints_have_their_step_and_a_mark_once_they_are_pruned(desk):
+    run = create_run(desk.folder / "out", "kept", experiment="e", name="kept", kind="train",
+                     argv=["x"])  # fmt: skip
+    journal = Journal(run.journal, attempt=1)
+    for step, more in ((5, {}), (10, {"step": 10})):
+        name = f"step-{step:08d}"
+        journal.append("a", name=name, path=str(run.checkpoints / name), bytes=1, hash="h",
+                       kind="checkpoint", **more)  # fmt: skip
+    journal.close()
+    (run.checkpoints / "step-00000010").mkdir()
+    index_now(run)
+    shown = valid(desk.quick("runs", "show", "kept", "--json"))["artifacts"]
+    assert [(a["step"], a["is_gone"]) for a in shown] == [(5, True), (10, False)]
+    assert "checkpoint, gone" in desk.quick("runs", "show", "kept").out
+    assert desk.quick("runs", "mv", "kept", "./away").code == 0
+    shown = valid(desk.quick("runs", "show", "kept", "--json"))["artifacts"]
+    assert [a["is_gone"] for a in shown] == [True, False]

@@ -365,7 +365,7 @@ def test_guard_options_are_checked_like_the_guard_section():
     with pytest.raises(ConfigError) as caught:
         guard_options(["stal_s=60", "poll_s=-1", "backoff_s=[]"])
     assert len(caught.value.problems) == 3
-    assert caught.value.problems[0].hint == "did you mean guard.stale_s?"
+    assert caught.value.problems[0].hint == "did you mean stale_s?"
 
 
 def test_the_demo_config_is_found_from_anywhere(tmp_path, monkeypatch):

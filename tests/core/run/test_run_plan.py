@@ -38,10 +38,17 @@ def one_problem(made):
     return problem
 
 
+def beside_tokens(made):
+    """Its warnings but for the one of too few tokens, which a rehearsal always has."""
+    return tuple(w for w in made.warnings if "per parameter" not in w.message)
+
+
 def test_the_350m_config_is_ready_with_its_own_data():
     made = planned()
     assert made.problems == ()
-    assert made.warnings == ()
+    (warning,) = made.warnings  # its data is a thousandth of what its size wants
+    assert warning.field == "training.max_steps"
+    assert warning.message == "20,480,000 tokens are 0.051 per parameter, fewer than 10"
     assert made.parameters == 398_509_056
     assert made.schedule.steps_per_epoch == 16_994  # the number in the config's own comment
     assert made.schedule.total_tokens == 5000 * 4 * 1024
@@ -83,7 +90,7 @@ def test_rows_longer_than_seq_len_count_as_several_sequences():
 
 
 def test_rows_that_do_not_divide_lose_tokens_and_say_so():
-    (warning,) = planned(train=replace(TRAIN, row_len=1536)).warnings
+    (warning,) = beside_tokens(planned(train=replace(TRAIN, row_len=1536)))
     assert (warning.field, "lose 33%" in warning.message) == ("data.seq_len", True)
 
 
@@ -311,7 +318,7 @@ def test_fp8_that_the_trainer_would_refuse_is_refused_here(overrides, changes, c
 def test_a_gpu_that_torch_cannot_use_is_warned_of_and_refused_where_it_is_needed():
     idle = {"device": "cpu", "gpu_idle": "H100 is there, but this torch has no CUDA",
             "gpu_remedy": "install a torch with CUDA"}  # fmt: skip
-    (warning,) = planned(BF16, **idle).warnings
+    (warning,) = beside_tokens(planned(BF16, **idle))
     assert warning.message == f"the run will train on the CPU: {idle['gpu_idle']}"
     assert warning.hint == idle["gpu_remedy"]
     fp16 = one_problem(planned(**idle))
@@ -411,7 +418,7 @@ def test_unknown_facts_are_left_out_and_never_taken_for_zero():
 
 def test_evaluations_that_never_come_are_warned_of_in_words_that_stand_alone():
     made = planned("training.eval_interval=50", "training.max_steps=12", "training.warmup_steps=0")
-    (warning,) = made.warnings
+    (warning,) = beside_tokens(made)
     assert warning.field == "training.eval_interval"
     assert warning.message == "evaluated every 50 steps, but the run has 12"
 
@@ -516,3 +523,28 @@ def test_a_batch_larger_than_data_and_memory_gets_no_advice_that_the_data_refuse
     data, space = [one for one in made.problems if one.field == "data.batch_size"]
     assert "at most 67,977 in all" in data.hint
     assert "would fit" not in space.hint and "lower it" in space.hint
+
+
+@pytest.mark.parametrize(("warmup", "is_warned"), [(100, False), (101, True), (400, True)])
+def test_a_warm_up_beyond_a_tenth_of_the_run_is_warned_of(warmup, is_warned):
+    made = planned("training.max_steps=1000", f"training.warmup_steps={warmup}")
+    warned = [w for w in made.warnings if w.field == "training.warmup_steps"]
+    assert [("more than 10 %" in w.message, "at most 100" in w.hint) for w in warned] == (
+        [(True, True)] if is_warned else []
+    )
+
+
+def test_a_plan_says_how_fast_a_step_would_be_and_that_it_assumes_so():
+    made = planned()
+    time = made.to_json()["time"]
+    per_step = made.schedule.tokens_per_step
+    assert time["step_ms"] == pytest.approx(1e3 * per_step / time["tokens_per_s"])
+    assert time["seconds"] == pytest.approx(made.max_steps * time["step_ms"] / 1e3)
+    assert "ms a step" in render(made) and time["assumption"] in render(made)
+
+
+def test_the_speed_of_a_device_that_is_not_known_is_said_to_be_unknown():
+    made = planned(peak_flops=None)
+    assert made.to_json()["time"] is None
+    (speed,) = [line for line in render(made).splitlines() if "Speed:" in line]
+    assert speed.split() == ["Speed:", "unknown"]

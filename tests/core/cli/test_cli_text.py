@@ -152,7 +152,9 @@ def test_show_has_every_part_with_times_a_person_can_read(desk):
     told = desk.quick("runs", "show", RUNS[0], COLUMNS="80").out
     assert re.search(r"^  created +20\d\d-\d\d-\d\d \d\d:\d\d UTC", told, re.M)
     assert re.search(r"^ +1  20\d\d-\d\d-\d\d \d\d:\d\d +0s  exit 1 ", told, re.M)
-    assert re.search(r"^step-00000100  checkpoint, gone +100  24\.1 MiB  .*  abababababab$", told, re.M)
+    assert re.search(
+        r"^step-00000100  checkpoint, gone +100  24\.1 MiB  .*  abababababab$", told, re.M
+    )
     assert re.search(r"^train/tokens +999,424 ", told, re.M)
     assert "optimizer  lr=0.001" in told
     assert not re.search(r"\d{10}\.\d", told)  # a unix time

@@ -98,9 +98,6 @@ class DiffScreen(PollingScreen):
         self._document = document = {**message.document, "runs": runs}
         for panel in self.query(DiffPanel):
             panel.document = document
-        verdicts = len(document["verdicts"])
-        most = max(5, self.size.height // 3)
-        self.query_one("#verdict").styles.height = 2 + min(3 if verdicts == 1 else verdicts, most)
         self._share_room()
         self._draw()
 
@@ -110,6 +107,10 @@ class DiffScreen(PollingScreen):
     def _share_room(self) -> None:
         """Where everything is seen at once, few differences leave their room to the curves."""
         body = self.query_one("#diff-body")
+        if self._document is not None:
+            verdicts, most = len(self._document["verdicts"]), max(5, self.size.height // 3)
+            lines = 3 if verdicts == 1 else verdicts
+            self.query_one("#verdict").styles.height = 2 + min(lines, most)
         if self._document is None or self.has_class("-narrow") or self.has_class("-short"):
             body.styles.grid_rows = None
             return

@@ -20,7 +20,7 @@ from albor_tui.screens.launch import LaunchScreen
 from albor_tui.widgets import meters
 from albor_tui.widgets.alert_panels import AlertPanel
 from albor_tui.widgets.config_form import ConfigForm, ConfigList
-from albor_tui.widgets.diff_panels import ReachPanel
+from albor_tui.widgets.diff_panels import MetricsPanel, ReachPanel, VerdictPanel
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar
@@ -174,6 +174,50 @@ async def test_two_runs_without_values_get_words_and_no_empty_axes(cockpit, sour
         assert "0.0" not in shown
         assert "data.train" in shown
         assert "not recorded: code" in shown
+
+
+def ten_runs() -> dict:
+    document = fake_feed.diff_document()
+    runs = [{"id": f"r{i}", "name": f"run {i}"} for i in range(10)]
+    verdict = {**document["verdict"], "against": "r0"}
+    outcomes = ["better", "worse", "indistinguishable", "contradictory", None, *["better"] * 4]
+    pairs = [(a["id"], b["id"]) for a in runs for b in runs if a is not b]
+    return {
+        **document,
+        "runs": runs,
+        "config": [{"key": "optimizer.lr", "values": [i / 10 for i in range(10)]}],
+        "code": [],
+        "environment": [],
+        "metrics": {key: stats[:1] * 10 for key, stats in document["metrics"].items()},
+        "reach": [{**document["reach"][1], "run": a, "other": b} for a, b in pairs],
+        "verdicts": [
+            {**verdict, "run": run["id"], "outcome": outcome}
+            for run, outcome in zip(runs[1:], outcomes, strict=True)
+        ],
+        "curves": {key: found[:1] * 10 for key, found in document["curves"].items()},
+    }
+
+
+@pytest.mark.slow
+async def test_ten_of_sixteen_runs_are_compared_and_what_is_cut_is_counted(cockpit, source):
+    source.document = ten_runs()
+    ids = tuple(f"r{i}" for i in range(16))
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        await pilot.app.push_screen(DiffScreen(ids, {}))
+        screen = pilot.app.screen
+        for words in (
+            "J run 9 is better than A",
+            "E run 4 is contradictory against A",
+            "F run 5 is not judged against A",
+            "10 runs, 6 more left out",
+        ):
+            await until(pilot, lambda words=words: words in text_of(screen), words)
+        reach = "\n".join(map(str, screen.query_one(ReachPanel).lines(source.document, 60, 99)))
+        assert "72 more pairs, of runs other than A" in reach and "C to" in reach
+        metrics = screen.query_one(MetricsPanel).lines(source.document, 50, 99)
+        assert "6 more runs do not fit" in str(metrics[1])
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: "more" in str(screen.query_one(VerdictPanel).render()))
 
 
 @pytest.mark.slow

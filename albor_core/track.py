@@ -64,7 +64,7 @@ from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.facts import versions
 from albor_core.run.fingerprint import fingerprint
 from albor_core.run.flatten import flatten
-from albor_core.run.journal import Journal
+from albor_core.run.journal import LAST_WAIT_S, Journal
 from albor_core.run.last_call import unwatch, watch
 from albor_core.run.live import LiveState
 from albor_core.run.liveness import take_lock
@@ -79,7 +79,6 @@ _SEVERITIES = ("info", "green", "yellow", "red")
 _MAX_STEP = 1 << 48
 _TICK_S = 0.25  # the live state is written at most this often
 _SYNC_S = 30.0  # what a power cut may take
-_LAST_WAIT_S = 2.0  # at the end, for a disk that refuses lines
 _ODD_GAP_S = 60.0
 _MAX_SHAPES = 256
 _MAX_DATA = 4096  # values of an event: a journal line has fewer bytes
@@ -558,7 +557,7 @@ class Run:
     def _lines_lost(self) -> int:
         """How many lines the disk never took, once it had a last chance; told on stderr."""
         journal = self._journal
-        why = "" if journal.wait(_LAST_WAIT_S) else journal.error or f"{journal.path}: too slow"
+        why = "" if journal.wait(LAST_WAIT_S) else journal.error or f"{journal.path}: too slow"
         lost = journal.give_up()
         self._live.waiting(pending=0, dropped=lost, error=why or None)
         if lost:

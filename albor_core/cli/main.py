@@ -6,7 +6,6 @@ from albor_core.cli import interrupt  # first: it is what Ctrl-C finds while the
 
 # isort: split
 import atexit
-import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import click
 
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import broken_pipe, close_stdout, open_streams, report, wants_json
-from albor_core.run.errors import AlborError, UsageError, remedy
+from albor_core.run.errors import AlborError, UsageError, refused_by_the_machine
 
 COMMANDS = {
     "demo": ("demo:demo", "Train two small models on real source code, guarded, and compare them."),
@@ -36,11 +35,6 @@ COMMANDS = {
     "doctor": ("doctor:doctor", "What this machine has, and what would stop a run."),
     "schema": ("schema:schema", "The JSON Schema of a document."),
 }
-
-_ENVIRONMENT = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
-    | {errno.ENAMETOOLONG}
-)
 
 _OPTIONAL = dict.fromkeys(  # module -> the extra that brings it
     ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy"), "train"
@@ -117,9 +111,9 @@ def _exit_code() -> int:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
             return report(_NOWHERE)
-        if error.errno not in _ENVIRONMENT:
+        if (refused := refused_by_the_machine(error)) is None:
             raise
-        return _refused_by_the_machine(error)
+        return report(refused)
 
 
 _NOWHERE = AlborError(
@@ -192,13 +186,6 @@ def _command_path() -> str:
         if (child := command.get_command(click.Context(command), word)) is not None:
             command, path = child, [*path, word]
     return " ".join(path)
-
-
-def _refused_by_the_machine(error: OSError) -> int:
-    """A full disk or a folder we may not write is the user's world, wherever it showed."""
-    where = error.filename or "an output"
-    hint = remedy(error) or "choose another place, then run it again"
-    return report(AlborError(f"{where}: {error.strerror}", hint=hint))
 
 
 interrupt.loaded()

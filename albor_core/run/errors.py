@@ -94,6 +94,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 
 
+_OF_THE_MACHINE = frozenset(
+    {*_FULL, *_FORBIDDEN, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENAMETOOLONG}
+)
+
+
+def refused_by_the_machine(error: OSError) -> AlborError | None:
+    """A full disk or a folder we may not write is the user's world, wherever it showed; None for
+    what is a bug of ours.
+    """
+    if error.errno not in _OF_THE_MACHINE:
+        return None
+    where = f"{error.filename}: " if error.filename else ""
+    hint = remedy(error) or "choose another place, then run it again"
+    return AlborError(f"{where}{error.strerror}", hint=hint)
+
+
 def remedy(error: OSError) -> str:
     """What helps against a refusal of the disk, as a hint; "" where nothing is known to."""
     if error.errno in _FULL:

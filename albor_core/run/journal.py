@@ -29,6 +29,7 @@ MAX_LINE_BYTES = 4096
 _MAX_CHAR_BYTES, _MAX_NUMBER_BYTES = 12, 34  # a character beyond 16 bits; a number and its marks
 _ROOM_BYTES = MAX_LINE_BYTES - 256  # for the values: the rest is head and crc
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+LAST_WAIT_S = 2.0  # at the end of a run, for a disk that refuses lines
 _CRC = b',"crc":'
 _MAX_BODY_BYTES = MAX_LINE_BYTES - len(_CRC) - 12  # ten digits, brace, newline
 # one for all: `json.dumps` with separators makes a new one for each line, half of a line's cost
@@ -184,7 +185,7 @@ class Journal:
         """
         self._file.retry()
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float = LAST_WAIT_S) -> bool:
         """Offer them until the disk has taken all, at most so long; whether it has."""
         return self._file.wait(timeout_s)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from albor_core.guard.traces import newest_checkpoint
-from albor_core.run.errors import AlborError, ConfigError
+from albor_core.run.errors import AlborError, ConfigError, refused_by_the_machine
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, open_plain
 from albor_core.run.state import StateWriter, read_state
@@ -47,10 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         run.metadata()
         life = begin(run, os.environ)
+        signals = Signals()
+        signals.install(life)
     except AlborError as error:  # not our run, or not ours alone: touch nothing
         return _complain(error)
-    signals = Signals()
-    signals.install(life)
+    except OSError as error:
+        return _refused(error)
     earlier = read_state(run.state) or {}
     state = StateWriter(run.state, run_id=run.id, attempt=life.attempt, nonce=life.nonce)
     state.fields["elapsed_seconds"] = earlier.get("elapsed_seconds") or 0.0
@@ -86,14 +88,14 @@ def _live(life: Life, signals: Signals, state: StateWriter, options: argparse.Na
         )
         outcome = training.run(stop_after=options.stop_after)
         is_lost = False
-        return outcome
+        return _count_lost(outcome, training)
     except AlborError as error:
         _complain(error)
         return _mourn(outcome_of(error, _step(life, training)), life, state, training)
     except Exception as error:  # a bug, and its traceback belongs into the log; or a rank is lost
         lost = None if crew is None else crew.loss()
         if lost is None:
-            traceback.print_exc()
+            _refused(error)
             return _mourn(outcome_of(error, _step(life, training)), life, state, training)
         _say(f"error: {lost.message}")
         return _mourn(replace(lost, step=_step(life, training)), life, state, training)
@@ -161,6 +163,7 @@ def _mourn(outcome: Outcome, life: Life, state: StateWriter, training: Training 
     try:
         if training is not None:
             training.abandon()
+            outcome = _count_lost(outcome, training)
         journal = Journal(life.run.journal, attempt=life.attempt)
         journal.event(
             "run.end",
@@ -177,6 +180,25 @@ def _mourn(outcome: Outcome, life: Life, state: StateWriter, training: Training 
     state.fields["global_step"] = outcome.step
     state.phase("failed")
     return outcome
+
+
+def _count_lost(outcome: Outcome, training: Training) -> Outcome:
+    """With the lines that the disk has never taken, which are given up here, and said."""
+    journal = training.reporter.journal
+    why = journal.error
+    lost = journal.give_up()
+    if lost:
+        _say(f"{lost:,} line(s) of this run are lost: {why or journal.path}")
+    return replace(outcome, lines_lost=lost)
+
+
+def _refused(error: Exception) -> int:
+    """Words for what the machine refuses; of anything else the traceback, which is a bug's."""
+    told = refused_by_the_machine(error) if isinstance(error, OSError) else None
+    if told is not None:
+        return _complain(told)
+    traceback.print_exception(error)
+    return 1
 
 
 def _complain(error: AlborError) -> int:

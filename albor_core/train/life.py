@@ -12,7 +12,7 @@ import signal
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -25,8 +25,10 @@ from albor_core.run.errors import (
     NoCheckpointError,
     NotFoundError,
     UsageError,
+    refused_by_the_machine,
 )
 from albor_core.run.liveness import take_lock
+from albor_core.run.reserved_file import ReservedFile
 from albor_core.run.rundir import RunDir, clear_halves, read_json, write_json
 
 GPU_MEMORY_HINT = (
@@ -42,6 +44,8 @@ class Life:
     run: RunDir
     attempt: int
     nonce: str
+    exit: ReservedFile | None = None
+    """Room for its last words, should the disk have none left."""
 
 
 def begin(run: RunDir, environ: Mapping[str, str]) -> Life:
@@ -56,7 +60,7 @@ def begin(run: RunDir, environ: Mapping[str, str]) -> Life:
         life = Life(run, next_attempt(run), secrets.token_hex(8))
     clear_halves(run.path)
     run.exit.unlink(missing_ok=True)  # the last words of an earlier life are not ours
-    return life
+    return replace(life, exit=ReservedFile(run.exit))
 
 
 class Signals:
@@ -130,6 +134,8 @@ class Outcome:
     step: int
     message: str = ""
     error: Mapping[str, str] | None = None
+    lines_lost: int = 0
+    """Journal lines that no disk took."""
 
 
 def outcome_of(error: BaseException, step: int) -> Outcome:
@@ -142,7 +148,8 @@ def outcome_of(error: BaseException, step: int) -> Outcome:
     ):
         if isinstance(error, kinds):
             reason, code = word, its_code
-    hint = error.hint if isinstance(error, AlborError) else ""
+    told = refused_by_the_machine(error) if isinstance(error, OSError) else error
+    hint = told.hint if isinstance(told, AlborError) else ""
     if type(error).__name__ == "OutOfMemoryError":  # torch's; by name, since torch may not be here
         reason, hint = "gpu_memory", GPU_MEMORY_HINT
     frames = traceback.extract_tb(error.__traceback__)
@@ -175,5 +182,9 @@ def last_words(life: Life, outcome: Outcome) -> None:
         "message": outcome.message,
         "error": outcome.error,
         "wall": time.time(),
+        "lines_lost": outcome.lines_lost,
     }
-    write_json(life.run.exit, document, durable=True)
+    if life.exit is not None:
+        life.exit.write(document)
+    else:
+        write_json(life.run.exit, document, durable=True)

@@ -596,6 +596,7 @@ class Training:
             kernels=kernels_in_use(),
         )
         self.reporter.phase(status)
+        self.reporter.journal.wait()
         self.reporter.journal.close()
         self.ranks.tell(Word.END)
         self.ranks.leave()
@@ -606,4 +607,5 @@ class Training:
         """After an exception: let a save in flight finish, it holds nothing of what went wrong."""
         gc.unfreeze()
         self.keeper.wait(ABANDON_S)
+        self.reporter.journal.wait()
         self.watch.close()

@@ -27,7 +27,7 @@ def alone(monkeypatch):
     for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
         monkeypatch.delenv(f"ALBOR_{word}", raising=False)
     monkeypatch.setattr(track.Sidecar, "tend", lambda self: None)
-    monkeypatch.setattr(track, "_LAST_WAIT_S", 0.0)
+    monkeypatch.setattr(track, "LAST_WAIT_S", 0.0)
 
 
 class Disk:
@@ -102,7 +102,7 @@ def test_lines_that_waited_for_room_are_there_and_nothing_is_called_lost(disk, c
 
 
 def test_a_disk_that_has_room_again_shortly_after_the_end_loses_nothing(disk, monkeypatch):
-    monkeypatch.setattr(track, "_LAST_WAIT_S", 30.0)
+    monkeypatch.setattr(track, "LAST_WAIT_S", 30.0)
     with track.start() as run:
         disk.room = 0
         run.log({"x": 1.0}, step=1)

@@ -98,7 +98,8 @@ def start(
     parent: str | None = None,
     goals: Mapping[str, str] | None = None,
 ) -> Run:
-    """A new run below `dir` (by default ALBOR_HOME/runs), or the guard's own if we are under one.
+    """A new run below `dir` (by default ALBOR_HOME/runs), or the guard's own if we are under one:
+    what is given fills in what `albor guard run` was not told, and what cannot be is said.
 
     `name` is for people and need not be unique. `config` is a mapping, dataclass, Namespace or an
     object with `to_dict()`; secrets in it are not recorded. `max_steps` lets viewers say how far it
@@ -120,6 +121,16 @@ def start(
     run = Run(life, max_steps=max_steps)
     _open[life.dir.path] = run
     watch(_last_call)
+    if life.is_guarded:
+        seed = settings.get("seed")
+        told = {
+            "experiment": None if experiment == "default" else printable(experiment),
+            "name": None if name is None else printable(name),
+            "max_steps": max_steps,
+            "parent": parent,
+            "seed": seed if type(seed) is int else None,
+        }
+        run.describe({key: value for key, value in told.items() if value is not None}, dir)
     run.params(settings)
     run.set_goals(directions)
     return run
@@ -411,6 +422,29 @@ class Run:
             for metric, way in directions.items():  # one a line: a line has 4 KiB
                 said = {metric: way}
                 self._journal.append("e", step=None, name="run.goals", severity="info", data=said)
+
+    def describe(self, told: Mapping[str, Any], folder: str | os.PathLike[str] | None) -> None:
+        """Fill in the run that a guard made: run.json is the guard's, so the journal has it."""
+        about = self.dir.metadata()
+        given = about.get("given") or ()
+        unused = {key: told[key] for key in given if key in told and told[key] != about.get(key)}
+        if folder is not None:
+            where = Path(os.fspath(folder)).expanduser().absolute()
+            if where != self.path.parent:
+                unused["dir"] = str(where)
+        with self._lock:
+            if told:
+                self._note("run.described", "info", told)
+            if unused:
+                self._note("track.unused", "yellow", unused)
+        if unused:
+            what = ", ".join(f"{key} {value!r}" for key, value in unused.items())
+            line = f"albor: {what} is not used: the guard of {self.id} decided otherwise\n"
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # no stderr, or closed
+                sys.stderr.write(line)
+
+    def _note(self, name: str, severity: str, data: Mapping[str, Any]) -> None:
+        self._journal.append("e", step=None, name=name, severity=severity, data=dict(data))
 
     def beat(self, phase: str = "training") -> None:
         """A sign of life in a stretch without values, such as an evaluation (phase `evaluating`).

@@ -19,6 +19,7 @@ from albor_core.feed.terminal import terminal_of
 from albor_core.run.control import send
 from albor_core.run.errors import StoreError
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.scheduler import current_job
 from albor_core.run.state import ENDS, GUARD_ENDS, read_state
 from albor_core.store.settle import settle
 from albor_core.train.launch import exit_code
@@ -40,7 +41,10 @@ def follow(
     come back.
 
     `echo` passes the program's own output through instead of printing lines of progress.
+
+    In a scheduler's job an interrupt stops the run: it would not outlive the job.
     """
+    stop_on_interrupt = stop_on_interrupt or current_job() is not None
     with _interrupts() as interrupted:  # from before it starts: it may not be left in silence
         begin()
         if detach:

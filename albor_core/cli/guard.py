@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
+from albor_core.cli.detach import detach_option
 from albor_core.cli.goals import goal_option
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import emit, json_option, say
 from albor_core.cli.run_name import RUN_NAME
-from albor_core.run.errors import InUseError, NotFoundError
+from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.rundir import (
+    RunDir,
     albor_home,
     create_run,
     is_run_id,
@@ -48,7 +50,7 @@ def guard() -> None:
 @guard.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
 @click.option("--name", type=RUN_NAME, help="A name for people; the run id is made from it.")
-@click.option("--experiment", default="guard", show_default=True)
+@click.option("--experiment", help="By default what the program tells its tracker, or guard.")
 @click.option(
     "--option",
     "options",
@@ -63,16 +65,23 @@ def guard() -> None:
     help="Start it again at most N times, whatever ends it; short for --option restarts=N.",
 )
 @goal_option
-@click.option("--detach", is_flag=True, help="Return as soon as the guard runs.")
+@click.option(
+    "--resume-or-start",
+    is_flag=True,
+    help="For schedulers: go on with run --name if it stopped or died, start it if it is new, do"
+    " nothing if it is complete. Ctrl-C and SIGTERM stop the program.",
+)
+@detach_option
 @click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the program.")
 @json_option
 def run(
     command: tuple[str, ...],
     name: str | None,
-    experiment: str,
+    experiment: str | None,
     options: tuple[str, ...],
     restarts: int | None,
     goals: tuple[str, ...],
+    resume_or_start: bool,
     detach: bool,
     stop_on_interrupt: bool,
     as_json: bool,
@@ -81,6 +90,7 @@ def run(
     import shutil
 
     from albor_core.cli.follow import follow
+    from albor_core.cli.standing import Standing, standing, tell_complete
     from albor_core.guard.launch import start_guard, write_launch
     from albor_core.guard.provenance import recorded_code
     from albor_core.run.config import guard_options
@@ -96,24 +106,48 @@ def run(
     found_script = script_of_command(command, Path.cwd())
     title = name or (found_script.stem if found_script else Path(command[0]).name)
     parent = albor_home() / "runs"
-    if name is not None and is_run_id(name) and (parent / name).exists():
-        raise InUseError(f"{parent / name}: this run directory exists", hint="another --name")
-    code, script = recorded_code(command, found_script)
-    made = create_run(
-        parent,
-        name if name is not None and is_run_id(name) else new_run_id(title),
-        experiment=experiment,
-        name=title,
-        kind="guard",
-        argv=code["argv"],
-        facts={
-            "git": code["git"],
-            "script": code["script"],
-            "versions": versions(),
-            **({"goals": chosen_goals} if chosen_goals else {}),
-        },
-        script=script,
-    )
+    has_id = name is not None and is_run_id(name)
+    if resume_or_start and not has_id:
+        raise UsageError(
+            "--resume-or-start needs a --name that is a run id",
+            hint="albor guard run --name first --resume-or-start -- CMD",
+        )
+    show = partial(
+        follow, as_json=as_json, detach=detach, echo=not as_json,
+        stop_on_interrupt=stop_on_interrupt or resume_or_start,
+    )  # fmt: skip
+    made = RunDir(parent / name) if name is not None and has_id else None
+    if made is not None and made.path.exists():
+        if not resume_or_start:
+            raise InUseError(
+                f"{made.path}: this run directory exists",
+                hint="another --name; --resume-or-start goes on with this one",
+            )
+        match standing(made, kind="guard"):
+            case Standing.COMPLETE:
+                return tell_complete(made, as_json=as_json)
+            case Standing.GUARDED:
+                return show(made, lambda: None)
+    else:
+        code, script = recorded_code(command, found_script)
+        told = {"name": name is not None and not has_id, "experiment": experiment is not None}
+        given = [word for word, is_told in told.items() if is_told]
+        made = create_run(
+            parent,
+            name if name is not None and has_id else new_run_id(title),
+            experiment=experiment or "guard",
+            name=title,
+            kind="guard",
+            argv=code["argv"],
+            facts={
+                "git": code["git"],
+                "script": code["script"],
+                "versions": versions(),
+                "given": given,
+                **({"goals": chosen_goals} if chosen_goals else {}),
+            },
+            script=script,
+        )
     launch = write_launch(
         made,
         argv=[program, *command[1:]],
@@ -123,14 +157,7 @@ def run(
         max_steps=None,
         kind="guard",
     )
-    return follow(
-        made,
-        partial(start_guard, made, launch),
-        as_json=as_json,
-        detach=detach,
-        stop_on_interrupt=stop_on_interrupt,
-        echo=not as_json,
-    )
+    return show(made, partial(start_guard, made, launch, forgets=resume_or_start))
 
 
 @guard.command()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from albor_core.cli.output import byte_size, clean, cut, duration, figure, screen_width, table, when
+from albor_core.guard.traces import job_in
 
 _NEWEST = 20  # of attempts, alerts and files: the rest is in --json
 _LABEL = 12
@@ -21,7 +23,7 @@ def render_show(made: Document) -> str:
     parts = (
         _head(made, limit),
         _metrics(made, limit),
-        _attempts(made["attempts"], limit),
+        _attempts(made, limit),
         _alerts(made["alerts"], limit),
         _artefacts(made["artifacts"], limit),
         _config(made["params"], limit or 100),
@@ -68,6 +70,7 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
     if made["children"]:
         yield "children", f"runs that began from it: {' '.join(made['children'])}"
     yield "tags", " ".join(made["tags"])
+    yield "command", shlex.join(map(str, made["argv"]))
     yield "folder", row["path"]
     for note in made["notes"]:
         yield "note", f"{note['text']}  ({note['by']}, {when(note['wall'])})"
@@ -112,7 +115,8 @@ def _family(key: str) -> tuple[int, str]:
     return next(known, _ORDER.index("")), key
 
 
-def _attempts(attempts: Sequence[Document], limit: int | None) -> Iterator[str]:
+def _attempts(made: Document, limit: int | None) -> Iterator[str]:
+    attempts: Sequence[Document] = made["attempts"]
     rows = [
         (
             str(one["attempt"]),
@@ -128,9 +132,24 @@ def _attempts(attempts: Sequence[Document], limit: int | None) -> Iterator[str]:
         heads = ("attempt", "started (UTC)", "lasted", "end", "step", "reason")
         yield table(heads, rows, right="attempt lasted step", limit=limit)
         yield from _earlier(attempts)
-        for one in attempts[-_NEWEST:]:
-            if one["report"]:
-                yield f"crash report of {one['attempt']}: {clean(one['report'])}"
+        yield from _jobs(made["events"])
+        yield from _reports(made, attempts[-_NEWEST:])
+
+
+def _jobs(events: Sequence[Document]) -> Iterator[str]:
+    jobs = [event for event in events if event["name"] == "guard.job"]
+    for event in jobs[-_NEWEST:]:
+        data = event["data"]
+        yield clean(f"job of {data.get('attempt')}: {job_in({'job': data})}")
+
+
+def _reports(made: Document, attempts: Sequence[Document]) -> Iterator[str]:
+    """The crash reports' folder, and the command that shows the newest."""
+    ids = [one["report"] for one in attempts if one["report"]]
+    for name in ids:
+        yield clean(f"crash report: {made['run']['path']}/crash-reports/{name}.json")
+    if ids:
+        yield f"to read the newest: albor guard report {clean(made['run']['id'])}"
 
 
 def _between(start: float | None, end: float | None) -> str:

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 import click
 
 from albor_core.cli.count import Count
+from albor_core.cli.detach import detach_option
 from albor_core.cli.environment import check_environment
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import F, clean, emit, json_option, say, talk
 from albor_core.cli.run_name import RUN_NAME
 from albor_core.run.errors import ConfigError, NotFoundError, UsageError
-from albor_core.run.rundir import RunDir, folder_of, read_json, runs_in
+from albor_core.run.rundir import RUN_ID, RunDir, folder_of, is_run_id, read_json, runs_in
 from albor_core.run.share import MAX_RANKS
 from albor_core.store.resolve import find_run
 
 if TYPE_CHECKING:
     from albor_core.run.config import LoadedConfig
+    from albor_core.run.plan import Plan
 
 
 @click.group(
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
         "plan": (f"{__name__}:plan", "Validate, estimate, print. Changes nothing."),
         "validate": (f"{__name__}:validate", "Check the config alone, without data or device."),
         "apply": (f"{__name__}:apply", "Start the run under a detached guard and follow it."),
+        "run": (f"{__name__}:run", "Start it, go on with it, or do nothing if it is complete."),
         "resume": (f"{__name__}:resume", "Go on with an interrupted run, bit for bit."),
     },
 )
@@ -53,7 +56,7 @@ def _config_options(command: F) -> F:
 
 def _follow_options(command: F) -> F:
     options: tuple[Callable[[F], F], ...] = (
-        click.option("--detach", is_flag=True, help="Return as soon as the guard runs."),
+        detach_option,
         click.option(
             "--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the run instead of leaving it."
         ),
@@ -167,7 +170,7 @@ def apply(
     code.
     """
     from albor_core.cli.follow import follow
-    from albor_core.train.launch import new_run, plan_run, start
+    from albor_core.train.launch import new_run, start
 
     check_environment()
     loaded = _load(config, overrides, seed)
@@ -179,17 +182,7 @@ def apply(
     run = _unfinished(loaded, resume_from)
     if run is not None and _is_told_complete(run, as_json=as_json):
         return 0
-    made = plan_run(loaded, begins=run is None)
-    if made.problems:
-        raise ConfigError(
-            f"{config}: {len(made.problems)} problem(s), nothing was started",
-            hint=_again("plan", config, overrides, seed),
-            problems=made.problems,
-        )
-    for warning in made.warnings:
-        talk(f"warning: {clean(warning)}")
-    for note in made.notes:
-        talk(f"note: {clean(note)}")
+    made = _sound(loaded, _again("plan", config, overrides, seed), begins=run is None)
     run = run or new_run(loaded, made, name=name)
     return follow(
         run,
@@ -198,6 +191,60 @@ def apply(
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,
     )
+
+
+def _sound(loaded: LoadedConfig, plan_again: str, *, begins: bool) -> Plan:
+    """The plan, its warnings told. Raises ConfigError with the problems that it has."""
+    from albor_core.train.launch import plan_run
+
+    made = plan_run(loaded, begins=begins)
+    if made.problems:
+        raise ConfigError(
+            f"{loaded.path}: {len(made.problems)} problem(s), nothing was started",
+            hint=plan_again,
+            problems=made.problems,
+        )
+    for warning in made.warnings:
+        talk(f"warning: {clean(warning)}")
+    for note in made.notes:
+        talk(f"note: {clean(note)}")
+    return made
+
+
+@train.command()
+@_config_options
+@click.option("--name", type=RUN_NAME, required=True, help="The run's id: the same in each life.")
+def run(
+    config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool, name: str
+) -> int:
+    """For schedulers: have CONFIG trained as run NAME, whatever came between.
+
+    Starts it if it is new, goes on if it stopped or died, waits for it if it is alive here, does
+    nothing if it is complete. Exits with the run's code; Ctrl-C and SIGTERM stop it, with a
+    checkpoint.
+    """
+    from albor_core.cli.follow import follow
+    from albor_core.cli.standing import Standing, standing, tell_complete
+    from albor_core.train.launch import new_run, start
+
+    check_environment()
+    if not is_run_id(name):
+        raise UsageError(f"--name {name!r} cannot be a run's id", hint=f"use {RUN_ID.pattern}")
+    loaded = _load(config, overrides, seed)
+    folder = Path(loaded.config.training.output_dir) / name
+    show = partial(follow, as_json=as_json, detach=False, stop_on_interrupt=True)
+    found = None
+    if folder.exists():
+        found = RunDir(folder.resolve())
+        stands = standing(found, kind="train")
+        _named(loaded, str(folder))
+        if stands is Standing.COMPLETE:
+            return tell_complete(found, as_json=as_json)
+        if stands is Standing.GUARDED:
+            return show(found, lambda: None)
+    made = _sound(loaded, _again("plan", config, overrides, seed), begins=found is None)
+    found = found or new_run(loaded, made, name=name)
+    return show(found, partial(start, found, forgets=True))
 
 
 @train.command()

@@ -52,6 +52,7 @@ EXIT_CLASSES: Mapping[str, tuple[str, str]] = {
 EVENTS: Mapping[str, str] = {
     "run.start": "a life of the program begins; `resumed_from` is the checkpoint's step",
     "run.end": "it ended by itself: `status`, `reason`, `code`",
+    "run.described": "what a program under `guard run` told its tracker of itself",
     "run.renamed": "a person gave it another name",
     "run.imported": "its history comes from another tracker",
     "import.left_out": "what of that history has no place here, counted",
@@ -75,6 +76,7 @@ EVENTS: Mapping[str, str] = {
     "kernels.rejected": "a faster implementation failed its comparison and is not used",
     "kernels.unmet": "ALBOR_KERNELS=triton, where Triton kernels cannot run",
     "optimizer.ready": "the hyper-parameters that the optimizer really has",
+    "track.unused": "what it told that its guard had decided otherwise, such as the folder",
     "track.odd": "odd values, keys or steps that were logged, counted",
     "artifact.failed": "an artefact could not be read",
     "hf.summary": "the summary that Hugging Face's Trainer logs at its end",

@@ -292,6 +292,12 @@ def _last_reason(last_words: Document | None, guard: Document | None) -> str:
     said_by_guard = str((guard or {}).get("reason") or "")
     if (line := exit_reason(words)) != reason:
         return said_by_guard if said_by_guard.startswith(line) else line
+    if (
+        reason == "stopped"
+        and said_by_guard.startswith("stopped: SIG")
+        and " job " in said_by_guard
+    ):
+        return said_by_guard.removeprefix("stopped: ")
     message = str(words.get("message") or "")
     if not message and guard is not None and guard.get("state") != "done":
         message = said_by_guard or str(guard.get("class_last") or "")

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from albor_core.guard.launch import read_launch
+from albor_core.guard.launch import FORGET, read_launch
 from albor_core.guard.ledger import say
 from albor_core.guard.loop import Guard
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
@@ -17,8 +17,9 @@ from albor_core.run.rundir import RunDir, clear_halves
 
 def main(arguments: list[str]) -> int:
     """0 done, 1 failed, 4 Andon, 5 gave up, 8 in use, 130/143 stopped; others as in policy.py."""
-    if len(arguments) != 1:
-        say("usage: python -m albor_core.guard RUN_DIR")
+    forgets = FORGET in arguments[1:]
+    if len(arguments) != 1 + forgets:
+        say(f"usage: python -m albor_core.guard RUN_DIR [{FORGET}]")
         return 2
     os.umask(0o077)
     run = RunDir(Path(arguments[0]).absolute())
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
             clear_halves(place)
         for folder in ("inbox", "outbox"):
             (run.guard / folder).mkdir(mode=0o700, exist_ok=True)
-        return Guard(run, read_launch(run)).run_until_final()
+        return Guard(run, read_launch(run), forgets=forgets).run_until_final()
     except AlborError as error:
         say(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
         return error.exit_code

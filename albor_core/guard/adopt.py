@@ -17,6 +17,7 @@ from albor_core.guard.traces import last_life
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import boot_id, lock_holder
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.scheduler import current_job
 from albor_core.run.state import read_state
 
 _PROOF_LIMIT_S = 2.0  # a trainer started by hand proves itself with its first state file
@@ -107,7 +108,9 @@ def _from_environment(run: RunDir, pid: int) -> tuple[int, str] | None:
 def _refuse_other_host(run: RunDir) -> None:
     """A lock of another host may be invisible here: an unfinished attempt there may be alive."""
     child = read_json(run.guard / "child.json") or {}
-    host, life = child.get("host"), last_life(run)
+    host, life, job = child.get("host"), last_life(run), current_job()
+    if job is not None and isinstance(child.get("job"), dict) and job.follows(child["job"]):
+        return
     if (
         isinstance(host, str)
         and host != socket.gethostname()

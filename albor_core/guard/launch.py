@@ -26,6 +26,7 @@ from albor_core.run.rundir import RunDir, read_json, write_json
 
 SCHEMA = "albor.launch/1"
 HIDDEN_ARGV = "_ALBOR_ARGV"  # not ALBOR_*: crash reports show the values of those
+FORGET = "--forget"  # to the guard: count the restarts from here on
 IDENTITY = ("ALBOR_RUN_ID", "ALBOR_RUN_DIR", "ALBOR_ATTEMPT", "ALBOR_NONCE", "ALBOR_RUN_LOCK_FD")
 # Where our processes start: `-m` puts the working directory first on sys.path, so it must be a
 # trusted one (a stranger's json.py in the user's folder must not be ours), and an uninstalled
@@ -162,9 +163,10 @@ def python_module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", name, *arguments]
 
 
-def start_guard(run: RunDir, launch: Launch | None = None) -> int:
+def start_guard(run: RunDir, launch: Launch | None = None, *, forgets: bool = False) -> int:
     """Start a detached guard and return its pid once it holds guard.lock. `launch` is needed where
-    launch.json may not hold all of the command line.
+    launch.json may not hold all of the command line; with `forgets` the restarts of a guard that
+    was killed do not count.
 
     It has its own session and no terminal, so closing the caller's changes nothing. Raises
     InUseError if another guard holds the lock, AlborError with the end of guard.log if the new one
@@ -182,7 +184,9 @@ def start_guard(run: RunDir, launch: Launch | None = None) -> int:
         environment[HIDDEN_ARGV] = json.dumps(launch.argv)
     try:
         process = subprocess.Popen(
-            python_module("albor_core.guard", str(run.path.absolute())),
+            python_module(
+                "albor_core.guard", str(run.path.absolute()), *([FORGET] if forgets else [])
+            ),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -208,7 +212,8 @@ def _wait_until_guarding(run: RunDir, process: subprocess.Popen[bytes], log_path
                 raise already_guarded(run, holder)
             if code == 0:
                 return process.pid  # it held the lock and is already done
-            raise AlborError(
+            kind = InUseError if code == InUseError.exit_code else AlborError
+            raise kind(
                 f"the guard of {run.id} ended with code {code}: {_tail(log_path)}",
                 hint=f"see {log_path}",
             )

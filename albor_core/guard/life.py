@@ -19,6 +19,7 @@ from albor_core.guard.redact import own_environment, redact_text
 from albor_core.guard.report import Autopsy
 from albor_core.guard.traces import last_words, newest_checkpoint, said_by
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.scheduler import Job
 from albor_core.run.state import read_state
 
 _STATUS_LIMIT_S = 5.0  # until another parent has reaped its child and the kernel tells the status
@@ -39,6 +40,8 @@ class Life:
     is_diagnostic: bool = False
     is_confirmed: bool = False
     """The stub took run.lock: the program runs, and the ledger has its start."""
+    job: Job | None = None
+    """The scheduler's job that it was started in."""
     is_stopped_by_us: bool = False
     """A plain program that `pause` froze with SIGSTOP."""
     is_killed_by_us: bool = False
@@ -204,6 +207,7 @@ class Life:
             before_first_step=step == 0 or (step is None and is_trainer),
             stop_signal=facts.stop_signal,
             error=redact_text(error, {**own_environment(), **launch.env}),
+            job="" if self.job is None else str(self.job),
             is_unlogged=may_be_early and not said.has_metric and not step,
         )
 

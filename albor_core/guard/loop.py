@@ -42,6 +42,7 @@ from albor_core.guard.sidecar import Sidecar
 from albor_core.guard.signals import Signals
 from albor_core.guard.traces import (
     LastLife,
+    job_in,
     last_life,
     ledger_tail,
     newest_checkpoint,
@@ -51,6 +52,7 @@ from albor_core.run.control import Command
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import boot_id
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.scheduler import current_job
 from albor_core.run.state import GUARD_ENDS
 
 _ALIVE = ("starting", "running", "paused")
@@ -67,13 +69,14 @@ class Stop:
 
     signal: int
     is_now: bool = False
+    is_signalled: bool = False
     command_ids: list[str] = field(default_factory=list)
 
 
 class Guard:
     """Keeps one run alive until it is done, stopped or beyond help. Holder of guard.lock only."""
 
-    def __init__(self, run: RunDir, launch: Launch) -> None:
+    def __init__(self, run: RunDir, launch: Launch, *, forgets: bool = False) -> None:
         self.run, self.launch, self.options = run, launch, launch.options
         self.signals = Signals()
         become_subreaper()
@@ -81,6 +84,8 @@ class Guard:
         self.sidecar = Sidecar(run) if launch.index else None
         self.relay = Relay(run, self.options)
         self.memory = Memory()
+        self.forgets = forgets  # whoever asked for this life starts the counts of restarts anew
+        self.job = current_job()
         self.state, self.since_s = "init", time.monotonic()
         self.life: Life | None = None
         self.attempt: int | None = None
@@ -144,7 +149,10 @@ class Guard:
 
     def _hear(self, number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
-            self._request_stop(number, is_now=self.stop is not None)
+            # a scheduler signals the command that asks us to stop as well as us
+            self._request_stop(number, is_now=self.stop is not None and self.stop.is_signalled)
+            assert self.stop is not None
+            self.stop.is_signalled = True
         elif number == signal.SIGUSR1:
             say(f"state {self.state}: {self._document()}")
         elif number == signal.SIGCHLD:
@@ -257,7 +265,7 @@ class Guard:
         previous = read_json(self.run.guard / "guard.json") or {}
         same_boot = previous.get("boot_id") == boot_id()
         is_continuing = previous.get("state") not in (None, *GUARD_ENDS)
-        if is_continuing and isinstance(previous.get("memory"), dict):
+        if is_continuing and not self.forgets and isinstance(previous.get("memory"), dict):
             self.memory = remember(previous["memory"], same_boot=same_boot)
         else:
             newest = newest_checkpoint(self.run)
@@ -270,7 +278,7 @@ class Guard:
         if found is not None:
             self._adopt(found)
         elif last is None or not self._settle_lost_life(last):
-            self._resume_backoff(previous, is_continuing and same_boot)
+            self._resume_backoff(previous, is_continuing and same_boot and not self.forgets)
 
     def _adopt(self, found: Found) -> None:
         record = self._start_record(found.attempt)
@@ -280,6 +288,7 @@ class Guard:
         )
         self.attempt = found.attempt
         self.life.is_adopted = self.life.is_confirmed = True
+        self.life.job = job_in(record)
         self.life.is_diagnostic = self.memory.is_diagnostic
         if record is None:
             self._write_start(self.life)
@@ -299,7 +308,8 @@ class Guard:
         if not lost.is_open:
             return False
         self.life = new_life(self.run, lost.attempt, lost.nonce, None, started_s=time.monotonic())
-        self.life.is_confirmed = self._start_record(lost.attempt) is not None
+        record = self._start_record(lost.attempt)
+        self.life.is_confirmed, self.life.job = record is not None, job_in(record)
         self.life.look(self.options)
         self._collect()
         if self.backoff_until_s is not None:
@@ -359,6 +369,7 @@ class Guard:
             return
         self.life = new_life(self.run, attempt, nonce, process, started_s=time.monotonic())
         self.life.is_diagnostic = self.memory.is_diagnostic
+        self.life.job = self.job
         self.reason = ""
         self._enter("starting")
 
@@ -388,7 +399,10 @@ class Guard:
             argv_hash=self.launch.argv_hash,
             diagnostic=life.is_diagnostic,
             adopted=life.is_adopted,
+            job=None if life.job is None else life.job.document(),
         )
+        if life.job is not None:
+            self.ledger.event("guard.job", attempt=life.attempt, **life.job.document())
         say(f"attempt {life.attempt} runs as process {life.pid}")
 
     def _running(self) -> None:

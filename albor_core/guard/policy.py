@@ -242,6 +242,8 @@ class Ended:
     stop_signal: int | None = None
     error: str = ""
     """The exception's last line, or what a program without one said last."""
+    job: str = ""
+    """The scheduler's job that it ran in, which may have sent the signal."""
     is_unlogged: bool = False
     """No step of this life was logged: it is as if it had not begun."""
 
@@ -371,7 +373,8 @@ def describe(event: Ended) -> str:
     else:
         how = "exit code unknown" if status.code is None else f"exit code {status.code}"
     at = "" if event.step is None else f" at step {event.step}"
-    return f"{event.kind.name}: {how}{at}"
+    job = f", {event.job}" if event.job and status.signal_name else ""
+    return f"{event.kind.name}: {how}{at}{job}"
 
 
 def remember(document: Mapping[str, Any], *, same_boot: bool) -> Memory:

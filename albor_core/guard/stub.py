@@ -20,6 +20,7 @@ from albor_core.guard.launch import HIDDEN_ARGV, Launch, read_launch
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
 from albor_core.run.rundir import RunDir, write_json
+from albor_core.run.scheduler import current_job
 
 _NOT_STARTED = 2  # exit code and last words of a command that cannot be executed
 
@@ -35,6 +36,7 @@ def identity(launch: Launch, attempt: int, nonce: str) -> dict[str, object]:
         "boot_id": boot_id(),
         "host": socket.gethostname(),
         "argv_hash": launch.argv_hash,
+        "job": None if (job := current_job()) is None else job.document(),
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from albor_core.guard.policy import Words
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.scheduler import Job
 
 _CHECKPOINT = re.compile(r"step-(\d{8,12})")
 _TAIL_BYTES = 256 << 10
@@ -95,6 +97,20 @@ def last_life(run: RunDir) -> LastLife | None:
         return None
     newest = max(started)
     return LastLife(newest, started[newest], is_open=newest not in ended)
+
+
+def job_in(record: Mapping[str, Any] | None) -> Job | None:
+    """The scheduler's job in a line of the ledger, or in child.json."""
+    found = None if record is None else record.get("job")
+    if not isinstance(found, dict) or not found.get("scheduler"):
+        return None
+    restart = found.get("restart")
+    return Job(
+        str(found["scheduler"]),
+        str(found.get("id") or ""),
+        restart if isinstance(restart, int) else None,
+        str(found.get("nodes") or ""),
+    )
 
 
 def known_nonces(run: RunDir) -> frozenset[str]:

@@ -46,8 +46,10 @@ def describe(
     exit_json: Mapping[str, Any] | None,
 ) -> None:
     """Fill the columns that come from run.json and launch.json. A rename by the user wins over
-    run.json. How many lines were lost, which exit.json says, is one of the facts.
+    run.json; what a guarded program told its tracker fills in what its guard was not told. How many
+    lines were lost, which exit.json says, is one of the facts.
     """
+    meta = _filled_in(meta, _newest(db, writer.run_id, "run.described"))
     renamed = _newest(db, writer.run_id, "run.renamed")
     name = renamed.get("name") if renamed else meta.get("name")
     writer.goals(meta.get("goals"), if_new=True)  # the program's own, in the journal, win
@@ -74,6 +76,14 @@ def describe(
             "max_steps": _max_steps(db, writer.run_id, run, meta),
         }
     )
+
+
+def _filled_in(meta: Mapping[str, Any], described: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = meta.get("given")
+    kept = set(given) if isinstance(given, list) else set()
+    kept |= {name for name, value in meta.items() if value is not None} - {"experiment", "name"}
+    said = {name: value for name, value in described.items() if not name.startswith("_")}
+    return {**meta, **{name: value for name, value in said.items() if name not in kept}}
 
 
 def _bounded(value: Any) -> Any:

@@ -52,6 +52,8 @@ def ending(said: LastWords, exit_json: Mapping[str, Any] | None) -> Ending:
         is_exception = (exit_json or {}).get("reason") == "exception"
         if own and is_exception and judged.startswith(own):
             own = None  # the guard's says the same, and why that is the end
+        if own == "stopped" and judged.startswith("stopped: SIG"):
+            own = None  # and which signal, in which job
         return Ending(status, own or judged, said.guard_wall)
     if words is None and said.end_attempt is not None and said.end_attempt >= said.attempts:
         words = Ending(said.end_status, said.end_reason, said.end_wall)

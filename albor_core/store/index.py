@@ -240,7 +240,8 @@ class Indexer:
                     positions[name] = batch.counting(_take_all(take, batch))
                     _save_position(db, writer.run_id, name, positions[name])
             writer.finish()
-            if seen != self._seen or "params" in writer.touched:
+            if seen != self._seen or writer.is_described or "params" in writer.touched:
+                writer.is_described = False
                 describe(db, writer, self._run, self._run.metadata(), words)
             if not self._behind:  # an end is only said with all that came before it
                 conclude(db, writer, words)

@@ -73,6 +73,7 @@ class RunWriter:
         self._pending: dict[str, dict[int, float]] = {}
         self._first_wall: float | None = None
         self._last_wall: float | None = None
+        self.is_described = False  # the run's row has to be made again from its small files
         self.touched: set[str] = set()  # tables that the global store has not seen the newest of
 
     def take_journal(self, record: Mapping[str, Any], at: int) -> bool:
@@ -172,6 +173,7 @@ class RunWriter:
             severity=str(record.get("severity") or "info"),
             data=data,
         )
+        self.is_described |= name == "run.described"
         if name == "run.goals":
             self.goals(data)
         elif name == "run.start" and attempt is not None:

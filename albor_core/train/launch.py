@@ -161,10 +161,11 @@ def resize(run: RunDir, world_size: int) -> None:
     write_json(run.config_resolved, resized.resolved())
 
 
-def start(run: RunDir, *, allow_config_change: bool = False) -> None:
-    """Hand `run` to a detached guard. Raises InUseError if it is guarded or trained already, and
-    ConfigError if its config.yaml was edited and may not have been, or is wrong, if its
-    config.resolved.json is damaged, or if the weights that it begins from are gone.
+def start(run: RunDir, *, allow_config_change: bool = False, forgets: bool = False) -> None:
+    """Hand `run` to a detached guard, which `forgets` the restarts of one that was killed. Raises
+    InUseError if it is guarded or trained already, and ConfigError if its config.yaml was edited
+    and may not have been, or is wrong, if its config.resolved.json is damaged, or if the weights
+    that it begins from are gone.
     """
     alive = run.liveness()
     if alive.guard is not None:
@@ -185,7 +186,7 @@ def start(run: RunDir, *, allow_config_change: bool = False) -> None:
         kind="train",
         index=config.monitoring.tracking.enabled,
     )
-    start_guard(run)
+    start_guard(run, forgets=forgets)
 
 
 def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> None:

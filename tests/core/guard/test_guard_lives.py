@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 from guard_harness import ENDLESS, FAKE, LIMIT_S, ROOT, Bench, bench, is_alive, wait_until
 
+from albor_core.run import control
 from albor_core.run.journal import read_journal
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
 from albor_core.run.rundir import read_json, write_json
@@ -316,6 +317,51 @@ def test_an_unfinished_attempt_on_another_host_is_left_alone(box: Bench) -> None
 
 
 @pytest.mark.slow
+def test_a_requeued_job_goes_on_where_its_own_earlier_life_was_on_another_host(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS}, {})
+    guard = box.start({"SLURM_JOB_ID": "11", "SLURM_JOB_NODELIST": "n1"})
+    pid = box.until_training()
+    guard.kill()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: box.trainer() is None)
+    child = read_json(box.run.guard / "child.json")
+    assert child is not None and child["job"]["id"] == "11"
+    write_json(box.run.guard / "child.json", {**child, "host": "elsewhere", "boot_id": "x"})
+    assert box.start().wait(LIMIT_S) == 8
+    assert box.start({"SLURM_JOB_ID": "11", "SLURM_RESTART_COUNT": "1"}).wait(LIMIT_S) == 0
+    assert [record["job"]["restart"] for record in box.records("attempt.start")] == [0, 1]
+
+
+def test_a_signal_and_a_command_to_stop_are_one_wish(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS, "step_s": 1.0}, grace_s=20.0)
+    guard = box.start()
+    box.until_training(1)
+    command = control.send(box.run, "stop", sender="test")
+    wait_until(lambda: box.now().get("state") == "stopping")
+    os.kill(guard.pid, signal.SIGTERM)
+    assert guard.wait(LIMIT_S) == 143
+    found = control.wait_answer(box.run, command, LIMIT_S)
+    assert found is not None and found.status == "done"
+    assert (read_json(box.run.exit) or {})["reason"] == "stopped"  # it had time to say so
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 5), (("--forget",), 0)])
+def test_whoever_asks_for_a_life_can_start_the_count_of_restarts_anew(
+    box: Bench, words: tuple[str, ...], code: int
+) -> None:
+    box.prepare({"at": 2, "do": "kill"}, {"steps": ENDLESS}, {}, restarts=1)
+    guard = box.start()
+    wait_until(lambda: len(box.records("attempt.start")) == 2)
+    guard.kill()
+    pid = box.trainer()
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: box.trainer() is None)
+    script = "import sys; from albor_core.guard.__main__ import main;"
+    script += f"sys.exit(main([sys.argv[1], *{list(words)!r}]))"
+    assert box.start(program=["-c", script]).wait(LIMIT_S) == code
+
+
 def test_a_lock_holder_that_proves_nothing_is_neither_adopted_nor_killed(box: Bench) -> None:
     box.prepare({})
     lock = take_lock(box.run.run_lock)

@@ -1,0 +1,65 @@
+"""What is to be done with a run that may be there already: the question of `train run` and of
+`guard run --resume-or-start`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from albor_core.cli.last_word import ended_at, is_complete
+from albor_core.cli.output import emit, talk
+from albor_core.feed.status import run_status
+from albor_core.run.errors import InUseError, UsageError
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import GUARD_ENDS
+
+
+class Standing(Enum):
+    """Where a run stands, for whoever would have it done."""
+
+    COMPLETE = auto()
+    GUARDED = auto()
+    """A guard here has it: wait for that."""
+    OPEN = auto()
+    """It stopped, died, or lives without a guard: give it one."""
+
+
+def standing(run: RunDir, *, kind: str) -> Standing:
+    """Raises UsageError where the folder holds a run of another kind, InUseError where another host
+    works on it.
+    """
+    found = run.metadata().get("kind")
+    if found != kind:
+        verb = "albor train run CONFIG --name" if found == "train" else "albor guard run --name"
+        hint = f"{verb} {run.id}, or another --name" if found in ("train", "guard") else ""
+        raise UsageError(
+            f"{run.path} is a run of kind {found!r}, not {kind!r}", hint=hint or "another --name"
+        )
+    alive, now = run.liveness(), run_status(run)
+    if 0 in (alive.trainer, alive.guard) or (now.word == "running" and not alive.is_alive):
+        where = now.detail or "another host or container"
+        raise InUseError(
+            f"{run.id} is at work already: {where}",
+            hint=f"stop it there, or: albor monitor {run.id}",
+        )
+    if alive.guard is not None:
+        return Standing.GUARDED
+    if alive.trainer is not None:
+        return Standing.OPEN
+    return Standing.COMPLETE if is_complete(run) or _is_done(run) else Standing.OPEN
+
+
+def _is_done(run: RunDir) -> bool:
+    """A program without a tracker leaves no words of its own: then the guard's count."""
+    guard = read_json(run.guard / "guard.json") or {}
+    return GUARD_ENDS.get(str(guard.get("state"))) == "completed"
+
+
+def tell_complete(run: RunDir, *, as_json: bool) -> int:
+    """Exit code 0: there is nothing to do."""
+    from albor_core.cli.follow import document
+
+    if as_json:
+        emit(document(run, "ended", 0))
+    talk(f"{run.id} is {ended_at(run)}: complete, nothing to do")
+    return 0

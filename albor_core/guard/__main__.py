@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> int:
     try:
         refuse_strangers(run)
         run.guard.mkdir(mode=0o700, exist_ok=True)
+        late = frozenset(path.stem for path in (run.guard / "inbox").glob("*.json"))
         take_lock(
             run.guard_lock
         )  # kept by this process until it ends; nobody here reopens the file
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
             clear_halves(place)
         for folder in ("inbox", "outbox"):
             (run.guard / folder).mkdir(mode=0o700, exist_ok=True)
-        return Guard(run, read_launch(run), forgets=forgets).run_until_final()
+        return Guard(run, read_launch(run), forgets=forgets, late=late).run_until_final()
     except AlborError as error:
         say(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
         return error.exit_code

@@ -76,7 +76,14 @@ class Stop:
 class Guard:
     """Keeps one run alive until it is done, stopped or beyond help. Holder of guard.lock only."""
 
-    def __init__(self, run: RunDir, launch: Launch, *, forgets: bool = False) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        launch: Launch,
+        *,
+        forgets: bool = False,
+        late: frozenset[str] = frozenset(),
+    ) -> None:
         self.run, self.launch, self.options = run, launch, launch.options
         self.signals = Signals()
         become_subreaper()
@@ -85,6 +92,7 @@ class Guard:
         self.relay = Relay(run, self.options)
         self.memory = Memory()
         self.forgets = forgets  # whoever asked for this life starts the counts of restarts anew
+        self.late = late  # commands that were there before anybody could mean this guard
         self.job = current_job()
         self.state, self.since_s = "init", time.monotonic()
         self.life: Life | None = None
@@ -275,6 +283,12 @@ class Guard:
         last = last_life(self.run)
         self.attempt = None if last is None else last.attempt
         self._enter("init")
+        if found is None and (self.forgets or not is_continuing):
+            for command in mailbox.take(self.run):
+                if command.id in self.late:  # it came when that life had already ended
+                    mailbox.answer(self.run, command.id, "refused", "meant for an earlier life")
+                else:
+                    self._obey(command)
         if found is not None:
             self._adopt(found)
         elif last is None or not self._settle_lost_life(last):

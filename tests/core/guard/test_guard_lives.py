@@ -345,6 +345,16 @@ def test_a_signal_and_a_command_to_stop_are_one_wish(box: Bench) -> None:
     assert (read_json(box.run.exit) or {})["reason"] == "stopped"  # it had time to say so
 
 
+def test_a_stop_that_came_too_late_does_not_stop_the_next_life(box: Bench) -> None:
+    assert box.finish({"steps": 2}) == 0
+    command = control.send(box.run, "stop", sender="test")
+    box.prepare({"steps": 4})
+    assert box.start().wait(LIMIT_S) == 0
+    found = control.wait_answer(box.run, command, LIMIT_S)
+    assert found is not None and found.status == "refused"
+    assert box.classes() == ["done", "done"]
+
+
 @pytest.mark.parametrize(("words", "code"), [((), 5), (("--forget",), 0)])
 def test_whoever_asks_for_a_life_can_start_the_count_of_restarts_anew(
     box: Bench, words: tuple[str, ...], code: int

@@ -341,7 +341,7 @@ def said(**changes):
         (  # its guard was done when a program went on by itself
             said(guard_state="stopped", guard_wall=5.0, guard_attempt=1),
             EXIT,
-            Ending("stopped", "completed", 5.0),
+            Ending("stopped", "stopped", 5.0),
         ),
         (
             said(attempts=2, guard_state="stopped", guard_attempt=1),

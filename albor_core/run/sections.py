@@ -232,7 +232,8 @@ class ModelConfig(Section):
 
     path: Path = Path()
     """Directory whose model.safetensors to start from: a checkpoint of a run, or what transformers
-    saved; "." starts from random weights."""
+    saved of a Llama, or of a Mistral whose window holds data.seq_len; "." starts from random
+    weights."""
     mode: Literal["transformer"] = "transformer"
     """Kind of model."""
     architecture: ArchitectureConfig

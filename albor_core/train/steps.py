@@ -250,7 +250,8 @@ def _plain(parts: Parts, event: Callable[..., None], reason: str) -> tuple[Parts
         uncompiled(parts.model)
         placement = replace(parts.placement, compiles=False)
         parts = replace(parts, placement=placement, forward=parts.model)
-        step, reason = PlainStep(parts), f"{reason}; not compiled: it was rejected"
+        event("step.chosen", backend="plain", reason=f"{reason}; not compiled: it was rejected")
+        return parts, PlainStep(parts)
     if parts.placement.is_gpu:
         event("step.chosen", backend="plain", reason=reason)
     return parts, step

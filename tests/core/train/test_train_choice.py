@@ -273,6 +273,7 @@ def test_a_compiled_model_that_does_not_is_named_and_the_plain_one_trains(
     run = make_run(tmp_path, **FEW)
     assert train_here(run).reason == "completed"
     assert reason in rejected(run)["compiled"]
+    assert events(run, "step.chosen")[-1]["data"]["backend"] == "plain"
     assert losses(run) == plain_losses
 
 

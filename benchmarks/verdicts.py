@@ -88,12 +88,12 @@ def row(length: int, rho: float, pairs: int, seed: int) -> tuple[list[int], list
     return found, ideal
 
 
-def table(pairs: int, seed: int, lengths: Sequence[int]) -> bool:
+def table(pairs: int, seed: int, lengths: Sequence[int], correlations: Sequence[float]) -> bool:
     """Print it; whether every row keeps its bars."""
     heads = "".join(f"{f'{shift} SE':>12}" for shift in SHIFTS[1:])
     print(f"{'rho':>5} {'length':>7} {'window':>7} {'memories':>9} {'equal':>12}{heads}")
     holds = True
-    for rho in CORRELATIONS:
+    for rho in correlations:
         for length in lengths:
             inside = len(window(length))
             memories = 2 / standard_error(inside, rho) ** 2
@@ -164,6 +164,7 @@ def main() -> int:
     words.add_argument("--pairs", type=int, default=1000, help="of each row of the table")
     words.add_argument("--on-disk", type=int, default=60, help="pairs of each kind of run")
     words.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    words.add_argument("--correlations", type=float, nargs="+", default=CORRELATIONS)
     words.add_argument("--seed", type=int, default=1)
     given = words.parse_args()
     head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
@@ -172,7 +173,7 @@ def main() -> int:
     print(f"commit {commit}, Python {platform.python_version()}, seed {given.seed}, load {load}")
     began, holds = time.monotonic(), True
     if given.pairs:
-        holds = table(given.pairs, given.seed, given.lengths)
+        holds = table(given.pairs, given.seed, given.lengths, given.correlations)
     if given.on_disk:
         holds = on_disk(given.on_disk, given.seed) and holds
     print("bars: equal at most 5 % called different; 5 SE at least 95 % found, from", MEMORIES)

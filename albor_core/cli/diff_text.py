@@ -114,15 +114,19 @@ def _level(value: float, low: float, high: float) -> int:
 
 
 def _changes(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
-    same = []
+    same: list[str] = []
+    unsure: list[str] = []
     for title in ("config", "code", "data", "environment"):
         rows = [(c["key"], *map(_value, c["values"])) for c in made[title]]
         if rows:
             yield from (_columns((title, *letters), rows, limit), "")
         elif title not in made["unrecorded"]:
-            same.append(title)
+            is_unknown = any(title in verdict["unknown"] for verdict in made["verdicts"])
+            (unsure if is_unknown else same).append(title)
     if same:
         yield f"the same: {', '.join(same)}"
+    if unsure:
+        yield f"recorded in part, no difference in that: {', '.join(unsure)}"
     unknown = made["unknown_config"]
     silent = [part for part in made["unrecorded"] if part != "config" or not unknown]
     if silent:

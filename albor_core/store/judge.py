@@ -48,9 +48,9 @@ def judge(a: Source, b: Source, metric: str, goals: Goals, *, is_asked: bool) ->
         found = _by_training_loss(a, b, goals, found)
     elif metric == ASKED and found.outcome in _OPPOSITE and not is_asked:
         found = _against_training_loss(a, b, goals, found)
-    if found.outcome is None:
-        return found
     unknown = tuple(_unknown(a, b))
+    if found.outcome is None:
+        return replace(found, unknown=unknown)
     if found.outcome != "indistinguishable" and (only := _only_chance(a, b, unknown)):
         return replace(found, outcome="indistinguishable", detail=f"{found.detail}; {only}")
     if unknown:

@@ -143,8 +143,13 @@ class ChangesPanel(DiffPanel):
         unknown = [part for part in SECTIONS if part in document.get("unrecorded", ())]
         silence = [Content.styled(f"not recorded: {', '.join(unknown)}", "$ink-muted")]
         if not found:
-            same = ", ".join(part for part in SECTIONS if part not in unknown)
+            verdicts = document.get("verdicts") or ()
+            unsure = {part for verdict in verdicts for part in verdict.get("unknown") or ()}
+            same = ", ".join(part for part in SECTIONS if part not in {*unknown, *unsure})
             found = [Content.styled(f"same {same}", "$ink-muted")]
+            if partly := [part for part in SECTIONS if part in unsure and part not in unknown]:
+                told = f"recorded in part, no difference in that: {', '.join(partly)}"
+                found.append(Content.styled(told, "$ink-muted"))
         else:
             letters = [
                 Content.styled(letter(i), f"bold {tone(i)}") for i in range(len(document["runs"]))

@@ -86,6 +86,16 @@ def test_what_is_not_known_stands_beside_the_verdict(desk):
     assert "chance" not in told
 
 
+def test_code_that_is_recorded_in_part_is_not_called_the_same(desk, monkeypatch):
+    monkeypatch.setitem(ABOUT, "git", {"commit": "c" * 40, "dirty": True, "patch": None})
+    for name, mean in (("a", 0.5), ("b", 0.1)):
+        write(desk, name, {"val/loss": (mean, 50)})
+    told = desk.quick("runs", "diff", "a", "b").out
+    assert "recorded in part, no difference in that: code" in told
+    assert re.search(r"^the same: config, environment$", told, re.M)
+    assert "not known whether code is the same" in told
+
+
 def test_a_direction_that_nothing_says_is_asked_for_and_a_goal_gives_it(desk):
     for name, mean in (("low", 0.1), ("high", 0.5)):
         write(desk, name, {"zorp": (mean, 100)}, argv=(name,))

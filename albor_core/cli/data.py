@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from albor_core.cli.count import COUNT
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import clean, emit, json_option, say, talk
-from albor_core.run.errors import DataError
+from albor_core.cli.progress import progress
+from albor_core.run.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from albor_core.data.shards import ShardPlan
+    from albor_core.data.sources import ImportPlan
+
+
+plan_option = click.option(
+    "--plan", "only_plan", is_flag=True,
+    help="Say what would be read and written, and every problem. Changes nothing.",
+)  # fmt: skip
 
 
 @click.group(
@@ -40,6 +52,7 @@ def data() -> None:
     help="What names of files end in; repeatable.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that holds something else.")
+@plan_option
 @json_option
 def import_(
     folders: tuple[Path, ...],
@@ -47,14 +60,26 @@ def import_(
     exclude: tuple[str, ...],
     suffixes: tuple[str, ...],
     force: bool,
+    only_plan: bool,
     as_json: bool,
 ) -> None:
     """Import the files below each DIR into one Parquet file (text, source, file): those whose names
     end in --suffix.
     """
-    from albor_core.data.sources import import_sources
+    from albor_core.data.sources import import_sources, plan_import
 
-    report = import_sources(folders, out, exclude=exclude, suffixes=suffixes, force=force)
+    with progress(lambda files, size: f"{files:,} files, {size:,} bytes") as tell:
+        if only_plan:
+            made = plan_import(
+                folders, out, exclude=exclude, suffixes=suffixes, force=force, progress=tell
+            )
+        else:
+            report = import_sources(
+                folders, out, exclude=exclude, suffixes=suffixes, force=force, progress=tell
+            )
+    if only_plan:
+        _show_plan("import", out, made, as_json)
+        return
     if as_json:
         emit({"schema": "albor.data.import/1", **_plain(report)})
     else:
@@ -79,6 +104,7 @@ def import_(
     help="Ends each document.  [default: what ends a text in the tokenizer]",
 )
 @click.option("--force", is_flag=True, help="Replace shards made from other inputs.")
+@plan_option
 @json_option
 def pretokenize(
     corpus: Path,
@@ -89,21 +115,20 @@ def pretokenize(
     seed: int,
     eos: str | None,
     force: bool,
+    only_plan: bool,
     as_json: bool,
 ) -> None:
     """Pack CORPUS into sequences of --seq-len tokens, split into train and val by file."""
+    from albor_core.data.shards import plan_pretokenize
     from albor_core.data.shards import pretokenize as pack
 
-    report = pack(
-        corpus,
-        tokenizer,
-        out,
-        seq_len=seq_len,
-        val_fraction=val_fraction,
-        seed=seed,
-        eos=eos,
-        force=force,
-    )
+    asked: dict[str, Any] = {"seq_len": seq_len, "val_fraction": val_fraction, "seed": seed}
+    asked |= {"eos": eos, "force": force}
+    if only_plan:
+        _show_plan("pretokenize", out, plan_pretokenize(corpus, tokenizer, out, **asked), as_json)
+        return
+    with progress(lambda done, total: f"{done:,} of {total:,} documents packed") as tell:
+        report = pack(corpus, tokenizer, out, **asked, progress=tell)
     if as_json:
         splits = {
             name: {
@@ -161,6 +186,31 @@ def verify(folder: Path, as_json: bool) -> None:
         remedies = dict.fromkeys(problem.hint for problem in problems if problem.hint)
         raise DataError(f"{folder}: {len(problems)} problem(s)", hint="; or ".join(remedies))
     say(f"{clean(folder)}: ok")
+
+
+def _show_plan(verb: str, out: Path, made: ImportPlan | ShardPlan, as_json: bool) -> None:
+    """Raises ConfigError, exit code 1, with every problem."""
+    if made.problems:
+        error = ConfigError(f"{out}: {len(made.problems)} problem(s)", problems=made.problems)
+        error.exit_code = 1
+        raise error
+    plain = {k: v for k, v in _plain(made).items() if k not in ("problems", "out")}
+    if as_json:
+        emit({"schema": f"albor.data.{verb}.plan/1", "ok": True, "out": str(out), **plain})
+        return
+    say(f"{clean(out)}: ok; nothing was written")
+    for key, value in plain.items():
+        say(f"  {key.replace('_', ' '):<16} {clean(_fact(value))}")
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{count:,} {why}" for why, count in value.items()) or "none"
+    if value is None:
+        return "unknown"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _plain(report: object) -> dict[str, object]:

@@ -12,6 +12,7 @@ import click
 from albor_core.cli.count import COUNT
 from albor_core.cli.lazy import LazyGroup
 from albor_core.cli.output import clean, emit, json_option, say
+from albor_core.cli.progress import progress
 from albor_core.run.errors import ConfigError, DataError
 
 
@@ -68,7 +69,10 @@ def apply(corpus: Path, out: Path, vocab_size: int, force: bool, as_json: bool) 
     """Train a tokenizer of --vocab-size tokens, specials first, on CORPUS."""
     from albor_core.data.tokenizer import train_tokenizer
 
-    report = train_tokenizer(corpus, out, vocab_size=vocab_size, force=force)
+    with progress(
+        lambda done, total: f"{done:,} of {total:,} documents; the merges follow"
+    ) as tell:
+        report = train_tokenizer(corpus, out, vocab_size=vocab_size, force=force, progress=tell)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         emit({"schema": "albor.tokenizer.apply/1", **plain})

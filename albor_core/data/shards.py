@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
 
@@ -38,7 +38,7 @@ from albor_core.data.tokenizer import (
     load_tokenizer,
     vocabulary_size,
 )
-from albor_core.run.errors import AlborError, ConfigError, DataError
+from albor_core.run.errors import AlborError, ConfigError, DataError, Problem
 
 __all__ = ["Manifest", "Shard", "ShardReport", "pretokenize", "read_manifest", "verify_shards"]
 
@@ -46,6 +46,7 @@ DATASET_SCHEMA = "albor.dataset/1"
 _BATCH_BYTES = 2 << 20  # text per call into the tokenizer: enough to keep every core busy
 _BATCH_DOCUMENTS = 512
 
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with (documents done, documents in all); raising from it abandons the packing."""
 
@@ -122,6 +123,92 @@ def pretokenize(
         report = _pack(source, encoder, out_dir, recipe, largest, progress, begin)
         mark.write(f"{DATASET_SCHEMA}\n")  # a pid would make two equal outputs differ
         return report
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """What packing would read and write. It can be done where `problems` is empty.
+
+    Tokens and sequences are estimates from the first documents; None where the corpus or the
+    tokenizer cannot be read. `action`: write, replace, or keep what is made already.
+    """
+
+    documents: int | None
+    text_bytes: int | None
+    vocab_size: int | None
+    bytes_per_token: float | None
+    tokens: int | None
+    sequences: int | None
+    action: str
+    problems: tuple[Problem, ...]
+
+
+def plan_pretokenize(
+    corpus: Path,
+    tokenizer: Path,
+    out_dir: Path,
+    *,
+    seq_len: int,
+    val_fraction: float = 0.05,
+    seed: int = 0,
+    shard_sequences: int = 4096,
+    eos: str | None = None,
+    force: bool = False,
+) -> ShardPlan:
+    """Read what `pretokenize` would read; write nothing, raise nothing that a user can cause."""
+    problems: list[Problem] = []
+
+    def attempt(field: str, ask: Callable[[], T]) -> T | None:
+        try:
+            return ask()
+        except AlborError as error:
+            problems.append(Problem(field, error.message, error.hint))
+            return None
+
+    attempt("seq_len", lambda: _check_arguments(seq_len, val_fraction, shard_sequences))
+    source = attempt("corpus", lambda: open_corpus(corpus))
+    encoder = attempt("tokenizer", lambda: load_tokenizer(tokenizer))
+    vocab = None if encoder is None else vocabulary_size(encoder)
+    density: float | None = None
+    action = "replace" if (out_dir / MANIFEST_NAME).exists() else "write"
+    if source is not None and encoder is not None and not problems:
+        density = _bytes_per_token(source, encoder)
+        survey = attempt("corpus", lambda: _survey(source, seed, val_fraction))
+        end = attempt("tokenizer", lambda: end_of_text(encoder, tokenizer, eos))
+        if survey is not None and end is not None:
+            recipe = _Recipe(
+                sha256_file(tokenizer_file(tokenizer)), survey[0], vocabulary_size(encoder), end,
+                seq_len, val_fraction, seed, shard_sequences,
+            )  # fmt: skip
+            if attempt("out", lambda: _finished(out_dir, recipe, force)) is not None:
+                action = "keep"
+    made_here = force or action != "write"
+    attempt("out", lambda: refuse_foreign(out_dir, ours=made_here))
+    tokens = None if density is None or source is None else int(source.text_bytes / density)
+    return ShardPlan(
+        source.rows if source else None,
+        source.text_bytes if source else None,
+        vocab,
+        density,
+        tokens,
+        None if tokens is None else tokens // seq_len,
+        action,
+        tuple(dict.fromkeys(problems)),
+    )
+
+
+def _bytes_per_token(source: Corpus, encoder: Tokenizer) -> float | None:
+    """Of the first documents, some 2 MiB of text."""
+    texts: list[str] = []
+    size = 0
+    for _, data in source.documents():
+        if (text := decode_document(data)) is not None:
+            texts.append(text)
+            size += len(data)
+        if size >= _BATCH_BYTES:
+            break
+    tokens = sum(len(one.ids) for one in encoder.encode_batch(texts, add_special_tokens=False))
+    return size / tokens if tokens else None
 
 
 def is_validation(key: str, *, seed: int, val_fraction: float) -> bool:

@@ -18,7 +18,14 @@ import pyarrow.parquet as pq
 
 from albor_core.data.corpus import CorpusHash, open_corpus
 from albor_core.data.publish import check_target, publishing
-from albor_core.run.errors import AlborError, ConfigError, DataError, NotFoundError, UsageError
+from albor_core.run.errors import (
+    AlborError,
+    ConfigError,
+    DataError,
+    NotFoundError,
+    Problem,
+    UsageError,
+)
 
 MAX_FILE_BYTES = (
     1 << 20
@@ -102,6 +109,64 @@ def import_sources(
     return ImportReport(
         rows.files, rows.bytes, dict(sorted(skipped.items())), digest.hexdigest(), out, reused
     )
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """What an import would take in, leave out and write. It can be done where `problems` is empty.
+
+    `action`: write, replace, or keep where the output holds these very documents.
+    """
+
+    files: int
+    bytes: int
+    skipped: dict[str, int]
+    out: Path
+    action: str
+    problems: tuple[Problem, ...]
+
+
+def plan_import(
+    dirs: Sequence[Path],
+    out: Path,
+    *,
+    exclude: Sequence[str] = (),
+    suffixes: Sequence[str] = (".py",),
+    max_bytes: int = MAX_FILE_BYTES,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ImportPlan:
+    """Read what `import_sources` would read; write nothing, raise nothing that a user can cause."""
+    problems: list[Problem] = []
+    skipped: Counter[str] = Counter()
+    digest, files, size, action = CorpusHash(), 0, 0, "write"
+    trees: list[tuple[str, Path]] = []
+    try:
+        trees = _name_trees(dirs)
+    except AlborError as error:
+        problems.append(Problem("dir", error.message, error.hint))
+    for name, root in trees:
+        tree, before = _Tree(root, frozenset(exclude), tuple(suffixes), max_bytes), files
+        for relative, text in tree.texts():
+            digest.add(f"{name}/{relative}", text)
+            files, size = files + 1, size + len(text)
+            if progress is not None:
+                progress(files, size)
+        skipped.update(tree.skipped)
+        if files == before:
+            nothing = _nothing_found(root, tree.skipped, suffixes)
+            problems.append(Problem("dir", nothing.message, nothing.hint))
+    try:
+        check_target(out, "corpus.parquet")
+        if out.exists():
+            action = "replace"
+            if not force:
+                if _documents_in(out) != digest.hexdigest():
+                    raise _holds_something_else(out, "other documents")
+                action = "keep"
+    except AlborError as error:
+        problems.append(Problem("out", error.message, error.hint))
+    return ImportPlan(files, size, dict(sorted(skipped.items())), out, action, tuple(problems))
 
 
 def _documents_in(out: Path) -> str | None:

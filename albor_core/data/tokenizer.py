@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,18 +114,20 @@ def train_tokenizer(
     fim: bool = True,
     min_frequency: int = 2,
     force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> TokenizerReport:
     """Train byte-level BPE on the corpus and write `tokenizer_file(out)` atomically.
 
     The same corpus and arguments give the same bytes. A merge must occur `min_frequency` times.
     Documents above MAX_DOCUMENT_BYTES and invalid UTF-8 are left out. Raises ConfigError for a
     vocabulary too small to hold every byte, UsageError where another file would be replaced (unless
-    `force`), DataError when no text is left.
+    `force`), DataError when no text is left. `progress` is called with the documents read and their
+    number; the merges follow, without a word.
     """
     if problems := _vocab_problems(vocab_size, fim):
         raise ConfigError(problems[0].message, hint=problems[0].hint, problems=tuple(problems))
     target = tokenizer_file(out)
-    texts = _Texts(open_corpus(corpus))
+    texts = _Texts(open_corpus(corpus), progress)
     if not force and target.is_file() and _cannot_come_of(target, vocab_size):
         raise _is_another(target)  # before the minutes that training may take
     specials = special_tokens(fim)
@@ -246,8 +248,8 @@ def check_tokenizer(path: Path, corpus: Path | None = None) -> dict[str, Any]:
 class _Texts:
     """Feeds a trainer, and counts what it fed."""
 
-    def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
+    def __init__(self, corpus: Corpus, progress: Callable[[int, int], None] | None = None) -> None:
+        self._corpus, self._progress = corpus, progress
         self.documents = 0
 
     def batches(self) -> Iterator[list[str]]:
@@ -260,6 +262,8 @@ class _Texts:
             if len(batch) == _TEXTS_PER_BATCH:
                 yield batch
                 batch = []
+                if self._progress is not None:
+                    self._progress(self.documents, self._corpus.rows)
         if batch:
             yield batch
 

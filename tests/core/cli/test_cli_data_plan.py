@@ -1,0 +1,89 @@
+"""`albor data import --plan`, `pretokenize --plan`: what would be read and written; and what a
+terminal shows of a long wait.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+
+import pytest
+from cli_user import ALBOR, User, tree_hash, valid
+
+
+@pytest.fixture
+def room(tmp_path, data):
+    """A folder with sources, a corpus and a tokenizer."""
+    folder = tmp_path / "room"
+    folder.mkdir()
+    shutil.copytree(data / "src", folder / "src")
+    for name in ("corpus.parquet", "tokenizer.json"):
+        shutil.copy(data / name, folder / name)
+    return User(folder, tmp_path / "home")
+
+
+PACK = ("pretokenize", "corpus.parquet", "--tokenizer", "tokenizer.json", "--seq-len", "32",
+        "--val-fraction", "0.2")  # fmt: skip
+
+
+def test_the_plan_of_an_import_is_what_the_import_then_does_and_writes_nothing(room):
+    (room.folder / "src" / "empty.py").touch()
+    before = tree_hash(room.folder)
+    words = ("data", "import", "src", "-o", "new.parquet")
+    plan = valid(room.quick(*words, "--plan", "--json"))
+    assert tree_hash(room.folder) == before
+    done = valid(room.quick(*words, "--json"))
+    assert plan["action"] == "write" and plan["skipped"]["empty"] >= 1
+    assert [plan[key] for key in ("files", "bytes", "skipped")] == [
+        done[key] for key in ("files", "bytes", "skipped")
+    ]
+    assert valid(room.quick(*words, "--plan", "--json"))["action"] == "keep"
+    told = room.quick(*words, "--plan")
+    assert told.code == 0 and "nothing was written" in told.out
+
+
+def test_the_plan_of_packing_estimates_what_packing_then_makes(room):
+    before = tree_hash(room.folder)
+    words = ("data", *PACK, "-o", "packed")
+    plan = valid(room.quick(*words, "--plan", "--json"))
+    assert tree_hash(room.folder) == before and plan["action"] == "write"
+    made = valid(room.quick(*words, "--json"))["splits"]
+    tokens = sum(split["tokens"] for split in made.values())
+    assert plan["tokens"] == pytest.approx(tokens, rel=0.1)
+    assert valid(room.quick(*words, "--plan", "--json"))["action"] == "keep"
+
+
+def test_a_plan_names_every_problem_at_once_and_ends_with_one(room):
+    before = tree_hash(room.folder)
+    told = room.quick(
+        "data", "import", "nowhere", "-o", "no/such/folder.parquet", "--plan", "--json"
+    )
+    assert told.code == 1 and len(told.error["problems"]) == 2, told
+    words = ("nothing.parquet", "--tokenizer", "none.json", "-o", "p", "--seq-len", "1")
+    told = room.quick("data", "pretokenize", *words, "--plan", "--json")
+    assert told.code == 1 and len(told.error["problems"]) == 3, told
+    other = room.quick("data", "import", "src", "-o", "tokenizer.json", "--plan", "--json")
+    assert other.code == 1 and "exists and holds" in other.error["problems"][0]["message"]
+    assert tree_hash(room.folder) == before
+
+
+def on_a_terminal(room, *words):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(room.folder)
+        os.execve(ALBOR[0], [*ALBOR, *words], room.environment())
+    told = b""
+    try:
+        while block := os.read(terminal, 4096):
+            told += block
+    except OSError:  # it has ended
+        pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, told
+    return told.decode()
+
+
+def test_a_terminal_shows_how_far_the_packing_is_and_a_pipe_does_not(room):
+    assert "documents packed" in on_a_terminal(room, "data", *PACK, "-o", "packed")
+    assert room.quick("data", *PACK, "-o", "again").err == ""

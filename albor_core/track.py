@@ -57,7 +57,7 @@ import orjson
 
 from albor_core.guard.joined import Life, is_told_to_end, joined_life
 from albor_core.guard.provenance import recorded_code
-from albor_core.guard.redact import redact, redact_text
+from albor_core.guard.redact import redact, redact_known, redact_text
 from albor_core.guard.sidecar import Sidecar
 from albor_core.run.directions import check_goals
 from albor_core.run.errors import InUseError, UsageError
@@ -336,6 +336,7 @@ class Run:
     ) -> None:
         """Something that happened. Severity: info, green, yellow or red. A name that begins with
         one of the house's own words (run., andon., ...), or is one (sample), becomes `user.NAME`.
+        Secrets in the data are not recorded.
         """
         if self._is_shut:
             self._refuse("event")
@@ -344,13 +345,14 @@ class Run:
         is_ours = word == "sample" or word.startswith(_OWN_EVENTS)
         word = f"user.{word}" if is_ours else word
         colour = severity if type(severity) is str and severity in _SEVERITIES else "info"
+        safe, _ = redact(as_json(data, most=_MAX_DATA), dict(os.environ))
         with self._lock:
             self._journal.append(
                 "e",
                 step=self._at(step),
                 name=word,
                 severity=colour,
-                data=as_json(data, most=_MAX_DATA),
+                data=safe,
             )
 
     def sample(self, text: str, *, prompt: str = "", step: int | None = None) -> None:
@@ -358,10 +360,9 @@ class Run:
         if self._is_shut:
             self._refuse("sample")
             return
+        asked, said = (redact_known(as_text(one), dict(os.environ)) for one in (prompt, text))
         with self._lock:
-            self._journal.append(
-                "s", step=self._at(step), prompt=as_text(prompt), text=as_text(text)
-            )
+            self._journal.append("s", step=self._at(step), prompt=asked, text=said)
 
     def artifact(
         self,

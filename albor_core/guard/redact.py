@@ -2,7 +2,8 @@
 
 Four nets, because each alone has holes: the values of our own environment under secret-sounding
 names; names and options that announce a secret; formats of well-known tokens; and, last, words too
-random to be anything else.
+random to be anything else. What a short option like `-p` means no net can know: ALBOR_SECRETS names
+such options and keys, separated by commas.
 
 In data a name that announces a secret hides its text whole, however short. Numbers stay, but for
 passwords and keys: under `token` they count or number something. Prose gives fewer signs: there a
@@ -23,7 +24,8 @@ MARK = "[redacted]"
 ALLOWED = ("CUDA_", "NCCL_", "TORCH_", "OMP_", "PYTHON", "ALBOR_", "TRITON_", "NVIDIA_")
 # "tokens" and "tokenizer" are everyday words here, "token" is not.
 _SENSITIVE = (
-    r"(?:token(?!s|i)|secret|passw(?:or)?d|api[-_]?key|access[-_]?key|private[-_]?key|credential)"
+    r"(?:token(?!s|i)|secret|passw(?:or)?d|passphrase|(?<![a-z0-9])pwd?(?![a-z0-9])|cookie"
+    r"|api[-_]?key|access[-_]?key|private[-_]?key|credential)"
 )
 _SECRET_NAME = re.compile(_SENSITIVE + r"|(?:^|_)(?:key|auth)(?:$|_)", re.IGNORECASE)
 _MIN_SECRET = 6
@@ -52,6 +54,11 @@ _PAIR = re.compile(
 )  # of a command line, where the word ends the value
 _BEARER = re.compile(r"((?:bearer|basic)[^\S\r\n]+)([\w.~+/=-]{8,})", re.IGNORECASE)
 _URL = re.compile(r"(\b[a-z][a-z0-9+.-]{1,15}://)([^\s/@\"'\\]{1,256})@", re.IGNORECASE)
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY-----(?:(?!-----)[\s\S]){0,65536}"
+    r"(?:-----END [A-Z0-9 ]{0,32}PRIVATE KEY-----)?"
+)
+NAMES = "ALBOR_SECRETS"
 _KNOWN = re.compile(
     r"\b(?:hf_\w{16,}|sk-[\w-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|xox[abpors]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,512}\.[\w.-]{10,}"
@@ -83,12 +90,24 @@ def redact_text(text: str, environment: Mapping[str, str]) -> str:
     return _Nets(environment).text(text)
 
 
+def redact_known(text: str, environment: Mapping[str, str]) -> str:
+    """A text without what is certainly a secret: for what a model wrote, where a random word or one
+    after `password:` is most likely invented.
+    """
+    return _Nets(environment).known(text)
+
+
 class _Nets:
     """What takes the secrets out, counted."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.count = 0
         self._values = _secret_values(environment)
+        self._named_too = frozenset(
+            word.strip().lstrip("-").lower()
+            for word in environment.get(NAMES, "").split(",")
+            if word.strip()
+        )
 
     def data(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -98,18 +117,37 @@ class _Nets:
         return self._words(value) if isinstance(value, list | tuple) else value
 
     def text(self, text: str) -> str:
+        text = self.known(text)
+        text = self._options(_ASSIGNED.sub(self._marked, text))
+        return _WORD.sub(self._random, _BEARER.sub(self._marked, text))
+
+    def known(self, text: str) -> str:
         for value in self._values:
             self.count += text.count(value)
             text = text.replace(value, MARK)
-        text = _URL.sub(self._without_user, text)
-        text = _BEARER.sub(
-            self._marked, _OPTION.sub(self._option, _ASSIGNED.sub(self._marked, text))
-        )
-        return _WORD.sub(self._random, _KNOWN.sub(self._marked, text))
+        text = _PEM.sub(self._marked, _URL.sub(self._without_user, text))
+        return _KNOWN.sub(self._marked, text)
+
+    def _is_sensitive(self, name: str) -> bool:
+        if self._named_too and name.strip("-=").lower() in self._named_too:
+            return True
+        return _SENSITIVE_WORD.search(name) is not None
+
+    def _options(self, text: str) -> str:
+        """`--password WORD`. The word after another option may be an option itself."""
+        parts, done, start = [], 0, 0
+        while match := _OPTION.search(text, start):
+            if not self._is_sensitive(match[1]) or MARK[:-1] in match[3]:
+                start = match.end(1)
+                continue
+            self.count += 1
+            parts += [text[done : match.start()], match[1], match[2], MARK]
+            done = start = match.end()
+        return "".join((*parts, text[done:]))
 
     def _named(self, name: str, value: Any) -> Any:
         """A value under its name. Lists and mappings are hidden where the name ends in the word."""
-        if _SENSITIVE_WORD.search(name) is None:
+        if not self._is_sensitive(name):
             return self.data(value)
         if isinstance(value, Mapping | list | tuple) and _HOLDER.search(name) is None:
             return self.data(value)
@@ -140,12 +178,12 @@ class _Nets:
             else:
                 pair = _PAIR.fullmatch(item)
                 name = pair[1] or pair[3] if pair else ""
-                if pair and _SENSITIVE_WORD.search(name):
+                if pair and self._is_sensitive(name):
                     found.append(name + self._argument(name, pair[2] or pair[4]))
                 else:
                     found.append(self.text(item))
             is_option = isinstance(item, str) and not option and _FLAG.fullmatch(item)
-            option = item if is_option and _SENSITIVE_WORD.search(item) else ""
+            option = item if is_option and self._is_sensitive(item) else ""
         return found
 
     def _argument(self, name: str, word: str) -> str:
@@ -165,12 +203,6 @@ class _Nets:
         if match[2] != MARK:
             self.count += 1
         return f"{match[1]}{MARK}@"
-
-    def _option(self, match: re.Match[str]) -> str:
-        if _SENSITIVE_WORD.search(match[1]) is None or MARK[:-1] in match[3]:
-            return match[0]
-        self.count += 1
-        return match[1] + match[2] + MARK
 
     def _random(self, match: re.Match[str]) -> str:
         if not _is_random(match[0]):

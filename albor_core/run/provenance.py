@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ MAX_PATCH_BYTES = 256 << 10
 MAX_SCRIPT_BYTES = 1 << 20
 _MAX_FILES = 200  # of code that nobody committed
 _MAX_SEEN = 5_000  # files of untracked folders that are looked at
+_FILTERS = r"^filter\..*\.(clean|process|required)$"
 _CODE = frozenset(
     (
         *(".py", ".pyx", ".sh", ".bash", ".zsh", ".jl", ".r", ".lua", ".pl", ".rb", ".js", ".ts"),
@@ -183,9 +185,25 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
+@lru_cache(maxsize=8)  # of the few questions that a run begins with
+def _without_programs(cwd: Path) -> tuple[str, ...]:
+    """Options that keep git from running what a repository's own configuration names: whoever
+    starts a run in a folder has not asked for that.
+    """
+    settings = ["core.fsmonitor=false", "core.hooksPath=/dev/null"]
+    names = _asked(("git", "-C", str(cwd), "config", "--name-only", "--get-regexp", _FILTERS))
+    for name in {line.rpartition(".")[0] for line in (names or "").splitlines()}:
+        settings += [f"{name}.clean=", f"{name}.process=", f"{name}.required=false"]
+    return tuple(word for setting in settings for word in ("-c", setting))
+
+
 def _git(cwd: Path, *arguments: str) -> str | None:
     # optional locks off: reading a status must not write into somebody's repository
-    command = ["git", "--no-optional-locks", "-C", str(cwd), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(cwd), *_without_programs(cwd), *arguments]
+    return _asked(command)
+
+
+def _asked(command: Sequence[str]) -> str | None:
     try:
         done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):

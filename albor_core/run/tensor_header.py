@@ -43,7 +43,7 @@ def read_header(path: Path) -> dict[str, Any]:
                 f"{path.name}: header of {length} bytes in a file of {about.st_size}"
             )
         try:
-            header = json.loads(file.read(length))
+            header = json.loads(file.read(length), object_pairs_hook=_once)
         except (ValueError, RecursionError) as error:
             raise DamagedFileError(f"{path.name}: header is not JSON") from error
     if not isinstance(header, dict) or len(header) > MAX_TENSORS:
@@ -51,6 +51,14 @@ def read_header(path: Path) -> dict[str, Any]:
     header.pop("__metadata__", None)
     _check_layout(path.name, header, about.st_size - 8 - length)
     return header
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two entries by one name another reader may take the other. Raises ValueError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
 
 
 def _check_layout(name: str, header: Mapping[str, Any], room: int) -> None:
@@ -70,7 +78,7 @@ def _check_layout(name: str, header: Mapping[str, Any], room: int) -> None:
 
 
 def _span(entry: Mapping[str, Any]) -> int:
-    shape = [int(extent) for extent in entry["shape"]]
-    if any(extent < 0 for extent in shape):
-        raise ValueError("negative extent")
-    return math.prod(shape) * _BYTES[entry["dtype"]]
+    shape = entry["shape"]
+    if not all(type(extent) is int and extent >= 0 for extent in shape):
+        raise ValueError("an extent is not a whole number from 0 on")
+    return int(math.prod(shape)) * _BYTES[entry["dtype"]]

@@ -505,3 +505,15 @@ def test_a_run_that_began_from_another_is_found_by_it():
         assert reader.parents([run.id, base.id]) == {run.id: base.id}
     with pytest.raises(UsageError, match="no run id"):
         track.start("finetune", parent="../elsewhere")
+
+
+def test_secrets_in_events_and_samples_are_not_recorded(monkeypatch):
+    monkeypatch.setenv("SERVICE_TOKEN", "canary-of-the-environment")
+    with track.start() as run:
+        run.event("login", token="canary-one", url="https://bob:canary-two@host/x", count=3)
+        run.sample("she said canary-of-the-environment", prompt="the password: is invented")
+    said = run.dir.journal.read_text()
+    assert "canary" not in said
+    assert "https://[redacted]@host/x" in said
+    assert '"count":3' in said
+    assert "the password: is invented" in said

@@ -65,6 +65,41 @@ def test_no_secret_reaches_a_crash_report(box: Bench) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "train.py -v --token hunter2secret",
+        "bad key -c --token hunter2secret --lr 3",
+        "x --verbose -q --api-key 'hunter2secret' y",
+        '{"passphrase": "hunter2secret"}',
+        "pw: hunter2secret",
+        "cookie=hunter2secret; path=/",
+        "-----BEGIN RSA PRIVATE KEY-----\nhunter2secret\n-----END RSA PRIVATE KEY-----\nrest",
+        "-----BEGIN PRIVATE KEY-----\nhunter2secret",
+    ],
+)
+def test_a_secret_is_found_wherever_it_stands(text: str) -> None:
+    safe, count = redact(text, {})
+    assert "hunter2secret" not in safe
+    assert count >= 1
+    assert redact(safe, {})[0] == safe
+
+
+def test_words_that_only_sound_like_secrets_stay(tmp_path) -> None:
+    for text in ("pwm: 0.5abcd", "lr -v --tokens 12345678", "compression -q --level fast9 rest"):
+        assert redact(text, {}) == (text, 0)
+
+
+def test_options_that_somebody_named_are_hidden() -> None:
+    environment = {"ALBOR_SECRETS": "-p, license"}
+    words = ["mysql", "-p", "hunter2secret", "--license=hunter2secret", "-v", "x"]
+    safe, count = redact(words, environment)
+    assert safe == ["mysql", "-p", "[redacted]", "--license=[redacted]", "-v", "x"]
+    assert count == 2
+    assert redact({"license": "hunter2secret"}, environment)[0] == {"license": "[redacted]"}
+    assert redact("mysql -p hunter2secret -v x", environment)[0] == "mysql -p [redacted] -v x"
+
+
 def test_redaction_leaves_numbers_hashes_and_json_alone() -> None:
     document = {"tokens": 123456789, "hf_token": 12345678, "secret": None, "nonce": "0f" * 16}
     assert redact(document, {}) == (document, 0)

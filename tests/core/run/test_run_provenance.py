@@ -53,6 +53,24 @@ def test_git_facts_tell_commit_and_changes(repository, monkeypatch):
     assert cut["patch_sha256"] == changed["patch_sha256"]  # of the whole, cut or not
 
 
+def test_no_program_that_a_repository_names_is_run(repository, tmp_path):
+    ran = tmp_path / "ran"
+    program = f"sh -c 'touch {ran}; cat'"
+    for name, value in (
+        ("core.fsmonitor", f"touch {ran}"),
+        ("filter.odd.clean", program),
+        ("filter.odd.required", "true"),
+        ("diff.external", f"touch {ran}"),
+    ):
+        subprocess.run(["git", "-C", str(repository), "config", name, value], check=True)
+    (repository / ".gitattributes").write_text("*.txt filter=odd\n")
+    (repository / "a.txt").write_text("one\n# changed\n")
+    facts = git_facts(repository)
+    assert facts["dirty"] is True
+    assert "# changed" in facts["patch"]
+    assert not ran.exists()
+
+
 def test_code_that_nobody_committed_is_told_by_its_hash_and_data_by_its_number(repository):
     (repository / "train.py").write_text("lr = 1\n")
     (repository / "corpus.parquet").write_bytes(b"x" * 1000)

@@ -43,6 +43,10 @@ def run() -> None:
 def main(argv: Sequence[str]) -> int:
     """Run with these arguments; returns the exit code."""
     options = _parse(argv)
+    if "ALBOR_WEB_SERVER" in os.environ:
+        from albor_tui.web import end_with_server
+
+        end_with_server()
     is_document = options.json or options.once
     if sys.stdout is None and is_document:  # closed before we began: nobody wants them
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for the life of the process

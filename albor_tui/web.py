@@ -4,15 +4,20 @@ A page of any site may send a browser here, so every request must name this serv
 header (DNS rebinding) and, where the browser says where it comes from, that must be this server as
 well. Beyond loopback a token is asked for once and exchanged for a cookie: it is never part of a
 URL, of an argv or of a log line. What is served can look and do nothing without --allow-control.
+With that, also on loopback, which every account of the machine reaches, a token is asked for that
+opens one browser: it is said on the terminal that serves, and the next one once it was used.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import hashlib
 import hmac
 import os
 import secrets
 import shlex
+import signal
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,6 +35,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COOKIE = "albor-session"
 MIN_TOKEN_CHARS = 43  # 256 bits in base64
 _MAX_FORM_BYTES = 4096
+MAX_COLUMNS, MAX_ROWS = 500, 200  # of a page: each cell costs the cockpit memory
+MAX_COCKPITS = 8  # at once
+_STOP_S = 5.0
+_PARENT = "ALBOR_WEB_SERVER"  # main.py looks for it
+_PDEATHSIG = 1
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 _LOGIN = """<!doctype html><meta charset="utf-8"><title>albor</title>
@@ -63,15 +73,36 @@ def serve(
     """
     token = _token(host, token_file)
     try:
-        from textual_serve.server import Server
+        from textual_serve import server as module
+        from textual_serve.app_service import AppService
     except ImportError as error:
         raise AlborError("--web needs textual-serve", hint="pip install 'albor[web]'") from error
 
-    guard = Doorkeeper(host=host, token=token)
+    guard = Doorkeeper(host=host, token=token, announce=_announce if allow_control else None)
     control = [] if allow_control else ["--read-only"]
 
-    class GuardedServer(Server):
+    class BoundedService(AppService):
+        """A cockpit whose size is a screen's and that does not outlive us."""
+
+        def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
+            width, height = bounded(width, height)
+            found: dict[str, str] = super()._build_environment(width, height)
+            return {**found, _PARENT: str(os.getpid())}
+
+        async def set_terminal_size(self, width: Any, height: Any) -> None:
+            await super().set_terminal_size(*bounded(width, height))
+
+        async def stop(self) -> None:
+            try:
+                await asyncio.wait_for(super().stop(), _STOP_S)
+            except TimeoutError:
+                if self._process is not None and self._process.returncode is None:
+                    self._process.kill()
+
+    class GuardedServer(module.Server):
         """textual-serve with our doorkeeper before every route."""
+
+        cockpits = 0
 
         async def _make_app(self) -> web.Application:
 
@@ -86,17 +117,55 @@ def serve(
             self.public_url = f"http://{request.host}"
             return await super().handle_index(request)
 
+        async def handle_websocket(  # type: ignore[override]
+            self, request: web.Request
+        ) -> web.StreamResponse:
+            from aiohttp import web
+
+            if self.cockpits >= MAX_COCKPITS:
+                text = f"{MAX_COCKPITS} pages are open already; close one\n"
+                return web.Response(status=503, text=text, headers=_HEADERS)
+            self.cockpits += 1
+            try:
+                return await super().handle_websocket(request)
+            finally:
+                self.cockpits -= 1
+
         async def on_startup(self, app: web.Application) -> None:
             how = "can act on runs" if allow_control else "read-only"
             print(f"albor-tui: {self.public_url} ({how}); Ctrl-C ends it", file=sys.stderr)  # noqa: T201
+            guard.announce()
 
         def initialize_logging(self) -> None:
             """No access log: it would be one more place for what is private."""
 
-    command = shlex.join(module_argv("albor_tui.main", *control, *arguments))
+    module.AppService = BoundedService  # type: ignore[attr-defined]  # it makes one for each page
+    # exec: the cockpit is our child, not that of the shell which textual-serve starts it by
+    command = "exec " + shlex.join(module_argv("albor_tui.main", *control, *arguments))
     shown = f"[{host}]" if ":" in host else host
     GuardedServer(command, host, port, "albor", f"http://{shown}:{port}").serve()
     return 0
+
+
+def bounded(width: Any, height: Any) -> tuple[int, int]:
+    """A page's size in cells, as far as a screen goes; of nonsense the smallest."""
+    sizes = []
+    for value, most in ((width, MAX_COLUMNS), (height, MAX_ROWS)):
+        is_number = isinstance(value, int | float) and value == value
+        sizes.append(int(min(max(value, 1), most)) if is_number else 1)
+    return sizes[0], sizes[1]
+
+
+def end_with_server() -> None:
+    """In a cockpit that a server started: never outlive it, however it ends."""
+    if (server := os.environ.pop(_PARENT, "")).isdigit():
+        ctypes.CDLL(None, use_errno=True).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != int(server):  # it died before we could ask for that
+            os._exit(1)
+
+
+def _announce(token: str) -> None:
+    print(f"albor-tui: token for one browser: {token}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _token(host: str, token_file: Path | None) -> str:
@@ -131,13 +200,27 @@ def read_token(path: Path) -> str:
 
 
 class Doorkeeper:
-    """Who may come in. Sessions live as long as the server."""
+    """Who may come in. Sessions live as long as the server.
 
-    def __init__(self, *, host: str, token: str) -> None:
-        self._token = token
+    With `announce` a token opens one browser: that of the caller first, if there is one, then new
+    ones, each told by `announce`.
+    """
+
+    def __init__(
+        self, *, host: str, token: str, announce: Callable[[str], None] | None = None
+    ) -> None:
+        self._tell = announce
+        self._is_told = bool(token)  # whoever gave it knows it
+        self._token = token or (_new_token() if announce is not None else "")
         self._any_name = host in ("0.0.0.0", "::")  # noqa: S104  the token guards it then
         self._names = {host.lower(), *LOOPBACK}
         self._sessions: set[bytes] = set()
+
+    def announce(self) -> None:
+        """Tell the token that opens the next browser, unless that is known."""
+        if self._tell is not None and not self._is_told:
+            self._is_told = True
+            self._tell(self._token)
 
     def problem(self, headers: Mapping[str, str]) -> str:
         """Why a request is not for us or not from our own page; "" if it is."""
@@ -192,11 +275,18 @@ class Doorkeeper:
         given = str(form.get("token", ""))
         if not hmac.compare_digest(_digest(given), _digest(self._token)):
             return web.Response(status=401, text="wrong token\n")
-        session = secrets.token_urlsafe(32)
+        session = _new_token()
         self._sessions.add(_digest(session))
+        if self._tell is not None:
+            self._token, self._is_told = _new_token(), False
+            self.announce()
         answer = web.HTTPSeeOther("/")
         answer.set_cookie(COOKIE, session, httponly=True, samesite="Strict")
         return answer
+
+
+def _new_token() -> str:
+    return secrets.token_urlsafe(32)
 
 
 def _digest(text: str) -> bytes:

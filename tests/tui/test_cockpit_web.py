@@ -19,7 +19,15 @@ import pytest
 
 from albor_core.run.errors import AlborError, UsageError
 from albor_tui.main import main
-from albor_tui.web import MIN_TOKEN_CHARS, Doorkeeper, read_token
+from albor_tui.web import (
+    MAX_COCKPITS,
+    MAX_COLUMNS,
+    MAX_ROWS,
+    MIN_TOKEN_CHARS,
+    Doorkeeper,
+    bounded,
+    read_token,
+)
 
 pytest.importorskip("textual_serve")
 TOKEN = "t" * MIN_TOKEN_CHARS
@@ -84,6 +92,51 @@ def test_without_a_token_everybody_here_is_known_and_with_one_nobody_is():
     assert not Doorkeeper(host="127.0.0.1", token=TOKEN).is_known("guess")
 
 
+def test_a_token_of_one_use_opens_one_browser_and_the_next_is_told():
+    told: list[str] = []
+    keeper = Doorkeeper(host="127.0.0.1", token="", announce=told.append)
+    keeper.announce()
+    keeper.announce()
+    assert len(told) == 1
+    assert len(told[0]) >= 43
+    assert not keeper.is_known("")
+    first = asyncio.run(_login(keeper, told[0]))
+    assert keeper.is_known(first)
+    assert len(told) == 2
+    assert told[1] != told[0]
+    assert asyncio.run(_login(keeper, told[0])) == ""  # used
+    assert keeper.is_known(first)
+    assert keeper.is_known(asyncio.run(_login(keeper, told[1])))
+
+
+async def _login(keeper: Doorkeeper, token: str) -> str:
+    """The cookie that a token is exchanged for; "" for none."""
+
+    class Form:
+        content_length = 100
+
+        async def post(self) -> dict[str, str]:
+            return {"token": token}
+
+    answer = await keeper.admit(Form())
+    cookie = answer.cookies.get("albor-session")
+    return "" if cookie is None else cookie.value
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ((120, 40), (120, 40)),
+        ((99_999_999, 99_999_999), (MAX_COLUMNS, MAX_ROWS)),
+        ((0, -5), (1, 1)),
+        ((float("nan"), float("inf")), (1, MAX_ROWS)),
+        (("80", None), (1, 1)),
+    ],
+)
+def test_no_page_is_larger_than_a_screen(asked, given):
+    assert bounded(*asked) == given
+
+
 class Served:
     """`albor-tui --web` in a process of its own."""
 
@@ -118,6 +171,17 @@ class Served:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+
+    def said(self, pattern: str) -> str:
+        """The first group of a pattern in the next lines of its terminal."""
+        for line in iter(self.process.stderr.readline, b""):
+            if found := re.search(pattern, line.decode()):
+                return found[1]
+        raise AssertionError(f"the server ended without {pattern!r}")
+
+    def children(self) -> list[int]:
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(word) for word in path.read_text().split()]
 
     def close(self) -> None:
         self.process.terminate()
@@ -184,6 +248,65 @@ def test_with_a_token_nothing_is_served_before_it_was_given(tmp_path):
         assert cookie.has_nonstandard_attr("HttpOnly")
     finally:
         server.close()
+
+
+@pytest.mark.slow
+def test_whoever_may_act_gives_a_token_of_one_use_on_this_machine_too(tmp_path):
+    server = Served(tmp_path / "home", "--allow-control")
+    try:
+        token = server.said(r"token for one browser: (\S+)")
+        assert "password" in server.get()[1]  # redirected to the form
+        assert server.get("/ws", Origin=f"http://127.0.0.1:{server.port}")[0] == 401
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        url = f"http://127.0.0.1:{server.port}/login"
+        with opener.open(url, data=f"token={token}".encode(), timeout=10) as answer:
+            assert "/ws" in answer.read().decode()
+        assert server.get("/login", data=f"token={token}".encode())[0] == 401
+        assert server.said(r"token for one browser: (\S+)") != token
+    finally:
+        server.close()
+
+
+@pytest.mark.slow
+async def test_a_client_cannot_make_a_cockpit_huge_nor_leave_one_behind(open_server):
+    import aiohttp
+
+    origin = f"http://127.0.0.1:{open_server.port}"
+    url = f"{origin}/ws?width=99999999&height=99999999"
+    async with aiohttp.ClientSession() as session:
+        open_pages = []
+        for _ in range(MAX_COCKPITS):
+            open_pages.append(await session.ws_connect(url, headers={"Origin": origin}))
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect(url, headers={"Origin": origin})
+        assert refused.value.status == 503
+        seen = b""
+        await open_pages[0].send_str(json.dumps(["resize", {"width": 10**9, "height": 10**9}]))
+        async with asyncio.timeout(60):
+            while b"No runs here yet" not in seen:
+                message = await open_pages[0].receive()
+                seen += message.data if message.type is aiohttp.WSMsgType.BINARY else b""
+        cockpits = open_server.children()
+        assert len(cockpits) == MAX_COCKPITS
+        sizes = [
+            int(line.split()[1])
+            for pid in cockpits
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if line.startswith("VmRSS")
+        ]
+        assert max(sizes) < 400_000  # kB; a screen of 500 x 200 takes some
+        open_server.process.kill()
+        open_server.process.wait(15)
+        async with asyncio.timeout(30):
+            while any(is_there(pid) for pid in cockpits):
+                await asyncio.sleep(0.1)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
 
 
 def test_a_read_only_cockpit_refuses_every_deed(tmp_path):

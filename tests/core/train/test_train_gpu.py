@@ -7,10 +7,16 @@ import tiny_run
 import torch
 from tiny_run import events, history, make_run, train_here
 
+from albor_core.model.llama import IGNORED
+from albor_core.run.config import parse_config
 from albor_core.run.errors import ConfigError
 from albor_core.run.state import read_state
 from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
 from albor_core.train.digest import digest
+from albor_core.train.evaluate import scoring
+from albor_core.train.graphed import GraphedStep
+from albor_core.train.parts import build
+from albor_core.train.steps import choose_step
 
 pytestmark = [
     pytest.mark.gpu,
@@ -131,6 +137,19 @@ def test_the_fused_step_resumes_in_the_same_bits(tmp_path, monkeypatch, precisio
     assert final[0] == final[1]
     keys = ("train/loss", "optim/grad_norm", "val/loss")
     assert history(whole, keys) == history(broken, keys)
+
+
+def test_the_kernels_that_train_score_as_the_plain_model_does(tmp_path):
+    run = gpu_run(tmp_path, training__compile=True, training__mixed_precision="bf16")
+    config = parse_config(run.config_resolved.read_bytes(), file="c")
+    parts, step = choose_step(build(config), lambda *_, **__: None)
+    assert isinstance(step, GraphedStep)
+    ids = parts.batch(1, 0)
+    labels = ids.clone()
+    labels[0, 5:] = IGNORED
+    with torch.no_grad(), parts.placement.autocast():
+        wanted = float(parts.model.eval()(ids, labels)[1])
+    assert float(scoring(parts, step)(ids, labels)) == pytest.approx(wanted, rel=2e-3)
 
 
 def test_fp8_that_cannot_be_had_is_refused_before_the_first_step(tmp_path):

@@ -55,6 +55,7 @@ COMMANDS = {  # what to type after each command that knows --json, and the code 
     "albor guard pause": [("calm",)],
     "albor guard resume": [("nobody",)],
     "albor guard checkpoint": [("boom",)],
+    "albor guard retry": [("calm",), ("boom",), ("nobody",)],
     "albor guard run": [("--", "no-such-program"), ("--option", "x=1", "--", "true")],
     "albor monitor": [("calm", "--once"), ("boom", "--once"), ("fails", "--once"), ("nobody",)],
     "albor runs ls": [(), ("--name", "nothing"), ("--limit", "1"), ("--db", "tiny.yaml")],

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import yaml
 
@@ -135,8 +136,24 @@ def _number(value: Any) -> float:
     return number
 
 
+def _count_artifacts(uri: object, beside: Path, losses: Losses) -> None:
+    """Files that a run logged have no place here. `beside`: what a relative `uri` is below."""
+    if not isinstance(uri, str) or not uri:
+        return
+    scheme, separator, rest = uri.partition("://")
+    if separator and scheme != "file":
+        losses.note("artifacts elsewhere")
+        return
+    folder = beside / unquote(rest if separator else uri)
+    if folder.is_dir() and (files := _regular(folder)):
+        losses.note("artifact", len(files))
+
+
 def _rows(path: Path, run: str, losses: Losses) -> Iterator[Point | Rewind]:
     with opened(path) as db:
+        if "artifact_uri" in columns(db, "runs"):
+            sql = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
+            _count_artifacts(db.execute(sql, (run,)).fetchone()[0], path.parent, losses)
         rows = db.execute(
             "SELECT step, timestamp, key, value, is_nan FROM metrics WHERE run_uuid = ?"
             " ORDER BY step, timestamp, key",
@@ -199,6 +216,7 @@ def _regular(folder: Path) -> list[Path]:
 
 def _files(folder: Path, losses: Losses) -> Iterator[Point | Rewind]:
     """One file for each key, a line `milliseconds value step` for each value."""
+    _count_artifacts("artifacts", folder.parent, losses)
     for path in _regular(folder):
         key = str(path.relative_to(folder))
         with path.open(encoding="utf-8", errors="replace") as file:

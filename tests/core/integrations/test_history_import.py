@@ -136,6 +136,29 @@ def test_both_stores_of_mlflow_give_the_same_runs(peers, folder):
         assert [note.text for note in reader.notes(good["run"])] == ["first try"]
 
 
+def test_files_that_an_mlflow_run_logged_are_counted_as_left_out(peers):
+    (meta,) = [m for m in (peers / "mlruns").rglob("meta.yaml")
+               if "a finished run" in m.read_text()]  # fmt: skip
+    files = meta.parent / "artifacts" / "plots"
+    files.mkdir(parents=True, exist_ok=True)
+    for name in ("loss.png", "report.txt"):
+        (files / name).write_text("x")
+    assert by_name(bring(peers / "mlruns"))["a finished run"]["unmapped"] == {"artifact": 2}
+    database = next((peers / "mlflow").rglob("*.db"))
+    beside = database.parent / "my files"
+    beside.mkdir()
+    (beside / "model.bin").write_text("x")
+    for uri, counted in (
+        (f"file://{beside}".replace(" ", "%20"), {"artifact": 1}),
+        ("s3://bucket/run", {"artifacts elsewhere": 1}),
+        ("gone", {}),
+    ):
+        with sqlite3.connect(database) as db:
+            db.execute("UPDATE runs SET artifact_uri = ?", (uri,))
+        told = by_name(bring(peers / "mlflow"))["a finished run"]["unmapped"]
+        assert told == counted or (told is None and not counted)
+
+
 def test_a_trackio_project_gives_its_runs(peers):
     runs = by_name(bring(peers / "trackio"))
     good = runs["a-finished-run"]

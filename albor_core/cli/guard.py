@@ -35,6 +35,7 @@ _ORDERS = {
 @click.group(
     cls=LazyGroup,
     entries={
+        "report": ("albor_core.cli.crash:report", "How a life of a run died: its crash report."),
         "run": (
             f"{__name__}:run",
             "Supervise any program: restart, crash reports, a row in the run table.",

@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": ("demo:demo", "Train two small models on real source code, guarded, and compare them."),
     "train": ("train:train", "Plan, start and resume training runs."),
     "guard": ("guard:guard", "Supervise any program; stop, pause, resume, checkpoint a run."),
+    "logs": ("logs:logs", "What a run's program wrote, followed if wanted."),
     "monitor": ("monitor:monitor", "Live lines of one run or of all active ones."),
     "runs": ("runs:runs", "List, show, compare, export, annotate, remove runs."),
     "checkpoints": ("checkpoints:checkpoints", "What a run has saved: list, verify, prune."),

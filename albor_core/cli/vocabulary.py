@@ -86,6 +86,7 @@ EVENTS: Mapping[str, str] = {
     "hf.train_end": "Hugging Face's Trainer is done",
     "guard.state": "the guard went into another state",
     "guard.backoff": "it waits `delay_s` before it starts the program again",
+    "guard.moved": "its folder was moved: only the process is watched until it is back",
     "guard.job": "the scheduler's job that an attempt runs in: `id`, `restart`, `nodes`",
     "guard.adopted": "it took over a program that an earlier guard had started",
     "guard.locked_out": "a program that an earlier guard had started came first and has ended",

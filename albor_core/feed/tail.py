@@ -30,6 +30,15 @@ class LogTail:
         self._rest = b""
         self._skipping = False  # inside a line that was cut already
 
+    def begin_at(self, path: Path, offset: int) -> None:
+        """Go on from a byte of a log: what is before it was shown already."""
+        self._begin(path)
+        try:
+            status = path.stat()
+        except OSError:
+            return
+        self._identity, self._offset = (status.st_dev, status.st_ino), offset
+
     def read(self) -> list[str]:
         """The whole lines since the last read, oldest first; the first read gives the end of it."""
         lines: list[str] = []

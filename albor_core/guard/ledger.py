@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 from albor_core.run.liveness import boot_id, start_ticks
@@ -82,6 +83,22 @@ class Ledger:
             return os.fstat(self._fd).st_nlink == 0
         except OSError:
             return False
+
+    @property
+    def moved_to(self) -> str | None:
+        """Where the run directory lies now if somebody moved it; the open file tells."""
+        try:
+            here = os.fstat(self._fd)
+            if here.st_nlink == 0:
+                return None
+            try:
+                if os.path.samestat(here, self._run.attempts.stat()):
+                    return None
+            except FileNotFoundError:
+                pass
+            return str(Path(f"/proc/self/fd/{self._fd}").readlink().parent.parent)
+        except OSError:
+            return None
 
     def now(self, document: dict[str, Any]) -> None:
         """Replace guard.json; adds schema, identity and sequence."""

@@ -14,7 +14,7 @@ import secrets
 import select
 import signal
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from albor_core.guard import evidence, hang, logs, mailbox, preflight, report
@@ -94,6 +94,7 @@ class Guard:
         self.forgets = forgets  # whoever asked for this life starts the counts of restarts anew
         self.late = late  # commands that were there before anybody could mean this guard
         self.job = current_job()
+        self.is_moved = False
         self.state, self.since_s = "init", time.monotonic()
         self.life: Life | None = None
         self.attempt: int | None = None
@@ -442,6 +443,9 @@ class Guard:
 
     def _check_hang(self, life: Life) -> None:
         found = hang.find_hang(life.watch, self.options)
+        if found is not None and (place := self.ledger.moved_to) is not None:
+            self._wait_for_folder(life, place)
+            return
         if found is None or life.process is None or not self._detects_hangs():
             return
         life.hang = found
@@ -452,6 +456,16 @@ class Guard:
         has_asked = life.ask_for_stacks(self._spared())
         self.term_at_s = now + (min(_STACKS_S, self.options.grace_s) if has_asked else 0.0)
         self._enter("hung")
+
+    def _wait_for_folder(self, life: Life, place: str) -> None:
+        """Its news lies where nobody looks: no reason to end a program that may be well."""
+        life.watch = replace(life.watch, news_s=life.watch.looked_s)
+        if not self.is_moved:
+            self.is_moved = True
+            self.ledger.event("guard.moved", severity="yellow", path=place)
+            say(
+                f"{self.run.path} was moved to {place}: silence counts for nothing until it is back"
+            )
 
     def _hung(self) -> None:
         life = self._living()

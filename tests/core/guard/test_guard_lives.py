@@ -477,6 +477,24 @@ def test_a_frozen_trainer_is_a_hang(box: Bench) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_whose_folder_is_moved_is_not_taken_for_hung(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    guard = box.start()
+    pid = box.until_training()
+    elsewhere = box.run.path.with_name("elsewhere")
+    box.run.path.rename(elsewhere)
+    try:
+        wait_until(lambda: '"guard.moved"' in (elsewhere / "guard" / "attempts.jsonl").read_text())
+        assert is_alive(pid)
+    finally:
+        elsewhere.rename(box.run.path)
+    step = box.step()
+    wait_until(lambda: box.step() > step)
+    os.kill(guard.pid, signal.SIGTERM)
+    assert guard.wait(LIMIT_S) == 143
+    assert box.classes() == ["stopped"]
+
+
 def test_a_phase_that_announced_its_length_is_not_killed(box: Bench) -> None:
     phase = {"name": "evaluating", "limit_s": 5.0, "sleep_s": 1.0}
     assert box.finish({"at": 2, "do": "phase", "phase": phase, "steps": 3}) == 0

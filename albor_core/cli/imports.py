@@ -75,6 +75,9 @@ def _import(
                     arrivals.append(bring_in(foreign, experiment=experiment))
                 except (DataError, TryAgainError) as error:
                     message = error.message
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                    # whatever the source holds that a reader takes for a number or a name
+                    message = f"{foreign.where}: {foreign.name}: cannot be read: {error}"
         if message:
             problems.append({"path": str(foreign.where), "message": message})
 

@@ -126,10 +126,14 @@ def _value(said: str) -> bool | int | float | str:
 
 
 def _ms(value: Any) -> float | None:
-    return value / 1000.0 if isinstance(value, int | float) else None
+    try:
+        return value / 1000.0 if isinstance(value, int | float) else None
+    except OverflowError:  # of four hundred digits
+        return None
 
 
 def _number(value: Any) -> float:
+    """Raises ValueError or TypeError for what is not a number."""
     number = float(value)
     if abs(number) >= sys.float_info.max:  # how the store spells an infinity
         return math.copysign(math.inf, number)
@@ -161,7 +165,11 @@ def _rows(path: Path, run: str, losses: Losses) -> Iterator[Point | Rewind]:
         )
         waiting: Point | None = None
         for step, stamp, key, value, is_nan in rows:
-            number = math.nan if is_nan else _number(value)
+            try:
+                number = math.nan if is_nan else _number(value)
+            except (TypeError, ValueError):  # a column takes any text
+                losses.damaged += 1
+                continue
             if waiting is not None and waiting.step == step and key not in waiting.values:
                 waiting = Point(step, waiting.wall, {**waiting.values, key: number})
                 continue
@@ -225,7 +233,8 @@ def _files(folder: Path, losses: Losses) -> Iterator[Point | Rewind]:
                 try:
                     stamp, value = int(words[0]), float(words[1])
                     step = int(words[2]) if len(words) > 2 else 0
-                except (ValueError, IndexError):
+                    wall = stamp / 1000.0
+                except (ValueError, IndexError, OverflowError):
                     losses.damaged += 1
                     continue
-                yield Point(step, stamp / 1000.0, {key: value})
+                yield Point(step, wall, {key: value})

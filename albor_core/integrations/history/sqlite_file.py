@@ -11,6 +11,11 @@ from urllib.parse import quote
 from albor_core.run.errors import DataError, TryAgainError
 
 HEAD = b"SQLite format 3\0"
+_MAX_CELL_BYTES = 16 << 20
+_TABLE = (
+    "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    " AND sql NOT LIKE 'CREATE VIRTUAL%'"
+)
 _WAIT_S = 5.0
 
 
@@ -34,6 +39,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     address = f"file:{quote(str(path))}?mode=ro"
     db = sqlite3.connect(address, uri=True, timeout=_WAIT_S)
     db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL_BYTES)
     try:
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -42,12 +48,17 @@ def _connect(path: Path) -> sqlite3.Connection:
         if "unable to open" not in str(error) or Path(f"{path}-wal").exists():
             raise
         # a file in WAL mode on a medium where its side files cannot be made: nobody writes there
-        return sqlite3.connect(f"{address}&immutable=1", uri=True)
+        db = sqlite3.connect(f"{address}&immutable=1", uri=True)
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL_BYTES)
     return db
 
 
 def columns(db: sqlite3.Connection, table: str) -> frozenset[str]:
-    """Names of a table's columns; none where there is no such table."""
+    """Names of a table's columns; none where there is no such table, but a view by its name, say:
+    that runs whatever its author liked.
+    """
+    if db.execute(_TABLE, (table,)).fetchone() is None:
+        return frozenset()
     return frozenset(row[1] for row in db.execute(f"PRAGMA table_info({table})"))
 
 

@@ -9,6 +9,7 @@ import struct
 import sys
 import tarfile
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import jsonschema
@@ -538,3 +539,67 @@ def test_an_import_needs_no_peer_and_little_memory(tmp_path):
     assert rows == 8_000
     assert peak < 1 << 20
     assert not {"wandb", "mlflow", "trackio", "tensorboard", "tensorboardX"} & sys.modules.keys()
+
+
+def mlflow_store(path):
+    """A store of two runs, of which the first holds texts where numbers belong."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executescript(
+            "CREATE TABLE runs(run_uuid TEXT, name TEXT, status TEXT, start_time, end_time,"
+            " experiment_id INT, lifecycle_stage TEXT);"
+            "CREATE TABLE experiments(experiment_id INT, name TEXT);"
+            "CREATE TABLE metrics(key TEXT, value, timestamp, run_uuid TEXT, step INT, is_nan INT);"
+            "CREATE TABLE params(key TEXT, value TEXT, run_uuid TEXT);"
+            "CREATE TABLE tags(key TEXT, value TEXT, run_uuid TEXT);"
+            "INSERT INTO experiments VALUES(0, 'e');"
+            "INSERT INTO runs VALUES('odd', 'odd', 'FINISHED', 1, 2, 0, 'active'),"
+            " ('calm', 'calm', 'FINISHED', 3, 4, 0, 'active');"
+            "INSERT INTO metrics VALUES('loss', 'abc', 1, 'odd', 1, 0),"
+            " ('loss', 2.5, 1, 'odd', 2, 0), ('loss', 1.5, 1, 'calm', 1, 0);"
+        )
+    return path
+
+
+def test_a_text_where_a_number_belongs_costs_its_record_only(tmp_path):
+    found = by_name(bring(mlflow_store(tmp_path / "m.db")))
+    assert (found["odd"]["points"], found["odd"]["damaged"]) == (1, 1)
+    assert (found["calm"]["points"], found["calm"]["damaged"]) == (1, 0)
+
+
+def test_a_stamp_of_four_hundred_digits_costs_its_record_only(tmp_path):
+    for name in ("aaa", "bbb"):
+        folder = tmp_path / "mlruns" / "0" / name
+        (folder / "metrics").mkdir(parents=True)
+        (folder / "meta.yaml").write_text(
+            f"run_id: {name}\nrun_name: {name}\nstart_time: {'9' * 400}\nstatus: 3\n"
+        )
+        (folder / "metrics" / "loss").write_text(f"{'9' * 400} 1 1\n2 0.5 2\n")
+    found = by_name(bring(tmp_path / "mlruns"))
+    for name in ("aaa", "bbb"):
+        assert (found[name]["points"], found[name]["damaged"]) == (1, 1)
+
+
+def test_a_view_in_place_of_a_table_is_not_run(tmp_path):
+    path = tmp_path / "view.db"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(
+            "CREATE VIEW metrics AS WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
+            " SELECT n AS id, '2024' AS timestamp, 'r' AS run_name, n AS step,"
+            " '{\"loss\": 1}' AS metrics FROM t"
+        )
+    with pytest.raises(DataError, match="not one of MLflow or trackio"):
+        find.find(path, None)
+
+
+def test_a_cell_of_many_megabytes_is_refused_in_words_and_not_read(tmp_path):
+    path = tmp_path / "wide.db"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(
+            "CREATE TABLE metrics(id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT,"
+            " step INTEGER, metrics TEXT)"
+        )
+        db.execute("INSERT INTO metrics VALUES(1, '2024', 'r', 1, ?)", ("[" * (17 << 20),))
+    refused = CliRunner().invoke(cli, ["runs", "import", str(path)], standalone_mode=False)
+    assert isinstance(refused.exception, DataError)
+    assert "too big" in refused.exception.message

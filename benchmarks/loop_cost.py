@@ -71,8 +71,9 @@ class Switched(Training):
             super()._train_step(step)
             return
         self._launched = 0.0
-        position = self.progress.position(step)
-        take_step(self.parts, self.stepper, self.faults, no_brick, step=step, position=position)
+        clock, at = self.parts.clock, self.progress
+        where = {"start": clock.start(at.cursor), "sequences": at.sequences + clock.batch}
+        take_step(self.parts, self.stepper, self.faults, no_brick, step=step, **where)
 
     def _after_step(self) -> None:
         if not self._is_bare(self.step):

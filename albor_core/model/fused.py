@@ -125,13 +125,15 @@ class FusedLlama:
         return {op: why for op, why in found.items() if why}
 
     @torch.no_grad()
-    def forward(self, ids: Tensor, upstream: Tensor) -> Tensor:
-        """The mean loss in nats per token, fp32; its gradient will be `upstream` (fp32 scalar).
+    def forward(self, ids: Tensor, upstream: Tensor, labels: Tensor | None = None) -> Tensor:
+        """The mean loss in nats per counted token, fp32, 0 when none counts; its gradient will be
+        `upstream` (fp32 scalar).
 
-        ids (B, T) int64; shifted in here. Also writes the head's gradient. ValueError for more than
-        max_position_embeddings tokens in a row.
+        ids (B, T) int64, and labels if they are others; shifted in here. Also writes the head's
+        gradient. ValueError for more than max_position_embeddings tokens in a row.
         """
-        return self._score(self.hidden(ids), shifted(ids), upstream)
+        targets = shifted(ids if labels is None else labels)
+        return self._score(self.hidden(ids), targets, upstream)
 
     @torch.no_grad()
     def logits(self, ids: Tensor) -> Tensor:

@@ -247,7 +247,7 @@ class Llama(nn.Module):
 
         input_ids (B, T) int64. labels (B, T) int64, aligned with input_ids and shifted in here as
         transformers does: position t is scored on labels[:, t + 1]. IGNORED positions do not count.
-        loss is fp32, the mean in nats per counted token, in training mode with z_loss; NaN when
+        loss is fp32, the mean in nats per counted token, in training mode with z_loss; 0 when
         none counts. Without gradients it is added up piece by piece: of logits and what is made of
         them there are at most SCORED_BYTES. ValueError if T exceeds max_position_embeddings.
         """
@@ -259,11 +259,12 @@ class Llama(nn.Module):
         if not torch.is_grad_enabled() and not self.training:
             return None, _score(h.flatten(0, 1), head.weight, targets)
         wide = F.linear(h, head.weight).float().flatten(0, 1)
+        counted = targets != IGNORED
         loss = F.cross_entropy(wide, targets, ignore_index=IGNORED)
+        loss = torch.where(counted.any(), loss, 0.0)  # the mean of nothing is NaN
         if self.training and self.config.z_loss:
-            counted = targets != IGNORED
             squares = wide.logsumexp(-1).square() * counted
-            loss = loss + self.config.z_loss * squares.sum() / counted.sum()
+            loss = loss + self.config.z_loss * squares.sum() / counted.sum().clamp_min(1)
         return None, loss
 
 
@@ -281,7 +282,7 @@ def _score(h: Tensor, head: Tensor, targets: Tensor) -> Tensor:
     for piece, labels in pieces:
         logits = F.linear(piece, weight).float()
         total += F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-    return (total / (targets != IGNORED).sum()).float()
+    return (total / (targets != IGNORED).sum().clamp_min(1)).float()
 
 
 def init_std(config: LlamaConfig) -> dict[str, float]:

@@ -46,6 +46,7 @@ class GraphedStep:
         self._is_last = True
         device = optimizer.flat.matrices.master.device
         self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
+        self._labels = torch.zeros_like(self._ids)
         self._upstream = torch.full((), 1 / accumulation, device=device)
         self._total = torch.full((), torch.nan, device=device)  # of a step: warm-up skips
         self._loss = torch.full_like(self._total, torch.nan)
@@ -76,7 +77,7 @@ class GraphedStep:
         return graph.replay
 
     def _forward(self) -> None:
-        self._loss = self.model.forward(self._ids, self._upstream)
+        self._loss = self.model.forward(self._ids, self._upstream, self._labels)
 
     def _backward(self) -> None:
         self.model.backward(self._ids)
@@ -90,19 +91,20 @@ class GraphedStep:
         loss_factor: float = 1.0,
         grad_factor: float = 1.0,
         *,
+        labels: Tensor | None = None,
+        divisor: float | None = None,
         is_last: bool = True,
     ) -> Tensor:
-        """Loss of a micro-batch over `accumulation`; the factors are injected faults.
-
-        `is_last`: of the step, so that its backward ends with the gradients of all ranks.
-        """
+        """As `PlainStep.forward`."""
+        divisor = divisor or self.accumulation
         self._ids.copy_(ids, non_blocking=True)
+        self._labels.copy_(ids if labels is None else labels, non_blocking=True)
         self._is_last = is_last
-        shares = self.accumulation * self.ranks.world_size  # so the sum over ranks is their mean
+        shares = divisor * self.ranks.world_size  # so the sum over ranks is their mean
         self._upstream.fill_(loss_factor * grad_factor / shares)
         self._loss.fill_(torch.nan)  # which stays if nothing runs
         self._run[0]()
-        return self._loss * (loss_factor / self.accumulation)
+        return self._loss * (loss_factor / divisor)
 
     def backward(self, micro: int) -> None:
         """Its gradients; they add up over a step's micro-batches."""
@@ -116,9 +118,9 @@ class GraphedStep:
         """Of the gradients so far, on the device."""
         return self.optimizer.norm()
 
-    def first_norm(self) -> Tensor:
+    def first_norm(self, divisor: float) -> Tensor:
         """Of the first micro-batch of several, by itself, on this rank."""
-        return self.norm() * (self.accumulation * self.ranks.world_size)
+        return self.norm() * (divisor * self.ranks.world_size)
 
     def drop(self) -> None:
         """Forget the gradients so far: the next micro-batch 0 writes over them."""

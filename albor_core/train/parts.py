@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -90,6 +91,27 @@ class Parts:
         if self.placement.is_gpu:
             ids = ids.pin_memory()
         return ids.to(self.placement.device, non_blocking=True)
+
+    def labelled(self, start: int, micro: int) -> tuple[Tensor, Tensor]:
+        """`batch`, and what of it is scored: labels as `Llama.forward` takes them."""
+        ids = self.batch(start, micro)
+        return ids, ids
+
+    def scored(self, start: int, micro: int, rank: int) -> int:
+        """Tokens that the loss counts in a micro-batch of any rank, by arithmetic: nobody has to be
+        asked.
+        """
+        return self.share.batch_size * (self.config.data.seq_len - 1)
+
+    def divisors(self, start: int) -> list[float]:
+        """What the mean loss of each of this rank's micro-batches is divided by, so that a step's
+        is the sum over the scored tokens of all ranks over their number: `accumulation` where all
+        have as many, infinite for one without any.
+        """
+        world, micros = self.ranks.world_size, range(self.share.accumulation)
+        total = sum(self.scored(start, m, rank) for rank in range(world) for m in micros)
+        mine = [self.scored(start, micro, self.ranks.rank) for micro in micros]
+        return [total / (number * world) if number else math.inf for number in mine]
 
     def measure_noise(self, small: Tensor, whole: Tensor) -> None:
         """Gradient norms of this rank's first micro-batch (of half of every rank's if there is but

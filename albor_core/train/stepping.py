@@ -33,7 +33,7 @@ def take_step(
 
     Nothing here waits for the device. `brick` times the parts of it.
     """
-    accumulation = parts.share.accumulation
+    accumulation, divisors = parts.share.accumulation, parts.divisors(start)
     parts.optimizer.set_lr(parts.lr(sequences))
     number = parts.clock.batch_number(start)
     factors = [faults.factor(point, number) for point in ("loss", "grad")]
@@ -42,14 +42,20 @@ def take_step(
     for micro in range(accumulation):
         with brick("data"):
             faults.at("data", step)
-            ids = parts.batch(start, micro)
+            ids, labels = parts.labelled(start, micro)
         with brick("forward"):
-            loss = stepper.forward(ids, *factors, is_last=micro == accumulation - 1)
+            loss = stepper.forward(
+                ids,
+                *factors,
+                labels=labels,
+                divisor=divisors[micro],
+                is_last=micro == accumulation - 1,
+            )
         with brick("backward"):
             stepper.backward(micro)
         total += loss
         if micro == 0 and accumulation > 1:
-            small = stepper.first_norm()
+            small = stepper.first_norm(divisors[0])
     with brick("optimizer"):
         total = parts.ranks.mean(total)
         updated = stepper.update(total)
@@ -63,4 +69,4 @@ def _half_batch_norm(parts: Parts, stepper: Stepper, step: int, start: int) -> T
     every = parts.config.training.stability.noise_scale_interval
     if every is None or step % every or parts.share.accumulation > 1:
         return None
-    return half_batch_norm(stepper, parts.batch(start, 0))
+    return half_batch_norm(stepper, *parts.labelled(start, 0))

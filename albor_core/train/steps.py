@@ -76,21 +76,24 @@ class PlainStep:
         loss_factor: float = 1.0,
         grad_factor: float = 1.0,
         *,
+        labels: Tensor | None = None,
+        divisor: float | None = None,
         is_last: bool = True,
     ) -> Tensor:
-        """Loss of a micro-batch over the accumulated ones; the factors are injected faults.
+        """Loss of a micro-batch over `divisor` (`Parts.divisors`; how many are accumulated, if none
+        is given); the factors are injected faults. Without `labels` they are the ids.
 
         `is_last`: of the step, so that its backward ends with the gradients of all ranks.
         """
-        accumulation = self.parts.share.accumulation
+        divisor = divisor or self.parts.share.accumulation
         if isinstance(self._model, nn.Module):
             sync_gradients(self._model, syncs=is_last)
         if self._doubted is not None:
             forget_eager(self.parts.model)
         with self.parts.placement.autocast():
-            _, loss = self._model(ids, ids)
+            _, loss = self._model(ids, ids if labels is None else labels)
             assert loss is not None
-            loss = loss / accumulation if loss_factor == 1 else loss * (loss_factor / accumulation)
+            loss = loss / divisor if loss_factor == 1 else loss * (loss_factor / divisor)
         self._loss = loss if grad_factor == 1 else loss * grad_factor
         if self._doubted is not None:
             self._check_compiled(self._doubted)
@@ -131,13 +134,13 @@ class PlainStep:
         norm: Tensor = torch.linalg.vector_norm(norms)
         return norm if self.parts.scale is None else norm / self.parts.scale.scale
 
-    def first_norm(self) -> Tensor | None:
+    def first_norm(self, divisor: float) -> Tensor | None:
         """Of the first micro-batch of several, by itself, on this rank; None where its gradients
         cannot be seen.
         """
         if self.parts.ranks.is_sharded:
             return None
-        return self.norm() * self.parts.share.accumulation
+        return self.norm() * divisor
 
     def _norms_of(self, gradients: list[Tensor]) -> Tensor:
         """(n,) of whole gradients; a collective where they are sharded."""
@@ -183,13 +186,13 @@ class PlainStep:
         return {name: local(p.grad) for name, p in named.items() if p.grad is not None}
 
 
-def half_batch_norm(step: PlainStep | GraphedStep, ids: Tensor) -> Tensor:
+def half_batch_norm(step: PlainStep | GraphedStep, ids: Tensor, labels: Tensor) -> Tensor:
     """Gradient norm of the first half of a micro-batch (B, T), B even; nothing else changes.
 
     The half goes in twice: shapes stay, so nothing is compiled or captured anew.
     """
-    half = ids[: len(ids) // 2]
-    step.forward(torch.cat((half, half)))
+    half, scored = ids[: len(ids) // 2], labels[: len(ids) // 2]
+    step.forward(torch.cat((half, half)), labels=torch.cat((scored, scored)))
     step.backward(0)
     norm = step.norm()
     step.drop()

@@ -243,7 +243,7 @@ def watches_like_the_plain_step() -> None:
     half = tokens(9)[:1]
     wanted = plain(model, half).gradients.values()
     norm = math.sqrt(sum(float(g.square().sum()) for g in wanted))
-    got = float(half_batch_norm(step, tokens(9)))
+    got = float(half_batch_norm(step, tokens(9), tokens(9)))
     say("the norm of half a batch", abs(got / norm - 1) < 1e-5, (got, norm))
 
 
@@ -256,7 +256,7 @@ def sees_a_first_micro_batch() -> None:
     step.forward(tokens(9), is_last=False)
     step.backward(0)
     norm = math.sqrt(sum(float(g.square().sum()) for g in wanted))
-    got = float(step.first_norm())
+    got = float(step.first_norm(3.0))
     say("the norm of a first micro-batch", abs(got / norm - 1) < 1e-5, (got, norm))
 
 

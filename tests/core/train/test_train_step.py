@@ -10,15 +10,17 @@ import torch.distributed as dist
 from tiny_run import tiny_config
 from torch.nn.parallel import DistributedDataParallel
 
-from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
 from albor_core.run.config import parse_config
 from albor_core.run.errors import ConfigError
+from albor_core.run.share import Share
 from albor_core.train import parts as parts_module
 from albor_core.train import steps
 from albor_core.train.faults import Faults
 from albor_core.train.optim import LossScale, Optimizer
 from albor_core.train.parts import build
 from albor_core.train.placement import Placement, place
+from albor_core.train.ranks import Ranks
 from albor_core.train.sharding import shard, sync_gradients
 from albor_core.train.stability import NoiseScale, noise_scale
 from albor_core.train.stepping import take_step
@@ -34,8 +36,8 @@ def config_of(folder, **changes):
 
 
 def step_once(parts):
-    stepper, brick = PlainStep(parts), nullcontext
-    return take_step(parts, stepper, Faults(), brick, step=1, position=1)
+    stepper, brick, number = PlainStep(parts), nullcontext, parts.sequences_per_step
+    return take_step(parts, stepper, Faults(), brick, step=1, start=0, sequences=number)
 
 
 @pytest.mark.parametrize(("is_on", "times"), [(False, 1), (True, 2)])
@@ -187,3 +189,76 @@ def test_a_sharded_model_gathers_one_block_at_a_time(alone_in_a_group):
     with torch.no_grad():
         model(ids, ids)
     assert whole == [[True, False], [False, True]]
+
+
+def scoring_only(parts, monkeypatch, counts):
+    """Of its micro-batches the last tokens, so many in all, spread over the rows."""
+    kind, real = type(parts), type(parts).batch
+
+    def labelled(self, start, micro):
+        ids = real(self, start, micro)
+        labels, left = ids.clone(), counts[micro]
+        for row in labels:
+            number = min(left, len(row) - 1)
+            row[: len(row) - number] = IGNORED
+            left -= number
+        return ids, labels
+
+    monkeypatch.setattr(kind, "labelled", labelled)
+    monkeypatch.setattr(kind, "scored", lambda self, start, micro, rank: counts[micro])
+
+
+@pytest.mark.parametrize("counts", [(6, 62, 0), (0, 1, 93), (124, 124, 124)])
+@pytest.mark.parametrize("z_loss", [0.0, 0.01])
+def test_micro_batches_that_score_unequal_numbers_of_tokens_add_up_to_the_whole_batch(
+    tmp_path, monkeypatch, counts, z_loss
+):
+    changes = {"training__gradient_accumulation": 3, "training__stability": {"z_loss": z_loss}}
+    parts = build(config_of(tmp_path, training__max_steps=20, **changes))
+    scoring_only(parts, monkeypatch, counts)
+    found = {}
+    monkeypatch.setattr(
+        Optimizer,
+        "step",
+        lambda self, skip: found.update((n, p.grad.clone()) for n, p in self.named().items()),
+    )
+    monkeypatch.setattr(type(parts.clip), "factor", lambda self, norm, skip: (None, skip))
+    total, _ = step_once(parts)
+    parts.model.zero_grad()
+    micros = [parts.labelled(0, micro) for micro in range(3)]
+    ids, labels = (torch.cat(part) for part in zip(*micros, strict=True))
+    _, loss = parts.model(ids, labels)
+    loss.backward()
+    assert float(total) == pytest.approx(float(loss.detach()), rel=1e-6)
+    wanted = {name: p.grad for name, p in parts.model.named_parameters()}
+    difference = sum(float((found[n] - wanted[n]).square().sum()) for n in wanted) ** 0.5
+    assert difference <= 1e-6 * sum(float(g.square().sum()) for g in wanted.values()) ** 0.5
+
+
+def test_a_step_of_two_ranks_divides_by_the_tokens_of_both(tmp_path, monkeypatch):
+    parts = build(config_of(tmp_path, training__gradient_accumulation=4, training__max_steps=20))
+    counts = [[6, 0], [62, 20]]  # by rank
+    monkeypatch.setattr(type(parts), "scored", lambda self, start, m, rank: counts[rank][m])
+    monkeypatch.setattr(type(parts), "share", Share(2, 4, 2))
+    weights = []
+    for rank in (0, 1):
+        monkeypatch.setattr(type(parts), "ranks", Ranks(rank, 2))
+        weights += [1 / (2 * divisor) for divisor in parts.divisors(0)]  # ranks are averaged
+    assert weights == pytest.approx([6 / 88, 0, 62 / 88, 20 / 88])
+
+
+def test_micro_batches_that_score_alike_are_divided_by_their_number_to_the_bit(tmp_path):
+    parts = build(config_of(tmp_path, training__gradient_accumulation=3))
+    assert parts.divisors(0) == [3.0, 3.0, 3.0]
+
+
+def test_nothing_scored_is_a_loss_of_0_without_a_gradient(tmp_path):
+    for z_loss in (0.0, 0.01):
+        model = build(config_of(tmp_path, training__stability={"z_loss": z_loss})).model
+        ids = torch.zeros((2, 8), dtype=torch.int64)
+        _, loss = model(ids, torch.full_like(ids, IGNORED))
+        loss.backward()
+        assert float(loss) == 0.0
+        assert all(not p.grad.any() for p in model.parameters())
+        with torch.no_grad():
+            assert float(model.eval()(ids, torch.full_like(ids, IGNORED))[1]) == 0.0

@@ -119,7 +119,7 @@ class OverviewPage(Page):
                 title += Content.styled(f"  eta {quantity.duration(self.view.eta_s)}", "$ink-muted")
             widget = self.query_one(f"#{name}", Chart)
             if str(widget.border_title) != title.plain:
-                widget.border_title = title
+                widget.border_title = Content.assemble(title)
         for place, name in enumerate(_SMALL):
             self.query_one(f"#{name}").display = place < len(small)
 

@@ -69,7 +69,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[type[Section], s
     muon = {"optimizer__name": "muon", "training__nan_limit": 2}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Section, "__getattribute__", noting)
-        patch.setattr(launch, "start_guard", lambda run: None)
+        patch.setattr(launch, "start_guard", lambda run, **_: None)
         for number, (changes, faults) in enumerate((({}, ""), (muon, "loss:nan@8-9"))):
             folder = tmp_path_factory.mktemp(f"leaves{number}")
             raw = json.dumps(tiny_config(folder, **changes)).encode()

@@ -106,7 +106,12 @@ COMMANDS = {  # what to type after each command that knows --json, and the code 
     "albor doctor": [()],
     "albor schema": [(), ("nothing",)],
 }
-ELSEWHERE = {"albor demo"}  # test_the_demo_...
+ELSEWHERE = {
+    "albor guard report",
+    "albor logs",
+    "albor train run",
+    "albor demo",
+}  # test_the_demo_...
 
 
 def test_every_command_that_knows_json_is_tried():

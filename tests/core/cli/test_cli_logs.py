@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from cli_user import validate
 
 from albor_core.run.rundir import RunDir
 
@@ -30,12 +31,13 @@ def test_logs_are_read_and_followed_over_a_restart_to_the_end(desk):
         assert told.out.splitlines() == ["life 2", "done", "\u241b[31mred", "end"]
     assert "no route" in desk.albor("logs", "n", "--attempt", "1").out
     last = desk.albor("logs", "n", "--tail", "1", "--json")
-    assert json.loads(last.out) == {"schema": "albor.logs/1", "attempt": 2, "line": "end"}
+    assert validate(json.loads(last.out)) == {"schema": "albor.logs/1", "attempt": 2, "line": "end"}
     assert desk.albor("logs", "n", "--attempt", "9").code == 3
     report = desk.albor("guard", "report", "n")
     assert report.out.startswith("n  attempt 1: OSError: no route\n")
     assert f"file     {RunDir(desk.home / 'runs' / 'n').crash_reports}" in report.out
-    assert json.loads(desk.albor("guard", "report", "n", "--json").out)["schema"] == "albor.crash/1"
+    told = validate(json.loads(desk.albor("guard", "report", "n", "--json").out))
+    assert told["schema"] == "albor.crash/1"
 
 
 def test_a_run_without_a_log_or_a_report_says_so(desk, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from cli_user import step_now, wait_until
+from cli_user import step_now, validate, wait_until
 
 from albor_core.store.reader import Reader
 
@@ -26,8 +26,9 @@ def test_a_requeued_training_is_one_run_with_each_step_once(user):
     assert again.code == 0, again.err
     with Reader(run.store) as reader:
         assert [point[0] for point in reader.points("x", "train/loss")] == [*range(1, 41)]
-    third = user.albor(*words)
+    third = user.albor(*words, "--json")
     assert (third.code, "nothing to do" in third.err) == (0, True)
+    assert validate(third.document)["outcome"] == "ended"
     other = user.albor(*words, "--seed", "99")
     assert other.code == 2 and "training.seed" in other.err
     shown = user.albor("runs", "show", "x")

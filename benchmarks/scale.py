@@ -130,7 +130,7 @@ def runs(options: argparse.Namespace) -> list[Figure]:
     with albor(home) as session:
         first = session.until("runs ", 60) - session.began
         session.until(", the newest", 60)
-        keys = ["down"] * options.keys_pressed
+        keys = ["\x1b[B"] * options.keys_pressed
         times = key_times(session, keys)
         session.press("s")
         session.pump(3.0)

@@ -93,6 +93,7 @@ class Journal:
         `times` (wall, mono) stand for now where history is written down later.
         """
         encoded = {key: _number(value) for key, value in values.items()}
+        times = {"mono": time.monotonic(), "wall": time.time(), **times}  # one for all its lines
         for part in _split(encoded):
             self.append("m", step=step, v=part, **times)
 

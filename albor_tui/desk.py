@@ -144,9 +144,10 @@ class LiveDesk:
         return str(out)
 
     def matching(self, question: Question) -> Matches:
-        """The first MOST_ROWS runs that a filter (store/filter.py) keeps. Raises FilterError, and
-        NotFoundError where no store is."""
-        from albor_core.feed.stores import MOST_ROWS
+        """The first MOST_BESIDES runs that a filter (store/filter.py) keeps. Raises FilterError,
+        and NotFoundError where no store is.
+        """
+        from albor_core.feed.stores import MOST_BESIDES
         from albor_core.feed.words import words_of_unended
         from albor_core.store.filter import parse_filter
         from albor_core.store.names import Unknown
@@ -165,10 +166,10 @@ class LiveDesk:
                     statuses=statuses,
                     sort=question.sort,
                     descending=question.descending,
-                    limit=MOST_ROWS,
+                    limit=MOST_BESIDES,
                 )
-                if len(ids) == MOST_ROWS:
-                    more += reader.count(where, statuses) - MOST_ROWS
+                if len(ids) == MOST_BESIDES:
+                    more += reader.count(where, statuses) - MOST_BESIDES
                 found |= frozenset(ids)
         unknown.refuse()
         return Matches(found, len(found) + more)

@@ -29,7 +29,8 @@ from albor_core.store.terms import Filter
 
 RETRY_S = 2.0
 FIRST_ROWS = 200  # more than a screen: shown while the rest is on its way
-MOST_ROWS = 10_000  # kept of a larger store: its newest, and all that is asked for besides
+MOST_ROWS = 10_000  # kept of a larger store: its newest
+MOST_BESIDES = 1_000  # and of older ones: what is asked for, is pinned or has no end
 MIN_GAP_S = 0.25
 DUTY = 10  # rest this many times as long as the last query took
 
@@ -54,7 +55,7 @@ class StoreWatch:
         self._rest_until = 0.0
         self._views: dict[str, RunView] = {}
         self._wanted: Collection[str] = ()
-        self._sources: dict[str, RunRow] = {}
+        self._prints: dict[str, int] = {}  # of the rows that the views were made of
         self._changed: frozenset[str] = frozenset()
         self._trouble = self._caveat = ""
         self._since = self._read_at = ""  # times of the day: of the trouble, of the last answer
@@ -127,7 +128,7 @@ class StoreWatch:
 
     def _beyond(self, rows: tuple[RunRow, ...], wanted: Collection[str]) -> tuple[RunRow, ...]:
         """The runs that must be seen although they are not among the newest."""
-        asked = {*wanted, *(self._ask(lambda reader: reader.outstanding(MOST_ROWS)) or ())}
+        asked = {*wanted, *(self._ask(lambda reader: reader.outstanding(MOST_BESIDES)) or ())}
         asked -= {row.id for row in rows}
         return self._ask(lambda reader: reader.by_id(asked)) or () if asked else ()
 
@@ -147,15 +148,15 @@ class StoreWatch:
         return changed
 
     def _take(self, rows: tuple[RunRow, ...]) -> None:
-        views, sources, changed = {}, {}, set()
+        views, prints, changed = {}, {}, set()
         for row in rows:
-            sources[row.id] = row
-            if _is_same(self._sources.get(row.id), row):
+            prints[row.id] = mark = _print_of(row)
+            if mark == self._prints.get(row.id):
                 views[row.id] = self._views[row.id]
             else:
                 views[row.id] = view_of_row(row, self._severity(row))
                 changed.add(row.id)
-        self._views, self._sources = views, sources
+        self._views, self._prints = views, prints
         self._changed |= changed
 
     def _severity(self, row: RunRow) -> str:
@@ -316,14 +317,11 @@ def _sound(row: RunRow) -> RunRow:
     return replace(row, **wrong) if wrong else row
 
 
-def _is_same(old: RunRow | None, new: RunRow) -> bool:
-    """Equality in which NaN equals NaN: a run that ended in NaN is no news at every query."""
-    return old == new or (old is not None and _known(old) == _known(new))
-
-
-def _known(row: RunRow) -> tuple[object, ...]:
-    values = (getattr(row, name) for name in RunRow.__dataclass_fields__)
-    return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in values)
+def _print_of(row: RunRow) -> int:
+    """Equal for equal rows, NaN being equal to NaN: a run that ended in it is no news at every
+    query. Rows themselves, ten thousand of them, would take a megabyte each thousand.
+    """
+    return hash(tuple("nan" if v != v else v for v in vars(row).values()))
 
 
 def _span(row: RunRow) -> float | None:

@@ -153,7 +153,7 @@ class TerminalView:
     charts: tuple[ChartChoice, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # without a dict, which took 2 KB a row
 class RunView:
     """One run as the screens show it. Numbers are the newest known; `is_live` says whether they are
     of this moment, `age_s` how many seconds old the last news is (None: no news at all).

@@ -26,6 +26,7 @@ def home(tmp_path, monkeypatch):
     """Forty runs, the older the lower their loss; two without an end, one of them pinned."""
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(stores, "MOST_ROWS", KEPT)
+    monkeypatch.setattr(stores, "MOST_BESIDES", KEPT)
     monkeypatch.setattr(stores, "FIRST_ROWS", 3)
     for number in range(RUNS):
         name = f"run-{number:02d}"

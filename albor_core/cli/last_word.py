@@ -14,9 +14,9 @@ from albor_core.run.rundir import RunDir, read_json
 
 def say_last_word(run: RunDir, code: int) -> None:
     """On stderr, for a run that ended with `code`; nothing for one that completed."""
-    if code == 0:
-        return
     now = run_status(run)
+    if code == 0 and now.word != "stopped":
+        return
     detail = f": {now.detail}" if now.detail else ""
     click.echo(f"albor: {run.id} {now.word} (exit code {code}){clean(detail)}", err=True)
     click.echo(f"  next: {clean(_next(run, code))}", err=True)
@@ -55,7 +55,7 @@ def _next(run: RunDir, code: int) -> str:
             return f"albor runs show {run.id}; nothing in {run.checkpoints} was removed"
         case 7:
             return "albor data verify DIR, on the data that the config names"
-        case 130 | 143:
+        case 0 | 130 | 143:
             return way_on(run)
     log = run.newest_log()
     return f"albor runs show {run.id}" + (f"; its output is in {log}" if log else "")

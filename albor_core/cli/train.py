@@ -66,6 +66,14 @@ def _follow_options(command: F) -> F:
     return command
 
 
+_stop_after_option: Callable[[F], F] = click.option(
+    "--stop-after",
+    type=Count(1),
+    metavar="N",
+    help="Save and leave after step N; the schedule is unchanged, and `resume` goes on.",
+)
+
+
 def _load(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedConfig:
     from albor_core.run.config import load_config
 
@@ -153,6 +161,7 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
     "with that run, named by its directory or a checkpoint in it, from its newest good checkpoint "
     "whichever is named; CONFIG and --set must be what it runs on.",
 )
+@_stop_after_option
 @_follow_options
 def apply(
     config: Path,
@@ -161,6 +170,7 @@ def apply(
     as_json: bool,
     name: str | None,
     resume_from: str,
+    stop_after: int | None,
     detach: bool,
     stop_on_interrupt: bool,
 ) -> int:
@@ -186,7 +196,7 @@ def apply(
     run = run or new_run(loaded, made, name=name)
     return follow(
         run,
-        partial(start, run),
+        partial(start, run, stop_after=stop_after),
         as_json=as_json,
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,
@@ -214,8 +224,14 @@ def _sound(loaded: LoadedConfig, plan_again: str, *, begins: bool) -> Plan:
 @train.command()
 @_config_options
 @click.option("--name", type=RUN_NAME, required=True, help="The run's id: the same in each life.")
+@_stop_after_option
 def run(
-    config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool, name: str
+    config: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    as_json: bool,
+    name: str,
+    stop_after: int | None,
 ) -> int:
     """For schedulers: have CONFIG trained as run NAME, whatever came between.
 
@@ -240,11 +256,11 @@ def run(
         _named(loaded, str(folder))
         if stands is Standing.COMPLETE:
             return tell_complete(found, as_json=as_json)
-        if stands is Standing.GUARDED:
+        if stands is Standing.GUARDED and stop_after is None:
             return show(found, lambda: None)
     made = _sound(loaded, _again("plan", config, overrides, seed), begins=found is None)
     found = found or new_run(loaded, made, name=name)
-    return show(found, partial(start, found, forgets=True))
+    return show(found, partial(start, found, forgets=True, stop_after=stop_after))
 
 
 @train.command()
@@ -258,12 +274,14 @@ def run(
     metavar="N",
     help="Go on with N ranks (GPUs); the steps stay the same.",
 )
+@_stop_after_option
 @json_option
 @_follow_options
 def resume(
     run: str,
     allow_config_change: bool,
     world_size: int | None,
+    stop_after: int | None,
     as_json: bool,
     detach: bool,
     stop_on_interrupt: bool,
@@ -284,7 +302,7 @@ def resume(
         resize(found, world_size)
     return follow(
         found,
-        partial(start, found, allow_config_change=allow_config_change),
+        partial(start, found, allow_config_change=allow_config_change, stop_after=stop_after),
         as_json=as_json,
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,

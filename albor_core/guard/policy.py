@@ -140,6 +140,7 @@ _PLAIN = {
     153: _FATAL_SIGNAL,
     159: _FATAL_SIGNAL,
 }
+_LEFT_AS_TOLD = ExitClass("stopped", Verdict.STOPPED, 0)  # `--stop-after`, which no signal asked
 _STOPPING = (None, 129, 130, 137, 143)  # after our signal an unknown end is that signal's
 
 
@@ -179,7 +180,8 @@ def _exited_0(facts: Facts) -> ExitClass:
     """Whoever handles SIGTERM leaves with 0, and so does whoever has done all there was to do: of a
     program that was asked to end only its last step tells which, or the word of our own trainer.
     """
-    finished = facts.words is not None and facts.words.reason in _COMPLETED
+    reason = "" if facts.words is None else facts.words.reason
+    finished = reason in _COMPLETED
     at_end = facts.reached_end or (facts.needs_words and finished)
     if facts.hung and not at_end:
         return _restart("hang")
@@ -187,7 +189,7 @@ def _exited_0(facts: Facts) -> ExitClass:
         return _stopped_by(facts.stop_signal)
     if at_end or not facts.needs_words:
         return ExitClass("done", Verdict.DONE, 0)
-    return _restart("early_exit")
+    return _LEFT_AS_TOLD if reason == "stopped" else _restart("early_exit")
 
 
 def _stopped_by(number: int) -> ExitClass:
@@ -281,6 +283,8 @@ def decide(memory: Memory, event: Ended, options: Options) -> tuple[Memory, Rest
         return memory, Finish("failed", event.kind.exit_code, what)
     if event.stop_signal is not None:
         return memory, Finish("stopped", 128 + event.stop_signal, what)
+    if event.kind.verdict is Verdict.STOPPED:
+        return memory, Finish("stopped", event.kind.exit_code, what)
     end = _by_count(memory, options, what) if options.restarts is not None else None
     if options.restarts is None:
         end = _repeated(memory, event, what) or _too_often(memory, event, options, what)

@@ -161,24 +161,38 @@ def resize(run: RunDir, world_size: int) -> None:
     write_json(run.config_resolved, resized.resolved())
 
 
-def start(run: RunDir, *, allow_config_change: bool = False, forgets: bool = False) -> None:
-    """Hand `run` to a detached guard, which `forgets` the restarts of one that was killed. Raises
-    InUseError if it is guarded or trained already, and ConfigError if its config.yaml was edited
-    and may not have been, or is wrong, if its config.resolved.json is damaged, or if the weights
-    that it begins from are gone.
+def start(
+    run: RunDir,
+    *,
+    allow_config_change: bool = False,
+    forgets: bool = False,
+    stop_after: int | None = None,
+) -> None:
+    """Hand `run` to a detached guard, which `forgets` the restarts of one that was killed. Its
+    lives save and leave after step `stop_after`.
+
+    Raises InUseError if it is guarded already, or trained by a life that `stop_after` would not
+    reach, and ConfigError if its config.yaml was edited and may not have been, or is wrong, if its
+    config.resolved.json is damaged, or if the weights that it begins from are gone.
     """
     alive = run.liveness()
     if alive.guard is not None:
         raise already_guarded(run, alive.guard)
+    if alive.trainer is not None and stop_after is not None:
+        raise InUseError(
+            f"cannot have {run.id} stop after step {stop_after}: it is at work, and was not told",
+            hint=f"albor train resume {run.id} to guard it again, then: albor guard stop {run.id}",
+        )
     _take_edits(run, read_resolved(run), is_allowed=allow_config_change)
     config = config_of(run)
     if alive.trainer is None and _is_unbegun(run):
         _refuse_lost_weights(run, config)
-    changes = ["--allow-config-change"] if allow_config_change else []
+    told = ["--allow-config-change"] if allow_config_change else []
+    told += [] if stop_after is None else ["--stop-after", str(stop_after)]
     write_launch(
         run,
         # -P: a random.py in the user's folder is none of ours
-        argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *changes],
+        argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *told],
         cwd=_home_of_paths(run),
         env=_ALLOCATOR | ({} if _is_installed() else {"PYTHONPATH": _python_path()}),
         options=config.resolved()["guard"],

@@ -99,7 +99,6 @@ def test_exit_75_is_a_passing_trouble() -> None:
         (Facts(words=words(0, "early_stopped")), "done"),
         (Facts(reached_end=True), "done"),
         (Facts(needs_words=False), "done"),
-        (Facts(words=words(0, "stopped")), "early_exit"),
         (Facts(), "early_exit"),
     ],
 )
@@ -125,6 +124,13 @@ def test_exit_0_of_a_program_that_was_asked_to_stop_is_only_the_end_at_its_last_
     found = classify(ExitStatus(0), replace(facts, stop_signal=15))
     assert found.name == name
     assert found.exit_code == (143 if name == "stopped" else 0)
+
+
+def test_a_trainer_that_left_after_the_step_it_was_told_is_not_started_again() -> None:
+    kind = classify(ExitStatus(0), Facts(words=words(0, "stopped")))
+    action = decide(Memory(), ended(kind), OPTIONS)[1]
+    assert isinstance(action, Finish)
+    assert (action.state, action.exit_code) == ("stopped", 0)
 
 
 def test_a_hung_program_that_leaves_with_0_when_it_is_ended_has_not_done_its_work() -> None:

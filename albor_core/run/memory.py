@@ -9,6 +9,7 @@ from albor_core.run.facts import Facts
 
 CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator slack
 LOGITS_BYTES, SCORED_BYTES = 1 << 30, 1 << 28
+CHECKED_BYTES = 17 << 28  # 4.25 GiB: swiglu and attention in fp64; 3.9 to 4.2 on an H100
 GRAPHED_TOKENS = 32768
 NORM_PROGRAMS = 396
 GATE_ROWS = 2
@@ -133,7 +134,8 @@ def _fused(config: Config) -> Memory:
     That of fp8 is the plain model's, which makes half copies of all weights.
 
     Before step 1 it is compared with the plain model on two sequences: fp32 activations of autograd
-    there, or both references' gradients beside the fused step's own.
+    there, or both references' gradients beside the fused step's own. And each kernel is checked
+    in fp64 at the size that it is timed at: CHECKED_BYTES, whatever the model.
 
     350M class on an H200, GiB at B 4, 16, 64, and 64 in fp8, without the overhead and what is
     needed before step 1: 8.9, 17.9, 50.9, 57.1; a test holds them to what was measured.
@@ -164,7 +166,7 @@ def _fused(config: Config) -> Memory:
         optimizer=optimizer_bytes(config) + (2 * _num_hidden(config) if _has_muon(config) else 0),
         half_copies=half_copies,
         activations=step,
-        start=max(0, in_fp32 - step, beside - step),
+        start=max(0, in_fp32 - step, beside - step, CHECKED_BYTES - step),
         evaluation=_plain_evaluation(config) + 2 * shape.num_matmul_parameters
         if is_fp8
         else max(

@@ -6,7 +6,7 @@ PROJECT := $(shell sha256sum pyproject.toml | cut -c1-12)
 STAMP := $(VENV)/installed-$(PROJECT)
 USER_STAMP := $(VENV)/user-$(PROJECT)
 
-.PHONY: help demo test sweep check golden ui bench gpu install
+.PHONY: help demo test sweep chaos check golden ui bench gpu install
 help:            ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  -/'
 
@@ -36,6 +36,9 @@ test: $(STAMP)   ## every behaviour, on a CPU: under 15 minutes
 
 sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hostile names on every screen, the commands of the docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'sweep and not gpu'
+
+chaos: $(STAMP)  ## 200 faults over the whole of a run, for two seeds: it must end in the undisturbed bits; under half an hour
+	$(BIN)/python tests/chaos/soak.py --faults 200 --seeds 1 2
 
 check: $(STAMP)  ## format, lint, types, import floors, fast tests: under a minute
 	$(BIN)/ruff format --check --quiet .

@@ -37,7 +37,7 @@ test: $(STAMP)   ## every behaviour, on a CPU: under 15 minutes
 sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hostile names on every screen, the commands of the docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'sweep and not gpu'
 
-chaos: $(STAMP)  ## 200 faults over the whole of a run, for two seeds: it must end in the undisturbed bits; under half an hour
+chaos: $(STAMP)  ## 200 faults over the whole of a run, for two seeds: it must end where the undisturbed one does
 	$(BIN)/python tests/chaos/soak.py --faults 200 --seeds 1 2
 
 check: $(STAMP)  ## format, lint, types, import floors, fast tests: under a minute

@@ -306,9 +306,12 @@ def test_grouping_keeps_every_run_once(by):
     assert bool(starts) == bool(by)
 
 
-def test_pinned_runs_stand_first():
-    rows = tuple(replace(v, is_pinned=v.status == "lost") for v in fake_feed.rows())
-    assert arrange(rows)[0].status == "lost"
+def test_pinned_runs_stand_above_the_others_that_are_over():
+    one = fake_feed.training()
+    over = replace(one, status="completed", ended_wall=one.created, is_pinned=False)
+    rows = tuple(replace(over, id=f"run-{n}", is_pinned=n == 2) for n in range(4))
+    assert [v.id for v in arrange(rows)] == ["run-2", "run-0", "run-1", "run-3"]
+    assert arrange((*rows, one))[0].id == one.id, "what works stands above what is pinned"
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ async def test_help_lists_the_keys_of_the_screen_below(cockpit):
             assert words in shown
         now, later = shown.split("not now:")
         assert "Compare the selected runs" in later, "none is selected"
-        assert "Stop after a checkpoint" in now
+        assert "Stop; says how and asks first" in now
 
 
 async def test_t_walks_through_the_themes_and_every_one_draws(cockpit):

@@ -150,8 +150,13 @@ def _guard_killed(scene: Scene) -> bool:
     return True
 
 
-def _child_file_lies(scene: Scene) -> bool:
-    _garbage(scene, scene.stage.run.guard / "child.json")
+def _guard_killed_in_garbage(scene: Scene) -> bool:
+    """The next guard has to know the trainer by its lock and environment alone."""
+    names = scene.chance.choice((("child.json",), ("guard.json",), ("child.json", "guard.json")))
+    guard = scene.stage.guard
+    os.kill(guard, signal.SIGSTOP)  # else it writes guard.json again at once
+    for name in names:
+        _garbage(scene, scene.stage.run.guard / name)
     return _guard_killed(scene)
 
 
@@ -178,15 +183,17 @@ def _index_killed(scene: Scene) -> bool:
 
 
 def _refusing(code: int, ops: str) -> Callable[[Scene], bool]:
-    """A window in which the disk of the whole run refuses, and after which a checkpoint comes."""
+    """A window in which the disk refuses, at least one call of the trainer too, and after which a
+    checkpoint comes.
+    """
 
     def strike(scene: Scene) -> bool:
         stage, chance = scene.stage, scene.chance
-        part = chance.choice(("-", "-", "checkpoints", "journal.jsonl", "training_state"))
+        part = chance.choice(("-", "checkpoints", "checkpoints", "journal.jsonl", "training_state"))
         scene.shim.arm(code, every=True, ops=ops, who=ANYBODY, part=part)
         try:
             time.sleep(chance.uniform(0.1, 0.5))
-            stage.wait(lambda: scene.shim.hits() or stage.is_over, "nothing was hit", _LANDS_S)
+            stage.wait(lambda: _of_trainer(scene) or stage.is_over, "nothing was hit", _LANDS_S)
         except GoneWrongError:
             return False
         finally:
@@ -195,9 +202,15 @@ def _refusing(code: int, ops: str) -> Callable[[Scene], bool]:
         stage.wait(lambda: stage.saved() > saved or stage.is_over, "no checkpoint came after")
         scene.recovered("disk", since)
         scene.goes_on()
-        return bool(scene.shim.hits())
+        return bool(_of_trainer(scene))
 
     return strike
+
+
+def _of_trainer(scene: Scene) -> list[str]:
+    """Hits on files that nobody but the trainer writes."""
+    own = ("/journal.jsonl", "/checkpoints/", "/.training_state", "/training_state")
+    return [hit for hit in scene.shim.hits() if any(name in hit for name in own)]
 
 
 def _garbage(scene: Scene, path: Path) -> None:
@@ -323,7 +336,7 @@ MIX: dict[str, tuple[int, Callable[[Scene], bool]]] = {
     "hang": (5, _hang),
     "damaged checkpoint": (12, _damaged_checkpoint),
     "guard killed": (12, _guard_killed),
-    "guard killed, child.json garbage": (4, _child_file_lies),
+    "guard killed, its files garbage": (4, _guard_killed_in_garbage),
     "guard and trainer killed": (6, _both_killed),
     "full disk": (14, _refusing(errno.ENOSPC, _ANY_WRITE)),
     "failing disk": (8, _refusing(errno.EIO, "write,fsync")),

@@ -160,7 +160,9 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--steps-per-fault", type=int, default=STEPS_PER_FAULT)
-    parser.add_argument("--each", action="store_true", help="all kinds equally often")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=MIX, default=(), metavar="KIND", help="these, equally often"
+    )
     parser.add_argument("--json", action="store_true", help="the figures as one document")
     options = parser.parse_args()
     if compiler() is None:
@@ -169,9 +171,16 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="albor-chaos-"))
     steps = options.faults * options.steps_per_fault
     library, wanted = build(folder), undisturbed(folder / "calm", steps)
-    kinds = tuple(MIX) if options.each else ()
     jobs = [
-        (folder / f"seed-{seed}", library, seed, options.faults, steps, wanted, kinds)
+        (
+            folder / f"seed-{seed}",
+            library,
+            seed,
+            options.faults,
+            steps,
+            wanted,
+            tuple(options.kinds),
+        )
         for seed in options.seeds
     ]
     with multiprocessing.Pool(min(len(jobs), os.cpu_count() or 1)) as lanes:
@@ -179,8 +188,9 @@ def main() -> int:
     if options.json:
         print(json.dumps([{**asdict(one), "tenths": tenths(one)} for one in outcomes]))
     else:
-        for one in outcomes:
-            print(render(one, tenths(one), options.faults))
+        print("\n".join(render(one, tenths(one), options.faults) for one in outcomes))
+        load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+        print(f"{os.cpu_count()} cores, load {load}")
     if any(one.violations for one in outcomes):
         print(f"what is left of it: {folder}", file=sys.stderr)
         return 1

@@ -32,6 +32,8 @@ _TAIL_BYTES = 64 << 10
 GUARD = {
     "poll_s": 0.2,
     "stale_s": STALE_S,
+    "checkpoint_limit_s": 1.5 * STALE_S,  # a trainer may be stopped in the middle of a save
+    "eval_limit_s": 1.5 * STALE_S,
     "backoff_s": [0.05],
     "grace_s": 10.0,
     "max_no_progress": 1000,

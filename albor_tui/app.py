@@ -47,6 +47,12 @@ _ASCII_ONLY = AsciiOnly()
 _TEXTUALS = ("screen.copy_text", "quit")  # no commands of ours
 
 
+def _actions_in_palette() -> type[Provider]:
+    from albor_tui.palette import ActionsProvider
+
+    return ActionsProvider
+
+
 def _runs_in_palette() -> type[Provider]:
     from albor_tui.palette import RunsProvider
 
@@ -64,7 +70,7 @@ class AlborApp(App[None]):
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (116, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall"), (42, "-high")]
-    COMMANDS = App.COMMANDS | {_runs_in_palette}
+    COMMANDS = {_actions_in_palette, _runs_in_palette}  # not Textual's, which reads markup
     BINDINGS = [
         Binding("t", "theme", "Theme", show=False, tooltip="Next theme"),
         Binding("question_mark", "help", "Help", key_display="?", tooltip="This list"),

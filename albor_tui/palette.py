@@ -1,14 +1,20 @@
-"""Runs in the command palette: any of them opens by a part of its name."""
+"""The command palette: what can be done now, and every run, by a part of its name.
+
+Textual's own provider reads what it finds as markup, and highlights it so. A title holds the name
+of a run: here everything is Content, which the palette leaves as it is.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
+from textual.app import SystemCommand
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.fuzzy import Matcher
 
 from albor_core.feed.clean import clean
 from albor_core.feed.view import RunView
@@ -17,6 +23,25 @@ from albor_tui.source import HasSource
 _MOST = 20
 _LISTED = 5
 _CHARS = 80
+
+
+class ActionsProvider(Provider):
+    """The app's commands, as its `get_system_commands` has them."""
+
+    async def discover(self) -> Hits:
+        for title, about, act, is_listed in sorted(self._commands(), key=lambda found: found[0]):
+            if is_listed:
+                yield DiscoveryHit(Content(title), act, text=title, help=_plain(about))
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for title, about, act, _ in self._commands():
+            score = matcher.match(title)
+            if score > 0:
+                yield Hit(score, _highlighted(matcher, title), act, text=title, help=_plain(about))
+
+    def _commands(self) -> Iterable[SystemCommand]:
+        return self.app.get_system_commands(self.screen)
 
 
 class RunsProvider(Provider):
@@ -40,8 +65,10 @@ class RunsProvider(Provider):
 
     async def discover(self) -> Hits:
         for view in [row for row in self._found if row.is_active][:_LISTED]:
-            title = Content(_title(view))
-            yield DiscoveryHit(title, self._opener(view), text=title.plain, help=_about(view))
+            title = _title(view)
+            yield DiscoveryHit(
+                Content(title), self._opener(view), text=title, help=_plain(_about(view))
+            )
 
     async def search(self, query: str) -> Hits:
         matcher, found = self.matcher(query), 0
@@ -49,8 +76,8 @@ class RunsProvider(Provider):
             title = _title(view)
             score = matcher.match(title)
             if score > 0:
-                shown = Content(title)  # matcher.highlight would read the name as markup
-                yield Hit(score, shown, self._opener(view), text=title, help=_about(view))
+                shown = _highlighted(matcher, title)
+                yield Hit(score, shown, self._opener(view), text=title, help=_plain(_about(view)))
                 found += 1
                 if found == _MOST:
                     return
@@ -69,6 +96,20 @@ def _title(view: RunView) -> str:
     return f"Open {clean(view.name or view.id, limit=_CHARS)}"
 
 
-def _about(view: RunView) -> Any:
-    """Content, which the palette leaves as it is; a plain string it would read as markup."""
-    return Content(f"{view.status}   {clean(view.experiment, limit=_CHARS)}   {view.id}")
+def _about(view: RunView) -> str:
+    return f"{view.status}   {clean(view.experiment, limit=_CHARS)}   {view.id}"
+
+
+def _plain(text: str) -> Any:
+    """The help of a hit, which Textual declares as text and leaves alone as Content."""
+    return Content(text)
+
+
+def _highlighted(matcher: Matcher, title: str) -> Content:
+    """What `Matcher.highlight` gives, but for markup."""
+    shown = Content(title)
+    _, offsets = matcher.fuzzy_search.match(matcher.query, title)
+    for at in offsets:
+        if not title[at].isspace():
+            shown = shown.stylize(matcher.match_style, at, at + 1)
+    return shown

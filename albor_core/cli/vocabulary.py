@@ -64,6 +64,8 @@ EVENTS: Mapping[str, str] = {
     "jidoka.overruled": "a person let a run that stopped itself go on with another budget",
     "gpu.idle": "the run trains on the CPU though `gpu` is there; `why`, and a `remedy`",
     "config.changed": "resumed with another value of `field`, as allowed",
+    "data.changed": "resumed with other shards of `split`, as allowed: their hash `was` and `now`",
+    "validation.restarted": "what is evaluated is another: best loss and patience begin anew",
     "control.paused": "it stands still by request",
     "control.resumed": "it goes on",
     "control.unanswered": "a request was carried out, its answer could not be written",

@@ -69,8 +69,11 @@ _RANDOM_BITS = 4.2  # per character; hexadecimal cannot exceed 4.0, so hashes an
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name is likely to hold a secret."""
-    return _SECRET_NAME.search(name) is not None and not name.startswith("ALBOR_")
+    """Whether a variable of this name is likely to hold a secret. PWD, of every shell, is the
+    working directory and no password.
+    """
+    is_ours = name.startswith("ALBOR_") or name == "PWD"
+    return _SECRET_NAME.search(name) is not None and not is_ours
 
 
 def is_shown(name: str) -> bool:
@@ -78,16 +81,27 @@ def is_shown(name: str) -> bool:
     return name.startswith(ALLOWED) and not is_secret_name(name)
 
 
-def redact(data: T, environment: Mapping[str, str]) -> tuple[T, int]:
-    """JSON data without secrets, and how many were taken out."""
-    nets = _Nets(environment)
+def redact(data: T, environment: Mapping[str, str], known: Sequence[str] = ()) -> tuple[T, int]:
+    """JSON data without secrets, and how many were taken out. `known` are secrets, wherever they
+    stand.
+    """
+    nets = _Nets(environment, known)
     safe: T = nets.data(data)
     return safe, nets.count
 
 
-def redact_text(text: str, environment: Mapping[str, str]) -> str:
-    """A text without secrets."""
-    return _Nets(environment).text(text)
+def redact_text(text: str, environment: Mapping[str, str], known: Sequence[str] = ()) -> str:
+    """A text without secrets, the `known` ones among them."""
+    return _Nets(environment, known).text(text)
+
+
+def announced_secrets(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of a command line that its options call secret, if long enough to be told from
+    other words wherever they stand.
+    """
+    nets = _Nets(environment)
+    nets.data(argv)
+    return tuple(word for word in nets.announced if len(word) >= _MIN_SECRET)
 
 
 def redact_known(text: str, environment: Mapping[str, str]) -> str:
@@ -100,9 +114,10 @@ def redact_known(text: str, environment: Mapping[str, str]) -> str:
 class _Nets:
     """What takes the secrets out, counted."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], known: Sequence[str] = ()) -> None:
         self.count = 0
-        self._values = _secret_values(environment)
+        self.announced: list[str] = []  # words of command lines, by the options before them
+        self._values = _longest_first({*_secret_values(environment), *known})
         self._named_too = frozenset(
             word.strip().lstrip("-").lower()
             for word in environment.get(NAMES, "").split(",")
@@ -191,6 +206,7 @@ class _Nets:
         if word in ("", MARK) or is_count or word.lower() in _NO_SECRET:
             return word
         self.count += 1
+        self.announced.append(word)
         return MARK
 
     def _marked(self, match: re.Match[str]) -> str:
@@ -211,14 +227,17 @@ class _Nets:
         return MARK
 
 
-def _secret_values(environment: Mapping[str, str]) -> list[str]:
-    """Longest first, so that a secret that contains another disappears whole."""
-    found = {
+def _secret_values(environment: Mapping[str, str]) -> set[str]:
+    return {
         value
         for name, value in environment.items()
         if is_secret_name(name) and len(value) >= _MIN_SECRET
     }
-    return sorted(found, key=len, reverse=True)
+
+
+def _longest_first(values: set[str]) -> list[str]:
+    """A secret that contains another disappears whole."""
+    return sorted(values, key=len, reverse=True)
 
 
 def _is_random(word: str) -> bool:

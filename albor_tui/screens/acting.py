@@ -26,6 +26,7 @@ from albor_tui.widgets import meters
 
 _INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin", "rename": "rename"}
 _LISTED = 6
+_CHARS = 80
 MEANS = {  # of each key, the actions of feed.offers
     "pause": ("pause", "resume"),
     **{action: (action,) for action in ("checkpoint", "stop", "retry")},
@@ -89,7 +90,8 @@ class ActingScreen(PollingScreen):
         found = next((one for one in offers if one.is_possible), None)
         if found is None:
             return ""
-        return f"{found.action.capitalize()} {clean(self.name_of(views[0]))}: it {found.does}"
+        name = clean(self.name_of(views[0]), limit=_CHARS)
+        return f"{found.action.capitalize()} {name}: it {found.does}"
 
     def mind_keys(self) -> None:
         """Have the key bar drawn again if other keys are worth naming."""

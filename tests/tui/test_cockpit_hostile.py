@@ -9,6 +9,7 @@ import fake_feed
 import pytest
 from settled import until
 from test_cockpit_hygiene import HOSTILE, check_cells
+from textual.command import CommandList
 
 from albor_tui.screens.andon import AndonScreen
 from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
@@ -45,8 +46,33 @@ async def test_groups_questions_and_the_palette_show_hostile_names_as_text(cockp
         async with app.run_test(size=(100, 30)) as pilot:
             table = app.screen.query_one(RunTable)
             await until(pilot, lambda t=table: len(t.runs) == 1)
-            for keys in (("g",), ("T",), ("escape", "x"), ("n", "ctrl+p"), ("o", "p")):
+            steps = (("g",), ("T",), ("escape", "x"), ("n", "ctrl+p"), tuple("checkpoint"))
+            for keys in (*steps, ("escape", "escape", "ctrl+p"), ("o", "p")):
                 await pilot.press(*keys)
                 await pilot.pause(0.1)
                 check_cells(app)
             assert app.is_running
+
+
+@pytest.mark.parametrize("text", ["[/", "[b]bold[/b]", "[@click=app.quit]press[/]", "key [", "[["])
+async def test_the_palette_shows_a_name_in_brackets_as_it_is_listed_and_found(
+    cockpit, source, text
+):
+    view = replace(fake_feed.training(), name=text, experiment=text)
+    source.show((view,))
+    app = cockpit()
+    async with app.run_test(size=(100, 40)) as pilot:
+        await until(pilot, lambda: len(app.screen.query_one(RunTable).runs) == 1)
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: f"Checkpoint {text}: it writes" in prompts(app))
+        assert f"Open {text}\n" in prompts(app)
+        await pilot.press(*"writes")
+        await until(pilot, lambda: f"Open {text}\n" not in prompts(app))
+        await until(pilot, lambda: f"Checkpoint {text}: it writes" in prompts(app))
+        assert app.is_running
+
+
+def prompts(app) -> str:
+    """All that the palette lists, one prompt below the other."""
+    options = app.screen.query_one(CommandList).options
+    return "".join(f"{option.prompt}\n" for option in options)

@@ -100,6 +100,13 @@ def test_options_that_somebody_named_are_hidden() -> None:
     assert redact("mysql -p hunter2secret -v x", environment)[0] == "mysql -p [redacted] -v x"
 
 
+def test_the_working_directory_is_no_secret_though_pwd_may_mean_a_password() -> None:
+    words = ["/home/me/work/bin/python", "-c", "import numpy", "--pwd", "hunter2secret"]
+    safe, count = redact(words, {"PWD": "/home/me/work", "DB_PWD": "numpy-and-more"})
+    assert (safe, count) == ([*words[:-1], "[redacted]"], 1)
+    assert redact("as numpy-and-more", {"DB_PWD": "numpy-and-more"}) == ("as [redacted]", 1)
+
+
 def test_redaction_leaves_numbers_hashes_and_json_alone() -> None:
     document = {"tokens": 123456789, "hf_token": 12345678, "secret": None, "nonce": "0f" * 16}
     assert redact(document, {}) == (document, 0)

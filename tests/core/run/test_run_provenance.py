@@ -144,6 +144,18 @@ def test_secrets_of_a_script_are_not_kept_and_its_hash_is_of_what_ran(repository
     assert "hunter2" not in json.dumps(told)
 
 
+def test_what_the_command_line_calls_a_secret_is_kept_nowhere_else(repository):
+    text = 'assert sys.argv[2] == "sesame-open-up"\nlr = 0.1\n'
+    (repository / "t.py").write_text(text)
+    (repository / "a.txt").write_text("two 'sesame-open-up'\n")
+    told, kept = recorded_code(["python", "--token", "sesame-open-up"], repository / "t.py")
+    assert kept == b'assert sys.argv[2] == "[redacted]"\nlr = 0.1\n'
+    assert "+two '[redacted]'" in told["git"]["patch"]
+    assert "sesame" not in json.dumps(told)
+    told, kept = recorded_code(["python", "--token", "lr"], repository / "t.py")
+    assert b"lr = 0.1" in kept, "two letters are in many words"
+
+
 PROGRAM = """
 import sys
 from albor_core import track

@@ -20,7 +20,7 @@ def test_an_uninstalled_checkout_keeps_the_users_own_python_path(tmp_path, monke
     run = make_run(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "/modules/site")
     monkeypatch.setattr(launch, "_is_installed", lambda: False)
-    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    monkeypatch.setattr(launch, "start_guard", lambda run, **more: None)
     launch.start(run)
     assert read_json(run.launch)["env"]["PYTHONPATH"] == f"{CODE_ROOT}:/modules/site"
 
@@ -32,7 +32,7 @@ def test_x31_resuming_a_run_from_elsewhere_takes_neither_program_nor_environment
     evil = {"LD_PRELOAD": "/tmp/evil.so", "ALBOR_FAULTS": "step:kill@1", "PYTHONPATH": "/tmp/evil"}
     planted = {"schema": "albor.launch/1", "argv": ["/tmp/evil.sh"], "env": evil}
     write_json(run.launch, {**planted, "cwd": str(tmp_path)})
-    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    monkeypatch.setattr(launch, "start_guard", lambda run, **more: None)
     launch.start(run)
     written = read_json(run.launch)
     assert written["argv"][:4] == [sys.executable, "-P", "-m", "albor_core.train"]
@@ -127,7 +127,7 @@ def test_a_run_without_a_guard_section_is_refused_in_words(tmp_path):
 def test_a_run_of_an_older_version_is_refused_by_field_and_goes_on_once_mended(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    monkeypatch.setattr(launch, "start_guard", lambda run, **more: None)
     run = make_run(tmp_path, guard={"poll_s": 0.5})
     for path in (run.config_yaml, run.config_resolved):
         text = path.read_text()
@@ -160,7 +160,7 @@ def test_a_field_that_is_younger_than_the_run_is_no_edit_of_it(tmp_path):
 
 
 def test_an_edit_needs_the_weights_a_run_began_from_no_longer(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    monkeypatch.setattr(launch, "start_guard", lambda run, **more: None)
     run = make_run(tmp_path)
     write_json(run.run_json, {**run.metadata(), **origin(load_config(run.config_yaml))})
     (run.checkpoints / "step-00000006").mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_an_edit_needs_the_weights_a_run_began_from_no_longer(tmp_path, monkeypa
 def test_an_end_that_the_run_has_passed_is_refused_before_the_run_takes_it(
     tmp_path, monkeypatch, end, is_taken
 ):
-    monkeypatch.setattr(launch, "start_guard", lambda run: None)
+    monkeypatch.setattr(launch, "start_guard", lambda run, **more: None)
     run = make_run(tmp_path)
     write_json(run.run_json, {**run.metadata(), **origin(load_config(run.config_yaml))})
     (run.checkpoints / "step-00000020").mkdir()
@@ -198,7 +198,7 @@ def test_a_run_without_a_checkpoint_is_refused_once_the_weights_it_names_are_gon
     tmp_path, monkeypatch
 ):
     started = []
-    monkeypatch.setattr(launch, "start_guard", started.append)
+    monkeypatch.setattr(launch, "start_guard", lambda run, **more: started.append(run))
     run = make_run(tmp_path, model__path=str(tmp_path / "gone"))
     (run.checkpoints / "step-00000005.tmp").mkdir()  # of a killed save
     with pytest.raises(

@@ -87,9 +87,17 @@ def _scale(curves: Sequence[Document]) -> tuple[float, float, int] | None:
     ]
     if not points:
         return None
-    last = max(step for step, _ in points)
-    shown = [value for step, value in points if step >= _HEAD * last]
-    return min(value for _, value in points), max(shown), last
+    last, low = max(step for step, _ in points), min(value for _, value in points)
+    high = max(value for curve in curves for value in _after_head(curve))
+    return low, high if high > low else max(value for _, value in points), last
+
+
+def _after_head(curve: Document) -> Iterator[float]:
+    """Of each curve by its own length: all of a short run lies in the head of a long one."""
+    head = _HEAD * max(curve["steps"], default=0)
+    for step, value in zip(curve["steps"], curve["mean"], strict=True):
+        if value is not None and step >= head:
+            yield value
 
 
 def _sparkline(curve: Document, width: int, scale: tuple[float, float, int]) -> str:

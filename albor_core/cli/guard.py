@@ -91,7 +91,7 @@ def run(
     import shutil
 
     from albor_core.cli.follow import follow
-    from albor_core.cli.standing import Standing, standing, tell_complete
+    from albor_core.cli.standing import Standing, same_command, standing, tell_complete
     from albor_core.guard.launch import start_guard, write_launch
     from albor_core.guard.provenance import recorded_code
     from albor_core.run.config import guard_options
@@ -124,7 +124,9 @@ def run(
                 f"{made.path}: this run directory exists",
                 hint="another --name; --resume-or-start goes on with this one",
             )
-        match standing(made, kind="guard"):
+        found_standing = standing(made, kind="guard")
+        same_command(made, [program, *command[1:]])
+        match found_standing:
             case Standing.COMPLETE:
                 return tell_complete(made, as_json=as_json)
             case Standing.GUARDED:

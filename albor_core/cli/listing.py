@@ -386,8 +386,9 @@ def _status(row: RunRow, found: Listing) -> str:
 
 def _step(row: RunRow, found: Listing) -> str:
     """How far it is; a life that has come to no step yet is at none that anybody knows."""
-    is_starting = row.last_step is None and row.attempts > 1 and found.words[row.id] == "running"
-    step = "-" if is_starting else str(row.last_step or 0)
+    is_starting = row.attempts > 1 and found.words[row.id] in ("running", "unguarded")
+    has_none = row.last_step is None and (is_starting or not row.max_steps)
+    step = "-" if has_none else str(row.last_step or 0)
     return f"{step}/{row.max_steps}" if row.max_steps else step
 
 

@@ -119,6 +119,7 @@ def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
 def confirm(what: str, rows: list[tuple[str, str, str]]) -> None:
     """Show what would go and wait for a yes. Raises UsageError where nobody can answer."""
     if wants_json() or not sys.stdin.isatty():
-        raise UsageError(f"nobody to ask whether to {what} {len(rows)} item(s)", hint="--yes")
+        items = f"{len(rows)} item{'' if len(rows) == 1 else 's'}"
+        raise UsageError(f"cannot {what} {items} without --yes", hint="the same with --yes")
     click.echo(table(("what", "where", "size"), rows, right="size"), err=True)
     click.confirm(f"{what} for good?", abort=True, err=True)

@@ -4,11 +4,16 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from collections.abc import Sequence
 from enum import Enum, auto
+from pathlib import Path
 
 from albor_core.cli.last_word import ended_at, is_complete
 from albor_core.cli.output import emit, talk
 from albor_core.feed.status import run_status
+from albor_core.guard.redact import MARK, redact
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import GUARD_ENDS
@@ -47,6 +52,26 @@ def standing(run: RunDir, *, kind: str) -> Standing:
     if alive.trainer is not None:
         return Standing.OPEN
     return Standing.COMPLETE if is_complete(run) or _is_done(run) else Standing.OPEN
+
+
+def same_command(run: RunDir, argv: Sequence[str]) -> None:
+    """Raises UsageError where the run is of another command than `argv`: what is recorded of its
+    code, and what a retry starts, would not be what ran. A program may lie elsewhere on the next
+    host, and what was taken out of the record is not compared.
+    """
+    recorded = (read_json(run.launch) or {}).get("argv")
+    if not isinstance(recorded, list) or not recorded:
+        return  # it never got as far
+    safe, _ = redact(list(argv), dict(os.environ))
+    own, asked = ([Path(words[0]).name, *words[1:]] for words in (recorded, safe))
+    if len(own) == len(asked) and all(
+        mine == other or MARK in mine for mine, other in zip(own, asked, strict=True)
+    ):
+        return
+    raise UsageError(
+        f"cannot go on with {run.id}: it is a run of another command, {shlex.join(own)!r}",
+        hint=f"albor guard retry {run.id} runs that again; another --name for this one",
+    )
 
 
 def _is_done(run: RunDir) -> bool:

@@ -172,7 +172,7 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
     if phase == "paused":
         return "paused", "its guard is gone" if missing else ""
     if missing:
-        return "unguarded", "its guard is gone: nobody will restart it"
+        return "unguarded", "its guard is gone: it will not be restarted"
     return "running", "" if phase in ("training", "") else phase
 
 
@@ -245,9 +245,17 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
     if newest and _is_of_elsewhere(evidence):
         return "unknown", _since_when(evidence)
     if newest:
-        return "lost", f"attempt {newest} vanished without last words"
+        return "lost", _without_last_words(newest, guard)
     young = evidence.created is not None and time.time() - evidence.created < FRESH_S
     return ("queued", "not started yet") if young else ("lost", NEVER_STARTED)
+
+
+def _without_last_words(newest: int, guard: Document | None) -> str:
+    """Who vanished: a guard that waited had told how the life before ended."""
+    why = (guard or {}).get("reason") or (guard or {}).get("class_last")
+    if guard is not None and why and guard.get("state") in ("backoff", "collecting"):
+        return f"its guard vanished before attempt {newest + 1}; attempt {newest}: {why}"
+    return f"attempt {newest} vanished without last words"
 
 
 def _works_elsewhere(evidence: Evidence) -> bool:

@@ -154,8 +154,8 @@ def diff_runs(
     know, what `own_stores` has. Without a `metric` they are compared by val/loss, or by train/loss
     where no run has that. `goals` win over those that the runs' experiments declared.
 
-    A run beside itself differs in nothing. Raises NotFoundError for an unknown run or metric,
-    UsageError for fewer than two.
+    A run beside itself differs in nothing. Raises NotFoundError for an unknown run, metric or
+    goal, UsageError for fewer than two.
     """
     if len(run_ids) < 2:
         raise UsageError("diff needs at least two runs", hint="albor runs diff A B")
@@ -165,6 +165,8 @@ def diff_runs(
         ways = _goals_of(reader, readers, rows) | dict(goals or {})
         sources = [Source(found, row, ways) for found, row in zip(readers, rows, strict=True)]
         by = default_metric(sources) if metric is None else _meant(metric, sources)
+        for goal in goals or ():
+            _meant(goal, sources)  # one misspelt would change nothing, and say nothing
         verdicts = tuple(
             judge(sources[0], other, by, ways, is_asked=metric is not None) for other in sources[1:]
         )

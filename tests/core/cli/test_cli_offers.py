@@ -101,6 +101,35 @@ def test_a_dead_program_is_run_again_as_the_same_run_in_the_same_folder(desk):
     assert [path.name for path in sorted(attempts)] == ["a0001.log", "a0002.log"]
 
 
+@pytest.mark.parametrize("code", [0, 3], ids=["complete", "failed"])
+def test_a_run_goes_on_with_its_own_command_alone(desk, code):
+    """What is recorded of its code would not be what ran."""
+    run, script = ("guard", "run", "--name", "own", "--resume-or-start", *ONCE, "--"), "own.py"
+    (desk.folder / script).write_text(f"raise SystemExit({code})")
+    desk.albor(*run, sys.executable, script)
+    before = tree_hash(desk.home / "runs" / "own" / "guard")
+    (desk.folder / "other.py").write_text("open('ran', 'w')")
+    refused = desk.quick(*run, sys.executable, "other.py")
+    assert refused.code == 2
+    assert "cannot go on with own: it is a run of another command" in refused.err
+    assert "own.py" in refused.err and "albor guard retry own" in refused.err
+    assert not (desk.folder / "ran").exists()
+    assert tree_hash(desk.home / "runs" / "own" / "guard") == before
+
+
+def test_a_command_that_names_its_folder_holds_no_secret_and_is_run_again(desk):
+    """Every shell exports PWD."""
+    script = desk.folder / "train.py"
+    script.write_text("raise SystemExit(3)")
+    words = ("guard", "run", "--name", "here", *ONCE, "--", sys.executable, script)
+    assert desk.albor(*words, PWD=str(desk.folder)).code != 0
+    run = RunDir(desk.home / "runs" / "here")
+    assert run.metadata()["script"]["path"] == str(script)
+    again = desk.albor("guard", "retry", "here", "--json", PWD=str(desk.folder))
+    assert validate(again.document)["run"]["id"] == "here"
+    assert [path.name for path in sorted(run.logs.glob("a*.log"))] == ["a0001.log", "a0002.log"]
+
+
 def test_a_program_whose_guard_was_killed_gets_a_new_one_and_goes_on(desk):
     script = "import time; time.sleep(600)"
     words = ("guard", "run", "--name", "nap", "--detach", "--", sys.executable, "-c", script)

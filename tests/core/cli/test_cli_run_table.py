@@ -367,6 +367,25 @@ def test_while_a_life_starts_the_step_of_the_one_before_is_shown_nowhere(desk, t
     assert (row["last_step"], made["run"]["last_step"]) == (300, 300)
 
 
+def test_a_life_that_starts_without_its_guard_is_at_no_step_either(desk, table, hold):
+    run = table["c0"]
+    publish(run, 321, loss=0.25)
+    write_json(run.guard / "guard.json", {"state": "running", "attempt": 1})
+    publish(run, 0, attempt=2, loss=None, phase="initializing")
+    hold(run.run_lock)
+    row, _, _, text = looks(desk, run)
+    assert (row["status"], row["last_step"]) == ("unguarded", None)
+    assert "unguarded     - " in text
+
+
+def test_a_program_that_told_of_no_step_is_at_none(desk):
+    record(desk.folder / "out", "mute", losses=())
+    columns = desk.quick("runs", "ls", "id:mute").out.splitlines()[-1].split()
+    assert columns[-7:] == ["-"] * 7, (
+        "its step, loss, validation, perplexity, tokens, speed, alerts"
+    )
+
+
 def test_a_killed_run_is_shown_at_the_step_where_its_journal_ends(desk, table):
     run = table["c0"]
     journal = Journal(run.journal, attempt=1)

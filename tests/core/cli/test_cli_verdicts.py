@@ -39,6 +39,20 @@ def write(desk, run_id, series, *, config=True, experiment="exp", argv=("t.py",)
     index_now(run)
 
 
+def record_ends(desk, run_id, losses):
+    """A run whose validation loss is known at a few steps."""
+    run = create_run(
+        desk.folder / "out", run_id, experiment="exp", name=run_id, kind="track", argv=["t.py"],
+        facts=ABOUT,
+    )  # fmt: skip
+    journal = Journal(run.journal, attempt=1)
+    for step, loss in losses.items():
+        journal.metrics(step, {"val/loss": loss})
+    journal.event("run.end", status="completed", reason="completed", code=0)
+    journal.close()
+    index_now(run)
+
+
 CASES = {  # outcome: series of A, series of B, the words of the text
     "better": ({"val/loss": (0.5, 50)}, {"val/loss": (0.1, 50)}, "verdict: B is better than A"),
     "worse": ({"val/loss": (0.1, 50)}, {"val/loss": (0.5, 50)}, "verdict: B is worse than A"),
@@ -114,6 +128,28 @@ def test_a_direction_that_nothing_says_is_asked_for_and_a_goal_gives_it(desk):
         refused = desk.quick(*words)
         assert (refused.code, refused.error["message"]) == (2, "'zorp:low' is not a goal"), words
     assert not (desk.folder / "x.html").exists()
+
+
+def test_a_goal_of_a_metric_that_none_of_the_runs_has_is_refused(desk):
+    for name in ("low", "high"):
+        write(desk, name, {"loss": (0.5, 50)}, argv=(name,))
+    refused = desk.quick("runs", "diff", "low", "high", "--goal", "zarp:max", "--json")
+    assert (refused.code, refused.error["message"]) == (3, "no metric 'zarp'")
+
+
+def test_the_bars_of_a_short_run_beside_a_long_one_show_which_is_higher(desk):
+    for name, first, last, steps in (("short", 6.0, 5.0, 40), ("long", 6.0, 4.0, 500)):
+        record_ends(desk, name, {0: first, steps: last})
+    drawn = desk.quick("runs", "diff", "short", "long").out.splitlines()
+    assert drawn[0] == "val/loss to step 500, bars from 4.0000 to 5.0000 and above"
+    bars = {line.split()[1]: line.split()[2] for line in drawn[1:3]}
+    assert bars["short"][-1] == "\u2588" and bars["long"][-1] == "\u2581"
+
+
+def test_the_bars_of_runs_with_two_values_each_have_a_height(desk):
+    for name in ("one", "two"):
+        record_ends(desk, name, {0: 6.0, 500: 4.0})
+    assert "bars from 4.0000 to 6.0000" in desk.quick("runs", "diff", "one", "two").out
 
 
 def test_runs_are_sorted_from_the_best_and_where_that_is_unknown_from_the_largest(desk):

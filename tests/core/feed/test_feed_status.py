@@ -156,6 +156,15 @@ def test_a_guard_in_backoff_is_restarting_and_says_when(run, hold):
     assert status.detail.startswith("attempt 2 in ") and status.detail.endswith("after oom")
 
 
+def test_a_guard_killed_while_it_waited_vanished_and_not_the_life_that_it_told_of(run):
+    guard_says(run, "backoff", class_last="killed", reason="killed: SIGKILL (137)")
+    status = run_status(run)
+    assert (status.word, status.detail) == (
+        "lost",
+        "its guard vanished before attempt 2; attempt 1: killed: SIGKILL (137)",
+    )
+
+
 def test_a_guard_that_has_not_started_anything_is_queued(run, hold):
     guard_says(run, "preflight", attempt=0)
     hold("g", "none")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cli_user import records, valid, wait_for_end
+from cli_user import SLOW_STEPS, records, valid, wait_for_end
+
+from albor_core.run.state import ENDS
 
 SHORT = ("--set", "training.max_steps=8", "--set", "training.warmup_steps=0")
 LINE = "step 8/8"
@@ -21,12 +23,21 @@ def test_a_run_that_is_not_to_be_tracked_is_in_no_store_and_can_be_taken_in_late
 
 
 def test_a_terminal_that_is_not_enabled_prints_no_live_lines(user):
-    words = ("train", "apply", "tiny.yaml", *SHORT)
-    loud = user.albor(*words, "--name", "loud")
-    assert (loud.code, LINE in loud.err) == (0, True)
-    quiet = user.albor(*words, "--name", "quiet", "--set", "monitoring.terminal.enabled=false")
+    words = ("train", "apply", "tiny.yaml")
+    loud = user.start(*words, "--name", "loud", ALBOR_FAULTS=SLOW_STEPS)
+    for line in loud.stderr:
+        if line.startswith("run loud in "):
+            break
+    assert next(loud.stderr).split()[0] not in ENDS  # it is stopped only now
+    assert user.albor("guard", "stop", "loud").code == 0
+    loud.communicate(timeout=90)
+    quiet = user.albor(
+        *words, *SHORT, "--name", "quiet", "--set", "monitoring.terminal.enabled=false"
+    )
     assert quiet.code == 0
-    assert quiet.err.count("step ") < loud.err.count("step ")
+    begun, last = quiet.err.splitlines()[-2:]
+    assert begun.startswith("run quiet in ")
+    assert last.startswith("completed ") and LINE in last
 
 
 def test_only_the_readings_that_are_asked_for_are_kept(user):

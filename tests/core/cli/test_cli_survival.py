@@ -100,7 +100,7 @@ def test_a_killed_guard_leaves_the_trainer_alone_and_resume_adopts_it(user):
     assert user.quick("guard", "status", run.path, "--json").document["status"]["word"] == (
         "unguarded"
     )
-    refused = user.quick("guard", "stop", run.path)
+    refused = user.quick("guard", "pause", run.path)
     assert refused.code == 3
     assert "albor train resume" in refused.err
     resumed = user.albor("train", "resume", run.path, "--detach")
@@ -112,6 +112,22 @@ def test_a_killed_guard_leaves_the_trainer_alone_and_resume_adopts_it(user):
     wait_until(lambda: step_now(run) > before)
     assert trainer_pid(run) == pid
     assert {record["attempt"] for record in records(run)} == {1}
+
+
+def test_a_trainer_whose_guard_was_killed_is_stopped_and_resumed(user):
+    run = user.apply("lone", *LONG, ALBOR_FAULTS=SLOW_STEPS)
+    wait_until(lambda: step_now(run) >= 2)
+    os.kill(run.liveness().guard, signal.SIGKILL)
+    wait_until(lambda: run.liveness().guard is None)
+    stopped = user.albor("guard", "stop", run.path)
+    assert stopped.code == 0, stopped
+    assert not run.liveness().is_alive
+    at = step_now(run)
+    assert (run.checkpoints / f"step-{at:08}").is_dir()
+    resumed = user.albor("train", "resume", run.path, "--stop-after", at + 1, ALBOR_FAULTS="")
+    assert resumed.code == 0, resumed
+    assert step_now(run) == at + 1
+    assert set(steps_logged(run)) == set(range(at + 2))
 
 
 def terminal(user, *words, **environ):

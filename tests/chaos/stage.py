@@ -26,8 +26,8 @@ from tiny_run import tiny_config
 ALBOR = [sys.executable, "-P", "-m", "albor_core.cli"]
 SEQUENCES, BATCH = 40, 4
 SAVE_EVERY = 10
-STALE_S = 4.0
-PATIENCE_S = 120.0  # of the harness, for anything that should come by itself on a busy machine
+STALE_S = 6.0
+PATIENCE_S = 180.0  # of the harness, for anything that should come by itself on a busy machine
 _TAIL_BYTES = 64 << 10
 GUARD = {
     "poll_s": 0.2,

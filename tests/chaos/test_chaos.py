@@ -58,8 +58,8 @@ def planted(folder, bug):
 def test_a_run_that_is_broken_again_and_again_ends_where_the_undisturbed_one_does(calm, tmp_path):
     kinds = (
         *("kill at an operation", "torn write", "full disk", "damaged checkpoint"),
-        *("guard and trainer killed", "run's store deleted", "clock jumps", "SIGTERM from outside"),
-        *("SIGSEGV", "command files garbage"),
+        *("guard and trainer killed", "run's store deleted", "clock jumps", "checkpoint asked for"),
+        *("reader killed", "command files garbage"),
     )
     assert set(kinds) <= MIX.keys()
     library, wanted = calm
@@ -76,6 +76,7 @@ def test_a_run_that_is_broken_again_and_again_ends_where_the_undisturbed_one_doe
         (NO_HASHES, "damaged checkpoint", "was damaged and not set aside"),
         (NO_LINE, "clock jumps", "steps are missing from its history"),
     ],
+    ids=("no-rewind", "no-hashes", "no-line"),
 )
 def test_a_planted_bug_is_caught(calm, tmp_path, bug, kind, told):
     library, wanted = calm

@@ -15,7 +15,7 @@ import time
 
 import jsonschema
 import pytest
-from guard_harness import ENDLESS, FAKE, LIMIT_S, ROOT, Bench, bench, is_alive, wait_until
+from guard_harness import ENDLESS, FAKE, LIMIT_S, OPTIONS, ROOT, Bench, bench, is_alive, wait_until
 
 from albor_core.run import control
 from albor_core.run.journal import read_journal
@@ -484,7 +484,10 @@ def test_a_run_whose_folder_is_moved_is_not_taken_for_hung(box: Bench) -> None:
     elsewhere = box.run.path.with_name("elsewhere")
     box.run.path.rename(elsewhere)
     try:
-        wait_until(lambda: '"guard.moved"' in (elsewhere / "guard" / "attempts.jsonl").read_text())
+        attempts = elsewhere / "guard" / "attempts.jsonl"
+        # the guard may have last seen it at its start, which may be silent for longer
+        limit_s = OPTIONS["start_limit_s"] + LIMIT_S
+        wait_until(lambda: '"guard.moved"' in attempts.read_text(), limit_s)
         assert is_alive(pid)
     finally:
         elsewhere.rename(box.run.path)

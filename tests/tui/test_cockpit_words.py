@@ -61,6 +61,18 @@ async def test_a_silent_run_says_so_in_the_list_and_has_no_time_of_arrival(cockp
         assert "silent 2m" in str(pilot.app.screen.query_one(Glance).render())
 
 
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("", "device unknown"), ("cuda:0", "device cuda:0"), ("cpu", "no GPU in use; device cpu")],
+)
+async def test_no_gpu_is_said_to_be_in_use_only_where_that_is_known(cockpit, source, device, words):
+    source.show((fake_feed.training(gpu=(), device=device),))
+    async with cockpit(run=source.rows[0]).run_test(size=(160, 45)) as pilot:
+        panel = pilot.app.screen.query_one(GpuPanel)
+        await until(pilot, lambda: words in str(panel.render()))
+        assert ("no GPU in use" in str(panel.render())) == (device == "cpu")
+
+
 async def test_a_silent_run_says_so_on_its_own_screen(cockpit, source):
     source.show((silent(detail="no news for 2 min"),))
     async with cockpit(run=source.rows[0]).run_test(size=(160, 45)) as pilot:

@@ -82,7 +82,8 @@ class OverviewPage(Page):
         machine.gpus, machine.host = view.gpu, view.system
         has_run = bool(view.device) and not view.is_active
         device = f"it ran on {view.device}" if has_run else f"device {view.device or 'unknown'}"
-        machine.why_none = f"no GPU in use; {device}" if self._has_curves else "loading"
+        none = "no GPU in use; " if (view.device or "").startswith("cpu") else ""
+        machine.why_none = f"{none}{device}" if self._has_curves else "loading"
         yet = " yet" if view.is_active or view.status == "queued" else ""
         self.query_one(LogTail).words = f"no output{yet}" if self._has_curves else "loading"
 

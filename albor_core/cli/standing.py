@@ -70,7 +70,7 @@ def same_command(run: RunDir, argv: Sequence[str]) -> None:
         return
     raise UsageError(
         f"cannot go on with {run.id}: it is a run of another command, {shlex.join(own)!r}",
-        hint=f"albor guard retry {run.id} runs that again; another --name for this one",
+        hint="another --name; what differs from job to job belongs in the environment",
     )
 
 

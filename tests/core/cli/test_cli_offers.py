@@ -112,7 +112,7 @@ def test_a_run_goes_on_with_its_own_command_alone(desk, code):
     refused = desk.quick(*run, sys.executable, "other.py")
     assert refused.code == 2
     assert "cannot go on with own: it is a run of another command" in refused.err
-    assert "own.py" in refused.err and "albor guard retry own" in refused.err
+    assert "own.py" in refused.err and "another --name" in refused.err
     assert not (desk.folder / "ran").exists()
     assert tree_hash(desk.home / "runs" / "own" / "guard") == before
 

@@ -37,21 +37,26 @@ from albor_core.run.rundir import RunDir, create_run  # noqa: E402
 from albor_core.store.index import Indexer  # noqa: E402
 
 METRICS = 8
+# started by a small process: the peak of one that a large process starts is that one's
+MEASURE = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=sys.stdout)
+_, status, usage = os.wait4(child.pid, 0)
+sys.stderr.write(f"{usage.ru_maxrss}\\n")
+sys.exit(status != 0)
+"""
 LOGGED = 60  # steps of a round
 
 
 def measured(home: Path, *words: str) -> tuple[float, float, bytes]:
     """Seconds, MB of memory at most and stdout of a command."""
-    line = [sys.executable, "-m", "albor_core.cli", *words]
+    line = [sys.executable, "-c", MEASURE, sys.executable, "-m", "albor_core.cli", *words]
     began = time.monotonic()
-    with tempfile.TemporaryFile() as out:
-        child = subprocess.Popen(line, stdout=out, env={**os.environ, "ALBOR_HOME": str(home)})
-        _, status, usage = os.wait4(child.pid, 0)
-        took = time.monotonic() - began
-        out.seek(0)
-        if status:
-            raise SystemExit(f"{' '.join(words)}: status {status}\n{out.read()[-500:]!r}")
-        return took, usage.ru_maxrss / 1024, out.read()
+    done = subprocess.run(line, capture_output=True, env={**os.environ, "ALBOR_HOME": str(home)})
+    took = time.monotonic() - began
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} failed:\n{done.stderr.decode()[-500:]}")
+    return took, int(done.stderr.split()[-1]) / 1024, done.stdout
 
 
 def log(options: argparse.Namespace) -> list[Figure]:

@@ -54,7 +54,7 @@ def planted(folder, bug):
     return {"PYTHONPATH": str(folder)}
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_run_that_is_broken_again_and_again_ends_where_the_undisturbed_one_does(calm, tmp_path):
     kinds = (
         *("kill at an operation", "torn write", "full disk", "damaged checkpoint"),

@@ -217,7 +217,7 @@ def test_rm_asks_and_takes_nothing_without_an_answer(desk, run):
     before = tree_hash(run.path)
     refused = desk.albor("runs", "rm", "r1")
     assert (refused.code, "--yes" in refused.err) == (2, True)
-    assert desk.quick("runs", "rm", "r1", "--json").error["hint"] == "--yes"
+    assert desk.quick("runs", "rm", "r1", "--json").error["hint"] == "the same with --yes"
     assert tree_hash(run.path) == before
 
 

@@ -147,8 +147,12 @@ def test_a_program_that_handles_sigterm_and_leaves_with_0_is_stopped_unless_it_w
     )
     if arguments[1] == "log":
         assert (read_json(run.exit) or {})["reason"] == word
-    settle(run)
     with Reader(global_store()) as reader:
+        deadline = time.monotonic() + 30
+        while reader.run("graceful").ended_status is None:  # its own index process is at it still
+            assert time.monotonic() < deadline
+            settle(run)
+            time.sleep(0.05)
         assert reader.run("graceful").ended_status == word
         if arguments[1] == "log":  # its own word for how far it goes is kept with the run
             assert reader.run("graceful").max_steps == (int(arguments[0]) or None)

@@ -31,7 +31,7 @@ CLAIMS = [
     "the norm before clipping",
     "state under the same names",
     "a step of NaN moves nothing",
-    "a loss of 0 moves nothing",
+    "a loss of 0 moves weights",
     "torch's state goes into flat buffers",
     "the shadow is the master rounded",
     "muon: three clipped steps",

@@ -135,7 +135,7 @@ def updates_like_torch() -> None:
 
 
 def skips_what_is_not_sound(model: Llama, step: GraphedStep, flat: FlatAdamW) -> None:
-    """Of NaN. A loss of 0 beside a gradient that is a number is one, of a batch learned by heart."""
+    """Of NaN. A loss of 0 beside a gradient that is a number is one: a batch learned by heart."""
     for name, factor, wanted in (("step of NaN", math.nan, 1.0), ("loss of 0", 1.0, 0.0)):
         before = {n: t.clone() for n, t in {**model.state_dict(), **flat.tensors()}.items()}
         loss = step.forward(tokens(9), factor)

@@ -101,8 +101,8 @@ def test_options_that_somebody_named_are_hidden() -> None:
 
 
 def test_the_working_directory_is_no_secret_though_pwd_may_mean_a_password() -> None:
-    words = ["/home/me/work/bin/python", "-c", "import numpy", "--pwd", "hunter2secret"]
-    safe, count = redact(words, {"PWD": "/home/me/work", "DB_PWD": "numpy-and-more"})
+    words = ["/home/me/code/bin/python", "-c", "import numpy", "--pwd", "hunter2secret"]
+    safe, count = redact(words, {"PWD": "/home/me/code", "DB_PWD": "numpy-and-more"})
     assert (safe, count) == ([*words[:-1], "[redacted]"], 1)
     assert redact("as numpy-and-more", {"DB_PWD": "numpy-and-more"}) == ("as [redacted]", 1)
 

@@ -198,10 +198,11 @@ class LiveDesk:
         """What pulls the cord of a run besides its rules: budgets of tokens, hours and bricks."""
         from albor_core.andon.budgets import Budgets
         from albor_core.andon.explain import explain
+        from albor_core.feed.watched import watching_section
 
-        resolved = read_json(find_run(run).config_resolved) or {}
-        monitoring = resolved.get("monitoring")
-        found = monitoring if isinstance(monitoring, dict) else {}
+        place = find_run(run)
+        resolved = read_json(place.config_resolved) or {}
+        found = watching_section(read_json(place.run_json) or {}, resolved)
         limits, bricks = _numbers(found.get("budgets")), _numbers(found.get("bricks"))
         action = (found.get("budgets") or {}).get("action") if limits else None
         budgets = Budgets.from_config({"budgets": {**limits, "action": action}})

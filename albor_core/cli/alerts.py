@@ -103,7 +103,9 @@ def rules(run: str, as_json: bool) -> None:
     if as_json:
         emit({"schema": "albor.alerts.rules/1", "run": found.id, "rules": listed})
     elif not listed:
-        talk(f"{found.id}: no rules; monitoring.alerts in its config would hold them")
+        is_ours = found.metadata().get("kind") == "train"
+        why = "its config has no monitoring.alerts" if is_ours else "rules watch `albor train` only"
+        talk(f"{found.id}: no rules: {why}")
     else:
         say(table(("rule", "meaning"), [(rule["id"], rule["sentence"]) for rule in listed]))
 

@@ -42,6 +42,7 @@ from albor_core.feed.view import (
     RunStatus,
     RunView,
 )
+from albor_core.feed.watched import rules_watching
 from albor_core.run.rundir import RunDir, load_json
 from albor_core.run.state import SCHEMA, Freshness, load_state
 from albor_core.telemetry.sample import gpu_from_json, host_from_json
@@ -224,6 +225,7 @@ def build_view(
         severity=text(andon, "severity") or "green",
         last_alert=_alert_text(andon),
         last_alert_step=integer(mapping(andon, "last_alert"), "step"),
+        rules_watching=rules_watching(meta, resolved),
         device=text(state, "device") or text(mapping(resolved, "training"), "device"),
         gpu=tuple(
             gpu_from_json(entry, index)

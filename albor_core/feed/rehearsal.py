@@ -15,6 +15,7 @@ from typing import Any
 from albor_core.andon.alert import Alert
 from albor_core.andon.explain import explain
 from albor_core.andon.rules import STEADY, Rule, parse_condition, replay, rules_from
+from albor_core.feed.watched import watching_section
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.paths import global_store, local_store
@@ -57,7 +58,7 @@ def rule_json(rule: Rule) -> dict[str, Any]:
 
 
 def rules_of(run: RunDir) -> tuple[Rule, ...]:
-    """The rules a run was started with; none where it has no config of ours."""
+    """The rules that watch a run: those of its config where `albor train` runs it, else none."""
     monitoring, warmup = _config_of(run)
     try:
         return rules_from(monitoring, warmup_steps=warmup)
@@ -132,9 +133,9 @@ def _unfolded(series: Series, rule: Rule) -> Iterator[tuple[int, float]]:
 
 
 def _config_of(run: RunDir) -> tuple[Mapping[str, Any], int]:
-    """Its `monitoring` section and its warm-up; empty where there is none of ours."""
+    """The `monitoring` section that watches it, and its warm-up."""
     resolved = read_json(run.config_resolved) or {}
-    monitoring, training = resolved.get("monitoring"), resolved.get("training")
+    training = resolved.get("training")
     warmup = training.get("warmup_steps") if isinstance(training, dict) else 0
-    known = monitoring if isinstance(monitoring, dict) else {}
+    known = watching_section(read_json(run.run_json) or {}, resolved)
     return known, warmup if isinstance(warmup, int) else 0

@@ -201,6 +201,7 @@ class RunView:
     severity: str = "green"  # the worst open alert: green, info, yellow, red
     last_alert: str = ""
     last_alert_step: int | None = None
+    rules_watching: int | None = None  # what can raise an alert; 0: not watched, None: not known
     device: str = ""
     gpu: tuple[GpuSample, ...] = ()
     system: HostSample | None = None
@@ -262,6 +263,11 @@ class RunsView:
     def active(self) -> tuple[RunView, ...]:
         """The runs somebody works on."""
         return tuple(row for row in self.rows if row.is_active)
+
+    @property
+    def watched(self) -> tuple[RunView, ...]:
+        """The active runs that have rules."""
+        return tuple(row for row in self.active if row.rules_watching)
 
     def to_json(self) -> dict[str, Any]:
         return dict(plain(self))

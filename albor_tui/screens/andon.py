@@ -10,9 +10,10 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.clean import clean
+from albor_core.feed.view import RunsView
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.store.rows import AlertRow
-from albor_tui.messages import AlertsChanged, PastFound, Rehearsed, RunFound
+from albor_tui.messages import AlertsChanged, PastFound, Rehearsed, RunFound, RunsChanged
 from albor_tui.screens.acting import ActingScreen, acknowledge_question
 from albor_tui.screens.alert_chart import alert_chart, alert_title
 from albor_tui.screens.confirm import ConfirmScreen
@@ -41,7 +42,7 @@ class AndonScreen(ActingScreen):
         Binding("a", "acknowledge", "Ack", tooltip="Say that this alert has been seen"),
         Binding("A", "acknowledge_all", "Ack all", tooltip="Say so of all in the list; asks first"),
         Binding("f", "severity", "Severity", tooltip="Only red, only yellow, or both"),
-        Binding("o", "seen", "Seen too", tooltip="Only what nobody has seen, or all"),
+        Binding("o", "seen", "Seen too", tooltip="Show acknowledged alerts too"),
         Binding("e", "try", "Try a rule", tooltip="Play a rule you type on this run's history"),
         Binding("z", "zoom", "Zoom", show=False, tooltip="The focused panel alone, and back"),
     ]
@@ -50,6 +51,8 @@ class AndonScreen(ActingScreen):
         super().__init__()
         self._run_id = run_id
         self._alerts: tuple[AlertRow, ...] | None = None
+        self._runs: RunsView | None = None  # followed only while no run has an open alert
+        self._is_calm = False
         self._severity = ""
         self._open_only = True
         self._tried = ""
@@ -77,14 +80,30 @@ class AndonScreen(ActingScreen):
         super().on_mount()
 
     def follow(self) -> None:
-        board = self.desk.board()
+        board, overview = self.desk.board(), None
+        version = -1
         try:
             for _ in self.ticking():
                 alerts = board.poll()
                 if alerts is not None:
                     self.post_message(AlertsChanged(alerts, board.problem))
+                if not self._is_calm:
+                    continue
+                overview = overview or self.source.overview()
+                runs = overview.poll()
+                if runs.is_complete and runs.version != version:
+                    version = runs.version
+                    self.post_message(RunsChanged(runs))
         finally:
             board.close()
+            if overview is not None:
+                overview.close()
+
+    @on(RunsChanged)
+    def show_coverage(self, message: RunsChanged) -> None:
+        self._runs = message.view
+        if self._is_calm:
+            self.query_one("#empty", Static).update(self._nothing())
 
     @on(AlertsChanged)
     def show_alerts(self, message: AlertsChanged) -> None:
@@ -102,6 +121,11 @@ class AndonScreen(ActingScreen):
             and (not self._open_only or row.acked_by is None)
         )
         self.query_one(AlertTable).alerts = shown
+        is_whole = self._open_only and not (self._severity or self._run_id)
+        was_calm = self._is_calm
+        self._is_calm = self._alerts is not None and not shown and (is_whole or not self._alerts)
+        if self._is_calm and not was_calm:
+            self.poll_now()
         self._title(len(shown))
         empty = self.query_one("#empty", Static)
         empty.display = not shown
@@ -149,11 +173,16 @@ class AndonScreen(ActingScreen):
         if self._alerts is None:
             return Content.styled("looking for alerts", "$ink-muted")
         if not self._alerts:
-            quiet = "All quiet: no run has raised an alert."
-            where = "Rules stand in a config under monitoring.alerts."
-            lines = [Content.styled(quiet, "bold $success"), Content.styled(where, "$ink-muted")]
-            return meters.rows(lines)
-        return Content.styled("nothing left here; o shows what has been seen", "$ink-muted")
+            hint = "`albor train` applies the rules under monitoring.alerts in a config"
+            lines = [coverage("no alerts", self._runs), Content.styled(hint, "$ink-muted")]
+        elif self._is_calm:
+            hint = "o shows acknowledged alerts too"
+            lines = [coverage("no open alerts", self._runs), Content.styled(hint, "$ink-muted")]
+        else:
+            kept = ("no", "open" if self._open_only else "", self._severity, "alerts here")
+            words = " ".join(part for part in kept if part)
+            lines = [Content.styled(f"{words}; f and o change what is shown", "$ink-muted")]
+        return meters.rows(lines)
 
     @on(LineList.Moved)
     def show_alert(self) -> None:
@@ -264,14 +293,14 @@ class AndonScreen(ActingScreen):
     def action_acknowledge(self) -> None:
         row = self.query_one(AlertTable).current
         if row is None or row.acked_by is not None:
-            self.say("no alert here that nobody has seen", "$ink-muted")
+            self.say("all alerts here are acknowledged", "$ink-muted")
             return
         self._acknowledge((row,))
 
     def action_acknowledge_all(self) -> None:
         rows = tuple(r for r in self.query_one(AlertTable).alerts if r.acked_by is None)
         if not rows:
-            self.say("no alert here that nobody has seen", "$ink-muted")
+            self.say("all alerts here are acknowledged", "$ink-muted")
             return
 
         def decide(yes: bool | None) -> None:
@@ -317,3 +346,16 @@ class AndonScreen(ActingScreen):
         )
         value = "" if row.threshold is None else f"{clean(row.metric or '')} > {row.threshold:g}"
         self.app.push_screen(PromptScreen(question, "for example: loss > 3", value), play)
+
+
+def coverage(found: str, runs: RunsView | None) -> Content:
+    """What was found, and how many of the active runs have rules that could have raised more: green
+    only where all have."""
+    if runs is None:
+        return Content.styled(found, "bold $ink")
+    active, watched = len(runs.active), len(runs.watched)
+    if not active:
+        return Content.styled(f"{found}; no run is active", "bold $ink")
+    words = f"{found}; {watched} of {active} active run{'s' * (active != 1)}"
+    tone = "$success" if watched == active else "$ink"
+    return Content.styled(f"{words} {'is' if active == 1 else 'are'} watched", f"bold {tone}")

@@ -273,10 +273,29 @@ class Alerts(RunPanel):
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         if not view.alerts:
-            calm = f"{glyphs.current.check} quiet" if not view.alerts_open else ""
-            return Content.styled(calm or f"{view.alerts_open} open", "$success")
+            return meters.fit(no_alert_listed(view), width)
         lines = [alert_line(alert, width) for alert in ordered(view.alerts)]
         return meters.rows(meters.cut(lines, height, "alert"))
+
+
+def no_alert_listed(view: RunView) -> Content:
+    """Why the list of alerts is empty. Green only where rules watch, or watched, the run."""
+    if view.alerts_open:
+        tone = meters.SEVERITY_TONE.get(view.severity, "$warning")
+        return Content.styled(f"{view.alerts_open} open", tone)
+    count = view.rules_watching
+    if count is None:
+        return Content.styled("no alerts", "$ink-muted")
+    if not count:
+        return Content.styled("not watched: no rules", "$ink-muted")
+    rules = f"{count} rule{'s' * (count != 1)}"
+    if view.status == "queued":
+        return Content.styled(f"{rules} will watch", "$ink-muted")
+    if view.is_active:
+        words = f"quiet: {rules} watch{'es' * (count == 1)}"
+    else:
+        words = f"no alerts: {rules} watched"
+    return Content.styled(f"{glyphs.current.check} {words}", "$success")
 
 
 def ordered(alerts: tuple[AlertView, ...]) -> list[AlertView]:

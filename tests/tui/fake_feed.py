@@ -121,6 +121,7 @@ def training(run_id: str = "code-125m-3f2a91", **changes: Any) -> RunView:
         checkpoint=CheckpointView(
             last_step=15_000, last_wall=WALL - 95, best_step=14_000, best_value=2.4107
         ),
+        rules_watching=2,
         guards={"nan_skipped": 1},
         guard={"state": "running"},
         optimizer="adamw",

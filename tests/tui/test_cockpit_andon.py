@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import fake_desk
+import fake_feed
 import pytest
 from settled import until
 from textual.widgets import Input, Static
 
+from albor_core.feed.view import RunsView
 from albor_core.run.errors import ConfigError, NotFoundError, Problem
 from albor_core.run.rundir import create_run
 from albor_tui.desk import LiveDesk
-from albor_tui.screens.andon import AndonScreen
+from albor_tui.screens.andon import AndonScreen, coverage
 from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel
@@ -61,7 +63,7 @@ async def test_acknowledging_all_asks_first(cockpit, desk):
         await until(pilot, lambda: len([d for d in desk.done if d[0] == "ack"]) == 3)
         await until(pilot, lambda: not table.alerts)
         empty = pilot.app.screen.query_one("#empty", Static)
-        assert "o shows what has been seen" in str(empty.content)
+        await until(pilot, lambda: "o shows acknowledged alerts" in str(empty.content))
 
 
 async def test_f_walks_through_the_severities(cockpit):
@@ -113,15 +115,37 @@ async def test_enter_opens_the_run_of_the_alert(cockpit):
         assert isinstance(pilot.app.screen, AndonScreen)
 
 
-async def test_no_alert_at_all_is_good_news(cockpit, desk):
+async def test_without_alerts_the_board_says_how_many_active_runs_rules_watch(
+    cockpit, desk, source
+):
     desk.alerts = ()
+    source.show((*source.rows, fake_feed.training("loop-1a2b3c", rules_watching=0)))
     async with cockpit().run_test(size=(80, 24)) as pilot:
         await pilot.app.push_screen(AndonScreen())
         empty = pilot.app.screen.query_one("#empty", Static)
-        await until(pilot, lambda: "All quiet" in str(empty.content))
+        await until(
+            pilot, lambda: "no alerts; 3 of 4 active runs are watched" in str(empty.content)
+        )
         assert not pilot.app.screen.query_one("#andon-body").display
         bar = pilot.app.screen.query_one(KeyBar)
         await until(pilot, lambda: "Ack" not in str(bar.render()))
+
+
+@pytest.mark.parametrize(
+    ("rules", "words", "is_green"),
+    [
+        ((2, 1), "no alerts; 2 of 2 active runs are watched", True),
+        ((2, 0), "no alerts; 1 of 2 active runs are watched", False),
+        ((2, None), "no alerts; 1 of 2 active runs are watched", False),
+        ((0,), "no alerts; 0 of 1 active run is watched", False),
+        ((), "no alerts; no run is active", False),
+    ],
+)
+def test_the_board_is_green_only_where_rules_watch_every_active_run(rules, words, is_green):
+    rows = tuple(fake_feed.training(f"r-{i}", rules_watching=n) for i, n in enumerate(rules))
+    line = coverage("no alerts", RunsView(rows=rows))
+    assert str(line) == words
+    assert any("$success" in str(span.style) for span in line.spans) is is_green
 
 
 async def test_an_alert_that_has_been_seen_is_not_acknowledged_again(cockpit, desk):
@@ -132,7 +156,7 @@ async def test_an_alert_that_has_been_seen_is_not_acknowledged_again(cockpit, de
         await pilot.press("o")
         await until(pilot, lambda: len(table.alerts) == 1)
         await pilot.press("a")
-        assert "no alert here" in str(pilot.app.screen.query_one(StatusBar).line)
+        assert "are acknowledged" in str(pilot.app.screen.query_one(StatusBar).line)
 
 
 async def test_the_chart_shows_the_metric_of_the_alert_its_limit_and_where_it_was_crossed(cockpit):

@@ -277,6 +277,32 @@ def test_alerts_that_have_no_room_are_counted():
     assert "6 more alerts" in shown
 
 
+@pytest.mark.parametrize(
+    ("rules", "status", "words", "is_green"),
+    [
+        (0, "running", "not watched: no rules", False),
+        (0, "completed", "not watched: no rules", False),
+        (None, "running", "no alerts", False),
+        (1, "running", "quiet: 1 rule watches", True),
+        (3, "paused", "quiet: 3 rules watch", True),
+        (3, "completed", "no alerts: 3 rules watched", True),
+        (3, "queued", "3 rules will watch", False),
+    ],
+)
+def test_a_run_is_called_quiet_only_where_rules_watch_it(rules, status, words, is_green):
+    view = fake_feed.training(rules_watching=rules, status=status, alerts=(), alerts_open=0)
+    shown = Alerts().show(view, 40, 4)
+    assert str(shown).strip().removeprefix(f"{glyphs.current.check} ") == words
+    assert any("$success" in str(span.style) for span in shown.spans) is is_green
+
+
+def test_open_alerts_that_are_not_listed_yet_are_not_green():
+    view = fake_feed.training(alerts=(), alerts_open=2, severity="red")
+    shown = Alerts().show(view, 40, 4)
+    assert "2 open" in str(shown)
+    assert not any("$success" in str(span.style) for span in shown.spans)
+
+
 def test_parts_of_a_step_that_have_no_room_are_counted_and_those_over_budget_are_kept():
     parts = [
         BrickView(name, ms, 100.0) for name, ms in zip("abcd", (1.0, 50.0, 2.0, 3.0), strict=True)

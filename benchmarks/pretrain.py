@@ -1,6 +1,6 @@
 """What a recipe reaches: the Python sources installed here, trained on by the product: one GPU.
 
-    python benchmarks/pretrain.py --out DIR [--runs adamw muon 398m] [--steps N] [--json FILE]
+    python benchmarks/pretrain.py --out DIR [--runs adamw muon@2 398m] [--steps N] [--json FILE]
 
 Corpus: every .py file of the standard library and of site-packages, exact duplicates dropped, at
 most 100 kB, at least a quarter letters; whole packages are held out, and files equal to one of
@@ -11,7 +11,8 @@ to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. The trainer of `adam
 half-way; its guard resumes it. `398m` has the schedule of 78.0M tokens and is stopped at 26.3M.
 `--steps` shortens the schedule of all. START-HEAD-END, such as quiet-tied-cosine, is Muon's recipe
 with another start of the weights (ordinary: normal 0.02, writers / sqrt(2 L), norms of 1), an
-untied head, or a rate that falls linearly to 0.
+untied head, or a rate that falls linearly to 0. NAME@SEED is NAME with a seed of its own for the
+weights and the order of the rows; the corpus and what is held out stay the same.
 Validation: all that is held out. Exit code 2 without a GPU.
 """
 
@@ -99,6 +100,28 @@ RECIPES |= {
 }
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A recipe to run; without a seed, the config's."""
+
+    name: str
+    seed: int | None = None
+
+    @classmethod
+    def read(cls, word: str) -> Asked:
+        name, at, seed = word.partition("@")
+        if name not in RECIPES or (at and not seed.isdecimal()):
+            raise argparse.ArgumentTypeError(f"{word!r} is not a recipe, nor a recipe@seed")
+        return cls(name, int(seed) if at else None)
+
+    def __str__(self) -> str:
+        return self.name if self.seed is None else f"{self.name}-seed-{self.seed}"
+
+    @property
+    def recipe(self) -> Recipe:
+        return RECIPES[self.name]
+
+
 def write_corpora(folder: Path) -> None:
     """`train` and `held` as Parquet: text, source (the package), file."""
     places = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")]
@@ -176,8 +199,9 @@ def pack_held_out(folder: Path, file: Path) -> int:
     return packer.sequences * T
 
 
-def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path, steps: int) -> Path:
+def start(run: Asked, data: dict[str, Any], folder: Path, steps: int) -> Path:
     """Under a guard of its own; the run directory."""
+    recipe = run.recipe
     sets = {
         "data.train": data["train"],
         "data.val": data["held"],
@@ -200,7 +224,8 @@ def start(name: str, recipe: Recipe, data: dict[str, Any], folder: Path, steps: 
     }
     words = [f"{key}={value}" for key, value in sets.items()] + list(recipe.sets)
     overrides = [word for one in words for word in ("--set", one)]
-    made = albor("train", "apply", recipe.config, "--name", name, "--detach", *overrides)
+    overrides += [] if run.seed is None else ["--seed", str(run.seed)]
+    made = albor("train", "apply", recipe.config, "--name", str(run), "--detach", *overrides)
     return Path(made["run"]["path"])
 
 
@@ -216,15 +241,13 @@ def wait(run: Path, step: int = STEPS + 1) -> dict[str, Any]:
     raise SystemExit(f"{run}: nothing for {LIMIT_S:.0f} s, see {run}/logs")
 
 
-def train(
-    name: str, recipe: Recipe, data: dict[str, Any], folder: Path, steps: int
-) -> dict[str, Any]:
-    begun = time.monotonic()
-    run = start(name, recipe, data, folder, steps)
+def train(asked: Asked, data: dict[str, Any], folder: Path, steps: int) -> dict[str, Any]:
+    begun, recipe = time.monotonic(), asked.recipe
+    run = start(asked, data, folder, steps)
     if recipe.killed_at is not None:
         state = wait(run, recipe.killed_at)
         os.kill(state["pid"], signal.SIGKILL)
-        print(f"{name}: trainer killed at step {state['global_step']}", flush=True)
+        print(f"{asked}: trainer killed at step {state['global_step']}", flush=True)
     if recipe.stopped_at is not None:
         wait(run, recipe.stopped_at + 1)  # its evaluation is done then
         albor("guard", "stop", run)
@@ -237,7 +260,8 @@ def train(
     points = shown["points"]
     rates = sorted(value for _, value, _ in points["perf/tokens_per_s"])
     return {
-        "run": name,
+        "run": asked.name,
+        "seed": asked.seed,
         "status": shown["run"]["ended_status"],
         "steps": shown["run"]["last_step"],
         "validation": [
@@ -261,7 +285,9 @@ def tell(results: list[dict[str, Any]], file: Path | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
-    parser.add_argument("--runs", nargs="*", default=PRODUCTS, choices=RECIPES)
+    parser.add_argument("--runs", nargs="*", type=Asked.read, metavar="NAME[@SEED]",
+                        default=[Asked(name) for name in PRODUCTS],
+                        help=", ".join(RECIPES))  # fmt: skip
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -274,8 +300,8 @@ def main() -> int:
     data = shards(options.out)
     print(f"{torch.cuda.get_device_name()}; data made in {time.monotonic() - begun:.0f} s")
     results = []
-    for name in options.runs:
-        results.append(train(name, RECIPES[name], data, options.out, options.steps))
+    for asked in options.runs:
+        results.append(train(asked, data, options.out, options.steps))
         tell(results, options.json)
     return 0
 

@@ -33,7 +33,8 @@ def logs(run_ref: str, follow: bool, tail: int | None, attempt: int | None, as_j
     """
     run = find_run(run_ref)
     names = [n for n in LogShelf(run.logs).names() if attempt in (None, n.attempt)]
-    if not names and not (follow and run.liveness().is_alive):
+    may_come = follow and run.liveness().is_alive and not _has_none(run)
+    if not names and not may_come:
         raise _without(run, attempt)
     newest = names[-1].attempt if names else 1
     chosen = [name for name in names if name.attempt == newest]
@@ -52,12 +53,17 @@ def _without(run: RunDir, attempt: int | None) -> NotFoundError:
         return NotFoundError(
             f"{run.id} has no log of attempt {attempt}", hint=f"albor logs {run.id}"
         )
-    if run.metadata().get("kind") in ("track", "imported"):
+    if _has_none(run):
         return NotFoundError(
             f"{run.id} has no log: only a program under a guard has its output recorded",
             hint="albor guard run -- CMD",
         )
     return NotFoundError(f"{run.id} has no log yet", hint=f"albor guard status {run.id}")
+
+
+def _has_none(run: RunDir) -> bool:
+    """Whether nothing ever records the output of a run's program."""
+    return run.metadata().get("kind") in ("track", "imported")
 
 
 def _counted(path: Path) -> LogFile:

@@ -59,7 +59,8 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
     if row["ended_status"]:
         status, reason = row["ended_status"], row["ended_reason"] or ""
         how = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
-        yield "ended", f"{when(row['ended_wall'])} UTC, {how}"
+        at = "" if row["ended_wall"] is None else f"{when(row['ended_wall'])} UTC, "
+        yield "ended", f"{at}{how}"
     if made["lines_lost"]:
         yield "lost", f"{made['lines_lost']:,} line(s) that it logged could not be written"
     if row["git_commit"]:

@@ -146,7 +146,11 @@ class RunFeed:
         """Metric keys that can be drawn, the important ones first."""
         found = self._ask(lambda reader: reader.keys(self.run.id)) or ()
         state = self.files.state.get() or {}
-        live = [key for key, name in _STATE_KEYS.items() if sequence(state, name)]
+        live = [
+            key
+            for key, name in _STATE_KEYS.items()
+            if any(value is not None for value in sequence(state, name))
+        ]
         order = {key: index for index, key in enumerate(_FIRST)}
         return tuple(sorted({*found, *live}, key=lambda key: (order.get(key, len(order)), key)))
 

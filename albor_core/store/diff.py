@@ -177,7 +177,7 @@ def diff_runs(
             runs=rows,
             left_out=tuple(run_ids[MOST_RUNS:]),
             config=_config_changes(sources),
-            code=_changes([source.code for source in sources]),
+            code=_changes([source.code | source.command() for source in sources]),
             data=_changes([source.data for source in sources]),
             environment=_changes([source.environment() for source in sources]),
             unrecorded=_unrecorded(sources),
@@ -244,7 +244,7 @@ def _changes(maps: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
 def _unrecorded(sources: Sequence[Source]) -> tuple[str, ...]:
     known = {
         "config": sum(bool(source.params) for source in sources) > 1,
-        "code": any(source.code["commit"] for source in sources),
+        "code": any(value for source in sources for value in source.code.values()),
         "data": any(source.data for source in sources),
     }
     return tuple(part for part, is_known in known.items() if not is_known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 from albor_core.run.directions import Goals
@@ -73,6 +74,10 @@ class Source:
 
     def series(self, key: str, max_points: int) -> Series:
         return self.reader.series(self.row.id, key, max_points=max_points)
+
+    def command(self) -> dict[str, str]:
+        """The command line, of which a training's config says all."""
+        return {} if self.row.kind == "train" or not self.argv else {"command": join(self.argv)}
 
     def environment(self) -> dict[str, Any]:
         """Host, device and versions of the newest attempt."""

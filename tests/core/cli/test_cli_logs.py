@@ -54,3 +54,12 @@ def test_a_run_without_a_log_or_a_report_says_so(desk, tmp_path):
     said = desk.albor("logs", run)
     assert (said.code, said.out) == (3, "") and "only a program under a guard" in said.err
     assert desk.albor("guard", "report", run).code == 3
+
+
+def test_following_a_log_that_nothing_records_is_refused_while_the_run_is_live(desk, monkeypatch):
+    from albor_core import track
+
+    monkeypatch.setenv("ALBOR_HOME", str(desk.home))
+    with track.start(name="live") as run:
+        said = desk.albor("logs", "-f", run.id)
+    assert (said.code, said.out) == (3, "") and "only a program under a guard" in said.err

@@ -309,6 +309,14 @@ def test_one_run_in_full(tmp_path, hold):
     assert feed.log.read() == ["hello"]
 
 
+def test_a_metric_that_a_run_never_logged_is_none_of_its_keys(tmp_path):
+    run = make_run(tmp_path, "ppo", losses=[None, None], ended="completed")
+    index(run)
+    feed = RunFeed(run)
+    feed.poll()
+    assert not {"train/loss", "optim/lr", "optim/grad_norm"} & {*feed.keys()}
+
+
 def test_before_any_index_the_end_of_the_curve_comes_from_the_live_state(tmp_path, hold):
     run = make_run(tmp_path, "r", losses=[3.0, 2.5, 2.0], alert=True)
     hold(run)

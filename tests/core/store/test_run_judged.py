@@ -55,6 +55,16 @@ def test_runs_whose_config_and_code_nobody_recorded_have_a_winner(bench):
     assert "chance" not in found.detail
 
 
+def test_another_command_line_is_shown_and_a_script_alone_is_recorded_code(bench):
+    facts = {"git": {"commit": None}, "script": {**SCRIPT, "is_tracked": False}}
+    for name, words in (("one", ("t.py", "a b")), ("two", ("t.py", "c")), ("same", ("t.py", "c"))):
+        write(bench, name, 0.5, argv=words, facts=facts)
+    found = compared("one", "two")
+    assert [(c.key, c.values) for c in found.code] == [("command", ("t.py 'a b'", "t.py c"))]
+    assert "code" not in found.unrecorded
+    assert compared("two", "same").code == ()
+
+
 def test_imported_histories_have_a_winner(bench):
     for name, mean in (("bad", 0.5), ("good", 0.1)):
         write(bench, name, mean, argv=(), kind="imported", facts={"git": {"commit": None}})

@@ -17,6 +17,7 @@ from albor_core.run.directions import Direction, Goals, direction
 from albor_core.store.goals import best_of, goals_of_run
 from albor_core.store.levels import TOP, Bucket, group_points, merge, point, unpack_preview, width
 from albor_core.store.listing import SORT_KEYS
+from albor_core.store.lives import attempts_of
 from albor_core.store.outline import Outline
 from albor_core.store.rows import (
     AlertRow,
@@ -288,14 +289,9 @@ class Reader(RunTable):
         return tuple(found)
 
     def attempts(self, run_id: str) -> tuple[AttemptRow, ...]:
-        """The lives of a run, first to last."""
-        rows = self._all(
-            "SELECT attempt, started, ended, pid, code, signal, exit_class, action, reason,"
-            " delay_s, report, step, diagnostic, adopted FROM attempts WHERE run_id = ?"
-            " ORDER BY attempt",
-            (self._id(run_id),),
-        )
-        return tuple(_attempt_row(row) for row in rows)
+        """The lives of a run, first to last, each with the step that it came to."""
+        number = self._id(run_id)
+        return self.query(lambda db: attempts_of(db, number))
 
     def tags(self, run_id: str) -> tuple[str, ...]:
         return self.run(run_id).tags
@@ -332,11 +328,6 @@ class Reader(RunTable):
             (self._id(run_id),),
         )
         return tuple(JournalPosition(*row) for row in rows)
-
-
-def _attempt_row(row: Any) -> AttemptRow:
-    columns: list[Any] = [*row[:12], bool(row[12]), bool(row[13])]
-    return AttemptRow(*columns)
 
 
 def _event_row(run_id: str, row: Any) -> EventRow:

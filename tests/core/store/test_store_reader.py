@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -322,3 +323,41 @@ def test_stores_of_runs_on_network_mounts_lie_on_this_host(bench, monkeypatch):
     assert local_store(run).is_file() and not run.store.exists()
     kinds = {kind: is_remote(kind) for kind in ("ext4", "tmpfs", "nfs4", "fuse.sshfs", "lustre")}
     assert [kind for kind, remote in kinds.items() if remote] == ["nfs4", "fuse.sshfs", "lustre"]
+
+
+def test_lives_without_a_guard_have_the_step_that_they_came_to(bench):
+    run = bench.run()
+    first = bench.journal(run, attempt=1)
+    first.event("run.start")
+    for step in range(1, 8):
+        first.metrics(step, {"train/loss": 1.0})
+    second = bench.journal(run, attempt=2)  # the first was killed, and said nothing
+    second.event("run.start")
+    second.append("r", to=4)
+    for step in range(5, 7):
+        second.metrics(step, {"train/loss": 1.0})
+    second.event("run.end", step=9, status="stopped", reason="stopped", code=143)
+    third = bench.journal(run, attempt=3)
+    third.event("run.start")  # and it logs nothing
+    fourth = bench.journal(run, attempt=4)
+    fourth.event("run.start")
+    for step in range(10, 13):
+        fourth.metrics(step, {"train/loss": 1.0})
+    bench.index(run)
+    with Reader(run.store) as reader:
+        assert [life.step for life in reader.attempts(run.id)] == [7, 9, None, 12]
+    with Reader(global_store()) as reader:  # that one has no points
+        assert [life.step for life in reader.attempts(run.id)] == [None, 9, None, None]
+
+
+def test_a_step_that_the_guard_wrote_down_is_kept(bench):
+    run = bench.run()
+    journal = bench.journal(run)
+    journal.event("run.start")
+    journal.metrics(5, {"train/loss": 1.0})
+    journal.event("run.end", step=5, status="stopped", reason="stopped", code=143)
+    end = {"t": "attempt.end", "wall": 2.0, "attempt": 1, "code": 143, "step": 6}
+    run.attempts.write_text(json.dumps(end) + "\n")
+    bench.index(run)
+    with Reader(run.store) as reader:
+        assert [life.step for life in reader.attempts(run.id)] == [6]

@@ -168,6 +168,7 @@ class Life:
                 and status.code == 8
                 and not self.is_known_to_run()
             ),
+            unwatched=self.process is None,
         )
 
     def _reached_end(self, launch: Launch, words: Words | None) -> bool:

@@ -564,6 +564,9 @@ class Guard:
             )
             self._enter("backoff")
             self.life = None
+        elif life.process is None and action.state == "stopped" and self.stop is None:
+            self.life = None  # stopped before we came: we are here since it is to go on
+            self._enter("preflight")
         else:
             self._finish_as(action)
 

@@ -97,6 +97,8 @@ class Facts:
     xids: tuple[int, ...] = ()
     locked_out: bool = False
     """The stub found run.lock taken: the program was never started."""
+    unwatched: bool = False
+    """It ended while no guard watched: a signal that stopped it was not one to restart from."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,8 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
     ended_as_asked = facts.killed_by_guard or code in _STOPPING
     if facts.stop_signal is not None and ended_as_asked and not facts.hung:
         return _stopped_by(facts.stop_signal)
+    if facts.unwatched and words is not None and words.reason == "stopped":
+        return ExitClass("stopped", Verdict.STOPPED, words.code)
     if FATAL_XIDS.intersection(facts.xids):
         return ExitClass("gpu_lost", Verdict.FATAL)
     if facts.hung:

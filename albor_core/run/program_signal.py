@@ -25,14 +25,14 @@ STOP_SIGNALS = ("TERM", "INT", "KILL")
 
 def signal_program(run: RunDir, name: str, *, wait_s: float) -> bool:
     """Send SIG`name` to the program that writes the run's state file; whether it had ended within
-    `wait_s`. A program that is killed cannot leave last words: they are left for it.
+    `wait_s`. One that leaves no last words, since it is killed or knows of none, is spoken for.
 
     Raises InUseError for a process that is not provably this run's, of this user, host and boot.
     """
     state = read_state(run.state) or _child_of_guard(run)
     pidfd = _open(run, state)
     try:
-        spoken = _speak_for(run, state) if name == "KILL" else None
+        spoken = _speak_for(run, state, name) if name == "KILL" else None
         try:
             signal.pidfd_send_signal(pidfd, signal.Signals[f"SIG{name}"])
         except OSError as error:
@@ -44,7 +44,10 @@ def signal_program(run: RunDir, name: str, *, wait_s: float) -> bool:
             ) from error
         with suppress(OSError):  # it has ended
             signal.pidfd_send_signal(pidfd, signal.SIGCONT)  # one that is frozen would not hear it
-        return bool(select.select([pidfd], [], [], wait_s)[0]) and _has_let_go(run)
+        has_ended = bool(select.select([pidfd], [], [], wait_s)[0]) and _has_let_go(run)
+        if has_ended and name != "KILL":
+            _speak_for(run, state, name)
+        return has_ended
     finally:
         os.close(pidfd)
 
@@ -74,12 +77,8 @@ def _open(run: RunDir, state: dict[str, Any]) -> int:
 
 
 def _child_of_guard(run: RunDir) -> dict[str, Any]:
-    """What a guard that is gone wrote of its program, for one that writes no state file."""
-    guard = read_json(run.guard / "guard.json") or {}
-    child = guard.get("child")
-    attempts = {"attempt": guard.get("attempt"), "boot_id": guard.get("boot_id")}
-    host = (read_json(run.run_json) or {}).get("host")
-    return {**(child if isinstance(child, dict) else {}), **attempts, "host": host}
+    """What was written of a program of a guard that is gone, for one that writes no state file."""
+    return read_json(run.guard / "child.json") or {}
 
 
 def _is_ours(pid: int) -> bool:
@@ -93,21 +92,22 @@ def _refused(run: RunDir, why: str) -> InUseError:
     return InUseError(f"cannot stop {run.id}: {why}", hint=f"albor guard status {run.id}")
 
 
-def _speak_for(run: RunDir, state: dict[str, Any]) -> Path | None:
-    """Leave the last words of a program that is about to be killed; the file, if it was written.
-    Before the kill: whoever sees the lock free must find them.
+def _speak_for(run: RunDir, state: dict[str, Any], name: str) -> Path | None:
+    """Leave the last words of a program that leaves none; the file, if it was written. Of one that
+    is about to be killed before the kill: whoever sees the lock free must find them.
     """
     if (read_json(run.exit) or {}).get("nonce") == state.get("nonce"):
         return None  # it has spoken already
+    how = "killed" if name == "KILL" else "ended"
     document = {
         "schema": "albor.exit/1",
         "run_id": run.id,
         "attempt": state.get("attempt"),
         "nonce": state.get("nonce"),
-        "code": 128 + signal.SIGKILL,
+        "code": 128 + signal.Signals[f"SIG{name}"],
         "reason": "stopped",
         "step": state.get("global_step"),
-        "message": "killed by SIGKILL, as asked for",
+        "message": f"{how} by SIG{name}, as asked for",
         "error": None,
         "wall": time.time(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import random
@@ -128,6 +129,10 @@ def test_a_trainer_whose_guard_was_killed_is_stopped_and_resumed(user):
     assert resumed.code == 0, resumed
     assert step_now(run) == at + 1
     assert set(steps_logged(run)) == set(range(at + 2))
+    assert not list(run.crash_reports.glob("*"))
+    ends = [json.loads(line) for line in run.attempts.read_text().splitlines()]
+    ends = [line for line in ends if line["t"] == "attempt.end"]
+    assert [(line["class"], line["action"]) for line in ends] == [("stopped", "stop")] * 2
 
 
 def terminal(user, *words, **environ):

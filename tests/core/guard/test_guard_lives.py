@@ -17,9 +17,11 @@ import jsonschema
 import pytest
 from guard_harness import ENDLESS, FAKE, LIMIT_S, OPTIONS, ROOT, Bench, bench, is_alive, wait_until
 
+from albor_core.feed.status import run_status
 from albor_core.run import control
 from albor_core.run.journal import read_journal
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
+from albor_core.run.program_signal import signal_program
 from albor_core.run.rundir import read_json, write_json
 
 DIES = ROOT / "tests" / "core" / "guard" / "guard_dies.py"
@@ -196,6 +198,40 @@ def test_a_trainer_that_died_while_no_guard_watched_is_judged_and_restarted(box:
     assert box.start().wait(LIMIT_S) == 0
     assert box.classes() == ["unknown_exit", "done"]
     assert [record["attempt"] for record in box.records("attempt.start")] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL"])
+def test_a_trainer_that_was_stopped_while_nobody_guarded_it_goes_on_and_has_not_crashed(
+    box: Bench, name: str
+) -> None:
+    box.prepare({"steps": ENDLESS}, {})
+    guard = box.start()
+    box.until_training()
+    guard.kill()
+    guard.wait()
+    assert signal_program(box.run, name, wait_s=LIMIT_S)
+    assert box.start().wait(LIMIT_S) == 0
+    assert box.classes() == ["stopped", "done"]
+    assert [record["action"] for record in box.records("attempt.end")] == ["stop", "stop"]
+    assert box.reports() == [] and "guard.backoff" not in box.events()
+    assert box.now()["memory"]["restarts"] == 0
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL"])
+def test_a_plain_program_that_was_stopped_while_nobody_guarded_it_has_not_crashed(
+    box: Bench, name: str
+) -> None:
+    once = "import os, time; os.environ['ALBOR_ATTEMPT'] == '1' and time.sleep(600)"
+    box.prepare_program(sys.executable, "-c", once)
+    guard = box.start()
+    wait_until(lambda: box.now().get("state") == "running")
+    guard.kill()
+    guard.wait()
+    assert signal_program(box.run, name, wait_s=LIMIT_S)
+    assert run_status(box.run).word == "stopped"
+    assert box.start().wait(LIMIT_S) == 0
+    assert box.classes() == ["stopped", "done"]
+    assert box.reports() == []
 
 
 @pytest.mark.slow

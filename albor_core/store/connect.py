@@ -206,9 +206,14 @@ def _connect_ro(path: Path, mode: str) -> sqlite3.Connection:
             # A store is a file with nothing in it for as long as its tables are being made.
             # Asked again once it is no longer empty: they may have come since the first look.
             is_made = not _is_blank(db)
-            if (is_made and (lacks := missing(db))) or time.monotonic() >= deadline:
+            if is_made and (lacks := missing(db)):
                 raise StoreError(
                     f"{path}: not an Albor store of a version this Albor reads: no {lacks[0]}",
+                    hint=REBUILD_HINT,
+                )
+            if not is_made and time.monotonic() >= deadline:  # whoever made it got no further
+                raise StoreError(
+                    f"{path}: only partly written, e.g. by a full disk: it has no tables",
                     hint=REBUILD_HINT,
                 )
             time.sleep(0.02)

@@ -232,3 +232,30 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(desk, runs):
     assert done.code == 0 and not half.exists()
     assert "one" not in desk.quick("runs", "ls").out
     assert desk.quick("runs", "gc", "-y").out.startswith("0 leftover(s)")
+
+
+MAKE_STORE = """
+import sys
+from pathlib import Path
+from albor_core.store.connect import open_writer
+open_writer(Path(sys.argv[1]))
+"""
+
+
+def test_a_store_that_a_full_disk_left_half_made_is_named_and_rebuilt(desk, runs):
+    store = runs[0].store
+    for suffix in ("", "-wal", "-shm"):
+        store.with_name(store.name + suffix).unlink(missing_ok=True)
+    argv = ["bash", "-c", 'ulimit -f 60; exec "$@"', "bash", sys.executable, "-c", MAKE_STORE]
+    made = subprocess.run(
+        [*argv, store], env={**desk.environment(), "PYTHONPATH": ROOT}, check=False
+    )
+    assert made.returncode != 0 and store.stat().st_size == 4096
+    for words in ("runs show one", "db check"):
+        told = desk.quick(*words.split())
+        assert told.code == 1, words
+        assert f"{store}: only partly written, e.g. by a full disk" in told.err, words
+        assert "next: albor db rebuild" in told.err, words
+    assert desk.quick("db", "rebuild").code == 0
+    assert desk.quick("db", "check").code == 0
+    assert "step 1" in desk.quick("runs", "show", "one").out

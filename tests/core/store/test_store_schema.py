@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import subprocess
@@ -93,9 +94,18 @@ def test_a_reader_waits_for_the_tables_of_a_store_that_is_being_made(tmp_path):
     db.close()
 
 
-def test_a_file_that_stays_empty_is_no_store(tmp_path, monkeypatch):
+@pytest.mark.parametrize("pages", ["none", "a header"])
+def test_a_store_without_its_tables_is_said_to_be_only_partly_written(tmp_path, monkeypatch, pages):
     monkeypatch.setattr("albor_core.store.connect._MAKING_S", 0.1)
     path = tmp_path / "experiments.db"
     path.touch()
-    with pytest.raises(StoreError, match="not an Albor store"):
+    if pages == "a header":  # what the maker leaves where the disk has no room for more
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA journal_mode = WAL")
+        assert path.stat().st_size == 4096
+    with pytest.raises(
+        StoreError, match=r"experiments\.db: only partly written, .* full disk"
+    ) as told:
         open_reader(path)
+    assert told.value.hint == "albor db rebuild"
+    assert "not an Albor store" not in told.value.message

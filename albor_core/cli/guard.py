@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from albor_core.cli.detach import detach_option
 from albor_core.cli.goals import goal_option
 from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import emit, json_option, say
+from albor_core.cli.output import clean, duration, emit, json_option, say, when
 from albor_core.cli.run_name import RUN_NAME
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.rundir import (
@@ -168,11 +171,12 @@ def run(
 @json_option
 def status(run_ref: str, as_json: bool) -> int:
     """Who guards RUN, what it is doing, and how often it had to restart."""
-    from albor_core.feed.status import run_status
+    from albor_core.feed.status import guard_standing, run_status
 
     found = find_run(run_ref)
     guard_now = read_json(found.guard / "guard.json")
     now = run_status(found)
+    standing = guard_standing(found, now, guard_now)
     document = {
         "schema": "albor.guard.status/1",
         "run": {"id": found.id, "path": str(found.path)},
@@ -183,13 +187,33 @@ def status(run_ref: str, as_json: bool) -> int:
             "guard_pid": now.guard_pid,
         },
         "guard": guard_now,
+        "standing": standing,
     }
     if as_json:
         emit(document)
     else:
         say(f"{found.id}: {now.word}{': ' + now.detail if now.detail else ''}")
         say(f"  trainer {now.trainer_pid or '-'}  guard {now.guard_pid or '-'}")
-        if guard_now is not None:
-            last = guard_now.get("class_last") or "-"
-            say(f"  attempt {guard_now.get('attempt')}  last exit {last}")
+        if guard_now is not None and standing is not None:
+            for line in _last_said(guard_now, standing):
+                say(f"  {line}")
     return 0
+
+
+def _last_said(guard: dict[str, Any], standing: dict[str, Any]) -> Iterator[str]:
+    """What the guard's file says; of a guard that is not there as words of an earlier time."""
+    attempt, last = guard.get("attempt"), clean(str(guard.get("class_last") or "-"))
+    if standing["word"] in ("watching", "ended"):
+        yield f"attempt {attempt}  last exit {last}"
+        return
+    heard = standing["heard"]
+    since = f"since {when(heard, '%Y-%m-%d %H:%M:%S')} UTC" if heard else "since an unknown time"
+    ago = f", {duration(time.time() - heard)} ago" if heard and heard <= time.time() else ""
+    told = (
+        "its guard is gone"
+        if standing["word"] == "gone"
+        else "its guard is of another machine; no word of it"
+    )
+    yield f"{told} {since}{ago}"
+    state = clean(str(guard.get("state") or "-"))
+    yield f"its last word: {state}, attempt {attempt}, last exit {last}"

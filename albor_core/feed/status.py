@@ -117,6 +117,23 @@ def gather(
     )
 
 
+def guard_standing(run: RunDir, status: RunStatus, guard: Document | None) -> dict[str, Any] | None:
+    """Whether the guard that wrote `guard` is there now, and when it last wrote: a guard that was
+    killed leaves its file behind as if it went on. None where none ever wrote.
+    """
+    if guard is None:
+        return None
+    host = str((read_json(run.run_json) or {}).get("host") or "")
+    is_of_here = host in ("", os.uname().nodename) or guard.get("boot_id") == boot_id()
+    if status.guard_pid is not None:
+        word = "watching"
+    elif str(guard.get("state")) in GUARD_ENDS:
+        word = "ended"
+    else:
+        word = "gone" if is_of_here else "unseen"
+    return {"word": word, "heard": _number(guard.get("wall"))}
+
+
 def judge(evidence: Evidence) -> RunStatus:
     """The word and the reason. Pure but for asking whether the state's writer still exists."""
     locks = evidence.locks

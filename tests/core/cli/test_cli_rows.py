@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from cli_user import ALBOR, strict, validate, wait_until
 
 from albor_core.cli import lookup
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, create_run
+from albor_core.run.liveness import boot_id
+from albor_core.run.rundir import RunDir, create_run, read_json, write_json
 from albor_core.store.annotations import annotate
 from albor_core.store.index import Indexer, index_now
 from albor_core.store.paths import global_store
@@ -362,3 +364,55 @@ def test_c5_a_run_whose_trainer_and_guard_were_killed_is_lost_and_never_running(
         assert status["word"] == "lost", words
     told = desk.quick("monitor", "dead", "--once").out
     assert "running" not in told and "training" not in told
+
+
+def write_guard(run, **told):
+    """The file that a guard leaves, as it last wrote it."""
+    memory = {"restarts_s": [], "backoff_index": 0, "no_progress": 0, "checkpoint": None}
+    write_json(
+        run.guard / "guard.json",
+        {
+            "schema": "albor.guard/1", "run_id": run.id, "boot_id": boot_id(), "seq": 9,
+            "guard": {"pid": 2, "start_ticks": 1}, "mono_ns": 1, "wall": time.time() - 3600,
+            "state": "running", "since_mono_ns": 1, "attempt": 3, "adopted": False,
+            "diagnostic": False, "child": None, "class_last": "crash", "reason": "",
+            "backoff": None, "no_progress": 0, "last_ckpt": None, "hang_detection": True,
+            "exit_code": None,
+            "memory": {**memory, "fault": None, "is_diagnostic": False}, **told,
+        },
+    )  # fmt: skip
+
+
+def guard_status(desk, name):
+    document = desk.quick("guard", "status", name, "--json").document
+    validate(document)
+    return desk.quick("guard", "status", name).out, document["standing"]
+
+
+def test_the_last_file_of_a_guard_that_is_gone_is_told_as_of_then(desk, hold):
+    run = record(desk, "a")
+    assert guard_status(desk, "a")[1] is None
+    write_guard(run)
+    wall = read_json(run.guard / "guard.json")["wall"]
+    told, standing = guard_status(desk, "a")
+    assert standing == {"word": "gone", "heard": wall}
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(wall))
+    assert f"  its guard is gone since {since} UTC, 1h 00m ago\n" in told
+    assert "  its last word: running, attempt 3, last exit crash\n" in told
+    held = hold(run.guard / "guard.lock")
+    told, standing = guard_status(desk, "a")
+    assert standing["word"] == "watching"
+    assert "  attempt 3  last exit crash\n" in told and "gone" not in told
+    held.communicate(b"")
+    write_guard(run, state="stopped")
+    told, standing = guard_status(desk, "a")
+    assert standing["word"] == "ended" and "gone" not in told
+
+
+def test_a_guard_of_another_machine_is_not_called_gone(desk):
+    run = record(desk, "a")
+    write_json(run.run_json, {**read_json(run.run_json), "host": "elsewhere"})
+    write_guard(run, boot_id="another")
+    told, standing = guard_status(desk, "a")
+    assert standing["word"] == "unseen"
+    assert "its guard is of another machine; no word of it since" in told and "gone" not in told

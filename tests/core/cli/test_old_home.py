@@ -1,0 +1,101 @@
+"""A home that an older version wrote opens as it did there, and its run trains on.
+
+old_home.tar.xz and the documents in it were made by make_old_home.py, which says what is inside,
+with the code of commit 0e1956c.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cli_user import User, strict
+from make_old_home import COMMANDS, ROOT, resumed
+
+ARCHIVE = Path(__file__).with_name("old_home.tar.xz")
+# not in the journals, whose lines have checksums and may say where a run was once
+HAS_PATHS = {".json", ".yaml", ".txt"}
+
+
+def unpack(folder: Path) -> None:
+    """The old home below `folder`, as if it had been made there."""
+    with tarfile.open(ARCHIVE) as tar:
+        tar.extractall(folder, filter="data")
+    for path in (p for name in ("home", "work") for p in (folder / name).rglob("*")):
+        if path.is_symlink() or "checkpoints" in path.parts:
+            continue  # manifests have hashes
+        if path.suffix in HAS_PATHS:
+            path.write_text(path.read_text().replace(str(ROOT), str(folder)))
+        elif path.name == "experiments.db":
+            with closing(sqlite3.connect(path)) as store, store:
+                store.execute(
+                    "UPDATE runs SET path = replace(path, ?, ?)", (str(ROOT), str(folder))
+                )
+
+
+@pytest.fixture
+def heir(tmp_path):
+    """A user of today with the old home."""
+    unpack(tmp_path)
+    return User(tmp_path / "work", tmp_path / "home")
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Their bytes; without what SQLite keeps beside a store that somebody reads."""
+    files = (p for p in folder.rglob("*") if p.is_file() and not p.name.endswith(("-wal", "-shm")))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_a_command_says_of_an_old_home_stays(heir, name):
+    """All of it: none of these documents says how long ago something was, or where it is read."""
+    then = json.loads((heir.folder.parent / "documents" / f"{name}.json").read_text())
+    now = heir.quick(*then["argv"])
+    assert strict(now.out.replace(str(heir.folder.parent), str(ROOT))) == then["out"]
+    assert now.code == then["code"]
+
+
+def test_the_recorded_documents_are_of_commands_that_went_well(heir):
+    codes = {
+        path.stem: json.loads(path.read_text())["code"]
+        for path in (heir.folder.parent / "documents").glob("*.json")
+        if path.stem in COMMANDS
+    }
+    assert codes == dict.fromkeys(COMMANDS, 0)
+
+
+def test_looking_at_an_old_home_changes_nothing_in_it(heir):
+    before = files_below(heir.folder.parent)
+    for name in ("runs-ls", "runs-show-train", "guard-status-train", "checkpoints-ls"):
+        assert heir.quick(*COMMANDS[name].split()).code == 0
+    assert files_below(heir.folder.parent) == before
+
+
+def test_an_old_run_trains_on_from_its_checkpoint(heir):
+    run = heir.run("old-train")
+
+    def command(*words: str) -> None:
+        done = heir.albor(*words)
+        assert done.code == 0, done
+
+    then = json.loads((heir.folder.parent / "documents" / "resume.json").read_text())
+    now = dict(resumed(run.path, command))
+    assert list(now) == [str(step) for step in range(41, 47)]
+    assert now == pytest.approx(then, rel=1e-4)  # another processor rounds otherwise
+    shown = strict(heir.quick(*COMMANDS["runs-show-train"].split()).out)
+    assert shown["run"]["last_step"] == 46
+    assert shown["run"]["attempts"] == 2
+    assert (run.checkpoints / "step-00000046").is_dir()
+
+
+def test_stores_made_again_from_old_journals_say_the_same(heir):
+    for store in (heir.home / "experiments.db", *heir.folder.parent.rglob(".albor/experiments.db")):
+        store.unlink()
+    rebuilt = heir.albor("db", "rebuild", "--json")
+    assert rebuilt.code == 0, rebuilt
+    for name in ("runs-ls", "runs-show-train", "runs-show-track", "runs-diff"):
+        test_what_a_command_says_of_an_old_home_stays(heir, name)

@@ -250,7 +250,9 @@ def _one_verdict(verdict: Document, width: int, until: str) -> Iterator[str]:
     if verdict["outcome"] in _OUTCOMES:
         yield f"verdict: B {_OUTCOMES[verdict['outcome']]} A{until}"
     elif verdict["outcome"] == "contradictory":
-        yield f"verdict: contradictory, B against A{until}"
+        missing = verdict["unjudged"]
+        told = f": {clean(missing['metric'])} cannot be judged" if missing else ""
+        yield f"verdict: contradictory, B against A{until}{told}"
     else:
         yield f"no verdict: B cannot be judged against A{until}"
     why = [clean(verdict["detail"])]

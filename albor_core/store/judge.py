@@ -18,7 +18,7 @@ from dataclasses import replace
 from albor_core.run.directions import Goals, direction, unknown_direction
 from albor_core.store import diff_facts
 from albor_core.store.diff_source import Source
-from albor_core.store.verdict import Curve, Verdict, no_verdict, same_run, verdict
+from albor_core.store.verdict import Curve, Unjudged, Verdict, no_verdict, same_run, verdict
 
 ASKED, INSTEAD = "val/loss", "train/loss"
 # settings that do not change what is learned, only where it lies and who looks at it
@@ -117,7 +117,12 @@ def _by_training_loss(a: Source, b: Source, goals: Goals, found: Verdict) -> Ver
         says = "better" if is_lower == (direction(ASKED, goals) == "min") else "worse"
         if instead.outcome == _OPPOSITE[says]:
             detail += " say the opposite"
-    return replace(instead, outcome="contradictory", detail=f"{detail}; {instead.detail}")
+    return replace(
+        instead,
+        outcome="contradictory",
+        detail=f"{detail}; {instead.detail}",
+        unjudged=Unjudged(ASKED, found.reason, found.detail),
+    )
 
 
 def _against_training_loss(a: Source, b: Source, goals: Goals, found: Verdict) -> Verdict:

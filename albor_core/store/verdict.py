@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -87,13 +87,23 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Unjudged:
+    """The metric that was asked about, where it could not be judged, and why not."""
+
+    metric: str
+    reason: Reason | None
+    detail: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     """`outcome` is about the second curve as compared with the first; None where nothing can be
     judged, and `reason` says in a word why.
 
     `interval` bounds second minus first; `difference` is its middle. None where there is none.
     `metric` is what they are of; `unknown` names what is not known to be the same of both runs
-    (config, code, command), where they look alike otherwise.
+    (config, code, command), where they look alike otherwise. `unjudged` is what was asked about
+    where `metric` was taken instead.
     """
 
     outcome: Outcome | None
@@ -104,6 +114,7 @@ class Verdict:
     reason: Reason | None = None
     metric: str = ""
     unknown: tuple[str, ...] = ()
+    unjudged: Unjudged | None = None
 
     def to_json(self) -> dict[str, Any]:
         interval = None if self.interval is None else [finite(bound) for bound in self.interval]
@@ -117,6 +128,7 @@ class Verdict:
             "method": self.method,
             "detail": self.detail,
             "unknown": [*self.unknown],
+            "unjudged": None if self.unjudged is None else asdict(self.unjudged),
         }
 
 

@@ -91,6 +91,46 @@ def test_an_outcome_is_the_same_in_text_json_report_and_cockpit(desk, outcome):
     assert f" is {outcome or 'not judged'} " in drawn
 
 
+def test_a_metric_that_cannot_be_judged_is_named_with_its_reason_everywhere(desk):
+    write(desk, "a", {"val/loss": (1.4, 50), "train/loss": (0.5, 100)})
+    write(desk, "few", {"val/loss": (0.2, 4), "train/loss": (0.9, 100)}, argv=("t.py", "2"))
+    write(desk, "none", {"train/loss": (0.9, 100)}, argv=("t.py", "3"))
+    cases = {
+        "few": ("too_few_points", "1 paired points in steps 81 to 100; needs 8"),
+        "none": ("no_common_metric", "only a has val/loss"),
+    }
+    for run, (reason, why) in cases.items():
+        document = desk.quick("runs", "diff", "a", run, "--json").document
+        validate(document)
+        (verdict,) = document["verdicts"]
+        assert verdict["outcome"] == "contradictory" and verdict["metric"] == "train/loss"
+        unjudged = verdict["unjudged"]
+        assert (unjudged["metric"], unjudged["reason"]) == ("val/loss", reason)
+        assert unjudged["detail"].startswith(why)
+        told = f"val/loss cannot be judged ({why}"
+        text = desk.quick("runs", "diff", "a", run).out
+        assert "verdict: contradictory, B against A: val/loss cannot be judged\n" in text
+        assert told in " ".join(text.split())
+        page = desk.folder / f"{run}.html"
+        assert desk.quick("report", "a", run, "--out", str(page)).code == 0
+        assert told in page.read_text()
+        for width in (200, 80):
+            drawn = " ".join(str(line) for line in VerdictPanel().lines(document, width, 5))
+            assert told in drawn
+    several = desk.quick("runs", "diff", "a", *cases).out
+    document = desk.quick("runs", "diff", "a", *cases, "--json").document
+    lines = [str(line) for line in VerdictPanel().lines(document, 200, 5)]
+    for line, (_, why) in zip(lines, cases.values(), strict=True):
+        assert f"val/loss cannot be judged ({why}" in line
+        assert f"val/loss cannot be judged ({why}" in several
+
+
+def test_a_verdict_on_what_was_asked_about_has_nothing_unjudged(desk):
+    for name, mean in (("a", 0.5), ("b", 0.1)):
+        write(desk, name, {"val/loss": (mean, 50)})
+    assert desk.quick("runs", "diff", "a", "b", "--json").document["verdict"]["unjudged"] is None
+
+
 def test_what_is_not_known_stands_beside_the_verdict(desk):
     for name, mean in (("a", 0.5), ("b", 0.1)):
         write(desk, name, {"val/loss": (mean, 50)}, config=False)

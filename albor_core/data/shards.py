@@ -30,6 +30,7 @@ from albor_core.data.manifest import (
 )
 from albor_core.data.output_folder import SPLITS, clear, only_packer, refuse_foreign
 from albor_core.data.packing import Packer
+from albor_core.data.progress import Progress
 from albor_core.data.publish import publish_json, sha256_file
 from albor_core.data.shard_check import read_manifest, verify_shards
 from albor_core.data.special_tokens import end_of_text, special_ids, tokenizer_file
@@ -47,8 +48,6 @@ _BATCH_BYTES = 2 << 20  # text per call into the tokenizer: enough to keep every
 _BATCH_DOCUMENTS = 512
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]
-"""Called with (documents done, documents in all); raising from it abandons the packing."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +95,10 @@ def pretokenize(
     `largest_held_out`. They are joined by the token `eos`, or by the one that the tokenizer ends a
     text with (`end_of_text`); a sentinel spelled out inside a document is plain text.
     A complete output of the same inputs is reused; one of different inputs is refused unless
-    `force`. A folder that was made for it goes again when it cannot be filled. Raises ConfigError
-    for impossible arguments, DataError for a corpus that cannot fill both splits or changes
-    meanwhile, InUseError while another process packs into `out_dir`, AlborError on a full disk.
+    `force`. A folder that was made for it goes again when it cannot be filled. `progress` is called
+    with the documents done and the documents in all. Raises ConfigError for impossible arguments,
+    DataError for a corpus that cannot fill both splits or changes meanwhile, InUseError while
+    another process packs into `out_dir`, AlborError on a full disk.
     """
     _check_arguments(seq_len, val_fraction, shard_sequences)
     source, encoder = open_corpus(corpus), load_tokenizer(tokenizer)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from albor_core.data.corpus import CorpusHash, open_corpus
+from albor_core.data.progress import Progress
 from albor_core.data.publish import check_target, publishing
 from albor_core.run.errors import (
     AlborError,
@@ -38,9 +39,6 @@ _SCHEMA = pa.schema(
         pa.field("file", pa.string(), nullable=False),
     ]
 )
-
-Progress = Callable[[int, int], None]
-"""Called with (files taken, bytes taken); raising from it abandons the import cleanly."""
 
 
 @dataclass(frozen=True)
@@ -76,38 +74,34 @@ def import_sources(
     """Write every text file below `dirs` whose name ends in one of `suffixes` to `out`.
 
     `exclude` holds directory names, matched at any depth. Symbolic links are counted, not
-    followed. Memory is bounded by one row group. Raises NotFoundError for a missing directory,
-    ConfigError for overlapping ones, DataError for a tree that yields nothing, UsageError for an
-    `out` that is no place for a file, or holds anything but these documents (unless `force`); after
-    any error `out` is as it was before.
+    followed. Memory is bounded by one row group. `progress` is called with the files and the bytes
+    taken. Raises NotFoundError for a missing directory, ConfigError for overlapping ones, DataError
+    for a tree that yields nothing, UsageError for an `out` that is no place for a file, or holds
+    anything but these documents (unless `force`); after any error `out` is as it was before.
     """
     trees = _name_trees(dirs)
     check_target(out, "corpus.parquet")
     earlier = None if force else _documents_in(out)
-    skipped: Counter[str] = Counter()
-    digest = CorpusHash()
+    intake = _Intake(frozenset(exclude), tuple(suffixes), max_bytes, progress)
     reused = False
     try:
         with publishing(out) as temp, _Rows(temp) as rows:
             for name, root in trees:
-                before = rows.files
-                tree = _Tree(root, frozenset(exclude), tuple(suffixes), max_bytes)
-                for relative, text in tree.texts():
-                    digest.add(f"{name}/{relative}", text)
+                for relative, text in intake.texts(name, root):
                     rows.add(text, name, relative)
-                    if progress is not None:
-                        progress(rows.files, rows.bytes)
-                skipped.update(tree.skipped)
-                if rows.files == before:
-                    raise _nothing_found(root, tree.skipped, suffixes)
-            if earlier == digest.hexdigest():
+            if earlier == intake.digest.hexdigest():
                 raise _SameDocuments
             if earlier is not None:
                 raise _holds_something_else(out, "other documents")
     except _SameDocuments:
         reused = True
     return ImportReport(
-        rows.files, rows.bytes, dict(sorted(skipped.items())), digest.hexdigest(), out, reused
+        intake.files,
+        intake.bytes,
+        dict(sorted(intake.skipped.items())),
+        intake.digest.hexdigest(),
+        out,
+        reused,
     )
 
 
@@ -138,35 +132,30 @@ def plan_import(
 ) -> ImportPlan:
     """Read what `import_sources` would read; write nothing, raise nothing that a user can cause."""
     problems: list[Problem] = []
-    skipped: Counter[str] = Counter()
-    digest, files, size, action = CorpusHash(), 0, 0, "write"
+    intake = _Intake(frozenset(exclude), tuple(suffixes), max_bytes, progress)
+    action = "write"
     trees: list[tuple[str, Path]] = []
     try:
         trees = _name_trees(dirs)
     except AlborError as error:
         problems.append(Problem("dir", error.message, error.hint))
     for name, root in trees:
-        tree, before = _Tree(root, frozenset(exclude), tuple(suffixes), max_bytes), files
-        for relative, text in tree.texts():
-            digest.add(f"{name}/{relative}", text)
-            files, size = files + 1, size + len(text)
-            if progress is not None:
-                progress(files, size)
-        skipped.update(tree.skipped)
-        if files == before:
-            nothing = _nothing_found(root, tree.skipped, suffixes)
+        try:
+            deque(intake.texts(name, root), maxlen=0)
+        except DataError as nothing:
             problems.append(Problem("dir", nothing.message, nothing.hint))
     try:
         check_target(out, "corpus.parquet")
         if out.exists():
             action = "replace"
             if not force:
-                if _documents_in(out) != digest.hexdigest():
+                if _documents_in(out) != intake.digest.hexdigest():
                     raise _holds_something_else(out, "other documents")
                 action = "keep"
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
-    return ImportPlan(files, size, dict(sorted(skipped.items())), out, action, tuple(problems))
+    skipped = dict(sorted(intake.skipped.items()))
+    return ImportPlan(intake.files, intake.bytes, skipped, out, action, tuple(problems))
 
 
 def _documents_in(out: Path) -> str | None:
@@ -188,6 +177,33 @@ def _holds_something_else(out: Path, what: str) -> UsageError:
     return UsageError(
         f"{out}: exists and holds {what}", hint="choose another --out, or --force to replace it"
     )
+
+
+@dataclass
+class _Intake:
+    """What an import, or its plan, has taken in so far, and how far it is."""
+
+    exclude: frozenset[str]
+    suffixes: tuple[str, ...]
+    max_bytes: int
+    progress: Progress | None
+    files: int = 0
+    bytes: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    digest: CorpusHash = field(default_factory=CorpusHash)
+
+    def texts(self, name: str, root: Path) -> Iterator[tuple[str, bytes]]:
+        """As `_Tree.texts`, counted. Raises DataError at the end of a tree that yielded nothing."""
+        tree, before = _Tree(root, self.exclude, self.suffixes, self.max_bytes), self.files
+        for relative, text in tree.texts():
+            self.digest.add(f"{name}/{relative}", text)
+            self.files, self.bytes = self.files + 1, self.bytes + len(text)
+            yield relative, text
+            if self.progress is not None:
+                self.progress(self.files, self.bytes)
+        self.skipped.update(tree.skipped)
+        if self.files == before:
+            raise _nothing_found(root, tree.skipped, self.suffixes)
 
 
 @dataclass
@@ -287,7 +303,6 @@ class _Rows:
     """Rows of the corpus, written as row groups of about `_ROW_GROUP_BYTES`."""
 
     def __init__(self, path: Path) -> None:
-        self.files = self.bytes = 0
         self._texts: list[bytes] = []
         self._sources: list[str] = []
         self._names: list[str] = []
@@ -315,8 +330,6 @@ class _Rows:
         self._sources.append(source)
         self._names.append(name)
         self._pending_bytes += len(text)
-        self.files += 1
-        self.bytes += len(text)
         if self._pending_bytes >= _ROW_GROUP_BYTES:
             self._flush()
 

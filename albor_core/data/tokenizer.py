@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from albor_core.data.corpus import Corpus, open_corpus
+from albor_core.data.progress import Progress
 from albor_core.data.publish import publishing
 from albor_core.data.special_tokens import END_OF_TEXT, PAD, end_of_text, tokenizer_file
 from albor_core.run.errors import (
@@ -114,7 +115,7 @@ def train_tokenizer(
     fim: bool = True,
     min_frequency: int = 2,
     force: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TokenizerReport:
     """Train byte-level BPE on the corpus and write `tokenizer_file(out)` atomically.
 
@@ -248,7 +249,7 @@ def check_tokenizer(path: Path, corpus: Path | None = None) -> dict[str, Any]:
 class _Texts:
     """Feeds a trainer, and counts what it fed."""
 
-    def __init__(self, corpus: Corpus, progress: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self, corpus: Corpus, progress: Progress | None = None) -> None:
         self._corpus, self._progress = corpus, progress
         self.documents = 0
 

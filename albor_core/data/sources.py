@@ -97,7 +97,7 @@ def import_sources(
         reused = True
     return ImportReport(
         intake.files,
-        intake.bytes,
+        intake.size,
         dict(sorted(intake.skipped.items())),
         intake.digest.hexdigest(),
         out,
@@ -155,7 +155,7 @@ def plan_import(
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
     skipped = dict(sorted(intake.skipped.items()))
-    return ImportPlan(intake.files, intake.bytes, skipped, out, action, tuple(problems))
+    return ImportPlan(intake.files, intake.size, skipped, out, action, tuple(problems))
 
 
 def _documents_in(out: Path) -> str | None:
@@ -188,7 +188,7 @@ class _Intake:
     max_bytes: int
     progress: Progress | None
     files: int = 0
-    bytes: int = 0
+    size: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     digest: CorpusHash = field(default_factory=CorpusHash)
 
@@ -197,10 +197,10 @@ class _Intake:
         tree, before = _Tree(root, self.exclude, self.suffixes, self.max_bytes), self.files
         for relative, text in tree.texts():
             self.digest.add(f"{name}/{relative}", text)
-            self.files, self.bytes = self.files + 1, self.bytes + len(text)
+            self.files, self.size = self.files + 1, self.size + len(text)
             yield relative, text
             if self.progress is not None:
-                self.progress(self.files, self.bytes)
+                self.progress(self.files, self.size)
         self.skipped.update(tree.skipped)
         if self.files == before:
             raise _nothing_found(root, tree.skipped, self.suffixes)

@@ -111,7 +111,7 @@ def start(
     """
     settings, directions = _recordable(config), check_goals(goals)
     if parent is not None and not is_run_id(parent):
-        raise UsageError(f"parent {parent!r} is no run id", hint="albor runs ls shows the ids")
+        raise UsageError(f"parent {parent!r} is not a run id", hint="albor runs ls shows the ids")
     if Path(os.environ.get("ALBOR_RUN_DIR", "")) in _open:
         raise InUseError("this program's run is tracked here already", hint="close it first")
     life = joined_life(os.environ)
@@ -653,7 +653,7 @@ def _recordable(config: object) -> dict[str, Any]:
         config = vars(config)
     if not isinstance(config, Mapping):
         raise UsageError(
-            f"config: a {type(config).__name__} is no configuration",
+            f"config: a {type(config).__name__} is not a configuration",
             hint="give a mapping, a dataclass or an argparse.Namespace",
         )
     said: dict[str, Any] = as_json(config)

@@ -85,7 +85,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
     parser.add_argument("--reduced-motion", action="store_true", help="nothing moves by itself")
-    parser.add_argument("--read-only", action="store_true", help="look only: every deed is refused")
+    parser.add_argument("--read-only", action="store_true", help="disable every action")
     web = parser.add_argument_group("in a browser")
     web.add_argument("--web", action="store_true", help="serve the cockpit, on this machine only")
     web.add_argument("--host", default="127.0.0.1", help="beyond loopback: with --token-file only")

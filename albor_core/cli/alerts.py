@@ -16,18 +16,20 @@ from albor_core.store.resolve import find_run
     cls=LazyGroup,
     entries={
         "ls": (f"{__name__}:ls", "Alerts of all runs, or of one, newest first."),
-        "ack": (f"{__name__}:ack", "Say that an alert has been seen."),
+        "ack": (f"{__name__}:ack", "Acknowledge an alert."),
         "rules": (f"{__name__}:rules", "The rules a run is watched by."),
         "test": (f"{__name__}:test", "What rules would have said about a run: a dry run."),
     },
 )
 def alerts() -> None:
-    """What Andon raised, and who has seen it."""
+    """List, acknowledge and test Andon alerts."""
 
 
 @alerts.command()
 @click.argument("run", required=False)
-@click.option("--open", "open_only", is_flag=True, help="Only those nobody has acknowledged.")
+@click.option(
+    "--open", "open_only", is_flag=True, help="Show open alerts only, not acknowledged ones."
+)
 @json_option
 def ls(run: str | None, open_only: bool, as_json: bool) -> None:
     """Alerts of all runs, or of RUN, newest first."""

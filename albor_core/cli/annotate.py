@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run_ref", metavar="RUN")
 @click.argument("tags", nargs=-1, required=True, metavar="TAG...")
-@click.option("--remove", is_flag=True, help="Take the tags away.")
+@click.option("--remove", is_flag=True, help="Remove the tags.")
 @json_option
 def tag(run_ref: str, tags: tuple[str, ...], remove: bool, as_json: bool) -> None:
     """Give RUN one or more tags."""
@@ -52,7 +52,7 @@ def note(run_ref: str, text: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("run_ref", metavar="RUN")
-@click.option("--off", is_flag=True, help="Let go of it.")
+@click.option("--off", is_flag=True, help="Unpin.")
 @json_option
 def pin(run_ref: str, off: bool, as_json: bool) -> None:
     """Pin RUN: the one that others are compared to."""

@@ -49,7 +49,7 @@ def data() -> None:
     multiple=True,
     default=(".py",),
     show_default=True,
-    help="What names of files end in; repeatable.",
+    help="File suffix to read; repeatable.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that holds something else.")
 @plan_option

@@ -193,9 +193,8 @@ def _gpu() -> Check:
 
 def _terminal() -> Check:
     term, encoding = os.environ.get("TERM", ""), (sys.stdout.encoding or "").lower()
-    colours = (
-        "truecolor" if os.environ.get("COLORTERM") in ("truecolor", "24bit") else "256 or less"
-    )
+    is_true = os.environ.get("COLORTERM") in ("truecolor", "24bit")
+    colours = "truecolor" if is_true else "256 colors or fewer"
     is_plain = term in ("", "dumb") or "utf" not in encoding
     return Check(
         "terminal",

@@ -24,7 +24,10 @@ _FORMATS = ("jsonl", "csv", "parquet")
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="RUN...")
 @click.option(
-    "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="A file; else stdout."
+    "--out",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to this file instead of stdout.",
 )
 @click.option(
     "--format",

@@ -60,15 +60,15 @@ class Listing(NamedTuple):
 @click.command(cls=_FilterCommand)
 @click.argument("terms", nargs=-1, metavar="[FILTER]...")
 @click.option(
-    "--limit", default=100, type=Count(1, _MOST), show_default=True,
-    help="At most so many runs or groups.",
+    "--limit", metavar="N", default=100, type=Count(1, _MOST), show_default=True,
+    help="Show at most N runs or groups.",
 )  # fmt: skip
 @click.option(
     "--sort", default="created", show_default=True,
     help="A column, metric or param; newest, best, or without a known direction largest first.",
 )  # fmt: skip
 @goal_option
-@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option("--columns", help="Comma-separated: id,status,loss,lr,val/loss:min.")
 @click.option("--group", "grouped", is_flag=True, help="Runs of one config as one: mean and band.")
 @click.option("--experiment", help="Only runs of this experiment.")

@@ -22,7 +22,7 @@ _AT_ONCE = 1000
 
 @click.command()
 @click.argument("run_ref", metavar="RUN")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @click.option("--tail", type=Count(0), metavar="N", help="The last N lines only.")
 @click.option("--attempt", type=Count(1), metavar="N", help="Of this life, by default the newest.")
 @json_option

@@ -58,7 +58,7 @@ def open_store_of(references: Sequence[str], db: str | None) -> Reader:
     if reader is None:
         places = {Path(one).parent for one in references if (Path(one) / "run.json").is_file()}
         rebuild = [f"albor db rebuild {shlex.quote(str(place))}" for place in sorted(places)]
-        raise NotFoundError("there is no store yet", hint=" && ".join(rebuild) or "albor demo")
+        raise NotFoundError("no store yet", hint=" && ".join(rebuild) or "albor demo")
     return reader
 
 

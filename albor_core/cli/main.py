@@ -27,7 +27,7 @@ COMMANDS = {
     "runs": ("runs:runs", "List, show, compare, export, annotate, remove runs."),
     "checkpoints": ("checkpoints:checkpoints", "What a run has saved: list, verify, prune."),
     "report": ("report:report", "Runs as one self-contained HTML page with charts and diff."),
-    "alerts": ("alerts:alerts", "What Andon raised, and who has seen it."),
+    "alerts": ("alerts:alerts", "List, acknowledge and test Andon alerts."),
     "gpu": ("gpu:gpu", "The GPUs of this machine."),
     "data": ("data:data", "Source trees in, token shards out."),
     "tokenizer": ("tokenizer:tokenizer", "Train and check a byte-level BPE tokenizer."),

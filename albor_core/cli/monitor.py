@@ -48,7 +48,9 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
     they did, and 3 where there is no such run, or its folder goes away.
     """
     if math.isnan(interval):
-        raise UsageError("--interval nan is no time to wait", hint="albor monitor --interval 2")
+        raise UsageError(
+            "--interval nan is not a number of seconds", hint="albor monitor --interval 2"
+        )
     runs = _chosen(target)
     if not runs and once and as_json:
         from albor_core.feed.snapshot import runs_document

@@ -41,7 +41,7 @@ def mv(references: tuple[str, ...], folder: str, as_json: bool) -> None:
         return
     for item in moved:
         how = f", {bytes_text(item.bytes)} copied" if item.copied else ""
-        say(f"{item.run} lies in {clean(item.path)} now{how}")
+        say(f"{item.run}: moved to {clean(item.path)}{how}")
 
 
 def _must_be_meant(folder: str, runs: list[RunDir]) -> None:

@@ -28,8 +28,8 @@ _MOST = 1_000_000
     help="What :NAME stands for; a number, NULL, or else a text. May be given again.",
 )  # fmt: skip
 @click.option("--run", "reference", metavar="RUN", help="Ask the run's own store: every point.")
-@click.option("--limit", default=10_000, type=Count(1, _MOST), show_default=True,
-              help="At most so many rows.")  # fmt: skip
+@click.option("--limit", metavar="N", default=10_000, type=Count(1, _MOST), show_default=True,
+              help="Show at most N rows.")  # fmt: skip
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a line of names.")
 @click.option("--jsonl", "as_lines", is_flag=True, help="Print one JSON object a row.")
 @db_option
@@ -82,7 +82,7 @@ def _store(reference: str | None, db: str | None) -> Path:
         return local
     path = Path(db) if db is not None else present_store()
     if path is None:
-        raise NotFoundError("there is no store yet", hint="albor demo")
+        raise NotFoundError("no store yet", hint="albor demo")
     return path
 
 

@@ -18,8 +18,10 @@ _POLL_S = 0.3
 
 @click.command()
 @click.argument("run_ref", metavar="RUN")
-@click.option("-n", "count", default=10, show_default=True, help="At most so many records.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
+@click.option(
+    "-n", "count", metavar="N", default=10, show_default=True, help="Show at most N records."
+)
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @json_option
 def tail(run_ref: str, count: int, follow: bool, as_json: bool) -> None:
     """The newest records of RUN's journal: values, events, samples. With --follow --json one

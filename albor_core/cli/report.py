@@ -22,7 +22,7 @@ from albor_core.run.errors import AlborError, UsageError, remedy
     required=True,
     help="The page to write.",
 )
-@click.option("--metric", help="What the verdict is about.  [default: val/loss, or train/loss]")
+@click.option("--metric", help="Metric to compare.  [default: val/loss, or train/loss]")
 @goal_option
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @db_option

@@ -39,7 +39,7 @@ _PAGE = 10_000
         "note": ("albor_core.cli.annotate:note", "Write something down beside a run."),
         "pin": ("albor_core.cli.annotate:pin", "Pin a run."),
         "rename": ("albor_core.cli.annotate:rename", "Give a run another name."),
-        "mv": ("albor_core.cli.move:mv", "Let runs lie in another folder."),
+        "mv": ("albor_core.cli.move:mv", "Move run directories to another folder."),
         "rm": ("albor_core.cli.removal:rm", "Remove runs for good."),
         "gc": ("albor_core.cli.removal:gc", "Remove what killed processes left behind."),
     },

@@ -92,7 +92,7 @@ def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed:
     right = tuple(text for text in overrides if f"--set {text}" not in places)
     command = _again("validate", config, right, seed)
     is_file_right = all(problem.file.startswith("--set ") for problem in error.problems)
-    return command if is_file_right else f"mend {config}, then: {command}"
+    return command if is_file_right else f"fix {config}, then: {command}"
 
 
 def _again(verb: str, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 STATUSES: Mapping[str, str] = {
     "running": "a process works on it, and its loop gives news",
-    "paused": "it stands still, alive, until somebody lets it go on",
+    "paused": "its process lives and waits for `albor guard resume`",
     "restarting": "its guard lives and will start the program again, or is starting it",
     "unguarded": "its program goes on, its guard is gone; `albor train resume` starts a new one",
     "stalled": "its process lives, its loop gives no news; the guard will end and restart it",
@@ -17,7 +17,7 @@ STATUSES: Mapping[str, str] = {
     "completed": "it did all it was asked to",
     "stopped": "ended by a person, a signal or an Andon rule",
     "failed": "ended by an error; the last attempt's reason says which",
-    "lost": "nobody works on it, and nobody said how it ended: a power cut, or both killed",
+    "lost": "no process works on it, and no exit was recorded: a power cut, or both killed",
     "unknown": "it ran on another machine, and what came here of it is old: sync its folder again",
 }
 
@@ -40,13 +40,13 @@ EXIT_CLASSES: Mapping[str, tuple[str, str]] = {
     "temporary": ("restarts", "exit code 75: a passing trouble"),
     "unknown_exit": ("restarts", "it ended while no guard watched, and left no last words"),
     "gpu_lost": ("ends", "the driver reported a GPU that needs a reset (Xid 48, 79, 95, 119)"),
-    "stopped": ("ends", "as somebody asked, whatever its exit code, before its last step"),
+    "stopped": ("ends", "by request, whatever its exit code, before its last step"),
     "config": ("ends", "exit code 2 by its last words: the config is refused"),
     "andon": ("ends", "exit code 4 by its last words: an Andon rule or a limit of the trainer"),
     "internal": ("ends", "exit code 5 by its last words: a mistake of the program itself"),
     "no_checkpoint": ("ends", "exit code 6 by its last words: checkpoints exist, none is usable"),
     "data": ("ends", "exit code 7 by its last words: the data is refused"),
-    "in_use": ("ends", "exit code 8: somebody else trains here"),
+    "in_use": ("ends", "exit code 8: another process trains here"),
 }
 
 EVENTS: Mapping[str, str] = {
@@ -66,12 +66,12 @@ EVENTS: Mapping[str, str] = {
     "config.changed": "resumed with another value of `field`, as allowed",
     "data.changed": "resumed with other shards of `split`, as allowed: their hash `was` and `now`",
     "validation.restarted": "what is evaluated is another: best loss and patience begin anew",
-    "control.paused": "it stands still by request",
+    "control.paused": "paused by request",
     "control.resumed": "it goes on",
     "control.unanswered": "a request was carried out, its answer could not be written",
     "jidoka.pause": "a brick took more than twice its budget, so it paused",
     "andon.alert": "a rule fired: `rule`, `metric`, `value`, `threshold`, `action`",
-    "andon.ack": "a person has seen an alert",
+    "andon.ack": "a person acknowledged an alert",
     "step.chosen": "which implementation runs the training step",
     "step.skipped": "updates without a finite loss or gradient were skipped, counted",
     "gradient.spike": "gradients far above their usual size were scaled down",
@@ -99,9 +99,9 @@ EVENTS: Mapping[str, str] = {
     "guard.orphans_killed": "processes that an earlier life left behind were ended",
     "guard.preflight_note": "something that a start should know of",
     "guard.preflight_refused": "it cannot start now: `reason`",
-    "guard.report_failed": "a crash report could not be written; it stands in the guard's log",
+    "guard.report_failed": "a crash report could not be written; its text is in the guard's log",
     "store.quarantined": "the run's store was damaged, set aside and made again",
-    "store.wal_large": "a viewer holds the store open and does not let go",
+    "store.wal_large": "a viewer keeps the store open, so its WAL file grows",
 }
 
 

@@ -142,7 +142,7 @@ def _read(path: Path) -> tuple[bytes | None, str]:
         return None, f"config.yaml cannot be read: {error.strerror}"
     with os.fdopen(fd, "rb", closefd=True) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None, "config.yaml is no file"
+            return None, "config.yaml is not a file"
         raw = file.read(MOST_BYTES + 1)
     cut = "only its first 1 MiB is shown" if len(raw) > MOST_BYTES else ""
     return raw[:MOST_BYTES], cut

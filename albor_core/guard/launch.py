@@ -77,7 +77,7 @@ def write_launch(
     `start_guard` then. Raises ConfigError for options that cannot be, OSError.
     """
     if not argv:
-        raise ConfigError("launch.argv: there is no command to run")
+        raise ConfigError("launch.argv is empty: name the command to run")
     if kind not in ("train", "guard"):
         raise ConfigError(f"launch.kind: {kind!r} is neither 'train' nor 'guard'")
     shown = _without_secrets(argv) if kind == "guard" else list(argv)

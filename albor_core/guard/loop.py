@@ -141,7 +141,7 @@ class Guard:
         for command in mailbox.take(self.run):
             self._obey(command)
         if self.stop is None and self.ledger.is_deleted:
-            say(f"{self.run.path} was deleted: nobody could see or stop this run any more")
+            say(f"{self.run.path} was deleted: stopping, since the run can no longer be seen")
             self._request_stop(signal.SIGTERM, is_now=False)
         if self.sidecar is not None:
             self.sidecar.tend()

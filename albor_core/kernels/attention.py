@@ -206,7 +206,7 @@ def misfit(qkv: Tensor, H: int, K: int) -> str:
     _, T, width = qkv.shape
     reasons = {
         f"heads of {width // (H + 2 * K)} numbers, not of {E}": width != (H + 2 * K) * E,
-        f"{T} tokens in a row, which are no multiple of {TILE}": T % TILE != 0,
+        f"{T} tokens in a row, not a multiple of {TILE}": T % TILE != 0,
         "neither bf16 nor fp16": not (IS_INTERPRETED or qkv.element_size() == 2),
         "no Hopper GPU, nor a later one": not takes_hoppers(qkv.device),
     }

@@ -175,7 +175,7 @@ def _launch(
     """A result of `width` columns, made by tiles of N x `C`. ValueError for a part of a tile."""
     N, device = inputs[0].shape[0], scale.device
     if N % TILE or C % TILE:
-        raise ValueError(f"{N} x {C} is no whole number of {TILE} x {TILE} tiles")
+        raise ValueError(f"{N} x {C} is not a whole number of {TILE} x {TILE} tiles")
     made = [torch.empty(size, dtype=E4M3, device=device) for size in ((N, width), (width, N))]
     kernel[(N // TILE * (C // TILE),)](
         *inputs, *(t.view(torch.uint8) for t in made), scale, seen, N, C,

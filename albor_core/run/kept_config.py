@@ -25,7 +25,9 @@ def config_of(run: RunDir) -> Config:
         if _is_right(run):
             how = f"is damaged: {error.problems[0].field}: {error.problems[0].message}"
             raise _damaged(run, how, error.problems) from error
-        error.hint = f"mend {run.config_yaml}, then --allow-config-change"
+        error.hint = (
+            f"fix {run.config_yaml}, then: albor train resume {run.id} --allow-config-change"
+        )
         raise
 
 

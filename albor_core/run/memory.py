@@ -76,7 +76,7 @@ def fusion_obstacles(config: Config, facts: Facts) -> tuple[str, ...]:
         (training.deterministic, "training.deterministic is true"),
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
         (training.activation_checkpointing, "training.activation_checkpointing is true"),
-        (shape.head_dim % 8 != 0, f"heads of {shape.head_dim} are no multiple of 8"),
+        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
         (
             is_fp8 and any(size % FP8_MULTIPLE for size in sizes),
             f"hidden_size, intermediate_size and seq_len have to be multiples of {FP8_MULTIPLE}",

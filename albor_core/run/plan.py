@@ -226,7 +226,7 @@ def _device_problems(config: Config, facts: Facts) -> Iterator[Problem]:
     if not facts.torch_available:
         yield Problem("", "torch is not installed here", "pip install 'albor[train]'")
     if facts.gpu_missing:
-        why = f"cuda: {facts.gpu_idle}" if facts.gpu_idle else "cuda, but there is no GPU here"
+        why = f"cuda: {facts.gpu_idle or 'this machine has no GPU'}"
         fix = facts.gpu_remedy or "albor gpu says why"
         yield Problem("training.device", why, f"{fix}; training.device=cpu trains without")
     yield from _precision_problems(config, facts)
@@ -242,7 +242,7 @@ def _precision_problems(config: Config, facts: Facts) -> Iterator[Problem]:
         yield Problem(field, f"fp16 needs a GPU for its loss scaling{idle}", hint)
     if precision == "fp8" and (obstacles := fusion_obstacles(config, facts)):
         message = f"fp8 cannot be used here: {'; '.join(obstacles)}{idle}"
-        yield Problem(field, message, "use training.mixed_precision=bf16, or mend that")
+        yield Problem(field, message, "use training.mixed_precision=bf16, or fix that")
 
 
 def _rank_problems(config: Config, facts: Facts) -> Iterator[Problem]:
@@ -397,7 +397,7 @@ def _warnings(config: Config, facts: Facts, steps: Schedule) -> Iterator[Problem
         message = f"{facts.train.path} has no manifest: its sequences are unknown"
         yield Problem("data.train", message, f"albor data verify {facts.train.path}")
     if training.early_stopping_patience is not None and config.data.val is None:
-        message = "early stopping watches the validation loss, and there is none"
+        message = "early stopping needs a validation loss, and data.val is not set"
         yield Problem("training.early_stopping_patience", message, "set data.val")
     if config.data.val is not None and end is not None and training.eval_interval > end:
         message = f"evaluated every {training.eval_interval:,} steps, but the run has {end:,}"

@@ -69,7 +69,7 @@ def _open(run: RunDir, state: dict[str, Any]) -> int:
     elif not _is_ours(pid):
         why = f"process {pid} belongs to another user"
     elif run.liveness().trainer is None:
-        why = f"process {pid} has let go of the run"
+        why = f"process {pid} no longer holds the run's lock"
     else:
         return pidfd
     os.close(pidfd)

@@ -423,9 +423,9 @@ def load_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     try:
         document = json.loads(raw, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ValueError("is no whole JSON") from error
+        raise ValueError("is not complete JSON") from error
     if not isinstance(document, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("is not a JSON object")
     return document
 
 

@@ -38,7 +38,7 @@ def annotate(run: RunDir, kind: str, value: str | None = None) -> Annotation:
     there is no run, StoreError if the file cannot be written.
     """
     if kind not in KINDS:
-        raise UsageError(f"{kind!r} is no annotation", hint="one of " + ", ".join(KINDS))
+        raise UsageError(f"{kind!r} is not a kind of annotation", hint="one of " + ", ".join(KINDS))
     if kind not in ("pin", "unpin"):
         limit = _MAX_CHARS[kind]
         if not value or not value.strip() or len(value) > limit:

@@ -100,7 +100,7 @@ def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:
         positions = {} if damage else positions_of(store, run.own_id)
     except NotFoundError:
         if is_alive and _should_have_a_store(run):
-            yield f"{run.path}: it is at work, and its own store {store} is gone"
+            yield f"{run.path}: the run is active, but its store {store} is missing"
         if not is_alive and any(_size(path) for path in files.values()):
             yield f"{run.path}: what it wrote is in no store of its own"
         return

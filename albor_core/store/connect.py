@@ -68,7 +68,7 @@ def open_writer(path: Path, *, busy_ms: int = 5000) -> sqlite3.Connection:
 
 
 def _planted(name: str) -> str:
-    return f"{name!r} in it is none of Albor's"
+    return f"it has {name!r}, which Albor did not make"
 
 
 def _make_private(path: Path) -> None:

@@ -168,7 +168,7 @@ def _comparison(reader: _Scanner, name: str, stat: str, operator: str, start: in
         return Term("number", name, "=" if negated else operator, known, start, negated, stat)
     if operator not in ("=", "!=") or stat:
         value, at = next(pair for pair, n in zip(values, numbers, strict=True) if n is None)
-        raise FilterError(at, f"{value!r} is no number", hint=f"{name}{operator}0.1")
+        raise FilterError(at, f"{value!r} is not a number", hint=f"{name}{operator}0.1")
     return Term("param", name, "=", tuple(v for v, _ in values), start, operator == "!=")
 
 
@@ -226,7 +226,7 @@ def _has(value: str, at: int, _now: float) -> tuple[str, ...]:
 
 def _must_be(word: str, allowed: tuple[str, ...], field: str, at: int) -> None:
     if word not in allowed:
-        raise FilterError(at, f"{field}: {word!r} is none of {', '.join(allowed)}")
+        raise FilterError(at, f"{field}: {word!r} is not one of {', '.join(allowed)}")
 
 
 def _time(value: str, at: int, now: float) -> tuple[float, ...]:
@@ -236,7 +236,7 @@ def _time(value: str, at: int, now: float) -> tuple[float, ...]:
         then = datetime.fromisoformat(value)
         return ((then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp(),)
     except (ValueError, OverflowError) as error:
-        message = f"{value!r} is no time: 30m, 12h, 2d, 1w, or in UTC 2026-01-31T08:00"
+        message = f"{value!r} is not a time: 30m, 12h, 2d, 1w, or in UTC 2026-01-31T08:00"
         raise FilterError(at, message, hint="since:2d") from error
 
 

@@ -258,7 +258,7 @@ class Indexer:
             self._has_warned_of_wal = self._has_warned_of_wal and size > WAL_ALARM_BYTES // 2
             return
         self._has_warned_of_wal = True
-        _say(f"{self._path}: {size >> 20} MiB wait for a reader that does not let go")
+        _say(f"{self._path}: its WAL file has {size >> 20} MiB, since a reader keeps it open")
         data = {"path": str(self._path), "bytes": size, "hint": "close what reads this store"}
         self._announce("store.wal_large", data)
 

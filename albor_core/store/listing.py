@@ -63,7 +63,7 @@ def parse_column(text: str) -> Column:
     made = Column(name, stat) if colon and stat in STATS else Column(text)
     if not made.name.strip() or len(text) > MAX_CHARS:
         raise UsageError(
-            f"{text[:40]!r} is no column", hint="--columns id,status,loss,val/loss:min"
+            f"{text[:40]!r} is not a column", hint="--columns id,status,loss,val/loss:min"
         )
     return made
 

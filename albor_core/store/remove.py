@@ -108,7 +108,7 @@ def forget_run(run_id: str, global_path: Path) -> Removed:
         raise NotFoundError(f"no run {run_id!r}", hint="albor runs ls")
     path = place_of(read_json(pointer))
     if path is not None and os.path.lexists(path):
-        raise UsageError(f"{path}: exists, but is no run directory", hint=f"look at {path}")
+        raise UsageError(f"{path}: exists, but is not a run directory", hint=f"look at {path}")
     size = 0
     for half in _halves(run_id, path):
         size += size_of(half)

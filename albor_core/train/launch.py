@@ -209,7 +209,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
         loaded = edited(run)
     except ConfigError as error:
         how = f" ({error.hint})" if error.hint else ""
-        error.hint = f"mend {run.config_yaml}{how}, then `albor train resume {run.id}`"
+        error.hint = f"fix {run.config_yaml}{how}, then `albor train resume {run.id}`"
         raise
     if loaded is None:
         return
@@ -235,7 +235,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
     if problems:
         raise ConfigError(
             f"{run.config_yaml}: {len(problems)} problem(s), nothing was started",
-            hint="mend them, then resume again",
+            hint=f"fix {run.config_yaml}, then: albor train resume {run.id}",
             problems=problems,
         )
     write_json(run.config_resolved, now, durable=True)

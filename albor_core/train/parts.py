@@ -226,7 +226,7 @@ def obstacle_to_fusion(config: Config, placement: Placement, shape: LlamaConfig)
         (training.deterministic, "training.deterministic is true"),
         (placement.ranks.is_sharded, "training.distributed.strategy is fsdp"),
         (training.activation_checkpointing, "training.activation_checkpointing is true"),
-        (shape.head_dim % 8 != 0, f"heads of {shape.head_dim} are no multiple of 8"),
+        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
         (
             is_fp8 and not fits(shape, config.data.seq_len),
             f"hidden_size, intermediate_size and seq_len have to be multiples of {MULTIPLE}",

@@ -39,11 +39,13 @@ class AndonScreen(ActingScreen):
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to where you were"),
         Binding("enter", "open", "Open", tooltip="Open the run of this alert"),
-        Binding("a", "acknowledge", "Ack", tooltip="Say that this alert has been seen"),
-        Binding("A", "acknowledge_all", "Ack all", tooltip="Say so of all in the list; asks first"),
+        Binding("a", "acknowledge", "Ack", tooltip="Acknowledge this alert"),
+        Binding(
+            "A", "acknowledge_all", "Ack all", tooltip="Acknowledge every listed alert; asks first"
+        ),
         Binding("f", "severity", "Severity", tooltip="Only red, only yellow, or both"),
         Binding("o", "seen", "Seen too", tooltip="Show acknowledged alerts too"),
-        Binding("e", "try", "Try a rule", tooltip="Play a rule you type on this run's history"),
+        Binding("e", "try", "Try a rule", tooltip="Test a rule against this run's history"),
         Binding("z", "zoom", "Zoom", show=False, tooltip="The focused panel alone, and back"),
     ]
 
@@ -166,7 +168,7 @@ class AndonScreen(ActingScreen):
         listing = self.query_one("#list")
         count = f"{shown} of {total}" if shown != total else f"{total}"
         listing.border_title = Content.assemble(("alerts ", "bold $ink"), (count, "$ink-muted"))
-        kept = ["not seen yet" if self._open_only else "all", self._severity or "every severity"]
+        kept = ["open" if self._open_only else "all", self._severity or "every severity"]
         listing.border_subtitle = Content.styled("  ".join(kept), "$ink-muted")
 
     def _nothing(self) -> Content:

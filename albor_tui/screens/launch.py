@@ -350,5 +350,5 @@ def _cost(plan: dict[str, object]) -> str:
     """One line: how long, how much memory."""
     took = cast("dict[str, float] | None", plan["time"])
     memory = cast("dict[str, float]", plan["memory"])
-    about = f"About {quantity.duration(took['seconds'])}" if took else "Nobody knows how long"
+    about = f"About {quantity.duration(took['seconds'])}" if took else "Duration unknown"
     return f"{about}, {quantity.bytes_(memory['total'])} of memory. It runs without the cockpit."

@@ -102,7 +102,9 @@ class AlertPanel(Panel):
 
     def _facts(self, row: AlertRow) -> list[tuple[bool, str, Content]]:
         """Whether it is needed, its name, its value."""
-        seen = f"{row.acked_by}, {_ago(row.acked_wall)} ago" if row.acked_by else "by nobody yet: a"
+        seen = "not yet: press a"
+        if row.acked_by:
+            seen = f"{row.acked_by}, {_ago(row.acked_wall)} ago"
         limit = "" if row.threshold is None else f", limit {quantity.ratio(row.threshold)}"
         ago = "" if row.wall is None else f", {_ago(row.wall)} ago"
         run = self.run if self.run is not None and self.run.id == row.run_id else None

@@ -45,7 +45,8 @@ def words_of_event(event: EventView) -> str:
         case "andon.alert":
             return str(data.get("message") or data.get("rule") or "an alert")
         case "andon.ack":
-            return f"{data.get('id')} seen by {data.get('by') or 'somebody'}"
+            by = f" by {data['by']}" if data.get("by") else ""
+            return f"{data.get('id')} acknowledged{by}"
         case "jidoka.pause":
             return f"paused: {data.get('brick')} took {_ms(data.get('value_ms'))}"
         case "checkpoint.saved":

@@ -15,7 +15,7 @@ class SearchLine(Input):
 
     BINDINGS = [
         Binding("enter", "submit", "Keep", tooltip="Keep the words, back to the page"),
-        Binding("escape", "leave", "Clear", tooltip="No words, back to the page"),
+        Binding("escape", "leave", "Clear", tooltip="Clear the search"),
     ]
 
     @dataclass

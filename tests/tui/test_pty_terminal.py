@@ -212,9 +212,9 @@ def spoil(db: sqlite3.Connection, run: str) -> None:
     ("what", "words"),
     [
         ("gone", "its state file is missing"),
-        ("half", "training_state.json is no whole JSON"),
+        ("half", "training_state.json is not complete JSON"),
         ("newer", "running  alive  pretrain  its state file is albor.state/99, of another version"),
-        ("foreign", "training_state.json is no whole JSON"),
+        ("foreign", "training_state.json is not complete JSON"),
     ],
 )
 def test_u6_a_state_file_that_is_no_use_is_said_and_never_shown_as_running_news(live, what, words):

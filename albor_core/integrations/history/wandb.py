@@ -259,7 +259,7 @@ def _json(said: str) -> Any:
     try:
         return json.loads(said)  # NaN and Infinity are written as such
     except (ValueError, RecursionError) as error:
-        raise WireError("a value that is no JSON") from error
+        raise WireError("a value that is not JSON") from error
 
 
 def _items(files: tuple[Path, ...], losses: Losses) -> Iterator[Point | Rewind]:

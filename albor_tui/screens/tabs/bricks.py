@@ -130,9 +130,7 @@ def _nothing(view: RunView) -> Content:
         [
             Content.styled("No timings yet.", "bold $ink"),
             Content.styled("They come with the first log interval.", "$ink-muted"),
-            Content.styled(
-                "Budgets stand in the config: monitoring.bricks.forward_ms", "$ink-muted"
-            ),
+            Content.styled("Set budgets in the config: monitoring.bricks.forward_ms", "$ink-muted"),
         ]
     )
 

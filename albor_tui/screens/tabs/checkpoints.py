@@ -23,8 +23,8 @@ from albor_tui.widgets.line_list import LineList
 from albor_tui.widgets.sheet import Sheet
 
 _MEANS = {
-    "verified": "all files are whole, and were read back after the save",
-    "whole": "all files have their size; nobody told of reading them back",
+    "verified": "all files were read back and verified after the save",
+    "whole": "sizes match; contents not verified",
     "writing": "not finished: it counts when it has its final name",
     "damaged": "never loaded, never deleted: a resume takes the newest good one",
 }

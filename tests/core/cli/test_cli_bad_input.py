@@ -91,7 +91,7 @@ def test_the_way_out_of_a_refused_override_leaves_it_out(user, override):
 def test_a_file_that_is_wrong_besides_is_to_be_mended_first(user, data):
     write_config(user.folder / "tiny.yaml", data, optimizer="optimizer: {lr: -1}")
     result = user.quick("train", "validate", "tiny.yaml", "--set", "training.epochs=0")
-    assert "next: mend tiny.yaml, then: albor train validate tiny.yaml\n" in result.err
+    assert "next: fix tiny.yaml, then: albor train validate tiny.yaml\n" in result.err
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,7 @@ def test_a_rebuild_of_some_runs_does_not_silently_drop_the_others_of_a_damaged_s
         ("e.json", '{"path": "../elsewhere"}', "holds no path of a folder"),
         ("f.json", '{"path": 5}', "holds no path of a folder"),
         ("g.json", "", "is empty"),
-        ("h.json", '{"path": "/no', "is no whole JSON"),
+        ("h.json", '{"path": "/no', "is not complete JSON"),
         ("-rf.json", '{"path": "/tmp"}', "its name is not that of a run"),
     ],
 )

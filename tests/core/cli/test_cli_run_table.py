@@ -118,7 +118,7 @@ def test_what_is_alive_is_asked_of_the_kernel(desk, table, hold):
 def test_a_mistake_in_a_filter_names_its_column(desk, table):
     result = desk.quick("runs", "ls", "tag:a", "status:runing", "--json")
     assert result.code == 2
-    assert result.error["message"].startswith("filter, column 14: status: 'runing' is none of ")
+    assert result.error["message"].startswith("filter, column 14: status: 'runing' is not one of ")
     result = desk.quick("runs", "ls", "--sort", "nothing", "--json")
     assert (result.code, "no run has such" in result.error["message"]) == (2, True)
     result = desk.quick("runs", "ls", "--columns", "id,lss:min,loss")

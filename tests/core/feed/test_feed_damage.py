@@ -48,8 +48,8 @@ DAMAGE = pytest.mark.parametrize(
     [
         (b"", "is empty"),
         (bytes(300), "is all NUL"),
-        (STATE[:30], "is no whole JSON"),
-        (b"[1, 2]", "is no JSON object"),
+        (STATE[:30], "is not complete JSON"),
+        (b"[1, 2]", "is not a JSON object"),
         ("folder", "is a folder"),
         ("fifo", "is a FIFO"),
     ],

@@ -248,7 +248,7 @@ def attention_of_other_heads_is_refused() -> bool:
             attention.attention_triton(torch.ones(1, T, width), *rope.tables(T, width // 8))
         except ValueError as error:
             told.append(str(error))
-    wanted = ["70 tokens in a row, which are no multiple of 64", "heads of 32 numbers, not of 64"]
+    wanted = ["70 tokens in a row, not a multiple of 64", "heads of 32 numbers, not of 64"]
     return told == wanted
 
 

@@ -120,7 +120,7 @@ def test_a_process_that_has_let_go_of_the_run_is_not_signalled(begin):
         state = read_json(loop.run.state)
         named = {"pid": stranger.pid, "start_ticks": start_ticks(stranger.pid)}
         write_json(loop.run.state, {**state, **named})
-        with pytest.raises(InUseError, match="has let go of the run"):
+        with pytest.raises(InUseError, match="no longer holds the run's lock"):
             signal_program(loop.run, "TERM", wait_s=0.1)
         assert stranger.poll() is None
     finally:

@@ -302,7 +302,7 @@ def test_a_compiled_step_needs_one_sequence_in_fp32_before_its_first():
         ((), {"gpu_capability": (8, 0)}, "needs compute capability 9.0, and the GPU has 8.0"),
         (("data.seq_len=1000",), {}, "multiples of 64"),
         (("model.architecture.num_attention_heads=256", "model.architecture.num_key_value_heads=4"),
-         {}, "heads of 4 are no multiple of 8"),
+         {}, "head_dim 4 is not a multiple of 8"),
         (("training.compile=false",), {}, "training.compile is false"),
         (("training.activation_checkpointing=true",), {}, "activation_checkpointing is true"),
         ((), {"device": "cpu", "gpu_idle": "X is there, but hidden"}, "X is there, but hidden"),

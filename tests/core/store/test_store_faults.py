@@ -572,7 +572,7 @@ def test_x12_what_somebody_planted_in_a_store_never_runs(bench, what):
     bench.index(run)
     with sqlite3.connect(run.store) as db:
         db.execute(f"CREATE {what}")
-    assert problems(run.store) == ("'x' in it is none of Albor's",)
+    assert problems(run.store) == ("it has 'x', which Albor did not make",)
     journal.metrics(2, {"train/loss": 2.0})
     bench.index(run)
     with Reader(run.store) as reader:

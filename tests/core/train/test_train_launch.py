@@ -112,7 +112,7 @@ def test_a_config_of_a_run_that_is_wrong_is_to_be_mended_and_the_run_resumed(tmp
     run.config_yaml.write_text(text)
     with pytest.raises(ConfigError) as refused:
         launch.start(run)
-    assert refused.value.hint.startswith(f"mend {run.config_yaml}")
+    assert refused.value.hint.startswith(f"fix {run.config_yaml}")
     assert refused.value.hint.endswith(f"then `albor train resume {run.id}`")
 
 
@@ -218,10 +218,10 @@ def test_a_run_without_a_checkpoint_is_refused_once_the_weights_it_names_are_gon
 @pytest.mark.parametrize(
     "spoil, cause",
     [
-        (lambda text: text[: len(text) // 2], "is damaged: it is no whole JSON"),
+        (lambda text: text[: len(text) // 2], "is damaged: it is not complete JSON"),
         (lambda text: "", "is damaged: it is empty"),
         (lambda text: "\0" * len(text), "is damaged: it is all NUL"),
-        (lambda text: f"[{text}]", "is damaged: it is no JSON object"),
+        (lambda text: f"[{text}]", "is damaged: it is not a JSON object"),
         (
             lambda text: text.replace('"guard"', '"gu\\u0000rd"'),
             "is damaged: it has no section guard",
@@ -248,7 +248,7 @@ def test_a_damaged_config_of_a_run_is_said_to_be_and_the_right_one_is_left_alone
     for go_on in (launch.start, lambda run: launch.resize(run, 2)):
         with pytest.raises(ConfigError, match=f"^{run.config_resolved} {cause}") as refused:
             go_on(run)
-        assert f"mend {run.config_yaml}" not in refused.value.hint
+        assert f"fix {run.config_yaml}" not in refused.value.hint
         assert refused.value.hint.endswith(
             f"albor train apply {run.config_yaml} --set optimizer.lr=0.002"
             f" --set model.path={run.checkpoints / 'step-00000005'}"

@@ -45,7 +45,7 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
     With --json each look prints one albor.monitor/1 document per run, on a line of its own; the
     last one of a run shows its end. --once --json without an active run prints one
     albor.monitor.runs/1 document, in which there is none. Exits with 0 once all have ended, however
-    they did, and 3 where there is no such run, or its folder goes away.
+    they did, and 3 where the run is not found or its folder goes away.
     """
     if math.isnan(interval):
         raise UsageError(

@@ -33,7 +33,7 @@ def check_target(path: Path, example: str) -> None:
         raise UsageError(f"{path}: is a folder; name a file in it", hint=f"--out {path / example}")
     if not path.parent.exists():
         raise AlborError(
-            f"cannot write {path}: the folder {path.parent} does not exist",
+            f"{path}: cannot be written: the folder {path.parent} does not exist",
             hint=f"mkdir -p {path.parent}",
         )
 

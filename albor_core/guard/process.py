@@ -142,7 +142,7 @@ def spawn(
     finally:
         os.close(output)
     child = open_process(started.pid, is_child=True)
-    assert child is not None, "a child that nobody has reaped has a pid"
+    assert child is not None, "a child that is not reaped has a pid"
     started.returncode = 0  # we reap it ourselves, through its pidfd
     return child
 

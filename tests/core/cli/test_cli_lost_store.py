@@ -225,7 +225,7 @@ def test_check_names_the_lost_store_of_a_living_run_unless_it_is_too_young_to_ha
     hold(runs[0].run_lock)
     lose_own_store(runs[0])
     result = user.quick("db", "check")
-    assert result.code == 1 and f"its own store {runs[0].store} is gone" in result.err
+    assert result.code == 1 and f"its store {runs[0].store} is missing" in result.err
     os.utime(runs[0].run_json)
     assert user.quick("db", "check").code == 0
 

@@ -7,10 +7,11 @@ imported with the first question: none of it is needed to draw a screen.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from albor_core.feed.view import Curve, RunsView, RunView
+from albor_core.feed.view import Curve, RunsView, RunView, TerminalView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.rundir import RunDir, placed
 from albor_tui.messages import CommandReport
@@ -212,10 +213,17 @@ class _RunFollower:
 
         self._feed = RunFeed(run, store=None if run.path.is_dir() else store)
         self._last: RunView | None = None
+        self._own: TerminalView | None = None
         self.problem = ""
 
     def poll(self) -> RunView | None:
         view = self._feed.poll() or self._nothing()
+        if view.terminal is None and view.kind != "train":
+            if self._own is None or self._last is None or view.step != self._last.step:
+                from albor_tui.screens.chosen import own_choice
+
+                self._own = own_choice(self._feed.keys())
+            view = replace(view, terminal=self._own)
         if (view, self._feed.problem) == (self._last, self.problem):
             return None
         self._last, self.problem = view, self._feed.problem

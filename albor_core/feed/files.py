@@ -44,7 +44,7 @@ from albor_core.feed.view import (
 )
 from albor_core.feed.watched import rules_watching
 from albor_core.run.rundir import RunDir, load_json
-from albor_core.run.state import SCHEMA, Freshness, load_state
+from albor_core.run.state import GUARD_ENDS, SCHEMA, Freshness, load_state
 from albor_core.telemetry.sample import gpu_from_json, host_from_json
 
 RUN_SCHEMA = "albor.run/1"
@@ -307,9 +307,14 @@ def _age(evidence: Evidence, last_wall: float | None, alive: bool) -> float | No
 
 
 def _last_wall(evidence: Evidence, now: Figures, alive: bool) -> float | None:
-    """When it last gave news; without a state file a run that has ended did so with its end."""
-    is_told = now.wall is not None or alive
-    return now.wall if is_told else finite(evidence.exit or NOTHING, "wall")
+    """When it last gave news; without a state file a run that has ended did so with its end, of
+    which the guard knows that of a program without an exit.json.
+    """
+    if now.wall is not None or alive:
+        return now.wall
+    said = finite(evidence.exit or NOTHING, "wall")
+    is_told = said is not None or text(evidence.guard or NOTHING, "state") not in GUARD_ENDS
+    return said if is_told else finite(evidence.guard or NOTHING, "wall")
 
 
 def _is_fresh(age: float | None, state: Document) -> bool:

@@ -256,6 +256,7 @@ def view_of_row(row: RunRow, severity: str = "green") -> RunView:
     row = _sound(row)
     word = row.ended_status if row.ended_status in ENDS else "lost"
     step, max_steps = row.last_step, row.max_steps
+    last_wall = row.ended_wall if row.last_wall is None else row.last_wall
     return RunView(
         id=row.id,
         name=row.name or row.id,
@@ -266,8 +267,8 @@ def view_of_row(row: RunRow, severity: str = "green") -> RunView:
         created=row.created,
         status=word,
         detail=(row.ended_reason or "") if row.ended_reason != row.ended_status else "",
-        age_s=_age(row.last_wall),
-        last_wall=row.last_wall,
+        age_s=_age(last_wall),
+        last_wall=last_wall,
         attempt=row.attempts or None,
         attempts_total=row.attempts or None,
         step=step,

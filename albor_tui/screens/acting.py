@@ -62,7 +62,7 @@ class ActingScreen(PollingScreen):
     def __init__(self) -> None:
         super().__init__()
         self._deeds: list[Deed] = []
-        self._named: tuple[bool, ...] = ()  # what the key bar was drawn for
+        self._named: tuple[tuple[bool, str], ...] = ()  # what the key bar was drawn for
 
     @property
     def desk(self) -> Desk:
@@ -81,6 +81,15 @@ class ActingScreen(PollingScreen):
             )
         return action != "undo" or bool(self._deeds)
 
+    def key_word(self, action: str) -> str:
+        """Of a key with several meanings the one that works, where only one does."""
+        meant = MEANS.get(action, ())
+        if len(meant) < 2:
+            return ""
+        views = self.acted_on()
+        possible = {a for a in meant for view in views if self.offered(view, a).is_possible}
+        return possible.pop() if len(possible) == 1 else ""
+
     def tells(self, action: str) -> str:
         """What an action would do to the one run that it is for; "" if its key says enough."""
         views = self.acted_on()
@@ -95,7 +104,10 @@ class ActingScreen(PollingScreen):
 
     def mind_keys(self) -> None:
         """Have the key bar drawn again if other keys are worth naming."""
-        named = tuple(self.is_worth_naming(binding.action) for _, binding in self._bindings)
+        named = tuple(
+            (self.is_worth_naming(binding.action), self.key_word(binding.action))
+            for _, binding in self._bindings
+        )
         if named != self._named:
             self._named = named
             self.refresh_bindings()

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 
+from albor_core.feed.clean import clean
 from albor_core.feed.view import ChartChoice, RunView, TerminalView
+from albor_core.run.directions import direction
 from albor_tui.plot import Line
 from albor_tui.screens.curves import KEYS, loss_chart
 from albor_tui.widgets.chart_curves import Curves, is_measured, single_chart
@@ -17,6 +20,10 @@ from albor_tui.widgets.chart_data import ChartData, Trace
 LOSS = ChartChoice("train/loss", is_loss_curve=True)
 HOUSE = tuple(map(ChartChoice, ("optim/lr", "optim/grad_norm", "perf/tokens_per_s")))
 TONES = ("second", "fourth", "third")  # of the small charts
+_MACHINE = ("brick/", "gpu", "host/", "perf/")
+_BY_DIRECTION = ("max", "min", None)
+_TILES = 8
+_LOSSES = ("train/loss", "val/loss")
 _NAMES = {
     "train/loss": "loss",
     "optim/lr": "learning rate",
@@ -38,6 +45,20 @@ def charts_of(terminal: TerminalView | None) -> tuple[ChartChoice, tuple[ChartCh
     return large, tuple(small[: len(TONES)])
 
 
+def own_choice(keys: Sequence[str]) -> TerminalView | None:
+    """What the Overview shows of a program that logs no loss: its own metrics, first what is to
+    grow. None where the house's choice has something to show, or nothing has.
+    """
+    if not {*_LOSSES}.isdisjoint(keys):
+        return None
+    own = [key for key in keys if not key.startswith(_MACHINE)]
+    if not own:
+        return None
+    own.sort(key=lambda key: _BY_DIRECTION.index(direction(key)))
+    large, small = ChartChoice(own[0], is_loss_curve=True), map(ChartChoice, own[1:4])
+    return TerminalView(metrics=tuple(own[:_TILES]), charts=(large, *small))
+
+
 def keys_of(terminal: TerminalView | None) -> tuple[str, ...]:
     """The metrics whose curves the Overview asks for."""
     if terminal is None:
@@ -46,14 +67,22 @@ def keys_of(terminal: TerminalView | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*KEYS, *terminal.metrics, *charts)))
 
 
+def shows_losses(chart: ChartChoice) -> bool:
+    """Whether the large chart is the one of loss and validation loss."""
+    return chart.metric in _LOSSES
+
+
 def title_of(chart: ChartChoice) -> str:
-    return _NAMES.get(chart.metric, chart.metric)
+    return _NAMES.get(chart.metric) or clean(chart.metric)
 
 
 def large_chart(
     view: RunView, chart: ChartChoice, curves: Curves, *, is_loading: bool
 ) -> ChartData:
-    """Loss and validation loss."""
+    """Loss and validation loss, or the one metric that stands in their place."""
+    if not shows_losses(chart):
+        data = small_chart(view, chart, curves, "main")
+        return replace(data, empty="loading") if is_loading else data
     return averaged(loss_chart(view, curves, is_loading=is_loading), "main", chart.window)
 
 

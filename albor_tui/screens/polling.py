@@ -103,6 +103,10 @@ class PollingScreen(Screen[None]):
         """Whether a key does something now, and would not only be refused."""
         return True
 
+    def key_word(self, action: str) -> str:
+        """What the key bar calls an action now; "" for what its binding says."""
+        return ""
+
     def tells(self, action: str) -> str:
         """What an action would do now; "" where the words of its key say it."""
         return ""

@@ -130,7 +130,7 @@ class RunScreen(Bulkhead, ActingScreen):
             self._drawn, self._asked_s = None, -math.inf
             return news
         known = view or self._view
-        mark = (known.attempt, known.step, known.val_loss)
+        mark = (known.attempt, known.step, known.val_loss, known.terminal)
         if mark != self._drawn and time.monotonic() - self._asked_s >= CURVES_S:
             self._drawn, self._asked_s = mark, time.monotonic()
             news.append(

@@ -114,7 +114,10 @@ class Vitals(RunPanel):
         cell, spare = divmod(width, columns)
         shown = [(cell + (i < spare), tile) for i, tile in enumerate(tiles[:columns])]
         stale = "" if view.is_live else "$ink-muted"
-        names = [meters.fit(Content.styled(n, "$ink-muted"), w) for w, (n, _, _) in shown]
+        names = [
+            meters.fit(Content.styled(n, "$ink-muted"), w - 1).pad_right(1)
+            for w, (n, _, _) in shown
+        ]
         values = [
             meters.fit(_value(v, stale or tone), w - 1).pad_right(1) for w, (_, v, tone) in shown
         ]
@@ -253,8 +256,8 @@ class GuardPanel(RunPanel):
 
 
 def _yet(view: RunView) -> str:
-    """What is missing may come only while the run is not over."""
-    return "" if view.status in _OVER else " yet"
+    """What is missing may come only while the run is not over, and is Albor's own to write."""
+    return "" if view.status in _OVER or view.kind != "train" else " yet"
 
 
 def now_wall() -> float:

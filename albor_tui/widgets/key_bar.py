@@ -33,11 +33,6 @@ def key_name(app: App[object], binding: Binding) -> str:
     return binding.key_display or _WORDS.get(binding.key) or app.get_key_display(binding)
 
 
-def _title(binding: Binding) -> str:
-    """Textual's own are not all written like ours."""
-    return binding.description[:1].upper() + binding.description[1:]
-
-
 class Permits(Protocol):
     """What the key bar asks of the app it is on."""
 
@@ -48,6 +43,8 @@ class Knows(Protocol):
     """What it asks of its screen."""
 
     def is_worth_naming(self, action: str) -> bool: ...
+
+    def key_word(self, action: str) -> str: ...
 
 
 class KeyBar(Bulkhead, Widget):
@@ -82,7 +79,7 @@ class KeyBar(Bulkhead, Widget):
             parts.append(
                 Content.assemble(
                     (key, "bold $footer-key-foreground"),
-                    (f" {_title(binding)}", "$footer-description-foreground"),
+                    (f" {self._title(binding)}", "$footer-description-foreground"),
                     " " * _GAP,
                 )
             )
@@ -114,8 +111,13 @@ class KeyBar(Bulkhead, Widget):
     def _key(self, binding: Binding) -> str:
         return key_name(self.app, binding)
 
+    def _title(self, binding: Binding) -> str:
+        """What its screen calls it now; Textual's own are not all written like ours."""
+        words = cast("Knows", self.screen).key_word(binding.action) or binding.description
+        return words[:1].upper() + words[1:]
+
     def _length(self, binding: Binding) -> int:
-        return len(self._key(binding)) + 1 + len(binding.description) + _GAP
+        return len(self._key(binding)) + 1 + len(self._title(binding)) + _GAP
 
     async def on_click(self, event: events.Click) -> None:
         x = event.x - self.gutter.left

@@ -27,7 +27,7 @@ STATE_TONE = {
     "queued": "$ink-muted",
 }
 SEVERITY_TONE = {"info": "$ink-muted", "green": "$success", "yellow": "$warning", "red": "$error"}
-_YEAR_S = 365 * 86400.0
+_MINUTE_S, _YEAR_S = 60.0, 365 * 86400.0
 PHASE_WORD = {
     "initializing": "starting",
     "compiling": "compiling",
@@ -163,7 +163,8 @@ def ends(view: Any, width: int) -> Content:
         return Content.styled(words if len(words) <= width else left, "$ink")
     if view.is_active or view.status in ("queued", "unknown") or view.age_s is None:
         return Content.styled(glyphs.current.missing, "$ink-faint")
-    words = f"{quantity.age(view.age_s)} ago"
+    # to the minute: ages in a list are looked at no more often
+    words = f"{quantity.age(view.age_s) if view.age_s >= _MINUTE_S else '<1m'} ago"
     if len(words) > width:
         words = f"{min(99, int(view.age_s / _YEAR_S))}y ago"
     return Content.styled(words, "$ink-muted")

@@ -78,7 +78,7 @@ def host_block(host: HostSample | None, past: Past, width: int) -> list[Content]
     """The host on six lines."""
     head = Content.styled("host", "bold $accent")
     if host is None:
-        return [head, Content.styled("no figures of the host yet", "$ink-muted")]
+        return [head, Content.styled("no figures of the host", "$ink-muted")]
     cpu = None if host.cpu_percent is None else host.cpu_percent / 100
     total = host.memory_total_bytes
     used = None

@@ -47,18 +47,19 @@ async def opened(pilot) -> None:
     [
         (tracked(), {"Stop"}),
         (program(), {"Pause", "Stop"}),
+        (program(status="paused", is_live=False), {"Resume", "Stop"}),
         (training(), {"Pause", "Checkpoint", "Stop"}),
         (replace(tracked(), status="failed", is_live=False, trainer_pid=None), set()),
         (program(status="failed", guard_pid=None, trainer_pid=None), {"Retry"}),
     ],
-    ids=["tracked", "guarded program", "training", "dead loop", "dead program"],
+    ids=["tracked", "guarded program", "paused program", "training", "dead loop", "dead program"],
 )
 async def test_the_key_bar_names_what_works_for_this_kind_of_run(cockpit, source, view, named):
     source.show((view,))
     async with cockpit(run=view).run_test(size=SIZE) as pilot:
         await opened(pilot)
         shown = pilot.app.screen.query_one(KeyBar).render_line(0).text.split()
-        assert {"Pause", "Checkpoint", "Stop", "Retry"} & set(shown) == named
+        assert {"Pause", "Resume", "Checkpoint", "Stop", "Retry"} & set(shown) == named
 
 
 async def test_an_unguarded_loop_is_stopped_by_a_stronger_signal_each_time_it_is_asked_for(

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from sim_run import make
 
+from albor_core import track
 from albor_core.feed.view import RunView
 from albor_core.run.rundir import RunDir
 from albor_core.store.annotations import read_annotations
+from albor_core.store.settle import settle
 from albor_tui import source
 from albor_tui.source import LiveSource, deliver
 
@@ -90,6 +92,23 @@ def test_an_acknowledgement_is_written_beside_the_run(run):
     LiveSource().acknowledge(view_of(run), "grad_norm@1.25")
     said = read_annotations(run)
     assert [(one.kind, one.value) for one in said] == [("ack", "grad_norm@1.25")]
+
+
+def test_a_tracked_loop_without_a_loss_is_followed_by_its_own_metrics():
+    with track.start(experiment="ppo", name="ppo") as run:
+        run.log({"episode_reward": 4.0}, step=1)
+        run.log({"episode_reward": 5.0, "approx_kl": 0.1}, step=2)
+    follower = LiveSource().follow(RunView(id=run.id, path=str(run.path), kind="track"))
+    try:
+        first = follower.poll()  # before anything of it is indexed, maybe
+        deadline = time.monotonic() + 20
+        while not settle(run.dir) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        view = follower.poll() or first
+    finally:
+        follower.close()
+    assert view is not None and view.terminal is not None
+    assert view.terminal.metrics == ("episode_reward", "approx_kl")
 
 
 def test_overview_follower_and_comparison_agree_on_two_finished_runs(tmp_path):

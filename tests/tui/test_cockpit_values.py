@@ -15,6 +15,7 @@ from albor_tui.plot import Job, Line
 from albor_tui.screens.curves import loss_chart
 from albor_tui.screens.order import ORDERS, arrange
 from albor_tui.ticks import Range
+from albor_tui.widgets import meters
 from albor_tui.widgets.chart_curves import trace
 from albor_tui.widgets.chart_data import Look
 from albor_tui.widgets.chart_lines import smoothed
@@ -91,6 +92,12 @@ def test_no_number_is_wider_than_its_column(value):
 )
 def test_quantities_read_as_people_write_them(function, value, text):
     assert function(value) == text
+
+
+@pytest.mark.parametrize(("age", "words"), [(6, "<1m ago"), (61, "1m ago"), (7200, "2h ago")])
+def test_how_long_ago_a_run_ended_is_told_as_finely_as_it_is_looked_at(age, words):
+    view = fake_feed.training(status="completed", is_live=False, age_s=age)
+    assert meters.ends(view, 7).plain == words
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 12))

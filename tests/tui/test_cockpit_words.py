@@ -204,6 +204,7 @@ def test_before_the_first_news_nothing_negative_is_said():
     [
         ({"bricks": ()}, ("no timings yet", "no output yet")),
         ({"bricks": (), "status": "completed", "is_live": False}, ("no timings", "no output")),
+        ({"bricks": (), "kind": "track"}, ("no timings", "not recorded: it has no guard")),
     ],
 )
 async def test_a_run_that_was_opened_is_loading_until_it_was_read(cockpit, source, fields, later):

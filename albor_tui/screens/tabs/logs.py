@@ -131,9 +131,18 @@ def ending(attempt: AttemptView | None) -> str:
     return f"attempt {attempt.attempt} ended: {how}{code}{step}{took}"
 
 
+def records_output(view: RunView) -> bool:
+    """Whether something keeps what the program of a run prints: a guard does."""
+    return view.kind not in ("track", "imported")
+
+
 def _nothing(view: RunView) -> Content:
     lines = [Content.styled("No output yet.", "bold $ink")]
-    if view.status == "queued":
+    if not records_output(view):
+        lines = [Content.styled("No output is recorded.", "bold $ink")]
+        words = "A program prints to its own terminal, but under albor guard run -- CMD."
+        lines.append(Content.styled(words, "$ink-muted"))
+    elif view.status == "queued":
         lines.append(Content.styled("The program has not been started.", "$ink-muted"))
     elif not view.is_active:
         folder = f"{view.path}/logs"
@@ -141,11 +150,6 @@ def _nothing(view: RunView) -> Content:
         lines.append(meters.text(folder, "$ink-muted"))
     else:
         lines.append(Content.styled("What the program prints appears here.", "$ink-muted"))
-        lines.append(
-            Content.styled(
-                "Programs that albor_core.track watches print to their own terminal.", "$ink-muted"
-            )
-        )
     return meters.rows(lines)
 
 

@@ -16,9 +16,11 @@ from albor_tui.screens.chosen import (
     charts_of,
     large_chart,
     latest_of,
+    shows_losses,
     small_chart,
     title_of,
 )
+from albor_tui.screens.tabs.logs import records_output
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.chart import Chart
 from albor_tui.widgets.facts import Alerts, Bricks, GuardPanel, Vitals
@@ -85,7 +87,8 @@ class OverviewPage(Page):
         none = "no GPU in use; " if (view.device or "").startswith("cpu") else ""
         machine.why_none = f"{none}{device}" if self._has_curves else "loading"
         yet = " yet" if view.is_active or view.status == "queued" else ""
-        self.query_one(LogTail).words = f"no output{yet}" if self._has_curves else "loading"
+        words = f"no output{yet}" if records_output(view) else "not recorded: it has no guard"
+        self.query_one(LogTail).words = words if self._has_curves else "loading"
 
     @on(CurvesChanged)
     def show_curves(self, message: CurvesChanged) -> None:
@@ -113,6 +116,8 @@ class OverviewPage(Page):
             (f"  {mark} smoothed", "$line-main"),
             (f"  {mark} validation", "$line-val"),
         )
+        if not shows_losses(large):
+            loss = Content.styled(title_of(large), "bold $ink")
         for name, chart, title in zip(
             ("loss", *_SMALL), (large, *small), (loss, *names), strict=False
         ):

@@ -102,8 +102,10 @@ def why_no_gpu(view: RunView) -> str:
         return "This run trains on the processor: training.device is cpu, or no GPU was found."
     if not view.is_active and view.status != "queued":
         return f"The run is {view.status}; its last news names no GPU (device {device})."
+    if view.system is None and view.kind != "train":
+        return "This run records no figures; albor gpu shows the GPUs of this machine."
     if view.system is None:
-        return "No figures yet: they come with the first log interval (monitoring.system.enabled)."
+        return "None yet: they come with the first step, if monitoring.system.enabled."
     return f"No GPU in its figures; device {device}. albor gpu shows those of this machine."
 
 

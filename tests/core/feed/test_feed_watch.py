@@ -309,6 +309,16 @@ def test_one_run_in_full(tmp_path, hold):
     assert feed.log.read() == ["hello"]
 
 
+def test_a_program_without_an_exit_file_ended_when_its_guard_says(tmp_path):
+    run = create_run(
+        tmp_path / "out", "true", experiment="exp", name="true", kind="guard", argv=["true"]
+    )
+    told = {"schema": "albor.guard/1", "run_id": run.id, "attempt": 1, "state": "done"}
+    write_json(run.guard / "guard.json", {**told, "wall": time.time() - 100})
+    view = RunFeed(run).poll()
+    assert view.status == "completed" and 100 <= view.age_s < 160
+
+
 def test_a_metric_that_a_run_never_logged_is_none_of_its_keys(tmp_path):
     run = make_run(tmp_path, "ppo", losses=[None, None], ended="completed")
     index(run)

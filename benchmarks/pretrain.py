@@ -10,7 +10,7 @@ configs/train/pretrain-50m.yaml and -350m.yaml; only what RECIPES names is set. 
 to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. The trainer of `adamw` is killed (-9)
 half-way; its guard resumes it. `398m` has the schedule of 78.0M tokens and is stopped at 26.3M.
 `--steps` shortens the schedule of all. START-HEAD-END, such as quiet-tied-cosine, is Muon's recipe
-with another start of the weights (ordinary: normal 0.02, writers / sqrt(2 L), norms of 1), an
+with another start of the weights (ordinary: normal 0.02, writers 0.028 / sqrt(2 L), norms of 1), an
 untied head, or a rate that falls linearly to 0. NAME@SEED is NAME with a seed of its own for the
 weights and the order of the rows; the corpus and what is held out stay the same.
 Validation: all that is held out. Exit code 2 without a GPU.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,8 @@ from albor_core.store.resolve import find_run
 if TYPE_CHECKING:
     from albor_core.run.rundir import RunDir
     from albor_core.store.annotations import Annotation
+
+_INDEXED_S, _LOOK_S = 5.0, 0.1  # so long for an index process, which needs a second
 
 
 @click.command()
@@ -78,7 +81,14 @@ def rename(run_ref: str, name: str, as_json: bool) -> None:
     found = find_run(run_ref)
     _say(found, "name", name)
     _bring_in(found)
-    others = [run for run in called(name) if run != found.id]
+    known = called(name)
+    until = time.monotonic() + _INDEXED_S
+    while found.id not in known and found.liveness().is_alive and time.monotonic() < until:
+        time.sleep(_LOOK_S)  # its index process brings it in: the next command may use the name
+        known = called(name)
+    if found.id not in known and found.liveness().is_alive:
+        talk("  nothing has indexed it yet; until then commands take the id")
+    others = [run for run in known if run != found.id]
     if as_json:
         document = {"run": found.id, "name": name, "also_called": others}
         emit({"schema": "albor.runs.rename/1", **document})

@@ -82,12 +82,20 @@ def _aged(view: RunView, now: float) -> RunView:
 
 def _progress(view: RunView, width: int) -> Content:
     if view.progress is None:
-        done = glyphs.current.missing if view.step is None else quantity.si(view.step)
+        done = glyphs.current.missing if view.step is None else _steps(view.step, width)
         return Content.styled((f"step {done}" if width >= 10 else done).rjust(width), "$ink-muted")
     tone = meters.STATE_TONE.get(view.status, "$ink-muted")
     share = Content.styled(quantity.percent(view.progress).rjust(4), "$ink-muted")
     bar = meters.bar(view.progress, width - 5, tone) if width >= _BAR_MIN else Content("")
     return Content(" ").join([bar, share]) if width >= _BAR_MIN else share
+
+
+def _steps(step: int, width: int) -> str:
+    """So many digits as fit: 1.23k, 1.2k."""
+    done = quantity.si(step)
+    if len(done) <= width or "." not in done:
+        return done
+    return f"{done[: width - 1].rstrip('.')}{done[-1]}"
 
 
 def _alerts(view: RunView, width: int) -> Content:

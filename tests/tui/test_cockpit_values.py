@@ -15,7 +15,7 @@ from albor_tui.plot import Job, Line
 from albor_tui.screens.curves import loss_chart
 from albor_tui.screens.order import ORDERS, arrange
 from albor_tui.ticks import Range
-from albor_tui.widgets import meters
+from albor_tui.widgets import meters, run_table
 from albor_tui.widgets.chart_curves import trace
 from albor_tui.widgets.chart_data import Look
 from albor_tui.widgets.chart_lines import smoothed
@@ -92,6 +92,11 @@ def test_no_number_is_wider_than_its_column(value):
 )
 def test_quantities_read_as_people_write_them(function, value, text):
     assert function(value) == text
+
+
+@pytest.mark.parametrize(("step", "words"), [(7, "   7"), (1904, "1.9k"), (12_345, " 12k")])
+def test_steps_without_an_end_fit_their_column(step, words):
+    assert run_table._progress(fake_feed.training(step=step, progress=None), 4).plain == words
 
 
 @pytest.mark.parametrize(("age", "words"), [(6, "<1m ago"), (61, "1m ago"), (7200, "2h ago")])

@@ -10,6 +10,7 @@ import shutil
 import pytest
 from cli_user import ALBOR, tree_hash, valid
 
+from albor_core import track
 from albor_core.cli.listing import _band_text
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run, write_json
@@ -144,6 +145,14 @@ def test_what_cannot_be_a_name_is_refused(desk, named, name):
     refused = desk.quick("runs", "rename", "--json", "--", "first", name)
     assert refused.code == 2 and refused.error["code"] == "usage"
     assert tree_hash(named) == before
+
+
+def test_a_live_run_is_known_by_its_new_name_when_the_command_returns(desk, monkeypatch):
+    monkeypatch.setenv("ALBOR_HOME", str(desk.home))
+    with track.start(name="old") as run:
+        run.log({"loss": 1.0}, step=1)
+        assert desk.albor("runs", "rename", run.id, "fresh").code == 0
+        assert json.loads(desk.albor("runs", "show", "fresh", "--json").out)["run"]["id"] == run.id
 
 
 def test_a_name_that_another_run_has_is_said(desk, named):

@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from albor_core.feed.snapshot import runs_document, snapshot
+from albor_core.feed.stores import view_of_row
 from albor_core.feed.watch import RunFeed, RunsFeed
 from albor_core.run.errors import NotFoundError
 from albor_core.run.journal import Journal
@@ -17,9 +19,11 @@ from albor_core.run.rundir import create_run, write_json
 from albor_core.run.state import StateWriter
 from albor_core.store.index import index_now
 from albor_core.store.paths import global_store
+from albor_core.store.reader import Reader
 
 HOLD = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from albor_core.run.liveness import take_lock
 held = take_lock(Path(sys.argv[1]))
@@ -317,6 +321,10 @@ def test_a_program_without_an_exit_file_ended_when_its_guard_says(tmp_path):
     write_json(run.guard / "guard.json", {**told, "wall": time.time() - 100})
     view = RunFeed(run).poll()
     assert view.status == "completed" and 100 <= view.age_s < 160
+    index(run)
+    with Reader(global_store()) as reader:
+        row = replace(reader.run(run.id), last_wall=None, ended_status="completed", ended_wall=5.0)
+    assert view_of_row(row).last_wall == 5.0
 
 
 def test_a_metric_that_a_run_never_logged_is_none_of_its_keys(tmp_path):

@@ -26,6 +26,7 @@ from albor_core.store.reader import KeyStat, Reader, RunRow, Series
 from albor_core.store.verdict import MIN_POINTS, Verdict
 from albor_core.store.write import WALL_KEY
 
+MOST_CURVES = 8
 MOST_RUNS = 10
 CURVE_POINTS = 80
 _SMOOTH = 0.02  # of a curve's points: what a loss is averaged over before it counts as reached
@@ -170,7 +171,7 @@ def diff_runs(
         verdicts = tuple(
             judge(sources[0], other, by, ways, is_asked=metric is not None) for other in sources[1:]
         )
-        shown = _shown(by, sources)
+        shown = _shown(by, sources, ways)
         return RunDiff(
             metric=by,
             direction=direction(by, ways),
@@ -255,9 +256,14 @@ def _shared_metrics(sources: Sequence[Source]) -> dict[str, tuple[KeyStat | None
     return {key: tuple(source.summary.get(key) for source in sources) for key in sorted(keys)}
 
 
-def _shown(metric: str, sources: Sequence[Source]) -> tuple[str, ...]:
+def _shown(metric: str, sources: Sequence[Source], ways: Goals) -> tuple[str, ...]:
+    """The metrics whose curves are told: of runs without a loss what all have, first what is known
+    to be better higher or lower.
+    """
     wanted = dict.fromkeys((metric, "train/loss", "val/loss"))
-    return tuple(key for key in wanted if any(key in source.summary for source in sources))
+    found = tuple(key for key in wanted if any(key in source.summary for source in sources))
+    shared = sorted(_shared_metrics(sources), key=lambda key: direction(key, ways) is None)
+    return found or tuple(shared[:MOST_CURVES])
 
 
 def _reaches(sources: Sequence[Source], metric: str, goals: Goals) -> Iterator[Reach]:

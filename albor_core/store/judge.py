@@ -164,6 +164,6 @@ def _none_in_common(key: str, a: Source, b: Source, goals: Goals) -> str:
     both: Mapping[str, object] = {k: 1 for k in a.summary if k in b.summary and direction(k, goals)}
     if both:
         named = ", ".join([*both][:_MOST_NAMES])
-        said += f"; next: --metric with one that both have: {named}"
+        said += f"; next: albor runs diff --metric with one that both have: {named}"
         said += f" and {len(both) - _MOST_NAMES} more" if len(both) > _MOST_NAMES else ""
     return said

@@ -33,7 +33,7 @@ from albor_tui.widgets.diff_panels import (
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
-_NOTHING = "these runs have no metric in common yet"
+_NOTHING = "these runs have no metric in common"
 CHANGES_ROWS = 11  # at least so many for what differs, where it is needed
 
 
@@ -100,6 +100,7 @@ class DiffScreen(PollingScreen):
             panel.document = document
         self._share_room()
         self._draw()
+        self.refresh_bindings()
 
     def on_resize(self) -> None:
         self._share_room()
@@ -122,8 +123,7 @@ class DiffScreen(PollingScreen):
     def _draw(self) -> None:
         if self._document is None:
             return
-        curves: dict[str, Any] = self._document.get("curves") or {}
-        curves = {key: found for key, found in curves.items() if any(c["steps"] for c in found)}
+        curves = self._curves()
         chart = self.query_one("#overlay", Chart)
         if not curves:
             chart.border_title = Content.styled("curves", "bold $ink")
@@ -136,6 +136,14 @@ class DiffScreen(PollingScreen):
             name = meters.text(f"  {letter(index)} {run.get('name') or run['id']}", tone(index))
             title.append(meters.fit(name, min(name.cell_length, 30)))
         chart.border_title = Content.assemble(*title)
+
+    def _curves(self) -> dict[str, Any]:
+        """By metric, what there is to overlay."""
+        curves: dict[str, Any] = (self._document or {}).get("curves") or {}
+        return {key: found for key, found in curves.items() if any(c["steps"] for c in found)}
+
+    def is_worth_naming(self, action: str) -> bool:
+        return action != "metric" or len(self._curves()) > 1
 
     def action_metric(self) -> None:
         self._metric += 1

@@ -169,6 +169,7 @@ async def test_two_runs_without_values_get_words_and_no_empty_axes(cockpit, sour
         await until(pilot, lambda: "no metric in common" in text_of(screen))
         shown = text_of(screen)
         assert "nothing that both have measured" in shown
+        assert not screen.is_worth_naming("metric"), "there is no next one to overlay"
         assert "not both runs have val/loss" in shown
         assert "none" not in shown
         assert "0.0" not in shown

@@ -65,6 +65,14 @@ def test_another_command_line_is_shown_and_a_script_alone_is_recorded_code(bench
     assert compared("two", "same").code == ()
 
 
+def test_runs_without_a_loss_have_the_curves_of_what_both_measured(bench):
+    for name, own in (("one", ("acc", "b", "x")), ("two", ("acc", "b"))):
+        write(bench, name, 0.5, metrics=own)
+    found = compared("one", "two")
+    assert [*found.curves] == ["acc", "b"] and found.verdict.reason == "no_common_metric"
+    assert "albor runs diff --metric with one that both have: acc" in found.verdict.detail
+
+
 def test_imported_histories_have_a_winner(bench):
     for name, mean in (("bad", 0.5), ("good", 0.1)):
         write(bench, name, mean, argv=(), kind="imported", facts={"git": {"commit": None}})

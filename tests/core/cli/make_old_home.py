@@ -1,14 +1,16 @@
-"""Make tests/core/cli/old_home.tar.xz: an ALBOR_HOME as the installed version writes it.
+"""An ALBOR_HOME as an older version wrote it, and what today's commands say of it.
 
-Run by hand, once per version that later ones must be able to open, from a checkout of that version:
+Both are made by hand, from a checkout of the version that they are to be of:
 
-    unshare --uts sh -c 'hostname old-host; PYTHONPATH=CHECKOUT PYTHON make_old_home.py ARCHIVE'
+    make_old_home.py archive     old_home/home.tar.xz: once per version that later ones must open
+    make_old_home.py documents   old_home/*.json: after a change that is meant; then read git diff
 
-(`unshare`, as root, only keeps the name of the machine out of the archive; PYTHON is best that of a
-virtual environment outside any home, because runs record its path.) test_old_home.py opens it.
+The archive is best made where it learns nothing of the machine: `unshare --uts sh -c 'hostname
+old-host; PYTHONPATH=CHECKOUT PYTHON make_old_home.py archive'`, as root, with the Python of a
+virtual environment outside any home, because runs record its path.
 
-Everything lies below /tmp/albor-old-home while it is made, because runs record where they are; the
-test moves it. It holds, made through the command line and the public API alone:
+Everything lies below /tmp/albor-old-home while it is made, because runs record where they are;
+`unpack` moves it. It holds, made through the command line and the public API alone:
 
 - home/   the global store and the pointers;
 - work/   shards, the configs, the programs, and the run directories in work/runs:
@@ -18,8 +20,9 @@ test moves it. It holds, made through the command line and the public API alone:
   and, in home/runs:
     old-crash    a guarded program that failed twice, with its crash reports
     csv-...      an imported CSV file
-- documents/ what each command of `COMMANDS` printed, and its exit code; resume.json: the losses of
-  `RESUME`, which is done once the rest is packed.
+
+A document is what a command of `COMMANDS` printed, with its exit code; resume.json has the losses
+of `RESUME`.
 """
 
 from __future__ import annotations
@@ -32,9 +35,11 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +48,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROOT = Path("/tmp/albor-old-home")
+DOCUMENTS = Path(__file__).with_name("old_home")
+ARCHIVE = DOCUMENTS / "home.tar.xz"
+# not in the journals, whose lines have checksums and may say where a run was once
+HAS_PATHS = {".json", ".yaml", ".txt"}
 SEQ_LEN, VOCAB = 16, 32
 COMMANDS = {
     "runs-ls": "runs ls --json",
@@ -96,12 +105,14 @@ raise ValueError("the shard is not what it was")
 """
 
 
-def albor(*words: object, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
-    home = {"ALBOR_HOME": str(ROOT / "home"), "OMP_NUM_THREADS": "1", "HOME": str(ROOT / "user")}
+def albor(
+    *words: object, codes: Container[int] = (0,), root: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    home = {"ALBOR_HOME": str(root / "home"), "OMP_NUM_THREADS": "1", "HOME": str(root / "user")}
     who = {"LOGNAME": "somebody", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "albor_core.cli", *map(str, words)],
-        cwd=ROOT / "work",
+        cwd=root / "work",
         env={"PATH": "/usr/bin:/bin", **home, **who},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -176,7 +187,7 @@ def make_runs() -> None:
     (work / "fails.py").write_text(FAILING)
     quick = ("--restarts", 1, "--option", "backoff_s=[0.05]", "--option", "poll_s=0.05")
     guarded = ("guard", "run", "--name", "old-crash", "--experiment", "old", *quick)
-    albor(*guarded, "--", sys.executable, "fails.py", codes=tuple(range(256)))
+    albor(*guarded, "--", sys.executable, "fails.py", codes=range(256))
     rows = [f"{step},{2 / step},{0.5 if step % 2 else ''}" for step in range(1, 31)]
     (work / "old.csv").write_text("\n".join(["step,loss,accuracy", *rows]) + "\n")
     albor("runs", "import", "old.csv", "--experiment", "elsewhere", "--json")
@@ -227,24 +238,10 @@ def forget_the_machine() -> None:
             path.write_bytes(new)
 
 
-def record() -> None:
-    folder = ROOT / "documents"
-    folder.mkdir()
-    (imported,) = (path.stem for path in (ROOT / "home" / "runs").glob("csv-*.json"))
-    for name, line in COMMANDS.items():
-        argv = line.format(imported=imported).split()
-        done = albor(*argv, codes=tuple(range(256)))
-        document = {"argv": argv, "code": done.returncode, "out": json.loads(done.stdout)}
-        (folder / f"{name}.json").write_text(json.dumps(document, indent=1, sort_keys=True))
-
-
-def pack(archive: Path) -> None:
-    with tarfile.open(archive, "w:xz", preset=9) as tar:
+def pack() -> None:
+    with tarfile.open(ARCHIVE, "w:xz", preset=9) as tar:
         for name in ("home", "work"):
             tar.add(ROOT / name, name, filter=_owned_by_nobody)
-        losses = dict(resumed(ROOT / "work" / "runs" / "old-train", albor))
-        (ROOT / "documents" / "resume.json").write_text(json.dumps(losses))
-        tar.add(ROOT / "documents", "documents", filter=_owned_by_nobody)
 
 
 def resumed(run: Path, command: Callable[..., Any]) -> Iterator[tuple[str, float]]:
@@ -267,7 +264,7 @@ def _owned_by_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def main(archive: Path) -> None:
+def make_archive() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     for name in ("home", "work", "user"):
         (ROOT / name).mkdir(parents=True)
@@ -275,12 +272,48 @@ def main(archive: Path) -> None:
     annotate()
     wait_for_the_index()
     forget_the_machine()
-    record()
-    wait_for_the_index()
-    pack(archive)
+    pack()
     shutil.rmtree(ROOT)
-    print(f"{archive}: {archive.stat().st_size:,} bytes")
+
+
+def unpack(folder: Path) -> None:
+    """The old home below `folder`, as if it had been made there."""
+    with tarfile.open(ARCHIVE) as tar:
+        tar.extractall(folder, filter="data")
+    for path in (p for name in ("home", "work") for p in (folder / name).rglob("*")):
+        if path.is_symlink() or path.parent.parent.name == "checkpoints":
+            continue  # manifests have hashes
+        if path.suffix in HAS_PATHS:
+            path.write_text(path.read_text().replace(str(ROOT), str(folder)))
+        elif path.name == "experiments.db":
+            with closing(sqlite3.connect(path)) as store, store:
+                store.execute(
+                    "UPDATE runs SET path = replace(path, ?, ?)", (str(ROOT), str(folder))
+                )
+
+
+def make_documents() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        unpack(folder)
+        for name, line in COMMANDS.items():
+            argv = line.format(imported=imported(folder)).split()
+            done = albor(*argv, codes=range(256), root=folder)
+            out = json.loads(done.stdout.replace(place, str(ROOT)))
+            write(name, {"argv": argv, "code": done.returncode, "out": out})
+        run = folder / "work" / "runs" / "old-train"
+        write("resume", dict(resumed(run, partial(albor, root=folder))))
+
+
+def imported(folder: Path) -> str:
+    (pointer,) = (folder / "home" / "runs").glob("csv-*.json")
+    return pointer.stem
+
+
+def write(name: str, document: dict[str, Any]) -> None:
+    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    (DOCUMENTS / f"{name}.json").write_text(text)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).absolute())
+    {"archive": make_archive, "documents": make_documents}[sys.argv[1]]()

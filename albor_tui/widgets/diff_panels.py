@@ -80,12 +80,14 @@ class VerdictPanel(DiffPanel):
             elif width >= 110 or len(verdicts) > 1:
                 found.append(sentence + "   " + numbers)
             else:
-                found += [sentence, self._numbers(document, verdict, width)]
+                numbers = self._numbers(document, verdict, width)
+                found += [sentence, numbers] if numbers.plain else [sentence]
         if len(verdicts) == 1:
             said = (str(verdicts[0].get(key) or "none") for key in ("detail", "method"))
             why = "; ".join(words for words in said if words != "none")
-            wrapped = textwrap.wrap(clean(why), width)
-            found += [Content.styled(line, "$ink-muted") for line in wrapped[: height - len(found)]]
+            more, room = f" {glyphs.current.ellipsis}", max(1, height - len(found))
+            wrapped = textwrap.wrap(clean(why), width, max_lines=room, placeholder=more)
+            found += [Content.styled(line, "$ink-muted") for line in wrapped]
         return found
 
     def _sentence(self, document: Document, verdict: Document, index: int) -> Content:

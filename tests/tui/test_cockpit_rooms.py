@@ -177,6 +177,18 @@ async def test_two_runs_without_values_get_words_and_no_empty_axes(cockpit, sour
         assert "not recorded: code" in shown
 
 
+@pytest.mark.slow
+async def test_a_verdict_too_long_for_its_panel_fills_it_and_says_that_it_goes_on(cockpit, source):
+    source.document = nothing_in_common()
+    source.document["verdicts"][0]["detail"] = "neither run has val/loss; " + "next word " * 30
+    async with cockpit().run_test(size=(80, 24)) as pilot:
+        await pilot.app.push_screen(DiffScreen(("a", "b"), {"a": "one", "b": "two"}))
+        panel = pilot.app.screen.query_one(VerdictPanel)
+        await until(pilot, lambda: panel.document is not None)
+        _, second, third = panel.draw(panel.content_size.width, 3).plain.splitlines()
+        assert second.startswith("neither run has") and third.endswith(glyphs.current.ellipsis)
+
+
 def ten_runs() -> dict:
     document = fake_feed.diff_document()
     runs = [{"id": f"r{i}", "name": f"run {i}"} for i in range(10)]

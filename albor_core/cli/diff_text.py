@@ -21,6 +21,7 @@ from albor_core.cli.output import (
 )
 
 _BARS = "".join(chr(0x2581 + level) for level in range(8))  # one eighth block to a full one
+_CROSS, _ODD = "\u00d7", "NaN/Inf"  # what is not a number, in a curve and in a cell
 _WIDTH = 48
 _HEAD = 0.1  # of the steps: what falls from 10 to 3 there would flatten all that follows
 _MAX_CELL = 24
@@ -61,9 +62,19 @@ def _overlay(made: Document, letters: Sequence[str], width: int) -> Iterator[str
     yield f"{clean(metric)} to step {last:,}, bars from {lowest} to {highest} and above"
     for letter, name, curve in zip(letters, names, curves, strict=True):
         gap = " " * (room - cell_width(name))
-        ends = next((v for v in reversed(curve["mean"]) if v is not None), None)
         line = _sparkline(curve, bars, scale)
-        yield f"{letter}  {name}{gap}  {line:<{bars}}  {figure(ends, metric)}"
+        end = _ends_in(curve, metric)
+        yield f"{letter}  {name}{gap}  {line:<{bars}}  {end}"
+
+
+def _ends_in(curve: Document, metric: str) -> str:
+    """The newest value: strict JSON has none for what is not finite."""
+    mean = curve["mean"]
+    return figure(None, metric) if not mean else _told(mean[-1], True, metric)
+
+
+def _told(value: float | None, is_odd: bool, metric: str) -> str:
+    return _ODD if value is None and is_odd else figure(value, metric)
 
 
 def _at_work(made: Document, letters: Sequence[str], width: int) -> Iterator[str]:
@@ -104,8 +115,8 @@ def _sparkline(curve: Document, width: int, scale: tuple[float, float, int]) -> 
     low, high, last = scale
     cells = [" "] * width
     for step, value in zip(curve["steps"], curve["mean"], strict=True):
-        if value is not None:
-            cells[min(width - 1, step * width // max(last, 1))] = _BARS[_level(value, low, high)]
+        bar = _CROSS if value is None else _BARS[_level(value, low, high)]
+        cells[min(width - 1, step * width // max(last, 1))] = bar
     ends = max(curve["steps"], default=0) * width // max(last, 1)
     for index in range(1, min(width, ends + 1)):  # a sparse curve holds its value to the next point
         if cells[index] == " ":
@@ -160,7 +171,11 @@ def _metrics(made: Document, letters: Sequence[str], limit: int | None) -> Itera
     for key, stats in made["metrics"].items():
         is_compared = key == made["metric"]
         if is_compared or key.startswith(_METRICS):
-            rows.append((key, *(figure(s and s["last"], key) for s in stats)))
+            odd = [bool(s and s["nonfinite"]) for s in stats]
+            last = (
+                _told(s and s["last"], is_odd, key) for s, is_odd in zip(stats, odd, strict=True)
+            )
+            rows.append((key, *last))
             has_best = any(s and s["best"] is not None for s in stats)
             if has_best and (is_compared or key.startswith(("val/", "perf/"))):
                 rows.append(("  best", *(figure(s and s["best"], key) for s in stats)))

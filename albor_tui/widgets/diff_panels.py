@@ -210,10 +210,7 @@ class MetricsPanel(DiffPanel):
         for key in order:
             name = meters.fit(meters.text(key, "$ink-muted"), width - cell * count)
             values = [
-                meters.fit(
-                    Content.styled(_metric(key, (stat or {}).get("last")), "$ink"), cell, "right"
-                )
-                for stat in metrics[key][:count]
+                meters.fit(_last(key, stat or {}), cell, "right") for stat in metrics[key][:count]
             ]
             found.append(Content("").join([name, *values]))
         if hidden:
@@ -270,6 +267,13 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
 def _named(document: Document, index: int) -> Content:
     run = document["runs"][index]
     return meters.text(f"{letter(index)} {run.get('name') or run['id']}", f"bold {tone(index)}")
+
+
+def _last(key: str, stat: Document) -> Content:
+    """The newest value: strict JSON has none for what is not finite."""
+    if stat.get("last") is None and stat.get("nonfinite"):
+        return Content.styled("NaN/Inf", "bold $error")
+    return Content.styled(_metric(key, stat.get("last")), "$ink")
 
 
 def _metric(key: str, value: float | None) -> str:

@@ -11,7 +11,7 @@ from cli_user import validate
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
 from albor_core.store.index import index_now
-from albor_tui.widgets.diff_panels import VerdictPanel
+from albor_tui.widgets.diff_panels import MetricsPanel, VerdictPanel
 
 ABOUT = {"git": {"commit": "c" * 40, "dirty": False}}
 
@@ -138,6 +138,19 @@ def test_what_is_not_known_stands_beside_the_verdict(desk):
     assert "verdict: B is better than A" in told
     assert "not known whether config is the same" in told
     assert "chance" not in told
+
+
+def test_a_curve_that_ends_in_nan_is_not_drawn_on_from_its_last_number(desk):
+    write(desk, "nan", {"val/loss": (0.5, 50), "train/loss": (float("nan"), 100)})
+    write(desk, "too", {"val/loss": (0.5, 50), "train/loss": (0.5, 100)})
+    told = desk.quick("runs", "diff", "nan", "too", "--metric", "train/loss").out.splitlines()
+    curve = next(line for line in told if line.startswith("A  nan"))
+    assert curve.endswith("\u00d7  NaN/Inf") and "\u2581" not in curve
+    assert re.fullmatch(r"train/loss +NaN/Inf +0\.\d+", next(
+        line for line in told if re.match("train/loss +[N0]", line)
+    ))  # fmt: skip
+    document = desk.quick("runs", "diff", "nan", "too", "--json").document
+    assert any("NaN/Inf" in str(line) for line in MetricsPanel().lines(document, 80, 9))
 
 
 def test_code_that_is_recorded_in_part_is_not_called_the_same(desk, monkeypatch):

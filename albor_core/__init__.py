@@ -1,0 +1,1 @@
+"""Albor without a screen: everything that does; `albor_tui` shows."""

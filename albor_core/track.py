@@ -20,7 +20,8 @@ One index process per run, started here by argv, brings the journal into the sto
 that came with this process. A later attempt that begins again at step S takes back what the
 attempts before it said from S on.
 
-Nothing that a loop logs raises. `run/values.py` says what becomes of odd values and keys; of steps:
+Nothing that a loop logs raises. `run/values/metrics.py` says what becomes of odd values and keys;
+of steps:
 
 - none given: the one after the last;
 - the same step again: new keys join it, known keys are replaced;
@@ -55,24 +56,31 @@ from typing import Any, Self
 
 import orjson
 
-from albor_core.guard.joined import Life, is_told_to_end, joined_life
-from albor_core.guard.provenance import recorded_code
-from albor_core.guard.redact import redact, redact_known, redact_text
-from albor_core.guard.sidecar import Sidecar
-from albor_core.run.directions import check_goals
+from albor_core.guard.process.index_process import IndexProcess
+from albor_core.guard.supervised import SupervisedAttempt, is_told_to_end, joined_life
 from albor_core.run.errors import InUseError, UsageError
-from albor_core.run.facts import versions
-from albor_core.run.fingerprint import fingerprint
-from albor_core.run.flatten import flatten
+from albor_core.run.files.fingerprint import fingerprint
+from albor_core.run.files.reserved_file import ReservedFile
 from albor_core.run.journal import LAST_WAIT_S, Journal
-from albor_core.run.last_call import unwatch, watch
-from albor_core.run.live import LiveState
 from albor_core.run.liveness import take_lock
-from albor_core.run.provenance import script_of_process
-from albor_core.run.reserved_file import ReservedFile
+from albor_core.run.program.at_exit import unwatch, watch
+from albor_core.run.program.provenance import script_of_process, versions
+from albor_core.run.program.recorded_code import recorded_code
 from albor_core.run.rundir import albor_home, create_run, is_run_id, new_run_id
 from albor_core.run.state import StateWriter
-from albor_core.run.values import HOUSE_NAMES, Odd, as_json, as_text, printable, safe_key, tidy
+from albor_core.run.tracked_state import LiveState
+from albor_core.run.values.directions import check_goals
+from albor_core.run.values.flatten import flatten
+from albor_core.run.values.metrics import (
+    HOUSE_NAMES,
+    Odd,
+    as_json,
+    as_text,
+    printable,
+    safe_key,
+    tidy,
+)
+from albor_core.run.values.redact import redact, redact_known, redact_text
 
 STATUSES = {"completed": 0, "stopped": 1, "failed": 1}  # and the exit code that exit.json carries
 _SEVERITIES = ("info", "green", "yellow", "red")
@@ -85,7 +93,7 @@ _MAX_DATA = 4096  # values of an event: a journal line has fewer bytes
 _OWN_EVENTS = ("run.", "andon.", "guard.", "track.", "store.", "checkpoint.")
 _PLAIN = frozenset((float, int))  # exactly: a bool, numpy or torch scalar takes the general way
 _open: dict[Path, Run] = {}
-_draining: list[Sidecar] = []  # index processes of closed runs: ours to reap while we live
+_draining: list[IndexProcess] = []  # index processes of closed runs: ours to reap while we live
 
 
 def start(
@@ -166,7 +174,7 @@ def _fresh(
     settings: Mapping[str, Any],
     folder: str | os.PathLike[str] | None,
     facts: Mapping[str, Any],
-) -> Life:
+) -> SupervisedAttempt:
     _check_places(folder)
     code, script = recorded_code(sys.argv, script_of_process())
     seed = settings.get("seed")
@@ -194,7 +202,9 @@ def _fresh(
         except InUseError:
             if last:
                 raise
-    return Life(run, 1, secrets.token_hex(8), (take_lock(run.run_lock),), is_guarded=False)
+    return SupervisedAttempt(
+        run, 1, secrets.token_hex(8), (take_lock(run.run_lock),), is_guarded=False
+    )
 
 
 def _check_places(folder: str | os.PathLike[str] | None) -> None:
@@ -218,7 +228,7 @@ class Run:
     do, unless the program handles them itself; they then end it as they always did.
     """
 
-    def __init__(self, life: Life, *, max_steps: int | None = None) -> None:
+    def __init__(self, life: SupervisedAttempt, *, max_steps: int | None = None) -> None:
         self.dir, self.id, self.path = life.dir, life.dir.id, life.dir.path
         self.step = 0
         self._max_steps = max_steps
@@ -239,7 +249,7 @@ class Run:
         self._odd_said, self._odd_due = 0, 0.0
         self._waiting_said = False
         self._ended = threading.Event()
-        self._sidecar = None if life.is_guarded else Sidecar(life.dir)
+        self._sidecar = None if life.is_guarded else IndexProcess(life.dir)
         self._journal.event(
             "run.start",
             attempt=life.attempt,

@@ -24,17 +24,18 @@ from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 
 from albor_core.feed.view import RunView
-from albor_tui import glyphs, readonly, themes
-from albor_tui.ascii_look import AsciiOnly
-from albor_tui.desk import Desk, LiveDesk
-from albor_tui.launchpad import Launchpad, LiveLaunchpad
-from albor_tui.link import LinkDriver
+from albor_tui.look import glyphs, themes
+from albor_tui.look.ascii_look import AsciiOnly
+from albor_tui.model import readonly
+from albor_tui.model.desk import Desk, LiveDesk
+from albor_tui.model.launchpad import Launchpad, LiveLaunchpad
+from albor_tui.model.source import Source
 from albor_tui.screens.polling import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
-from albor_tui.source import Source
-from albor_tui.stylesheet import KeptStylesheet
-from albor_tui.widgets.bulkhead import Bulkhead
-from albor_tui.widgets.scroll_bar import FittingBar
+from albor_tui.terminal.link import LinkDriver
+from albor_tui.terminal.stylesheet import KeptStylesheet
+from albor_tui.widgets.base.bulkhead import Bulkhead
+from albor_tui.widgets.base.scroll_bar import FittingBar
 
 if TYPE_CHECKING:
     from albor_tui.screens.run import RunScreen
@@ -132,7 +133,7 @@ class AlborApp(App[None]):
     def on_mount(self) -> None:
         run = self._first_run
         screen = _home() if run is None else open_run(run, self._first_tab)
-        screen.stay_dark(_DARK_S)
+        screen.defer_first_frame(_DARK_S)
         self.push_screen(screen)
         self._mind_size(self.size)
         self.set_timer(_SETTLED_S, self._settle)
@@ -154,7 +155,7 @@ class AlborApp(App[None]):
         threading.Thread(target=self._load_the_rest, name="load", daemon=True).start()
 
     def _load_the_rest(self) -> None:
-        for name in ("runs", "run", "help", "diff", "prompt", "andon", "launch"):
+        for name in ("runs", "run", "dialogs.help", "diff", "dialogs.prompt", "andon", "launch"):
             importlib.import_module(f"albor_tui.screens.{name}")
         for look in themes.ALL:
             self.stylesheet.prepare(themes.variables(look))
@@ -206,7 +207,7 @@ class AlborApp(App[None]):
         self.exit()
 
     def action_help(self) -> None:
-        from albor_tui.screens.help import HelpScreen
+        from albor_tui.screens.dialogs.help import HelpScreen
 
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(self.screen))
@@ -220,7 +221,7 @@ class AlborApp(App[None]):
             is_ours = not binding.system and action not in _TEXTUALS and action not in told
             is_ours = is_ours and self.permits(action)
             below = screen if isinstance(screen, PollingScreen) else None
-            is_ours = is_ours and (below is None or below.is_worth_naming(action))
+            is_ours = is_ours and (below is None or below.shows_key(action))
             if enabled and binding.description and is_ours:
                 told.add(action)
                 words = "" if below is None else below.tells(action)

@@ -141,9 +141,9 @@ def _say(error: AlborError, *, as_json: bool) -> None:
 
 def _documents(target: str | None, *, once: bool) -> int:
     """Documents of one run or of all, now or every REFRESH_S until the reader leaves."""
-    from albor_core.feed.detail import RunFeed
+    from albor_core.feed.run.detail import RunFeed
+    from albor_core.feed.runs.watch import RunsFeed
     from albor_core.feed.snapshot import runs_document, snapshot
-    from albor_core.feed.watch import RunsFeed
 
     run, place = _resolve(target)
     feed = RunsFeed(place) if run is None else RunFeed(run)
@@ -183,7 +183,7 @@ def _print(document: dict[str, Any], stream: TextIO) -> None:
 def _resolve(target: str | None) -> tuple[Any, Path | None]:
     """A run, or a place that holds runs (None: this home). Raises NotFoundError."""
     from albor_core.run.rundir import runs_in
-    from albor_core.store.resolve import find_run
+    from albor_core.store.query.resolve import find_run
 
     if target is None:
         return None, None
@@ -206,12 +206,12 @@ def _cockpit(options: argparse.Namespace) -> int:
     gc.disable()  # 40,000 objects of modules and styles, all to stay; the app enables it again
     run, place = _resolve(options.target)
     from albor_core.feed.view import RunView
-    from albor_tui import glyphs, themes
     from albor_tui.app import AlborApp
-    from albor_tui.desk import Desk, LiveDesk
-    from albor_tui.hangup import watch_terminal
-    from albor_tui.launchpad import Launchpad, LiveLaunchpad
-    from albor_tui.source import LiveSource, Source
+    from albor_tui.look import glyphs, themes
+    from albor_tui.model.desk import Desk, LiveDesk
+    from albor_tui.model.launchpad import Launchpad, LiveLaunchpad
+    from albor_tui.model.source import LiveSource, Source
+    from albor_tui.terminal.hangup import watch_terminal
 
     glyphs.use(glyphs.ASCII if options.ascii else glyphs.fitting())
     first = None if run is None else RunView(id=run.id, path=str(run.path))
@@ -219,7 +219,7 @@ def _cockpit(options: argparse.Namespace) -> int:
     desk: Desk = LiveDesk(place)
     launchpad: Launchpad = LiveLaunchpad()
     if options.read_only:
-        from albor_tui.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
+        from albor_tui.model.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
 
         source, desk, launchpad = ReadOnlySource(place), ReadOnlyDesk(place), ReadOnlyLaunchpad()
     theme = themes.fitting() if options.theme == "auto" else options.theme

@@ -13,10 +13,10 @@ from textual.message import Message
 from albor_core.feed.view import Curve, RunsView, RunView
 
 if TYPE_CHECKING:
-    from albor_core.run.reference import FieldDoc
-    from albor_core.store.rows import AlertRow
-    from albor_tui.desk import Matches, Question
-    from albor_tui.launchpad import Checked, ConfigFile
+    from albor_core.config.reference import FieldDoc
+    from albor_core.store.rows.rows import AlertRow
+    from albor_tui.model.desk import Matches, RunSelection
+    from albor_tui.model.launchpad import Checked, ConfigFile
 
 
 @dataclass
@@ -61,9 +61,9 @@ class LogArrived(Message):
 
 @dataclass
 class FilterAnswered(Message):
-    """The runs that the store keeps for a `Question`, None where it cannot be understood."""
+    """The runs that the store keeps for a `RunSelection`, None where it cannot be understood."""
 
-    question: Question
+    question: RunSelection
     found: Matches | None
     problem: str = ""
 

@@ -16,9 +16,9 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.fuzzy import Matcher
 
-from albor_core.feed.clean import clean
 from albor_core.feed.view import RunView
-from albor_tui.source import HasSource
+from albor_core.run.values.clean import clean
+from albor_tui.model.source import HasSource
 
 _MOST = 20
 _LISTED = 5

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from albor_core.run.errors import AlborError, UsageError
-from albor_core.run.program import module_argv
+from albor_core.run.program.argv import module_argv
 
 if TYPE_CHECKING:
     from aiohttp import web

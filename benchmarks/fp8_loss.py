@@ -29,9 +29,9 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.train.graphed import GraphedStep
-from albor_core.train.optim import FlatAdamW, Schedule
-from albor_core.train.stability import Clip
+from albor_core.train.optim.adamw import FlatAdamW, Schedule
+from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.stability import Clip
 
 SHAPE = LlamaConfig(512, 12, 8, 2, 2048, 32768, 1024)
 T = 1024

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albor_core.kernels import (
+from albor_core.kernels.ops import (
     add_rms_norm,
     attention,
     cross_entropy,

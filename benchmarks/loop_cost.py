@@ -31,13 +31,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from albor_core.run.config import load_config
+from albor_core.config.load import load_config
 from albor_core.run.rundir import RunDir, create_run
 from albor_core.run.state import StateWriter
-from albor_core.train.faults import Faults
-from albor_core.train.life import Life, Signals
 from albor_core.train.loop import Training
-from albor_core.train.stepping import take_step
+from albor_core.train.process.attempt import Attempt, SignalRequests
+from albor_core.train.process.faults import Faults
+from albor_core.train.step.optimizer_step import take_step
 
 WARM_STEPS = 600
 
@@ -148,7 +148,7 @@ def main() -> int:
         run = make_run(options, Path(folder))
         config = load_config(run.config_resolved, ()).config
         training = Switched(
-            Life(run, 1, "loop-cost"), config, Signals(), Faults(),
+            Attempt(run, 1, "loop-cost"), config, SignalRequests(), Faults(),
             StateWriter(run.state, run_id=run.id, attempt=1, nonce="loop-cost"),
             block=options.steps,
         )  # fmt: skip

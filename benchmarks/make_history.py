@@ -21,11 +21,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout that is not installed
 
-from albor_core.run.directions import direction
-from albor_core.store import search
-from albor_core.store.connect import exclusive, open_writer, transaction
-from albor_core.store.levels import PREVIEW_BUCKETS, group_points, pack_preview
-from albor_core.store.share import MINOR_BUCKETS
+from albor_core.run.values.directions import direction
+from albor_core.store.file import search
+from albor_core.store.file.connect import exclusive, open_writer, transaction
+from albor_core.store.index.global_share import MINOR_BUCKETS
+from albor_core.store.index.levels import PREVIEW_BUCKETS, group_points, pack_preview
 
 METRICS = (
     *("train/loss", "val/loss", "optim/lr", "optim/grad_norm"),

@@ -90,12 +90,12 @@ def train(folder: Path, config: Path, words: list[str]) -> dict[str, Any]:
     """A life of the trainer in this process, and what it took."""
     import torch
 
-    from albor_core.run.config import load_config
+    from albor_core.config.load import load_config
     from albor_core.run.rundir import create_run
     from albor_core.run.state import StateWriter
-    from albor_core.train.faults import faults_from
-    from albor_core.train.life import Life, Signals
     from albor_core.train.loop import Training
+    from albor_core.train.process.attempt import Attempt, SignalRequests
+    from albor_core.train.process.faults import faults_from
 
     loaded = load_config(config, words)
     run = create_run(
@@ -103,8 +103,8 @@ def train(folder: Path, config: Path, words: list[str]) -> dict[str, Any]:
         argv=sys.argv, seed=0, config=config.read_bytes(), resolved=loaded.config.resolved(),
     )  # fmt: skip
     state = StateWriter(run.state, run_id=run.id, attempt=1, nonce="n1")
-    life, faults = Life(run, 1, "n1"), faults_from({}, attempt=1)
-    training = Training(life, loaded.config, Signals(), faults, state)
+    life, faults = Attempt(run, 1, "n1"), faults_from({}, attempt=1)
+    training = Training(life, loaded.config, SignalRequests(), faults, state)
     outcome = training.run()
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
@@ -121,7 +121,7 @@ def train(folder: Path, config: Path, words: list[str]) -> dict[str, Any]:
 
 def case(folder: Path, options: argparse.Namespace, size: str, batch: int) -> dict[str, Any]:
     """Plan and trainer; run in a process of its own."""
-    from albor_core.run.config import load_config
+    from albor_core.config.load import load_config
 
     config = ROOT / f"configs/train/pretrain-{size}.yaml"
     shipped = load_config(config).config.training.gradient_accumulation

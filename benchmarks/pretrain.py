@@ -36,9 +36,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from albor_core.data.packing import Packer
-from albor_core.data.special_tokens import END_OF_TEXT
-from albor_core.data.tokenizer import load_tokenizer
+from albor_core.data.pack.packing import Packer
+from albor_core.data.pack.special_tokens import END_OF_TEXT
+from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 

@@ -34,7 +34,7 @@ from cockpit import Figure, albor, key_times, p99  # noqa: E402
 from albor_core import track  # noqa: E402
 from albor_core.run.journal import Journal  # noqa: E402
 from albor_core.run.rundir import RunDir, create_run  # noqa: E402
-from albor_core.store.index import Indexer  # noqa: E402
+from albor_core.store.index.indexer import Indexer  # noqa: E402
 
 METRICS = 8
 # started by a small process: the peak of one that a large process starts is that one's

@@ -26,9 +26,9 @@ import orjson
 
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
-from albor_core.store.index import index_now
-from albor_core.store.reader import Reader
-from albor_core.store.rebuild import rebuild
+from albor_core.store.index.indexer import index_now
+from albor_core.store.query.reader import Reader
+from albor_core.store.upkeep.rebuild import rebuild
 
 KEY = "train/loss"
 CHART_POINTS = 600

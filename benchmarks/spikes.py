@@ -28,16 +28,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from albor_core.data.shards import pretokenize
-from albor_core.data.sources import import_sources
-from albor_core.data.tokenizer import train_tokenizer
-from albor_core.run.config import parse_config
+from albor_core.config.load import parse_config
+from albor_core.data.pack.shards import pretokenize
+from albor_core.data.pack.tokenizer import train_tokenizer
+from albor_core.data.read.sources import import_sources
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import create_run
 from albor_core.run.state import StateWriter
-from albor_core.train.faults import Fault, Faults
-from albor_core.train.life import Life, Outcome, Signals
 from albor_core.train.loop import Training
+from albor_core.train.process.attempt import Attempt, Outcome, SignalRequests
+from albor_core.train.process.faults import Fault, Faults
 
 SHARES, BATCHES = (0.03, 0.10), (1, 4)
 VOCAB, SEQ_LEN = 64, 32
@@ -120,7 +120,7 @@ def train(
     state = StateWriter(run.state, run_id=run.id, attempt=1, nonce="n")
     quiet = io.StringIO()
     with contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet):
-        training = Training(Life(run, 1, "n"), config, Signals(), Faults(faults), state)
+        training = Training(Attempt(run, 1, "n"), config, SignalRequests(), Faults(faults), state)
         outcome = training.run()
     records = [line.record for line in read_journal(run.journal) if line.record is not None]
     return outcome, [one["data"] for one in records if one.get("name") == "training.rollback"]

@@ -30,7 +30,7 @@ import torch
 from pretrain import BATCH, EVERY, STEPS, T, tell
 from torch import Tensor
 
-from albor_core.data.dataset import Order
+from albor_core.data.pack.dataset import SequenceOrder
 from albor_core.model.llama import (
     Llama,
     LlamaConfig,
@@ -39,7 +39,7 @@ from albor_core.model.llama import (
     repeat_rows,
     role_of,
 )
-from albor_core.train.optim import Schedule
+from albor_core.train.optim.adamw import Schedule
 
 SIZES = {
     "62m": (LlamaConfig(512, 12, 8, 2, 2048, 32768, T), 2e-3),
@@ -160,7 +160,7 @@ def train(
         groups, lr=top, betas=(0.9, 0.95), eps=eps, fused=device.type == "cuda"
     )
     schedule = Schedule(top, top / 10, STEPS // 20, STEPS)
-    batches, losses, begun = Order(order, len(rows)), [], time.monotonic()
+    batches, losses, begun = SequenceOrder(order, len(rows)), [], time.monotonic()
     validation: dict[int, float] = {}
     whole = held[: len(held) // BATCH * BATCH].split(BATCH)
     for step in range(1, steps + 1):

@@ -158,7 +158,7 @@ def wait_for_index(folder: Path) -> None:
     """Until all is indexed and the index process has gone: the stores count too."""
     from albor_core.run.liveness import lock_holder
     from albor_core.run.rundir import runs_in
-    from albor_core.store.settle import settle
+    from albor_core.store.index.catch_up import settle
 
     (run,) = runs_in(folder)
     assert settle(run, timeout_s=120), "still indexed after two minutes"
@@ -172,8 +172,8 @@ def rebuilt(steps: int) -> None:
 
     from albor_core.run.journal import Journal
     from albor_core.run.rundir import create_run
-    from albor_core.store.reader import Reader
-    from albor_core.store.rebuild import rebuild
+    from albor_core.store.query.reader import Reader
+    from albor_core.store.upkeep.rebuild import rebuild
 
     with scratch() as folder:
         os.environ["ALBOR_HOME"] = str(folder / "home")

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from albor_core.store.verdict import WINDOW, Curve, verdict
+from albor_core.store.diff.verdict import WINDOW, OrderedSeries, verdict
 
 LENGTHS = (100, 400, 2000, 8000)
 CORRELATIONS = (0.0, 0.5, 0.9, 0.97)
@@ -81,8 +81,8 @@ def row(length: int, rho: float, pairs: int, seed: int) -> tuple[list[int], list
         first, second = pair(chance, length, rho)
         mean = math.fsum(second[s - 1] - first[s - 1] for s in inside) / len(inside)
         for i, shift in enumerate(SHIFTS):
-            moved = Curve(steps, [y + shift * error for y in second])
-            outcome = verdict(Curve(steps, first), moved).outcome
+            moved = OrderedSeries(steps, [y + shift * error for y in second])
+            outcome = verdict(OrderedSeries(steps, first), moved).outcome
             found[i] += outcome == "worse" if shift else outcome in ("better", "worse")
             ideal[i] += abs(mean + shift * error) > threshold
     return found, ideal
@@ -111,9 +111,9 @@ def table(pairs: int, seed: int, lengths: Sequence[int], correlations: Sequence[
 
 def on_disk(pairs: int, seed: int, length: int = 400, rho: float = 0.5) -> bool:
     """Pairs of runs through the journal, the index and `diff_runs`; whether the bars are kept."""
-    from albor_core.store.diff import diff_runs
-    from albor_core.store.paths import global_store
-    from albor_core.store.reader import Reader
+    from albor_core.store.diff.compare import diff_runs
+    from albor_core.store.file.paths import global_store
+    from albor_core.store.query.reader import Reader
 
     holds = True
     print(f"\non disk, {pairs} pairs of runs of {length} steps, rho {rho}, each:")
@@ -144,7 +144,7 @@ def on_disk(pairs: int, seed: int, length: int = 400, rho: float = 0.5) -> bool:
 def _write(folder: Path, run_id: str, values: Sequence[float], how: dict[str, Any]) -> None:
     from albor_core.run.journal import Journal
     from albor_core.run.rundir import create_run
-    from albor_core.store.index import index_now
+    from albor_core.store.index.indexer import index_now
 
     run = create_run(
         folder / "runs", run_id, experiment="e", name=run_id, kind=how["kind"], argv=["t.py"],

@@ -155,8 +155,8 @@ def steps(name: str, folder: Path) -> list[int]:
 def _of_albor(folder: Path) -> list[int]:
     from albor_core.run.journal import read_journal
     from albor_core.run.rundir import runs_in
-    from albor_core.store.reader import Reader
-    from albor_core.store.settle import settle
+    from albor_core.store.index.catch_up import settle
+    from albor_core.store.query.reader import Reader
 
     (run,) = runs_in(folder)
     assert settle(run, timeout_s=120), "still indexed after two minutes"

@@ -1,0 +1,1 @@
+"""When to pull the cord: rules, budgets, bricks, severities; pure."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from albor_core.andon.alert import Alert, make_alert
 from albor_core.run.errors import UsageError
-from albor_core.run.numbers import parse_real
+from albor_core.run.values.numbers import parse_real
 
 BRICKS = ("data", "forward", "backward", "optimizer", "other")
 FACTOR = 2.0  # one log interval may be off by this much before the line stops

@@ -1,0 +1,1 @@
+"""`albor`: one module a noun, imported when its command runs."""

@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import click
 
-from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import emit, json_option, number, say, table, talk
+from albor_core.cli.common.lazy import LazyGroup
+from albor_core.cli.common.output import emit, json_option, number, say, table, talk
 from albor_core.run.errors import NotFoundError
-from albor_core.store.resolve import find_run
+from albor_core.store.query.resolve import find_run
 
 
 @click.group(
@@ -33,7 +33,7 @@ def alerts() -> None:
 @json_option
 def ls(run: str | None, open_only: bool, as_json: bool) -> None:
     """Alerts of all runs, or of RUN, newest first."""
-    from albor_core.cli.lookup import open_store
+    from albor_core.cli.common.lookup import open_store
 
     run_id = find_run(run).id if run is not None else None
     rows = []
@@ -73,9 +73,9 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
 @json_option
 def ack(run: str, alert: str, as_json: bool) -> None:
     """Acknowledge ALERT of RUN (`all` for every open one)."""
-    from albor_core.feed.alerts import open_alerts
-    from albor_core.store.annotations import annotate
-    from albor_core.store.settle import settle
+    from albor_core.feed.run.alerts import open_alerts
+    from albor_core.store.index.annotations import annotate
+    from albor_core.store.index.catch_up import settle
 
     found = find_run(run)
     known = open_alerts(found)
@@ -98,7 +98,7 @@ def ack(run: str, alert: str, as_json: bool) -> None:
 @json_option
 def rules(run: str, as_json: bool) -> None:
     """The rules that RUN is watched by, each in one sentence."""
-    from albor_core.feed.rehearsal import rule_json, rules_of
+    from albor_core.feed.archive.rehearsal import rule_json, rules_of
 
     found = find_run(run)
     listed = [rule_json(rule) for rule in rules_of(found)]
@@ -128,7 +128,7 @@ def test(run: str, conditions: tuple[str, ...], action: str, as_json: bool) -> N
 
     Without a CONDITION (for example "loss > 3") its own rules are played.
     """
-    from albor_core.feed.rehearsal import rehearse, rules_for, rules_of
+    from albor_core.feed.archive.rehearsal import rehearse, rules_for, rules_of
 
     found = find_run(run)
     wanted = rules_for(found, conditions, action=action) if conditions else rules_of(found)

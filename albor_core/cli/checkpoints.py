@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from albor_core.cli.count import Count
-from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import emit, json_option, say, table
-from albor_core.cli.removal import confirm, yes_option
+from albor_core.cli.common.count import Count
+from albor_core.cli.common.lazy import LazyGroup
+from albor_core.cli.common.output import emit, json_option, say, table
+from albor_core.cli.runs.removal import confirm, yes_option
 from albor_core.run.errors import AlborError, InUseError, NoCheckpointError, NotFoundError
-from albor_core.run.numbers import bytes_text
 from albor_core.run.rundir import RunDir
-from albor_core.store.resolve import find_run
+from albor_core.run.values.numbers import bytes_text
+from albor_core.store.query.resolve import find_run
 
 
 @click.group(
@@ -38,7 +38,7 @@ def ls(run: str, as_json: bool) -> None:
     """The checkpoints of RUN, newest first. Names, manifests and sizes are looked at; `verify`
     reads them.
     """
-    from albor_core.feed.archive import RunArchive
+    from albor_core.feed.archive.archive import RunArchive
 
     found = find_run(run)
     archive = RunArchive(found)
@@ -94,8 +94,8 @@ def verify(run: str, steps: tuple[int, ...], as_json: bool) -> int:
 
     Changes nothing. Exits 0 if all are whole, 1 if some are damaged, 6 if none can be used.
     """
-    from albor_core.run.tensor_header import DamagedFileError
-    from albor_core.train.checkpoint import verify as verified
+    from albor_core.checkpoint.folder import verify as verified
+    from albor_core.run.files.tensor_header import DamagedFileError
 
     found = find_run(run)
     results: list[tuple[Path, str]] = []
@@ -121,7 +121,7 @@ def verify(run: str, steps: tuple[int, ...], as_json: bool) -> int:
 
 
 def _chosen(run: RunDir, steps: Sequence[int]) -> list[Path]:
-    from albor_core.train.checkpoint import list_checkpoints, step_name
+    from albor_core.checkpoint.folder import list_checkpoints, step_name
 
     there = list_checkpoints(run.checkpoints)
     if not there:
@@ -155,8 +155,8 @@ def prune(
 
     A run that is alive prunes by itself (training.checkpoint.keep).
     """
+    from albor_core.checkpoint.folder import remove, surplus
     from albor_core.run.liveness import take_lock
-    from albor_core.train.checkpoint import remove, surplus
 
     found = find_run(run)
     if not found.checkpoints.is_dir():

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from albor_core.cli.count import COUNT
-from albor_core.cli.environment import check_environment
-from albor_core.cli.follow import progress_line
-from albor_core.cli.output import emit, json_option, number, say, talk
-from albor_core.run.program import module_argv, module_env
+from albor_core.cli.common.count import COUNT
+from albor_core.cli.common.environment import check_environment
+from albor_core.cli.common.follow import progress_line
+from albor_core.cli.common.output import emit, json_option, number, say, talk
+from albor_core.run.program.argv import module_argv, module_env
 from albor_core.run.rundir import read_json
 from albor_core.run.state import read_state
 
@@ -43,7 +43,7 @@ def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
     On a terminal the cockpit opens on the first run; leave it with q and the demo goes on. Run it
     again and what is converged is reused.
     """
-    from albor_core.cli.diff_text import render_diff
+    from albor_core.cli.runs.diff_text import render_diff
     from albor_core.demo.corpus import prepare
     from albor_core.demo.recipe import check_tokens, report, start_runs, wait
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from albor_core.cli.count import Count
-from albor_core.cli.output import emit, json_option, say
-from albor_core.feed.log_file import LogFile, LogShelf
-from albor_core.feed.tail import LogTail
+from albor_core.cli.common.count import Count
+from albor_core.cli.common.output import emit, json_option, say
+from albor_core.feed.archive.log_file import LogFile, LogShelf
+from albor_core.feed.run.tail import LogFollower
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
-from albor_core.store.resolve import find_run
+from albor_core.store.query.resolve import find_run
 
 _POLL_S = 0.2
 _AT_ONCE = 1000
@@ -42,7 +42,7 @@ def logs(run_ref: str, follow: bool, tail: int | None, attempt: int | None, as_j
     for line in _lines(files, tail):
         _show(line, newest, as_json)
     if follow:
-        rest = LogTail(run.logs if attempt is None else run.log(attempt))
+        rest = LogFollower(run.logs if attempt is None else run.log(attempt))
         if files:
             rest.begin_at(files[-1].path, files[-1].num_bytes)
         _follow(run, rest, as_json)
@@ -83,7 +83,7 @@ def _lines(files: list[LogFile], tail: int | None) -> Iterator[str]:
             yield from file.lines(at, _AT_ONCE)
 
 
-def _follow(run: RunDir, tail: LogTail, as_json: bool) -> None:
+def _follow(run: RunDir, tail: LogFollower, as_json: bool) -> None:
     while True:
         is_over = not run.liveness().is_alive
         for line in tail.read():

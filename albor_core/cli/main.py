@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from albor_core.cli import interrupt  # first: it is what Ctrl-C finds while the rest is imported
+from albor_core.cli.common import (
+    interrupt,  # first: it is what Ctrl-C finds while the rest is imported
+)
 
 # isort: split
 import atexit
@@ -14,26 +16,26 @@ from typing import Any
 
 import click
 
-from albor_core.cli.lazy import LazyGroup
-from albor_core.cli.output import broken_pipe, close_stdout, open_streams, report, wants_json
+from albor_core.cli.common.lazy import LazyGroup
+from albor_core.cli.common.output import broken_pipe, close_stdout, open_streams, report, wants_json
 from albor_core.run.errors import AlborError, UsageError, refused_by_the_machine
 
 COMMANDS = {
     "demo": ("demo:demo", "Train two small models on real source code, guarded, and compare them."),
-    "train": ("train:train", "Plan, start and resume training runs."),
-    "guard": ("guard:guard", "Supervise any program; stop, pause, resume, checkpoint a run."),
+    "train": ("train.group:train", "Plan, start and resume training runs."),
+    "guard": ("guard.group:guard", "Supervise any program; stop, pause, resume, checkpoint a run."),
     "logs": ("logs:logs", "What a run's program wrote, followed if wanted."),
     "monitor": ("monitor:monitor", "Live lines of one run or of all active ones."),
-    "runs": ("runs:runs", "List, show, compare, export, annotate, remove runs."),
+    "runs": ("runs.group:runs", "List, show, compare, export, annotate, remove runs."),
     "checkpoints": ("checkpoints:checkpoints", "What a run has saved: list, verify, prune."),
     "report": ("report:report", "Runs as one self-contained HTML page with charts and diff."),
     "alerts": ("alerts:alerts", "List, acknowledge and test Andon alerts."),
-    "gpu": ("gpu:gpu", "The GPUs of this machine."),
-    "data": ("data:data", "Source trees in, token shards out."),
-    "tokenizer": ("tokenizer:tokenizer", "Train and check a byte-level BPE tokenizer."),
-    "kernels": ("kernels:kernels", "Which kernel runs each operation here, and why."),
-    "db": ("db:db", "Where the stores are; ask, check and rebuild them."),
-    "doctor": ("doctor:doctor", "What this machine has, and what would stop a run."),
+    "gpu": ("machine.gpu:gpu", "The GPUs of this machine."),
+    "data": ("data.group:data", "Source trees in, token shards out."),
+    "tokenizer": ("data.tokenizer:tokenizer", "Train and check a byte-level BPE tokenizer."),
+    "kernels": ("machine.kernels:kernels", "Which kernel runs each operation here, and why."),
+    "db": ("machine.db:db", "Where the stores are; ask, check and rebuild them."),
+    "doctor": ("machine.doctor:doctor", "What this machine has, and what would stop a run."),
     "schema": ("schema:schema", "The JSON Schema of a document."),
 }
 

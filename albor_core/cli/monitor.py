@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.follow import progress_line
-from albor_core.cli.output import clean, duration, emit, json_option, say, talk
-from albor_core.feed.lenient import integer
-from albor_core.feed.status import gather, judge
-from albor_core.feed.word import LIVE_WORDS
+from albor_core.cli.common.follow import progress_line
+from albor_core.cli.common.output import clean, duration, emit, json_option, say, talk
+from albor_core.feed.runs.state_word import LIVE_WORDS
+from albor_core.feed.runs.status import gather, judge
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.rundir import (
     RunDir,
@@ -22,10 +21,11 @@ from albor_core.run.rundir import (
     registered_runs,
     runs_in,
 )
-from albor_core.store.resolve import find_run
+from albor_core.run.values.lenient import integer
+from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
-    from albor_core.feed.detail import RunFeed
+    from albor_core.feed.run.detail import RunFeed
 
 
 @click.command()
@@ -128,7 +128,7 @@ def _say_look(run: RunDir) -> None:
 
 def _label(run: RunDir) -> str:
     """The id, and the name where that is another."""
-    from albor_core.store.annotations import name_of
+    from albor_core.store.index.annotations import name_of
 
     name = name_of(run)
     return run.id if name == run.id else f"{run.id} ({name})"
@@ -136,7 +136,7 @@ def _label(run: RunDir) -> str:
 
 def _newest(run: RunDir, state: dict[str, Any]) -> dict[str, Any]:
     """The figures that a run ended with, which its journal may know better than its state file."""
-    from albor_core.feed.newest import figures_of_journal, figures_of_state, newest
+    from albor_core.feed.runs.newest import figures_of_journal, figures_of_state, newest
 
     found = newest(figures_of_state(state), figures_of_journal(run.journal))
     told = {"global_step": found.step, "loss": found.loss}
@@ -148,7 +148,7 @@ def _newest(run: RunDir, state: dict[str, Any]) -> dict[str, Any]:
 
 def _emit_look(run: RunDir, feeds: dict[RunDir, RunFeed]) -> None:
     """A document; the same feed for all looks at a run, whose clock then tells silence."""
-    from albor_core.feed.detail import RunFeed
+    from albor_core.feed.run.detail import RunFeed
     from albor_core.feed.snapshot import snapshot
 
     if run not in feeds:

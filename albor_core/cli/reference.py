@@ -16,8 +16,8 @@ from albor_core.cli.main import cli
 
 def pages() -> dict[str, str]:
     """File name -> content of every generated page."""
-    from albor_core.cli.vocabulary import events_page
-    from albor_core.run.reference import render_reference
+    from albor_core.cli.common.vocabulary import events_page
+    from albor_core.config.reference import render_reference
 
     return {
         "cli.md": commands_page(),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from albor_core.cli.goals import goal_option
-from albor_core.cli.lookup import db_option, locate, open_store_of
-from albor_core.cli.output import emit, json_option, talk
+from albor_core.cli.common.goals import goal_option
+from albor_core.cli.common.lookup import db_option, locate, open_store_of
+from albor_core.cli.common.output import emit, json_option, talk
 from albor_core.run.errors import AlborError, UsageError, remedy
 
 
@@ -41,8 +41,8 @@ def report(
     It holds everything it shows and asks no network.
     """
     from albor_core.report.page import render
-    from albor_core.run.directions import parse_goals
-    from albor_core.store.diff import MOST_RUNS
+    from albor_core.run.values.directions import parse_goals
+    from albor_core.store.diff.compare import MOST_RUNS
 
     ways = parse_goals(goals)
     if out.exists() and not force:
@@ -63,7 +63,7 @@ def report(
 
 def _write(out: Path, page: bytes, *, replace: bool) -> None:
     """The whole page or nothing."""
-    from albor_core.store.whole_file import whole_file
+    from albor_core.run.files.whole_file import whole_file
 
     try:
         with (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from albor_core.cli.output import emit, json_option, put, say
+from albor_core.cli.common.output import emit, json_option, put, say
 from albor_core.run.errors import NotFoundError
 
 FOLDER = Path(__file__).parent / "schemas"

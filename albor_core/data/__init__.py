@@ -1,0 +1,1 @@
+"""Documents in, token shards out."""

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.data.publish import sha256_file
-from albor_core.data.shards import ShardReport, pretokenize
-from albor_core.data.sources import import_sources
-from albor_core.data.tokenizer import train_tokenizer
+from albor_core.data.pack.shards import ShardReport, pretokenize
+from albor_core.data.pack.tokenizer import train_tokenizer
+from albor_core.data.read.sources import import_sources
 from albor_core.run.errors import AlborError, DataError, UsageError, remedy
+from albor_core.run.files.publish import sha256_file
 from albor_core.run.rundir import read_json, write_json
 
 EXCLUDED = ("test", "tests", "idlelib", "lib2to3", "__pycache__", "site-packages")

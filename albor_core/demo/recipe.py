@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from albor_core.config.load import Config, LoadedConfig, load_packaged
 from albor_core.demo.corpus import SEQ_LEN, DemoData, Say, short_hash
-from albor_core.run.config import Config, LoadedConfig, load_packaged
+from albor_core.plan.launch import exit_code, new_run, plan_run, start
 from albor_core.run.errors import AlborError, ConfigError, UsageError
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.store.diff import diff_runs
-from albor_core.store.paths import global_store, local_store
-from albor_core.store.reader import Reader
-from albor_core.store.settle import settle
-from albor_core.store.verdict import MIN_POINTS
-from albor_core.train.launch import exit_code, new_run, plan_run, start
+from albor_core.store.diff.compare import diff_runs
+from albor_core.store.diff.verdict import MIN_POINTS
+from albor_core.store.file.paths import global_store, local_store
+from albor_core.store.index.catch_up import settle
+from albor_core.store.query.reader import Reader
 
 LEARNING_RATES = (3e-3, 3e-4)
 LEAST_STEPS, MOST_TOKENS = 4, 10**12

@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
 from albor_core.feed.view import RunView
-from albor_core.feed.word import LIVE_WORDS, RunStatus
-from albor_core.guard.redact import MARK
-from albor_core.run.program_signal import STOP_SIGNALS
+from albor_core.run.program.signals import STOP_SIGNALS
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.values.redact import MARK
 
 ACTIONS = ("pause", "resume", "checkpoint", "stop", "retry")
 _RERUN = "albor guard run -- CMD"
@@ -234,8 +234,8 @@ def subject_of_view(view: RunView) -> Subject:
 
 def subject_of_run(run: RunDir, status: RunStatus | None = None) -> Subject:
     """A run as its folder and its locks tell of it now. Reads files, and is loaded with them."""
-    from albor_core.feed.lenient import sequence  # noqa: PLC0415
-    from albor_core.feed.status import run_status  # noqa: PLC0415
+    from albor_core.feed.runs.status import run_status  # noqa: PLC0415
+    from albor_core.run.values.lenient import sequence  # noqa: PLC0415
 
     found = status or run_status(run)
     about = read_json(run.run_json) or {}

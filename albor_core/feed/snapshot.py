@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from albor_core.feed.detail import RunFeed
-from albor_core.feed.tail import last_lines
+from albor_core.feed.run.detail import RunFeed
+from albor_core.feed.run.tail import last_lines
 from albor_core.feed.view import RunsView, RunView, plain
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir

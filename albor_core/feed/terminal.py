@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from albor_core.feed.lenient import integer, mapping, sequence, text
 from albor_core.feed.view import ChartChoice, TerminalView
-from albor_core.run.values import HOUSE_NAMES
+from albor_core.run.values.lenient import integer, mapping, sequence, text
+from albor_core.run.values.metrics import HOUSE_NAMES
 
 
 def terminal_of(resolved: Mapping[str, Any]) -> TerminalView | None:

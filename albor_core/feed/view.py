@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.word import LIVE_WORDS, WORDS, RunStatus
+from albor_core.feed.runs.state_word import LIVE_WORDS, WORDS, RunStatus
 from albor_core.telemetry.sample import GpuSample, HostSample
 
 __all__ = [

@@ -4,7 +4,7 @@ was imported, may hold a `monitoring` section, and nothing reads it.
 
 from __future__ import annotations
 
-from albor_core.feed.lenient import NOTHING, Document, mapping, number, sequence
+from albor_core.run.values.lenient import NOTHING, Document, mapping, number, sequence
 
 _LIMITS = ("tokens", "wall_hours")
 

@@ -1,0 +1,1 @@
+"""Keeps a program alive: starts, watches, restarts, reports; standard library and `run` only."""

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from albor_core.guard.launch import FORGET, read_launch
-from albor_core.guard.ledger import say
 from albor_core.guard.loop import Guard
+from albor_core.guard.records import say
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.liveness import take_lock
 from albor_core.run.ownership import distrust

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.guard.options import Options, parse_options
-from albor_core.guard.redact import redact
 from albor_core.run.errors import AlborError, ConfigError, InUseError
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.values.redact import redact
 
 SCHEMA = "albor.launch/1"
 HIDDEN_ARGV = "_ALBOR_ARGV"  # not ALBOR_*: crash reports show the values of those

@@ -17,30 +17,11 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from albor_core.guard import evidence, hang, logs, mailbox, preflight, report
-from albor_core.guard.adopt import Found, find_trainer
-from albor_core.guard.launch import Launch
-from albor_core.guard.ledger import Ledger, say
-from albor_core.guard.life import Life, new_life
-from albor_core.guard.mailbox import Relay
-from albor_core.guard.policy import (
-    GAVE_UP,
-    Ended,
-    Facts,
-    Finish,
-    Memory,
-    Restart,
-    Verdict,
-    classify,
-    decide,
-    remember,
-)
-from albor_core.guard.process import become_subreaper, reap_orphans, spawn
-from albor_core.guard.redact import own_environment
-from albor_core.guard.report import Autopsy
-from albor_core.guard.sidecar import Sidecar
-from albor_core.guard.signals import Signals
-from albor_core.guard.traces import (
+from albor_core.guard import mailbox, preflight
+from albor_core.guard.attempt import GuardedAttempt, new_life
+from albor_core.guard.deaths import crash_report, evidence, hang
+from albor_core.guard.deaths.crash_report import Autopsy
+from albor_core.guard.deaths.past_attempts import (
     LastLife,
     job_in,
     last_life,
@@ -48,12 +29,33 @@ from albor_core.guard.traces import (
     newest_checkpoint,
     next_attempt,
 )
+from albor_core.guard.launch import Launch
+from albor_core.guard.mailbox import Relay
+from albor_core.guard.policy import (
+    GAVE_UP,
+    Ended,
+    ExitFacts,
+    ExitPolicy,
+    Finish,
+    GuardMemory,
+    Restart,
+    classify,
+    decide,
+    remember,
+)
+from albor_core.guard.process import log_bounds
+from albor_core.guard.process.adopt import LivingTrainer, find_trainer
+from albor_core.guard.process.index_process import IndexProcess
+from albor_core.guard.process.processes import become_subreaper, reap_orphans, spawn
+from albor_core.guard.process.signals import SignalPipe
+from albor_core.guard.records import Ledger, say
 from albor_core.run.control import Command
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import boot_id
+from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.scheduler import current_job
 from albor_core.run.state import GUARD_ENDS
+from albor_core.run.values.redact import own_environment
 
 _ALIVE = ("starting", "running", "paused")
 _PULSE_S = 5.0  # guard.json is fresh at least this often
@@ -85,18 +87,18 @@ class Guard:
         late: frozenset[str] = frozenset(),
     ) -> None:
         self.run, self.launch, self.options = run, launch, launch.options
-        self.signals = Signals()
+        self.signals = SignalPipe()
         become_subreaper()
         self.ledger = Ledger(run)
-        self.sidecar = Sidecar(run) if launch.index else None
+        self.sidecar = IndexProcess(run) if launch.index else None
         self.relay = Relay(run, self.options)
-        self.memory = Memory()
+        self.memory = GuardMemory()
         self.forgets = forgets  # whoever asked for this life starts the counts of restarts anew
         self.late = late  # commands that were there before anybody could mean this guard
         self.job = current_job()
         self.is_moved = False
         self.state, self.since_s = "init", time.monotonic()
-        self.life: Life | None = None
+        self.life: GuardedAttempt | None = None
         self.attempt: int | None = None
         self.stop: Stop | None = None
         self.exit_code: int | None = None
@@ -151,7 +153,7 @@ class Guard:
             self._publish()
         if self.life is None:
             return
-        if logs.rotate(self.life.log):
+        if log_bounds.rotate(self.life.log):
             self.ledger.event("guard.log_rotated", log=self.life.log.name)
         if self.life.process is not None and not self.life.has_ended():
             self.relay.tend(self.life.process, has_news=self.life.watch.has_news)
@@ -260,7 +262,7 @@ class Guard:
         else:
             self._freeze(life, command)
 
-    def _freeze(self, life: Life, command: Command) -> None:
+    def _freeze(self, life: GuardedAttempt, command: Command) -> None:
         """Pause or resume a plain program with SIGSTOP and SIGCONT for its whole tree."""
         life.is_stopped_by_us = command.cmd == "pause"
         count = life.tree(self._spared()).send(
@@ -279,7 +281,7 @@ class Guard:
         else:
             newest = newest_checkpoint(self.run)
             # A resumed run's old checkpoint is no progress of this guard's.
-            self.memory = Memory(checkpoint=None if newest is None else newest[0])
+            self.memory = GuardMemory(checkpoint=None if newest is None else newest[0])
         found = find_trainer(self.run)  # may refuse: then nothing here has been touched
         last = last_life(self.run)
         self.attempt = None if last is None else last.attempt
@@ -295,7 +297,7 @@ class Guard:
         elif last is None or not self._settle_lost_life(last):
             self._resume_backoff(previous, is_continuing and same_boot and not self.forgets)
 
-    def _adopt(self, found: Found) -> None:
+    def _adopt(self, found: LivingTrainer) -> None:
         record = self._start_record(found.attempt)
         started_s = time.monotonic() if record is None else int(record["mono_ns"]) / 1e9
         self.life = new_life(
@@ -404,7 +406,7 @@ class Guard:
         else:
             self._check_hang(life)
 
-    def _write_start(self, life: Life) -> None:
+    def _write_start(self, life: GuardedAttempt) -> None:
         self.ledger.line(
             "attempt.start",
             attempt=life.attempt,
@@ -431,7 +433,7 @@ class Guard:
 
     _paused = _running
 
-    def _look(self, life: Life) -> None:
+    def _look(self, life: GuardedAttempt) -> None:
         """Look at the state file when it is time, or when a command may change it."""
         now = time.monotonic()
         if now < self._look_at_s and self.relay.is_idle and self.state != "paused":
@@ -441,7 +443,7 @@ class Guard:
         if not life.is_stopped_by_us:
             self._check_hang(life)
 
-    def _check_hang(self, life: Life) -> None:
+    def _check_hang(self, life: GuardedAttempt) -> None:
         found = hang.find_hang(life.watch, self.options)
         if found is not None and (place := self.ledger.moved_to) is not None:
             self._wait_for_folder(life, place)
@@ -457,7 +459,7 @@ class Guard:
         self.term_at_s = now + (min(_STACKS_S, self.options.grace_s) if has_asked else 0.0)
         self._enter("hung")
 
-    def _wait_for_folder(self, life: Life, place: str) -> None:
+    def _wait_for_folder(self, life: GuardedAttempt, place: str) -> None:
         """Its news lies where nobody looks: no reason to end a program that may be well."""
         life.watch = replace(life.watch, news_s=life.watch.looked_s)
         if not self.is_moved:
@@ -475,7 +477,7 @@ class Guard:
         if self.stop is not None and self.stop.is_now:
             self._kill(life)
         elif self.term_at_s is not None:
-            if now >= self.term_at_s or report.has_content(life.stacks):
+            if now >= self.term_at_s or crash_report.has_content(life.stacks):
                 self._terminate(life, signal.SIGTERM)
         elif self.kill_at_s is not None and now >= self.kill_at_s:
             self._kill(life)
@@ -496,7 +498,7 @@ class Guard:
         if self.stop.is_now or (self.kill_at_s and time.monotonic() >= self.kill_at_s):
             self._kill(life)
 
-    def _terminate(self, life: Life, number: int) -> None:
+    def _terminate(self, life: GuardedAttempt, number: int) -> None:
         """Ask the program to end, waking it if it is frozen, and start the grace time."""
         self.term_at_s, self.kill_at_s = None, time.monotonic() + self.options.grace_s
         if life.process is not None:
@@ -506,7 +508,7 @@ class Guard:
         elif life.process is not None:
             life.process.send(signal.SIGCONT)
 
-    def _kill(self, life: Life) -> None:
+    def _kill(self, life: GuardedAttempt) -> None:
         life.is_killed_by_us = True
         life.tree(self._spared()).clear(patience_s=0.0)
         self.kill_at_s = time.monotonic() + self.options.grace_s  # again, if it survived
@@ -520,7 +522,7 @@ class Guard:
             self.backoff_until_s = None
             self._enter("preflight")
 
-    def _living(self) -> Life | None:
+    def _living(self) -> GuardedAttempt | None:
         """The life if it still lives; otherwise what is left of it is collected first."""
         assert self.life is not None, f"state {self.state} without a program"
         if not self.life.has_ended():
@@ -570,7 +572,7 @@ class Guard:
         else:
             self._finish_as(action)
 
-    def _take_over(self, life: Life) -> bool:
+    def _take_over(self, life: GuardedAttempt) -> bool:
         """Our stub found the lock taken: whoever was faster is the trainer to guard, or to settle
         if it has ended since. False if it cannot be seen or proven from here.
         """
@@ -594,28 +596,28 @@ class Guard:
     def _report(
         self,
         autopsy: Autopsy,
-        facts: Facts,
+        facts: ExitFacts,
         event: Ended,
-        before: Memory,
+        before: GuardMemory,
         action: Restart | Finish,
     ) -> str | None:
         """A crash report for every death that nobody asked for; its id."""
-        if event.kind.verdict in (Verdict.DONE, Verdict.STOPPED):
+        if event.kind.verdict in (ExitPolicy.DONE, ExitPolicy.STOPPED):
             return None
-        document = report.build(
+        document = crash_report.build(
             self.run, self.launch, autopsy, facts, event, before, action, wall=time.time()
         )
         if isinstance(action, Finish) and action.links_reports:
             document["linked"] = [name for name in (document["prev"], document["id"]) if name]
             self.reason = f"{action.reason}; see reports {', '.join(document['linked'])}"
         environment = {**own_environment(), **self.launch.env}
-        written = report.write(self.run, document, environment)
+        written = crash_report.write(self.run, document, environment)
         if written is None:
             self.ledger.event("guard.report_failed", severity="yellow", report=document["id"])
         return written
 
     def _write_end(
-        self, life: Life, event: Ended, action: Restart | Finish, report_id: str | None
+        self, life: GuardedAttempt, event: Ended, action: Restart | Finish, report_id: str | None
     ) -> None:
         if not life.is_confirmed:
             self._write_start(life)  # every end has its start
@@ -657,7 +659,7 @@ class Guard:
         return self.exit_code
 
 
-def _child_of(life: Life | None) -> dict[str, Any] | None:
+def _child_of(life: GuardedAttempt | None) -> dict[str, Any] | None:
     if life is None or life.process is None:
         return None
     return {"pid": life.pid, "start_ticks": life.process.ticks}

@@ -7,9 +7,9 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from albor_core.guard.ledger import say
 from albor_core.guard.options import Options
-from albor_core.guard.process import Process, catches
+from albor_core.guard.process.processes import Process, catches
+from albor_core.guard.records import say
 from albor_core.run.control import Command, take_commands
 from albor_core.run.control import answer as put_answer
 from albor_core.run.rundir import RunDir, read_json, write_json

@@ -27,7 +27,7 @@ FATAL_XIDS = frozenset({48, 79, 95, 119})  # the GPU needs a reset or is gone: a
 _COMPLETED = ("completed", "early_stopped")
 
 
-class Verdict(StrEnum):
+class ExitPolicy(StrEnum):
     """What a class of exit asks for."""
 
     DONE = "done"
@@ -79,7 +79,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ExitFacts:
     """What is known about an ended attempt besides its exit status."""
 
     words: Words | None = None
@@ -106,27 +106,27 @@ class ExitClass:
     """A kind of ending; `exit_code` is the guard's own when the ending is final."""
 
     name: str
-    verdict: Verdict
+    verdict: ExitPolicy
     exit_code: int = 1
     is_crash: bool = False
     """A death by signal that points at native code: worth a diagnostic attempt at step 0."""
 
 
 def _restart(name: str, *, is_crash: bool = False) -> ExitClass:
-    return ExitClass(name, Verdict.RESTART, is_crash=is_crash)
+    return ExitClass(name, ExitPolicy.RESTART, is_crash=is_crash)
 
 
 _SPOKEN = {
-    2: ExitClass("config", Verdict.FATAL, 2),
-    4: ExitClass("andon", Verdict.FATAL, 4),
-    5: ExitClass("internal", Verdict.FATAL, 1),
-    6: ExitClass("no_checkpoint", Verdict.FATAL, 6),
-    7: ExitClass("data", Verdict.FATAL, 7),
-    8: ExitClass("in_use", Verdict.FATAL, 8),
+    2: ExitClass("config", ExitPolicy.FATAL, 2),
+    4: ExitClass("andon", ExitPolicy.FATAL, 4),
+    5: ExitClass("internal", ExitPolicy.FATAL, 1),
+    6: ExitClass("no_checkpoint", ExitPolicy.FATAL, 6),
+    7: ExitClass("data", ExitPolicy.FATAL, 7),
+    8: ExitClass("in_use", ExitPolicy.FATAL, 8),
 }
 _CRASH = _restart("crash", is_crash=True)
-_GPU_MEMORY = ExitClass("oom_gpu", Verdict.FATAL)  # the same batch would not fit again
-_FATAL_SIGNAL = ExitClass("fatal_signal", Verdict.FATAL)
+_GPU_MEMORY = ExitClass("oom_gpu", ExitPolicy.FATAL)  # the same batch would not fit again
+_FATAL_SIGNAL = ExitClass("fatal_signal", ExitPolicy.FATAL)
 _BY_CODE_ALONE = (_GPU_MEMORY, _FATAL_SIGNAL)  # of a program that was asked to stop they say little
 _PLAIN = {
     75: _restart("temporary"),
@@ -142,11 +142,11 @@ _PLAIN = {
     153: _FATAL_SIGNAL,
     159: _FATAL_SIGNAL,
 }
-_LEFT_AS_TOLD = ExitClass("stopped", Verdict.STOPPED, 0)  # `--stop-after`, which no signal asked
+_LEFT_AS_TOLD = ExitClass("stopped", ExitPolicy.STOPPED, 0)  # `--stop-after`, which no signal asked
 _STOPPING = (None, 129, 130, 137, 143)  # after our signal an unknown end is that signal's
 
 
-def classify(status: ExitStatus, facts: Facts) -> ExitClass:
+def classify(status: ExitStatus, facts: ExitFacts) -> ExitClass:
     """The class of an ending. Total: every status has one."""
     words = facts.words
     if facts.locked_out:
@@ -162,9 +162,9 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
     if facts.stop_signal is not None and ended_as_asked and not facts.hung:
         return _stopped_by(facts.stop_signal)
     if facts.unwatched and words is not None and words.reason == "stopped":
-        return ExitClass("stopped", Verdict.STOPPED, words.code)
+        return ExitClass("stopped", ExitPolicy.STOPPED, words.code)
     if FATAL_XIDS.intersection(facts.xids):
-        return ExitClass("gpu_lost", Verdict.FATAL)
+        return ExitClass("gpu_lost", ExitPolicy.FATAL)
     if facts.hung:
         return _restart("hang")
     if code is None:
@@ -180,7 +180,7 @@ def classify(status: ExitStatus, facts: Facts) -> ExitClass:
     return _restart("signal" if ExitStatus(code).signal else "exception")
 
 
-def _exited_0(facts: Facts) -> ExitClass:
+def _exited_0(facts: ExitFacts) -> ExitClass:
     """Whoever handles SIGTERM leaves with 0, and so does whoever has done all there was to do: of a
     program that was asked to end only its last step tells which, or the word of our own trainer.
     """
@@ -192,19 +192,19 @@ def _exited_0(facts: Facts) -> ExitClass:
     if facts.stop_signal is not None and not at_end:
         return _stopped_by(facts.stop_signal)
     if at_end or not facts.needs_words:
-        return ExitClass("done", Verdict.DONE, 0)
+        return ExitClass("done", ExitPolicy.DONE, 0)
     return _LEFT_AS_TOLD if reason == "stopped" else _restart("early_exit")
 
 
 def _stopped_by(number: int) -> ExitClass:
-    return ExitClass("stopped", Verdict.STOPPED, 128 + number)
+    return ExitClass("stopped", ExitPolicy.STOPPED, 128 + number)
 
 
 def _is_final(words: Words) -> bool:
     return words.code in _SPOKEN or (words.code == 0 and words.reason in _COMPLETED)
 
 
-def _killed(facts: Facts) -> ExitClass:
+def _killed(facts: ExitFacts) -> ExitClass:
     if facts.killed_by_guard:
         return _restart("killed_by_guard")
     # Anybody may send SIGKILL: without a kernel message or a counter that rose it was not memory.
@@ -212,7 +212,7 @@ def _killed(facts: Facts) -> ExitClass:
 
 
 @dataclass(frozen=True)
-class Memory:
+class GuardMemory:
     """What the guard remembers from life to life; survives the guard's own death in guard.json."""
 
     restarts_s: tuple[float, ...] = ()
@@ -277,17 +277,19 @@ class Finish:
 GAVE_UP = 5
 
 
-def decide(memory: Memory, event: Ended, options: Options) -> tuple[Memory, Restart | Finish]:
+def decide(
+    memory: GuardMemory, event: Ended, options: Options
+) -> tuple[GuardMemory, Restart | Finish]:
     """The next memory, and what to do. A total function of its arguments."""
     what = describe(event)
-    if event.kind.verdict is Verdict.DONE:
+    if event.kind.verdict is ExitPolicy.DONE:
         return memory, Finish("done", 0, what)
     is_moot = event.stop_signal is not None and event.kind in _BY_CODE_ALONE
-    if event.kind.verdict is Verdict.FATAL and not is_moot:
+    if event.kind.verdict is ExitPolicy.FATAL and not is_moot:
         return memory, Finish("failed", event.kind.exit_code, what)
     if event.stop_signal is not None:
         return memory, Finish("stopped", 128 + event.stop_signal, what)
-    if event.kind.verdict is Verdict.STOPPED:
+    if event.kind.verdict is ExitPolicy.STOPPED:
         return memory, Finish("stopped", event.kind.exit_code, what)
     end = _by_count(memory, options, what) if options.restarts is not None else None
     if options.restarts is None:
@@ -295,7 +297,7 @@ def decide(memory: Memory, event: Ended, options: Options) -> tuple[Memory, Rest
     return (memory, end) if end is not None else _start_again(memory, event, options, what)
 
 
-def _by_count(memory: Memory, options: Options, what: str) -> Finish | None:
+def _by_count(memory: GuardMemory, options: Options, what: str) -> Finish | None:
     """The end where a person said how many restarts there may be."""
     assert options.restarts is not None
     if memory.restarts < options.restarts:
@@ -304,7 +306,7 @@ def _by_count(memory: Memory, options: Options, what: str) -> Finish | None:
     return Finish("failed", GAVE_UP, told)
 
 
-def _repeated(memory: Memory, event: Ended, what: str) -> Finish | None:
+def _repeated(memory: GuardMemory, event: Ended, what: str) -> Finish | None:
     """The end of what has failed like this before and would again."""
     if _early_error(event) is not None and _early_error(event) == memory.early_error:
         return Finish("failed", GAVE_UP, what)
@@ -316,7 +318,7 @@ def _repeated(memory: Memory, event: Ended, what: str) -> Finish | None:
     return None
 
 
-def _too_often(memory: Memory, event: Ended, options: Options, what: str) -> Finish | None:
+def _too_often(memory: GuardMemory, event: Ended, options: Options, what: str) -> Finish | None:
     """The end of what has had its restarts."""
     has_progress = _is_newer(event.checkpoint, memory.checkpoint)
     if not has_progress and memory.no_progress >= options.max_no_progress:
@@ -328,7 +330,7 @@ def _too_often(memory: Memory, event: Ended, options: Options, what: str) -> Fin
     return None
 
 
-def _recent(memory: Memory, event: Ended) -> tuple[float, ...]:
+def _recent(memory: GuardMemory, event: Ended) -> tuple[float, ...]:
     return tuple(at for at in memory.restarts_s if event.now_s - at < DAY_S)
 
 
@@ -344,14 +346,14 @@ def _early_error(event: Ended) -> str | None:
 
 
 def _start_again(
-    memory: Memory, event: Ended, options: Options, what: str
-) -> tuple[Memory, Restart]:
+    memory: GuardMemory, event: Ended, options: Options, what: str
+) -> tuple[GuardMemory, Restart]:
     has_progress = _is_newer(event.checkpoint, memory.checkpoint)
     early_error, diagnostic = _early_error(event), _crashed_early(event)
     is_stable = has_progress and event.lived_s >= options.stable_s and not memory.is_diagnostic
     index = 0 if is_stable else memory.backoff_index
     is_at_once = early_error is not None and memory.early_error is None
-    after = Memory(
+    after = GuardMemory(
         restarts_s=(*_recent(memory, event), event.now_s),
         backoff_index=index if is_at_once else min(index + 1, len(options.backoff_s)),
         no_progress=0 if has_progress else memory.no_progress + 1,
@@ -385,11 +387,11 @@ def describe(event: Ended) -> str:
     return f"{event.kind.name}: {how}{at}{job}"
 
 
-def remember(document: Mapping[str, Any], *, same_boot: bool) -> Memory:
+def remember(document: Mapping[str, Any], *, same_boot: bool) -> GuardMemory:
     """Memory from guard.json as an earlier guard left it; what cannot be read is forgotten."""
     fault = document.get("fault")
     times = document.get("restarts_s")
-    return Memory(
+    return GuardMemory(
         restarts_s=(
             tuple(float(at) for at in times if isinstance(at, int | float))
             if same_boot and isinstance(times, list)

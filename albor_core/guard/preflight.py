@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.guard import evidence
+from albor_core.guard.deaths import evidence
+from albor_core.guard.deaths.past_attempts import checkpoint_bytes, known_nonces, newest_checkpoint
 from albor_core.guard.launch import Launch
-from albor_core.guard.process import Tree, environment_of
-from albor_core.guard.traces import checkpoint_bytes, known_nonces, newest_checkpoint
+from albor_core.guard.process.processes import Tree, environment_of
 from albor_core.run.ownership import distrust
 from albor_core.run.rundir import RunDir, read_json
 

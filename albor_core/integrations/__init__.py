@@ -1,0 +1,1 @@
+"""Other people's training loops and trackers."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, Launch
+from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, KernelLaunch
 
 ARCHITECTURES = (80, 89, 90)
 DTYPES = ("fp32", "bf16", "fp16")
@@ -32,7 +32,7 @@ class Built:
     stack: int
 
 
-def compile_launch(launch: Launch, architecture: int) -> Built:
+def compile_launch(launch: KernelLaunch, architecture: int) -> Built:
     """As Triton does at a launch of a model's sizes: pointers and integers are multiples of 16.
 
     Raises whatever Triton or ptxas raise.
@@ -65,7 +65,7 @@ def _stack(cubin: bytes, triton: Path) -> int:
     return max(int(size) for size in re.findall(r"STACK:(\d+)", told.stdout))
 
 
-def launches() -> Iterator[tuple[str, Launch]]:
+def launches() -> Iterator[tuple[str, KernelLaunch]]:
     """(dtype, launch) of every kernel of every op."""
     for name in dispatch.OPS:
         for dtype in DTYPES:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from albor_core.kernels import dispatch
+from albor_core.kernels.ops.rope import tables
 from albor_core.kernels.parity import Outputs, deviations
-from albor_core.kernels.rope import tables
 
 CYCLED_BYTES = 1 << 28  # several times any L2 so far
 MOST_SETS = 16

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from albor_core.kernels.forced import forced_backend
 from albor_core.kernels.parity import Outputs, deviations
-from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, Launch
+from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, KernelLaunch
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Op:
     triton: Callable[..., Outputs]
     cases: Callable[[torch.device, torch.dtype], Iterator[tuple[Tensor, ...]]]
     """Inputs for the parity check; the first is also the one that is timed."""
-    launches: Callable[[str], tuple[Launch, ...]]
+    launches: Callable[[str], tuple[KernelLaunch, ...]]
     """How its kernels are launched with "fp32", "bf16" or "fp16" activations."""
     instead: Callable[..., Outputs] | None = None
     """What runs where they do not, if that is not the reference: they race against it."""
@@ -95,7 +95,7 @@ def op(name: str) -> Op:
     if name not in _ops:
         if name not in OPS:
             raise KeyError(f"no op {name!r}; there are {', '.join(OPS)}")
-        importlib.import_module(f"albor_core.kernels.{name}")
+        importlib.import_module(f"albor_core.kernels.ops.{name}")
     return _ops[name]
 
 

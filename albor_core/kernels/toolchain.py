@@ -85,7 +85,7 @@ def _capability(device: torch.device) -> int:
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelLaunch:
     """One way a kernel is launched: what ahead-of-time compilation needs to know.
 
     `signature` maps every parameter to a Triton type ("*bf16", "i32", "constexpr"), `constants` the

@@ -1,0 +1,1 @@
+"""The decoder: plain, fused, in fp8; parameters in flat buffers."""

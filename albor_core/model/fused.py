@@ -5,9 +5,9 @@ weights go straight to their place in the flat buffer, and what a backward needs
 `Tape`: memory is what you read here. The plain model is the oracle: same parameters, same numbers.
 
 The residual stream and its gradient are what the products read, in half precision, and 8 bits more
-beside it (kernels/add_rms_norm.py): as good as fp32, which the plain model has, and only the first
-is kept. `residual_in_fp32` false leaves those bits out in both. Per token and layer that is 14.5 D
-(LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision; N tokens,
+beside it (kernels/ops/add_rms_norm.py): as good as fp32, which the plain model has, and only the
+first is kept. `residual_in_fp32` false leaves those bits out in both. Per token and layer that is
+14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision; N tokens,
 otherwise the letters of llama.py.
 """
 
@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albor_core.kernels import attention, cross_entropy
-from albor_core.kernels.add_rms_norm import add_norm_forward
-from albor_core.kernels.embedding import embedding_backward
-from albor_core.kernels.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
+from albor_core.kernels.ops import attention, cross_entropy
+from albor_core.kernels.ops.add_rms_norm import add_norm_forward
+from albor_core.kernels.ops.embedding import embedding_backward
+from albor_core.kernels.ops.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
 from albor_core.model.flat import FlatParameters, Segment
 from albor_core.model.fp8 import Fp8Mlp, Scales
 from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, shifted

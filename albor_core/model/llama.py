@@ -22,13 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from albor_core.kernels.rms_norm import rms_norm
-from albor_core.run.shape import ModelShape
+from albor_core.config.shape import ModelShape
+from albor_core.kernels.ops.rms_norm import rms_norm
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
 EMBEDDING_STD, HEAD_GAIN, LOGIT_STD = 0.02, 2.0, 0.16  # see init_weights
 SCORED_BYTES = 1 << 28  # logits and what is made of them at one time, where nothing is trained
-APART = 1 / 256  # of what writes alike: less than a first step, and no rounding's luck
+HALF_JITTER = 1 / 256  # of what writes alike: less than a first step, and no rounding's luck
 BLOCKS_RMS = 0.22  # of what 2 L blocks add to the residual stream, all matrices at scale 1
 
 
@@ -339,9 +339,9 @@ def init_weights(model: Llama, seed: int) -> None:
     number twice, and the final norm counts the second half negative: what a token brings along
     cancels. What blocks write is either quiet, and a logit normal with variance LOGIT_STD^2, the
     loss ln V + LOGIT_STD^2 / 2; or as loud as `residual_scale` says, but alike for both halves up
-    to APART, and logits are nearly 0. The halves part with the first step: their gradients have
-    opposite signs. Without `mirrored` nothing is repeated and the final norm is 1, as in GPT-2.
-    docs/performance.md has what such starts reach.
+    to HALF_JITTER, and logits are nearly 0. The halves part with the first step: their gradients
+    have opposite signs. Without `mirrored` nothing is repeated and the final norm is 1, as in
+    GPT-2. docs/performance.md has what such starts reach.
     """
     config = model.config
     stds, half = init_std(config), config.hidden_size // 2
@@ -363,9 +363,9 @@ def init_weights(model: Llama, seed: int) -> None:
 
 
 def repeat_rows(draw: Tensor) -> None:
-    """Make what writes to the second half of the stream that of the first, but for APART."""
+    """Make what writes to the second half of the stream that of the first, but for HALF_JITTER."""
     first, second = draw.chunk(2)
-    second.mul_(APART).add_(first)
+    second.mul_(HALF_JITTER).add_(first)
 
 
 def _stream(seed: int, name: str) -> torch.Generator:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albor_core.kernels import swiglu_down, swiglu_up
+from albor_core.kernels.ops import swiglu_down, swiglu_up
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Runs as a page, a picture or a table for other programs."""

@@ -20,7 +20,7 @@ MOST_RUNS = 10  # classes c0 .. c9 of the page's style
 
 
 @dataclass(frozen=True)
-class Trace:
+class ReportCurve:
     """One run's curve: per bucket its step, minimum, mean and maximum."""
 
     label: str
@@ -30,7 +30,7 @@ class Trace:
     high: Sequence[float]
 
 
-def svg(title: str, traces: Sequence[Trace]) -> str:
+def svg(title: str, traces: Sequence[ReportCurve]) -> str:
     """The chart; what it shows is said in words for those who cannot see it."""
     xs = [x for trace in traces for x in trace.steps]
     ys = [y for t in traces for part in (t.low, t.mean, t.high) for y in part if math.isfinite(y)]
@@ -89,7 +89,7 @@ def _tick(value: float, step: float, largest: float) -> str:
 
 
 def _trace(
-    trace: Trace, name: str, xs: tuple[float, float], ys: tuple[float, float]
+    trace: ReportCurve, name: str, xs: tuple[float, float], ys: tuple[float, float]
 ) -> Iterator[str]:
     points = list(zip(trace.steps, trace.low, trace.mean, trace.high, strict=True))
     band = [p for p in points if math.isfinite(p[1]) and math.isfinite(p[3])]

@@ -13,15 +13,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.clean import clean
-from albor_core.report.chart import Trace, svg
-from albor_core.run.directions import Goals
+from albor_core.report.chart import ReportCurve, svg
 from albor_core.run.rundir import RunDir
-from albor_core.store.diff import MOST_RUNS, diff_runs
-from albor_core.store.paths import local_store
-from albor_core.store.reader import Reader
-from albor_core.store.rows import Series
-from albor_core.store.run_row import RunRow
+from albor_core.run.values.clean import clean
+from albor_core.run.values.directions import Goals
+from albor_core.store.diff.compare import MOST_RUNS, diff_runs
+from albor_core.store.file.paths import local_store
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.rows import Series
+from albor_core.store.rows.run_row import RunRow
 
 POINTS = 300
 MOST_CHARTS = 24
@@ -154,13 +154,13 @@ def _differences(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _charts(reader: Reader, rows: Sequence[RunRow]) -> str:
-    found: dict[str, list[Trace]] = {}
+    found: dict[str, list[ReportCurve]] = {}
     for row in rows:
         for key, series in _curves(reader, row):
             label = clean(row.name or row.id, limit=_CHARS)
             parts = (series.minimum, series.mean, series.maximum)
             low, mean, high = (tuple(map(float, part)) for part in parts)
-            trace = Trace(label, tuple(map(float, series.steps)), low, mean, high)
+            trace = ReportCurve(label, tuple(map(float, series.steps)), low, mean, high)
             found.setdefault(key, []).append(trace)
     keys = sorted(found, key=lambda k: (_FIRST.index(k) if k in _FIRST else len(_FIRST), k))
     figures = [

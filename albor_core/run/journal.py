@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.line_appender import LineAppender
+from albor_core.run.files.line_appender import LineAppender
 from albor_core.run.rundir import open_plain
 
 MAX_LINE_BYTES = 4096
@@ -207,7 +207,7 @@ class Journal:
 
 
 @dataclass(frozen=True)
-class Line:
+class JournalLine:
     """A whole line of a journal; `record` is None where the line is damaged."""
 
     start: int
@@ -215,7 +215,7 @@ class Line:
     record: dict[str, Any] | None
 
 
-def read_journal(path: Path, offset: int = 0) -> Iterator[Line]:
+def read_journal(path: Path, offset: int = 0) -> Iterator[JournalLine]:
     """Whole lines from byte `offset` on; a torn tail is left for later. Raises OSError if there is
     no file.
     """
@@ -225,7 +225,7 @@ def read_journal(path: Path, offset: int = 0) -> Iterator[Line]:
             if not raw.endswith(b"\n"):
                 return
             end = offset + len(raw)
-            yield Line(offset, end, parse_line(raw))
+            yield JournalLine(offset, end, parse_line(raw))
             offset = end
 
 

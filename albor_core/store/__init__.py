@@ -1,0 +1,1 @@
+"""What happened: SQLite stores made from the files of runs, and questions to them."""

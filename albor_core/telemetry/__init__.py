@@ -1,0 +1,1 @@
+"""What the machine does: GPUs by NVML, host, processes."""

@@ -16,25 +16,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from albor_core.guard.traces import newest_checkpoint
+from albor_core.guard.deaths.past_attempts import newest_checkpoint
 from albor_core.run.errors import AlborError, ConfigError, refused_by_the_machine
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, open_plain
 from albor_core.run.state import StateWriter, read_state
-from albor_core.train.crew import Crew, join_crew, my_rank, tell_rank_0
-from albor_core.train.faults import faults_from
-from albor_core.train.life import (
-    Life,
+from albor_core.train.process.attempt import (
+    Attempt,
     Outcome,
-    Signals,
+    SignalRequests,
     begin,
     dump_stacks_to,
     last_words,
     outcome_of,
 )
+from albor_core.train.process.faults import faults_from
+from albor_core.train.ranks.rank_processes import RankProcesses, join_crew, my_rank, tell_rank_0
 
 if TYPE_CHECKING:
-    from albor_core.run.config import Config
+    from albor_core.config.load import Config
     from albor_core.train.loop import Training
 
 
@@ -47,10 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         run.metadata()
         life = begin(run, os.environ)
-        signals = Signals()
+        signals = SignalRequests()
         signals.install(life)
     except AlborError as error:  # not our run, or not ours alone: touch nothing
-        return _complain(error)
+        return _print_error(error)
     except OSError as error:
         return _refused(error)
     earlier = read_state(run.state) or {}
@@ -65,7 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
     return outcome.code
 
 
-def _live(life: Life, signals: Signals, state: StateWriter, options: argparse.Namespace) -> Outcome:
+def _live(
+    life: Attempt, signals: SignalRequests, state: StateWriter, options: argparse.Namespace
+) -> Outcome:
     training = crew = None
     is_lost = True
     try:
@@ -73,7 +75,7 @@ def _live(life: Life, signals: Signals, state: StateWriter, options: argparse.Na
         faults = faults_from(os.environ, attempt=life.attempt)
         ranks = config.training.distributed.world_size
         if ranks > 1:
-            crew = Crew(life, ranks, [str(life.run.path)])
+            crew = RankProcesses(life, ranks, [str(life.run.path)])
             crew.start(lambda outcome: _give_up(life, outcome))
         state.phase("initializing", limit_s=config.guard.start_limit_s)
         from albor_core.train.loop import Training  # noqa: PLC0415  loads torch: seconds
@@ -90,15 +92,15 @@ def _live(life: Life, signals: Signals, state: StateWriter, options: argparse.Na
         is_lost = False
         return _count_lost(outcome, training)
     except AlborError as error:
-        _complain(error)
-        return _mourn(outcome_of(error, _step(life, training)), life, state, training)
+        _print_error(error)
+        return _record_failure(outcome_of(error, _step(life, training)), life, state, training)
     except Exception as error:  # a bug, and its traceback belongs into the log; or a rank is lost
         lost = None if crew is None else crew.loss()
         if lost is None:
             _refused(error)
-            return _mourn(outcome_of(error, _step(life, training)), life, state, training)
+            return _record_failure(outcome_of(error, _step(life, training)), life, state, training)
         _say(f"error: {lost.message}")
-        return _mourn(replace(lost, step=_step(life, training)), life, state, training)
+        return _record_failure(replace(lost, step=_step(life, training)), life, state, training)
     finally:
         if crew is not None:
             crew.close(is_lost=is_lost)
@@ -106,7 +108,7 @@ def _live(life: Life, signals: Signals, state: StateWriter, options: argparse.Na
 
 def _config(run: RunDir) -> Config:
     """The run's own. Raises ConfigError."""
-    from albor_core.run.config import parse_config  # noqa: PLC0415  heavy: after the signals
+    from albor_core.config.load import parse_config  # noqa: PLC0415  heavy: after the signals
 
     path = run.config_resolved
     try:
@@ -117,7 +119,7 @@ def _config(run: RunDir) -> Config:
     return parse_config(raw, file=str(path))
 
 
-def _give_up(life: Life, lost: Outcome) -> None:
+def _give_up(life: Attempt, lost: Outcome) -> None:
     """A rank is gone and this process waits for it in a call that nothing can end."""
     _say(f"error: {lost.message}")
     try:
@@ -130,15 +132,15 @@ def _give_up(life: Life, lost: Outcome) -> None:
 def _follow(run: RunDir) -> int:
     """One life of a rank above 0."""
     join_crew()
-    life = Life(run, int(os.environ["ALBOR_ATTEMPT"]), os.environ["ALBOR_NONCE"])
+    life = Attempt(run, int(os.environ["ALBOR_ATTEMPT"]), os.environ["ALBOR_NONCE"])
     dump_stacks_to(run.logs / f"a{life.attempt:04d}.rank{my_rank()}.stacks")
     follower = None
     try:
         config = _config(run)
         faults = faults_from(os.environ, attempt=life.attempt)
-        from albor_core.train.follower import Follower  # noqa: PLC0415  loads torch: seconds
+        from albor_core.train.rank_loop import RankLoop  # noqa: PLC0415  loads torch: seconds
 
-        follower = Follower(life, config, faults)
+        follower = RankLoop(life, config, faults)
         follower.run()
         return 0
     except Exception as error:
@@ -150,7 +152,7 @@ def _follow(run: RunDir) -> int:
         return outcome.code
 
 
-def _step(life: Life, training: Training | None) -> int:
+def _step(life: Attempt, training: Training | None) -> int:
     """Where it got to; before it could go on, where it would have gone on from."""
     if training is not None:
         return training.step
@@ -158,7 +160,9 @@ def _step(life: Life, training: Training | None) -> int:
     return 0 if newest is None else newest[0]
 
 
-def _mourn(outcome: Outcome, life: Life, state: StateWriter, training: Training | None) -> Outcome:
+def _record_failure(
+    outcome: Outcome, life: Attempt, state: StateWriter, training: Training | None
+) -> Outcome:
     """Tell journal and state file that this life failed, as far as the disk lets us."""
     try:
         if training is not None:
@@ -196,12 +200,12 @@ def _refused(error: Exception) -> int:
     """Words for what the machine refuses; of anything else the traceback, which is a bug's."""
     told = refused_by_the_machine(error) if isinstance(error, OSError) else None
     if told is not None:
-        return _complain(told)
+        return _print_error(told)
     traceback.print_exception(error)
     return 1
 
 
-def _complain(error: AlborError) -> int:
+def _print_error(error: AlborError) -> int:
     _say(f"error: {error.message}")
     if error.hint:
         _say(f"  try: {error.hint}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from albor_core.data.special_tokens import (
+from albor_core.data.pack.special_tokens import (
     CONFIG,
     SpecialIds,
     generation_config,
@@ -13,9 +13,9 @@ from albor_core.data.special_tokens import (
     tokenizer_config,
     tokenizer_file,
 )
-from albor_core.data.tokenizer import load_tokenizer
+from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.errors import DataError
-from albor_core.train.parts import Parts
+from albor_core.train.build import Parts
 
 
 def ids_of(parts: Parts) -> SpecialIds:

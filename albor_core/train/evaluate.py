@@ -13,16 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albor_core.data.dataset import val_batches
-from albor_core.data.special_tokens import SpecialIds
-from albor_core.data.tokenizer import load_tokenizer
+from albor_core.data.pack.dataset import val_batches
+from albor_core.data.pack.special_tokens import SpecialIds
+from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.model.llama import IGNORED, Llama
-from albor_core.train.graphed import GraphedStep
-from albor_core.train.parts import Parts
-from albor_core.train.placement import Placement
-from albor_core.train.ranks import Word
-from albor_core.train.sharding import settle
-from albor_core.train.steps import PlainStep
+from albor_core.train.build import Parts
+from albor_core.train.ranks.group import Word
+from albor_core.train.ranks.placement import Placement
+from albor_core.train.ranks.sharding import settle
+from albor_core.train.step.choose import PlainStep
+from albor_core.train.step.fused import GraphedStep
 
 SAMPLE_TOKENS = 64
 Forward = Callable[[Tensor], tuple[Tensor | None, Tensor | None]]

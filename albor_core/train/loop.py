@@ -24,31 +24,42 @@ import torch
 
 from albor_core.andon.alert import Alert
 from albor_core.andon.bricks import brick_name, overrule_command
+from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
+from albor_core.checkpoint.saver import Retention, Saver
+from albor_core.config.load import Config
 from albor_core.kernels import dispatch
-from albor_core.run.config import Config
 from albor_core.run.errors import AlborError
 from albor_core.run.journal import last_event
 from albor_core.run.state import STOPPED_BY_ANDON, StateWriter, end_word
-from albor_core.train.bricks import BrickTimer, StepClock
-from albor_core.train.checkpoint import Checkpoint, list_checkpoints
+from albor_core.telemetry.peaks import peak_flops
+from albor_core.train.build import Parts, build, kernels_in_use, rejected_kernels
 from albor_core.train.companions import companions, ids_of
-from albor_core.train.cord import Cord
 from albor_core.train.evaluate import Sampler, perplexity, scoring, validation_loss
-from albor_core.train.faults import Faults
-from albor_core.train.keeper import Keeper
-from albor_core.train.life import Life, Outcome, Signals
-from albor_core.train.meter import Interval, mfu, peak_flops
-from albor_core.train.parts import Parts, build, kernels_in_use, rejected_kernels
-from albor_core.train.ranks import Ranks, Word
-from albor_core.train.readout import Figures, Readout
-from albor_core.train.reporter import HEARTBEAT_S, Reporter
+from albor_core.train.observe.alert_monitor import AlertMonitor
+from albor_core.train.observe.figures import Interval, mfu
+from albor_core.train.observe.reporter import HEARTBEAT_S, Reporter
+from albor_core.train.observe.sampler import TelemetrySampler
+from albor_core.train.process.attempt import Attempt, Outcome, SignalRequests
+from albor_core.train.process.faults import Faults
+from albor_core.train.ranks.group import Ranks, Word
+from albor_core.train.ranks.sharding import fingerprint
 from albor_core.train.requests import Requests, answer
-from albor_core.train.resume import Course, HostCopies, Progress, hashes, take_snapshot
-from albor_core.train.rewind import begin, go_back, leave_good, target_of
-from albor_core.train.saver import Retention, Saver
-from albor_core.train.sharding import fingerprint
-from albor_core.train.spikes import SpikeWatch
-from albor_core.train.stability import (
+from albor_core.train.resume.rewind import begin, go_back, leave_good, target_of
+from albor_core.train.resume.saving import CheckpointSaving
+from albor_core.train.resume.train_state import (
+    HostCopies,
+    Progress,
+    TrainState,
+    hashes,
+    take_snapshot,
+)
+from albor_core.train.step.brick_timer import BrickTimer, StepClock
+from albor_core.train.step.choose import check_optimizer, choose_step
+from albor_core.train.step.interval_totals import IntervalTotals
+from albor_core.train.step.optimizer_step import Stepper, take_step
+from albor_core.train.step.pending_figures import IntervalFigures, PendingFigures
+from albor_core.train.step.spikes import SpikeWatch
+from albor_core.train.step.stability import (
     GradientFlow,
     Trouble,
     find_trouble,
@@ -56,10 +67,6 @@ from albor_core.train.stability import (
     may_go_back,
     times_in_a_row,
 )
-from albor_core.train.stepping import Stepper, take_step
-from albor_core.train.steps import check_optimizer, choose_step
-from albor_core.train.tally import Tally
-from albor_core.train.watch import Watch
 
 ABANDON_S = 60.0
 _LEFT_ITS_PATH = ("nan_limit", "loss_spike")
@@ -71,9 +78,9 @@ class Training:
 
     def __init__(
         self,
-        life: Life,
+        life: Attempt,
         config: Config,
-        signals: Signals,
+        signals: SignalRequests,
         faults: Faults,
         state: StateWriter,
         *,
@@ -84,7 +91,7 @@ class Training:
         parts = build(config, begins=not list_checkpoints(life.run.checkpoints))
         self.companions, self.copies = companions(parts), HostCopies()
         self.reporter = Reporter(life, config, state, num_steps=parts.clock.planned)
-        self.cord = Cord(
+        self.cord = AlertMonitor(
             config.resolved()["monitoring"],
             warmup_steps=config.training.warmup_steps,
             attempt=life.attempt,
@@ -93,12 +100,12 @@ class Training:
         self.cord.recall(overruled.get("data") or {})
         self.reporter.show_budgets(self.cord.budgets_ms)
         spikes = SpikeWatch(config.training.stability.loss_spike)
-        self.tally = Tally(parts.placement.device, spikes)
-        self.course = Course(parts, self.reporter, self.cord, self.tally)
+        self.tally = IntervalTotals(parts.placement.device, spikes)
+        self.course = TrainState(parts, self.reporter, self.cord, self.tally)
         self.timer, self.clock = BrickTimer(parts.placement.device), StepClock()
         self.sampler = self._sampler(parts)
         self.flow = GradientFlow()
-        self._unread: Readout | None = None
+        self._unread: PendingFigures | None = None
         self._pause_for: Alert | None = None
         self._trouble: Trouble | None = None
         self._end: Outcome | None = None
@@ -114,14 +121,14 @@ class Training:
         self._is_warm = False
         self._told: list[dict[str, str]] = []
         self._tell_rejected()
-        self.keeper = Keeper(
+        self.keeper = CheckpointSaving(
             self._saver(source), self.reporter, partial(answer, life.run, self.reporter.journal)
         )
         if source is not None:
             self.keeper.resumed_from(source, self.progress.evaluated_step)
         self._show_guards()
         system = config.monitoring.system
-        self.watch = Watch(
+        self.watch = TelemetrySampler(
             life.run.path,
             life.run.journal,
             interval_s=system.interval / 1000,
@@ -276,7 +283,7 @@ class Training:
     def _after_step(self) -> None:
         training, step, last = self.config.training, self.step, self.last_step
         if self.progress.passed(training.log_interval) or step == last:
-            self._unread = Readout(
+            self._unread = PendingFigures(
                 self.tally, self.parts.noise.state, self.stepper.norms(), self.timer.take()
             )
         if not self._may_wait():
@@ -381,7 +388,7 @@ class Training:
         self._logged_at = self.step
         return max(1, steps)
 
-    def _values(self, found: Figures, interval: Interval) -> dict[str, float]:
+    def _values(self, found: IntervalFigures, interval: Interval) -> dict[str, float]:
         parts, readings = self.parts, found.readings
         values = {
             "train/loss": readings.loss,
@@ -402,7 +409,7 @@ class Training:
             values["perf/mfu"] = mfu(flops, rate, self._peak)
         return {key: value for key, value in values.items() if value is not None}
 
-    def _note_guards(self, found: Figures) -> None:
+    def _note_guards(self, found: IntervalFigures) -> None:
         """Say what was skipped and what was scaled down in the interval."""
         readings = found.readings
         event = partial(self.reporter.journal.event, step=self.step, severity="yellow")

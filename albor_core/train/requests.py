@@ -8,11 +8,11 @@ from albor_core.andon.bricks import overrule_command, read_overrules
 from albor_core.run.errors import UsageError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir
-from albor_core.train.bricks import StepClock
-from albor_core.train.keeper import Keeper
-from albor_core.train.life import Signals, answer_command, take_command
-from albor_core.train.resume import Course
-from albor_core.train.watch import Machine, Watch
+from albor_core.train.observe.sampler import Machine, TelemetrySampler
+from albor_core.train.process.attempt import SignalRequests, answer_command, take_command
+from albor_core.train.resume.saving import CheckpointSaving
+from albor_core.train.resume.train_state import TrainState
+from albor_core.train.step.brick_timer import StepClock
 
 
 def answer(run: RunDir, journal: Journal, command_id: str, status: str, detail: str) -> None:
@@ -29,10 +29,10 @@ class Requests:
     def __init__(
         self,
         run: RunDir,
-        signals: Signals,
-        course: Course,
-        keeper: Keeper,
-        watch: Watch,
+        signals: SignalRequests,
+        course: TrainState,
+        keeper: CheckpointSaving,
+        watch: TelemetrySampler,
         clock: StepClock,
         *,
         save_if_wanted: Callable[[], None],

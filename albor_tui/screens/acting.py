@@ -11,18 +11,18 @@ from textual import work
 from textual.content import Content
 
 from albor_core.andon.bricks import brick_name, check_bricks
-from albor_core.feed.clean import clean
 from albor_core.feed.offers import Offer, offer, subject_of_view
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
-from albor_core.run.program_signal import STOP_SIGNALS
-from albor_tui import quantity
-from albor_tui.desk import Desk, reference
+from albor_core.run.program.signals import STOP_SIGNALS
+from albor_core.run.values.clean import clean
+from albor_tui.look import quantity
+from albor_tui.look.naming import name_of
 from albor_tui.messages import CommandReport
-from albor_tui.naming import name_of
-from albor_tui.screens.confirm import ChoiceScreen, ConfirmScreen
+from albor_tui.model.desk import Desk, reference
+from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.screens.polling import PollingScreen
-from albor_tui.widgets import meters
+from albor_tui.widgets.base import meters
 
 _INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin", "rename": "rename"}
 _LISTED = 6
@@ -42,7 +42,7 @@ class HasDesk(Protocol):
 
 
 @dataclass(frozen=True)
-class Deed:
+class UndoEntry:
     """An annotation that can be taken back."""
 
     runs: tuple[tuple[str, str], ...]  # reference, name
@@ -61,7 +61,7 @@ class ActingScreen(PollingScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._deeds: list[Deed] = []
+        self._deeds: list[UndoEntry] = []
         self._named: tuple[tuple[bool, str], ...] = ()  # what the key bar was drawn for
 
     @property
@@ -72,7 +72,7 @@ class ActingScreen(PollingScreen):
         """The runs that a key would act on."""
         return ()
 
-    def is_worth_naming(self, action: str) -> bool:
+    def shows_key(self, action: str) -> bool:
         if action in MEANS:
             return any(
                 self.offered(view, meant).is_possible
@@ -102,10 +102,10 @@ class ActingScreen(PollingScreen):
         name = clean(self.name_of(views[0]), limit=_CHARS)
         return f"{found.action.capitalize()} {name}: it {found.does}"
 
-    def mind_keys(self) -> None:
+    def refresh_key_bar(self) -> None:
         """Have the key bar drawn again if other keys are worth naming."""
         named = tuple(
-            (self.is_worth_naming(binding.action), self.key_word(binding.action))
+            (self.shows_key(binding.action), self.key_word(binding.action))
             for _, binding in self._bindings
         )
         if named != self._named:
@@ -135,8 +135,8 @@ class ActingScreen(PollingScreen):
         """
         runs = tuple((reference(view), self.name_of(view)) for view in views)
         if kind in _INVERSE:
-            self._deeds.append(Deed(runs, kind, value if undo is None else undo))
-            self.mind_keys()
+            self._deeds.append(UndoEntry(runs, kind, value if undo is None else undo))
+            self.refresh_key_bar()
         self._annotate(runs, kind, value)
 
     def action_undo(self) -> None:
@@ -144,7 +144,7 @@ class ActingScreen(PollingScreen):
             self.say("nothing to undo", "$ink-muted")
             return
         last = self._deeds.pop()
-        self.mind_keys()
+        self.refresh_key_bar()
         self._annotate(last.runs, _INVERSE[last.kind], last.value)
 
     def _annotate(self, runs: Sequence[tuple[str, str]], kind: str, value: str) -> None:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from textual.content import Content
 
 from albor_core.feed.view import Curve, RunView
-from albor_core.store.rows import AlertRow
-from albor_tui import quantity
-from albor_tui.plot import Line
+from albor_core.store.rows.rows import AlertRow
+from albor_tui.look import quantity
 from albor_tui.screens.curves import single_chart
-from albor_tui.widgets import meters
-from albor_tui.widgets.chart_data import ChartData, Mark
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.chart.data import ChartData, Mark
+from albor_tui.widgets.chart.plot import PlotLine
 
 
 def alert_chart(row: AlertRow, view: RunView, curves: Mapping[str, Curve]) -> ChartData:
@@ -28,7 +28,7 @@ def alert_chart(row: AlertRow, view: RunView, curves: Mapping[str, Curve]) -> Ch
     lines = data.lines
     if row.threshold is not None and math.isfinite(row.threshold):
         ends = (curve.x[0], curve.x[-1])
-        lines = (*lines, Line("fourth", ends, (row.threshold, row.threshold)))
+        lines = (*lines, PlotLine("fourth", ends, (row.threshold, row.threshold)))
     marks = data.marks
     if row.step is not None and not any(m.step == row.step and m.kind in _KINDS for m in marks):
         kind = "alert" if row.severity == "red" else "warning"

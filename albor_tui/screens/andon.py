@@ -9,21 +9,21 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.clean import clean
 from albor_core.feed.view import RunsView
 from albor_core.run.errors import AlborError, ConfigError
-from albor_core.store.rows import AlertRow
+from albor_core.run.values.clean import clean
+from albor_core.store.rows.rows import AlertRow
 from albor_tui.messages import AlertsChanged, PastFound, Rehearsed, RunFound, RunsChanged
 from albor_tui.screens.acting import ActingScreen, acknowledge_question
 from albor_tui.screens.alert_chart import alert_chart, alert_title
-from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.curves import MAX_POINTS
-from albor_tui.screens.prompt import PromptScreen
-from albor_tui.widgets import meters
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
+from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel
-from albor_tui.widgets.chart import Chart, ChartData
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.line_list import LineList
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
 SEVERITIES = ("", "red", "yellow")

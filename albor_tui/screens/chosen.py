@@ -9,13 +9,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
-from albor_core.feed.clean import clean
 from albor_core.feed.view import ChartChoice, RunView, TerminalView
-from albor_core.run.directions import direction
-from albor_tui.plot import Line
+from albor_core.run.values.clean import clean
+from albor_core.run.values.directions import direction
 from albor_tui.screens.curves import KEYS, loss_chart
-from albor_tui.widgets.chart_curves import Curves, is_measured, single_chart
-from albor_tui.widgets.chart_data import ChartData, Trace
+from albor_tui.widgets.chart.curves import Curves, is_measured, single_chart
+from albor_tui.widgets.chart.data import ChartData, Trace
+from albor_tui.widgets.chart.plot import PlotLine
 
 LOSS = ChartChoice("train/loss", is_loss_curve=True)
 HOUSE = tuple(map(ChartChoice, ("optim/lr", "optim/grad_norm", "perf/tokens_per_s")))
@@ -103,7 +103,7 @@ def averaged(data: ChartData, tone: str, window: int) -> ChartData:
     """The line in `tone` as the mean of the last `window` steps, over its own points."""
     if not window:
         return data
-    lines: list[Trace | Line] = []
+    lines: list[Trace | PlotLine] = []
     for line in data.lines:
         if isinstance(line, Trace) and line.tone == tone:
             lines.append(replace(line, tone="raw", is_noisy=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from albor_core.feed.view import RunView
-from albor_tui.widgets.chart_curves import (
+from albor_tui.widgets.chart.curves import (
     RULER_KEYS,
     Curves,
     chart_of,
@@ -14,7 +14,7 @@ from albor_tui.widgets.chart_curves import (
     single_chart,
     trace,
 )
-from albor_tui.widgets.chart_data import ChartData
+from albor_tui.widgets.chart.data import ChartData
 
 __all__ = ["KEYS", "MAX_POINTS", "PREVIEW_KEYS", "loss_chart", "single_chart"]
 

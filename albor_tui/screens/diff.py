@@ -13,12 +13,12 @@ from textual.containers import Container
 from textual.content import Content
 
 from albor_core.run.errors import AlborError
-from albor_core.store.diff import MOST_RUNS, is_at_work
+from albor_core.store.diff.compare import MOST_RUNS, is_at_work
 from albor_tui.messages import DiffReady
-from albor_tui.plot import Line
 from albor_tui.screens.polling import PollingScreen
-from albor_tui.widgets import meters
-from albor_tui.widgets.chart import Chart, ChartData
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.chart.chart import Chart, ChartData
+from albor_tui.widgets.chart.plot import PlotLine
 from albor_tui.widgets.diff_panels import (
     RUN_TONES,
     SECTIONS,
@@ -142,7 +142,7 @@ class DiffScreen(PollingScreen):
         curves: dict[str, Any] = (self._document or {}).get("curves") or {}
         return {key: found for key, found in curves.items() if any(c["steps"] for c in found)}
 
-    def is_worth_naming(self, action: str) -> bool:
+    def shows_key(self, action: str) -> bool:
         return action != "metric" or len(self._curves()) > 1
 
     def action_metric(self) -> None:
@@ -159,5 +159,5 @@ def overlay(curves: list[dict[str, Any]]) -> ChartData:
         if steps:
             tone_name = RUN_TONES[index % len(RUN_TONES)]
             tone_name += "-faint" if index >= len(RUN_TONES) else ""
-            lines.append(Line(tone_name, steps, mean, letter(index)))
+            lines.append(PlotLine(tone_name, steps, mean, letter(index)))
     return ChartData(tuple(reversed(lines)), is_growing=False)

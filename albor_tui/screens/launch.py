@@ -19,9 +19,7 @@ from textual.widgets import Input
 
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, ConfigError
-from albor_tui import quantity
-from albor_tui.command import Cancelled
-from albor_tui.launchpad import Checked, Launchpad
+from albor_tui.look import quantity
 from albor_tui.messages import (
     CommandReport,
     ConfigChecked,
@@ -29,13 +27,15 @@ from albor_tui.messages import (
     PlanMade,
     RunFound,
 )
-from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.model.command import Cancelled
+from albor_tui.model.launchpad import Checked, Launchpad
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
+from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.screens.polling import PollingScreen
-from albor_tui.screens.prompt import PromptScreen
-from albor_tui.widgets import meters
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.config_form import NAME, ConfigForm, ConfigList
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.line_list import LineList
 from albor_tui.widgets.plan_panel import PlanPanel
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 

@@ -16,10 +16,10 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
-from albor_tui import glyphs
-from albor_tui.compositor import SparingCompositor
+from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
-from albor_tui.source import HasSource, Source
+from albor_tui.model.source import HasSource, Source
+from albor_tui.terminal.compositor import SparingCompositor
 from albor_tui.widgets.status_bar import StatusBar
 
 RETRY_S = 2.0
@@ -45,7 +45,7 @@ class PollingScreen(Screen[None]):
         self._is_left = False
         self._is_dark = False
 
-    def stay_dark(self, seconds: float) -> None:
+    def defer_first_frame(self, seconds: float) -> None:
         """Draw nothing until `has_picture`, or for so long once mounted: at a start each frame of
         half a picture costs as much time as the whole."""
         self._is_dark, self._dark_s = True, seconds
@@ -99,7 +99,7 @@ class PollingScreen(Screen[None]):
         """Poll now instead of at the end of the period."""
         self._wanted.set()
 
-    def is_worth_naming(self, action: str) -> bool:
+    def shows_key(self, action: str) -> bool:
         """Whether a key does something now, and would not only be refused."""
         return True
 

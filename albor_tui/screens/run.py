@@ -21,17 +21,17 @@ from textual.worker import get_current_worker
 from albor_core.feed.view import AlertView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
+from albor_tui.model.source import Archive, Follower
 from albor_tui.screens.acting import ActingScreen, acknowledge_question
-from albor_tui.screens.alert_choice import AlertChoice
 from albor_tui.screens.chosen import keys_of
-from albor_tui.screens.confirm import ConfirmScreen
 from albor_tui.screens.curves import MAX_POINTS
-from albor_tui.screens.tabs.page import Page, Question
-from albor_tui.source import Archive, Follower
-from albor_tui.stylesheet import KeptStylesheet
-from albor_tui.widgets.bulkhead import Bulkhead, words_of
-from albor_tui.widgets.facts import AlertBanner, Head, ordered
+from albor_tui.screens.dialogs.alert_choice import AlertChoice
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
+from albor_tui.screens.tabs.page import Page, PageRequest
+from albor_tui.terminal.stylesheet import KeptStylesheet
+from albor_tui.widgets.base.bulkhead import Bulkhead, words_of
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run.facts import AlertBanner, Head, ordered
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 from albor_tui.widgets.tab_bar import TabBar, TabName
 
@@ -76,7 +76,7 @@ class RunScreen(Bulkhead, ActingScreen):
         super().__init__()
         self._view = view
         self._tab = tab if tab in _KEYS else _KEYS[0]
-        self._asked: tuple[Page, Question] | None = None
+        self._asked: tuple[Page, PageRequest] | None = None
         self._hurry = threading.Event()  # another question waits
         self._problem = ""  # what is damaged of the run
         self._has_news = False
@@ -216,7 +216,7 @@ class RunScreen(Bulkhead, ActingScreen):
         banner = self.query_one(AlertBanner)
         banner.view = self._view
         self.set_class(banner.display, "-alerted")
-        self.mind_keys()
+        self.refresh_key_bar()
 
     async def action_tab(self, key: str) -> None:
         """Show a tab; the first time it is composed."""
@@ -279,10 +279,10 @@ class RunScreen(Bulkhead, ActingScreen):
     def acted_on(self) -> Sequence[RunView]:
         return [self._view]
 
-    def is_worth_naming(self, action: str) -> bool:
+    def shows_key(self, action: str) -> bool:
         if action in ("acknowledge", "acknowledge_all"):
             return self._view.alerts_open > 0
-        return super().is_worth_naming(action)
+        return super().shows_key(action)
 
     def _open_alerts(self) -> list[AlertView]:
         return [alert for alert in ordered(self._view.alerts) if not alert.is_acknowledged]

@@ -19,19 +19,19 @@ from textual.widgets import Input, Static
 
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.errors import AlborError
-from albor_tui import glyphs
-from albor_tui.desk import Matches, Question, reference
+from albor_tui.look import glyphs
+from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import CurvesChanged, FilterAnswered, RunChanged, RunsChanged
-from albor_tui.naming import name_of, tails_of
+from albor_tui.model.desk import Matches, RunSelection, reference
+from albor_tui.model.source import Follower
 from albor_tui.screens.acting import ActingScreen
 from albor_tui.screens.curves import MAX_POINTS, PREVIEW_KEYS, loss_chart
-from albor_tui.screens.order import GROUPS, ORDERS, SORTS, arrange, grouped, is_plain
-from albor_tui.source import Follower
-from albor_tui.widgets import meters
-from albor_tui.widgets.chart import Chart, ChartData
-from albor_tui.widgets.glance import Glance
-from albor_tui.widgets.gpu_panel import GpuStrip
+from albor_tui.screens.dialogs.order import GROUPS, ORDERS, SORTS, arrange, grouped, is_plain
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run.glance import Glance
+from albor_tui.widgets.run.gpu_panel import GpuStrip
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
@@ -224,7 +224,7 @@ class RunsScreen(ActingScreen):
         self._title(len(rows), order)
         self._show_emptiness(not rows)
         self._share_room()
-        self.mind_keys()
+        self.refresh_key_bar()
 
     def _rearrange(self) -> None:
         """For somebody who asked for other rows or another order: the cursor stays in view."""
@@ -254,16 +254,16 @@ class RunsScreen(ActingScreen):
             return bool(self._view.rows) or not self._has_news
         return super().check_action(action, parameters)
 
-    def _question(self) -> Question:
+    def _question(self) -> RunSelection:
         sort, descending = SORTS[ORDERS[self._order]]
-        return Question(self._words, sort, descending != self._reverse)
+        return RunSelection(self._words, sort, descending != self._reverse)
 
     def _is_cut(self) -> bool:
         """Whether the store has more runs than can be here at once."""
         return self._view.is_complete and self._view.total > len(self._view.rows)
 
     def _needs_store(self) -> bool:
-        return not is_plain(self._words) or (self._is_cut() and self._question() != Question())
+        return not is_plain(self._words) or (self._is_cut() and self._question() != RunSelection())
 
     def _is_due(self) -> bool:
         return not self._is_cut() or time.monotonic() - self._asked_at > ASK_GAP_S
@@ -279,7 +279,7 @@ class RunsScreen(ActingScreen):
             self._rearrange()
 
     @work(thread=True, exclusive=True, group="filter", exit_on_error=False)
-    def _ask_store(self, question: Question) -> None:
+    def _ask_store(self, question: RunSelection) -> None:
         self._is_asking = True
         try:
             found: Matches | None = self.desk.matching(question)
@@ -348,7 +348,7 @@ class RunsScreen(ActingScreen):
         old, self._highlighted = self._highlighted, message.view
         if message.view is not None:
             self._is_chosen.set()
-        self.mind_keys()
+        self.refresh_key_bar()
         self._on_screen = self.query_one(RunTable).visible_ids
         self._show_glance(message.view)
         chart = self.query_one("#preview-chart", Chart)
@@ -412,7 +412,7 @@ class RunsScreen(ActingScreen):
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
-        self.mind_keys()
+        self.refresh_key_bar()
 
     @on(Input.Changed, "#filter")
     def apply_filter(self, event: Input.Changed) -> None:
@@ -423,7 +423,7 @@ class RunsScreen(ActingScreen):
     def leave_filter(self) -> None:
         self.query_one("#filter", Input).display = False
         self.query_one(RunTable).focus()
-        self.mind_keys()
+        self.refresh_key_bar()
 
     def action_clear(self) -> None:
         box = self.query_one("#filter", Input)
@@ -487,13 +487,13 @@ class RunsScreen(ActingScreen):
     def name_of(self, view: RunView) -> str:
         return name_of(view, self._tails)
 
-    def is_worth_naming(self, action: str) -> bool:
+    def shows_key(self, action: str) -> bool:
         if action == "diff":
             return len(self._compared()) > 1
         if action == "clear":
             box, table = self.query_one("#filter", Input), self.query_one(RunTable)
             return bool(box.display or self._words or table.selected)
-        return super().is_worth_naming(action)
+        return super().shows_key(action)
 
     def acted_on(self) -> list[RunView]:
         """The selected runs that the filter shows, else the highlighted one."""
@@ -594,7 +594,7 @@ class RunsScreen(ActingScreen):
         question = Content.assemble(
             (f"{verb} ", "bold $ink"), meters.text(self._how_many(views), "bold $accent")
         )
-        from albor_tui.screens.prompt import PromptScreen
+        from albor_tui.screens.dialogs.prompt import PromptScreen
 
         self.app.push_screen(PromptScreen(question, hint, value), then)
 

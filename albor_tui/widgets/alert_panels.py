@@ -11,13 +11,13 @@ from typing import Any
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_core.feed.clean import clean
 from albor_core.feed.view import RunView
-from albor_core.store.rows import AlertRow
-from albor_tui import glyphs, quantity
-from albor_tui.widgets import meters
-from albor_tui.widgets.line_list import LineList
-from albor_tui.widgets.panel import Panel
+from albor_core.run.values.clean import clean
+from albor_core.store.rows.rows import AlertRow
+from albor_tui.look import glyphs, quantity
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.base.panel import Panel
 
 _DID = {
     "warn": "warned; training went on",

@@ -11,13 +11,13 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.run.errors import Problem
-from albor_tui import glyphs, quantity
-from albor_tui.launchpad import ConfigFile
-from albor_tui.widgets import meters
-from albor_tui.widgets.line_list import LineList
+from albor_tui.look import glyphs, quantity
+from albor_tui.model.launchpad import ConfigFile
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
 
 if TYPE_CHECKING:
-    from albor_core.run.reference import FieldDoc
+    from albor_core.config.reference import FieldDoc
 
 now_wall = time.time  # replaced in tests
 NAME = "name"  # the one field that is no part of a config

@@ -12,10 +12,10 @@ from typing import Any
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_core.feed.clean import clean
-from albor_tui import glyphs, quantity
-from albor_tui.widgets import meters
-from albor_tui.widgets.panel import Panel
+from albor_core.run.values.clean import clean
+from albor_tui.look import glyphs, quantity
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.panel import Panel
 
 SECTIONS = ("config", "data", "code", "environment")
 RUN_TONES = ("main", "val", "second", "third", "fourth")

@@ -19,8 +19,8 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from albor_tui.widgets import meters
-from albor_tui.widgets.bulkhead import Bulkhead
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.bulkhead import Bulkhead
 
 _GAP = 2
 _ALWAYS = ("help", "leave")
@@ -42,7 +42,7 @@ class Permits(Protocol):
 class Knows(Protocol):
     """What it asks of its screen."""
 
-    def is_worth_naming(self, action: str) -> bool: ...
+    def shows_key(self, action: str) -> bool: ...
 
     def key_word(self, action: str) -> str: ...
 
@@ -92,7 +92,7 @@ class KeyBar(Bulkhead, Widget):
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():
             is_ours = node in (self.screen, self.app) or node.has_class("-keys")
             is_ours = is_ours and binding.action not in _FOREIGN
-            is_ours = is_ours and cast("Knows", self.screen).is_worth_naming(binding.action)
+            is_ours = is_ours and cast("Knows", self.screen).shows_key(binding.action)
             is_ours = is_ours and cast("Permits", self.app).permits(binding.action)
             is_ours = is_ours and not self._is_typed(binding)
             if is_ours and enabled and tooltip and binding.description and not binding.system:

@@ -8,9 +8,9 @@ from typing import Any
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_tui import glyphs, quantity
-from albor_tui.widgets import meters
-from albor_tui.widgets.panel import Panel
+from albor_tui.look import glyphs, quantity
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.panel import Panel
 
 _LABEL = 9
 Document = Mapping[str, Any]

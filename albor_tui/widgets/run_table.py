@@ -24,11 +24,11 @@ from textual.strip import Strip
 from textual.style import Style
 
 from albor_core.feed.view import RunView
-from albor_tui import glyphs, quantity
-from albor_tui.naming import name_of
-from albor_tui.widgets import meters
-from albor_tui.widgets.bulkhead import Bulkhead
-from albor_tui.widgets.dirty import line_regions
+from albor_tui.look import glyphs, quantity
+from albor_tui.look.naming import name_of
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.bulkhead import Bulkhead
+from albor_tui.widgets.base.dirty import line_regions
 
 _NAME_MIN, _NAME_MAX, _NAME_LIMIT, _GAP = 14, 48, 100, 2
 _NAME_FIRST, _LUXURY = 28, 8  # so long a name comes before columns of such a rank
@@ -40,7 +40,7 @@ now_wall = time.time  # replaced in tests
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """How one fact of a run is shown. A lower `rank` gives way later; width excludes the gap."""
 
     title: str
@@ -111,23 +111,23 @@ def _loss_line(view: RunView, width: int) -> Content:
 
 
 COLUMNS = (
-    Column("state", 12, 0, lambda v, w: meters.state_of(v), "left"),
-    Column("run", _NAME_MIN, 0, _name, "left"),
-    Column("experiment", 11, 9, lambda v, w: meters.text(v.experiment, "$ink-muted"), "left"),
-    Column("done", 4, 3, _progress),
-    Column("loss trend", 16, 8, _loss_line, "left"),
-    Column("loss", 7, 1, lambda v, w: _number(quantity.loss(v.loss), v)),
-    Column("ppl", 6, 4, lambda v, w: _number(quantity.ratio(v.val_ppl), v)),
-    Column("tok/s", 5, 5, lambda v, w: _number(quantity.si(v.tokens_per_s), v)),
-    Column("mfu", 5, 6, lambda v, w: _number(quantity.percent(v.mfu, 1), v)),
-    Column("ends", 7, 2, meters.ends),
-    Column("alert", 5, 1, _alerts),
+    TableColumn("state", 12, 0, lambda v, w: meters.state_of(v), "left"),
+    TableColumn("run", _NAME_MIN, 0, _name, "left"),
+    TableColumn("experiment", 11, 9, lambda v, w: meters.text(v.experiment, "$ink-muted"), "left"),
+    TableColumn("done", 4, 3, _progress),
+    TableColumn("loss trend", 16, 8, _loss_line, "left"),
+    TableColumn("loss", 7, 1, lambda v, w: _number(quantity.loss(v.loss), v)),
+    TableColumn("ppl", 6, 4, lambda v, w: _number(quantity.ratio(v.val_ppl), v)),
+    TableColumn("tok/s", 5, 5, lambda v, w: _number(quantity.si(v.tokens_per_s), v)),
+    TableColumn("mfu", 5, 6, lambda v, w: _number(quantity.percent(v.mfu, 1), v)),
+    TableColumn("ends", 7, 2, meters.ends),
+    TableColumn("alert", 5, 1, _alerts),
 )
 
 
 def layout(
     width: int, most_names: int = _NAME_MAX, longest_name: int = _NAME_MAX
-) -> list[tuple[Column, int]]:
+) -> list[tuple[TableColumn, int]]:
     """The columns that fit into `width` cells, in order, each with its width.
 
     What is left over goes to the name as far as most names are long, then to a bar that is worth

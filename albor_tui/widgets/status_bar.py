@@ -10,9 +10,9 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from albor_core.feed.view import RunsView
-from albor_tui import glyphs
+from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
-from albor_tui.widgets import meters
+from albor_tui.widgets.base import meters
 
 STAYS_S = 6.0
 _VERB = {"retry_now": "retry", "stop_now": "stop", "ack": "acknowledge"}

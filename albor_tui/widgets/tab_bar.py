@@ -10,8 +10,8 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from albor_tui.widgets import meters
-from albor_tui.widgets.bulkhead import Bulkhead
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.bulkhead import Bulkhead
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from pathlib import Path
 from shim import ANYBODY, TRAINER, Shim
 from stage import ALBOR, STALE_S, GoneWrongError, Stage
 
+from albor_core.checkpoint.folder import list_checkpoints
 from albor_core.run.control import send, wait_answer
-from albor_core.train.checkpoint import list_checkpoints
 
 _IN_SAVING = 60  # calls that change the disk: two saves and the steps between them
 _LANDS_S = 30.0

@@ -15,10 +15,10 @@ from typing import Any
 
 from shim import Shim
 
+from albor_core.checkpoint.folder import list_checkpoints
 from albor_core.run.journal import parse_line
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.train.checkpoint import list_checkpoints
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "train"))
 from tiny_run import tiny_config

@@ -42,7 +42,7 @@ def test_help_loads_neither_pydantic_nor_sqlite_nor_textual():
 
 def test_the_guard_is_standard_library_only():
     """Its process must start in milliseconds and never break with a package."""
-    modules = loaded_by("import albor_core.guard.__main__, albor_core.guard.stub")
+    modules = loaded_by("import albor_core.guard.__main__, albor_core.guard.process.stub")
     # names a bare interpreter has too: site hooks of the environment, not imports of ours
     ours = modules - loaded_by("pass") - set(sys.stdlib_module_names)
     assert ours == {"albor_core"}
@@ -68,7 +68,11 @@ def imported_by(module: str) -> set[str]:
 
 def test_the_guard_never_imports_a_package_in_any_function():
     """Neither itself nor in what it imports of `run`, however deep."""
-    waiting = {f"albor_core.guard.{p.stem}" for p in (ROOT / "albor_core" / "guard").glob("*.py")}
+    waiting = {
+        ".".join(p.relative_to(ROOT).with_suffix("").parts)
+        for p in (ROOT / "albor_core" / "guard").rglob("*.py")
+        if p.name != "__init__.py"
+    }
     seen: dict[str, str] = dict.fromkeys(waiting, "")
     while waiting:
         module = waiting.pop()
@@ -81,15 +85,20 @@ def test_the_guard_never_imports_a_package_in_any_function():
     assert {"albor_core.run.rundir", "albor_core.run.liveness"} <= seen.keys()
 
 
-def test_package_markers_stay_empty():
-    """Importing any child runs them."""
-    full = [
-        p
-        for room in ("albor_core", "albor_tui")
-        for p in (ROOT / room).rglob("__init__.py")
-        if p.read_bytes().strip()
-    ]
-    assert full == []
+def test_every_folder_says_in_one_line_what_it_is_and_nothing_else():
+    """Importing any child runs its package marker."""
+    for room in ("albor_core", "albor_tui"):
+        for path in (ROOT / room).rglob("__init__.py"):
+            (node,) = ast.parse(path.read_text()).body
+            assert isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant), path
+            assert len(path.read_text().splitlines()) == 1, path
+
+
+def test_no_folder_holds_more_than_fifteen_modules():
+    for room in ("albor_core", "albor_tui"):
+        for folder in {path.parent for path in (ROOT / room).rglob("*.py")}:
+            modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+            assert len(modules) <= 15, folder
 
 
 def test_code_is_ascii_except_the_table_of_symbols():

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from albor_core import track
-from albor_core.feed.status import run_status
+from albor_core.feed.runs.status import run_status
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.journal import read_journal
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
-from albor_core.store.settle import settle
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.catch_up import settle
+from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "numpy", "pydantic", "yaml", "click", "pyarrow", "textual", "psutil"}
@@ -31,7 +31,7 @@ def alone(monkeypatch):
     """Not a guarded run, and no index process to wait for: `settle` indexes where a test asks."""
     for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
         monkeypatch.delenv(f"ALBOR_{word}", raising=False)
-    monkeypatch.setattr(track.Sidecar, "tend", lambda self: None)
+    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
 
 
 def records(run, kind=None):
@@ -64,7 +64,7 @@ def begin(**facts):
         file.write(str(run.path) + "\\n")
     return run
 """
-UNINDEXED = "track.Sidecar.tend = lambda self: None\n"
+UNINDEXED = "track.IndexProcess.tend = lambda self: None\n"
 
 
 @pytest.fixture
@@ -437,10 +437,10 @@ def test_a_guarded_script_joins_its_guards_run_and_a_second_life_rewinds(tmp_pat
 
 
 MOVED_HOME = """
-tend, track.Sidecar.tend = track.Sidecar.tend, lambda self: None
+tend, track.IndexProcess.tend = track.IndexProcess.tend, lambda self: None
 run = begin()
 os.environ["ALBOR_HOME"] += "-of-another"
-track.Sidecar.tend = tend
+track.IndexProcess.tend = tend
 run.log({'loss': 1.5}, step=3)
 """
 
@@ -503,7 +503,7 @@ def test_a_run_that_began_from_another_is_found_by_it():
     settle(run.dir)
     with Reader(global_store()) as reader:
         assert reader.parents([run.id, base.id]) == {run.id: base.id}
-    with pytest.raises(UsageError, match="no run id"):
+    with pytest.raises(UsageError, match="is not a run id"):
         track.start("finetune", parent="../elsewhere")
 
 

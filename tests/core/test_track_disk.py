@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from albor_core import track
-from albor_core.run import line_appender
+from albor_core.run.files import line_appender
+from albor_core.run.files.reserved_file import ReservedFile
 from albor_core.run.journal import read_journal
-from albor_core.run.reserved_file import ReservedFile
 from albor_core.run.rundir import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def alone(monkeypatch):
     """Not a guarded run, and no index process."""
     for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
         monkeypatch.delenv(f"ALBOR_{word}", raising=False)
-    monkeypatch.setattr(track.Sidecar, "tend", lambda self: None)
+    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
     monkeypatch.setattr(track, "LAST_WAIT_S", 0.0)
 
 
@@ -128,7 +128,7 @@ def test_a_loop_goes_on_while_its_disk_is_slow(disk):
 LIMITED = """
 import resource, signal, sys
 from albor_core import track
-track.Sidecar.tend = lambda self: None
+track.IndexProcess.tend = lambda self: None
 run = track.start()
 print(run.path, flush=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -188,7 +188,7 @@ def test_a_file_system_without_nameless_files_takes_last_words_as_others_do(tmp_
 IN_NOWHERE = """
 import os, sys, tempfile
 from albor_core import track
-track.Sidecar.tend = lambda self: None
+track.IndexProcess.tend = lambda self: None
 gone = tempfile.mkdtemp()
 os.chdir(gone)
 os.rmdir(gone)

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from albor_core import track
 from albor_core.cli.main import cli
-from albor_core.run.live import LiveState
 from albor_core.run.state import StateWriter
-from albor_core.run.values import as_json
-from albor_core.store.reader import Reader
-from albor_core.store.settle import settle
+from albor_core.run.tracked_state import LiveState
+from albor_core.run.values.metrics import as_json
+from albor_core.store.index.catch_up import settle
+from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "how-to" / "track-your-own-loop.md"
@@ -24,7 +24,7 @@ TABLE = ROOT / "docs" / "how-to" / "track-your-own-loop.md"
 def alone(monkeypatch):
     for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
         monkeypatch.delenv(f"ALBOR_{word}", raising=False)
-    monkeypatch.setattr(track.Sidecar, "tend", lambda self: None)
+    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
 
 
 def series(run):
@@ -201,7 +201,10 @@ def test_the_live_state_takes_any_integer(tmp_path):
 
 
 def test_the_table_names_every_kind_that_is_counted():
-    sources = [ROOT / "albor_core" / "track.py", ROOT / "albor_core" / "run" / "values.py"]
+    sources = [
+        ROOT / "albor_core" / "track.py",
+        ROOT / "albor_core" / "run" / "values" / "metrics.py",
+    ]
     kinds = {k for path in sources for k in re.findall(r'\.note\(\s*"(\w+)"', path.read_text())}
     told = set(re.findall(r"\| `(\w+)` \|$", TABLE.read_text(), re.MULTILINE))
     assert kinds == told and len(kinds) >= 7

@@ -17,9 +17,9 @@ from textual.app import App, ComposeResult
 from textual.widget import Widget
 
 from albor_core.feed.view import Curve, EventView, RunView
-from albor_tui import glyphs, themes
 from albor_tui.app import AlborApp
-from albor_tui.widgets.chart_grid import ChartGrid
+from albor_tui.look import glyphs, themes
+from albor_tui.widgets.chart.grid import ChartGrid
 
 LAST = 15_280
 EVERY = 40  # steps between two points

@@ -11,10 +11,11 @@ import fake_feed
 import pytest
 from textual.widgets import Input
 
-from albor_tui import glyphs
 from albor_tui.app import AlborApp
+from albor_tui.look import glyphs
 from albor_tui.screens.tabs import samples
-from albor_tui.widgets import alert_panels, checkpoint_list, event_list, facts
+from albor_tui.widgets import alert_panels
+from albor_tui.widgets.run import checkpoint_list, event_list, facts
 
 
 @pytest.fixture(autouse=True)

@@ -24,11 +24,11 @@ from typing import Any
 
 from albor_core.run.control import send
 from albor_core.run.journal import Journal
-from albor_core.run.program import module_argv, module_env
+from albor_core.run.program.argv import module_argv, module_env
 from albor_core.run.rundir import RunDir, create_run, write_json
-from albor_core.store.annotations import annotate
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.annotations import annotate
+from albor_core.store.index.indexer import Indexer
 
 HERE = Path(__file__).resolve().parent
 RUNS, LIVE = 200, 3

@@ -10,13 +10,13 @@ from typing import Any
 
 import fake_feed
 
+from albor_core.config.reference import FieldDoc
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, NotFoundError, Problem
-from albor_core.run.reference import FieldDoc
-from albor_core.store.filter import parse_filter
-from albor_core.store.rows import AlertRow
-from albor_tui.desk import Matches, Question
-from albor_tui.launchpad import Checked, ConfigFile
+from albor_core.store.query.filter import parse_filter
+from albor_core.store.rows.rows import AlertRow
+from albor_tui.model.desk import Matches, RunSelection
+from albor_tui.model.launchpad import Checked, ConfigFile
 
 RUNS = (("code-125m", "code-125m-3f2a91"), ("sweep-lr-3e3", "sweep-lr-3e3-0c11fe"))
 YELLOW = {
@@ -159,7 +159,7 @@ class FakeDesk:
         self._do("report", tuple(runs), out.name)
         return str(out)
 
-    def matching(self, question: Question) -> Matches:
+    def matching(self, question: RunSelection) -> Matches:
         parse_filter(question.words)
         return Matches(frozenset({"distill-50m-77aa10"}), 1)
 

@@ -12,12 +12,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from albor_core.feed.archive import SampleView, Told
-from albor_core.feed.checkpoints import SavedView, ShelfView
-from albor_core.feed.clean import clean
-from albor_core.feed.config_sheet import ConfigView, FieldView
-from albor_core.feed.crashes import CrashView
-from albor_core.feed.log_file import LogName, LogWindow
+from albor_core.feed.archive.archive import SampleView, Told
+from albor_core.feed.archive.checkpoints import SavedView, ShelfView
+from albor_core.feed.archive.config_sheet import ConfigView, FieldView
+from albor_core.feed.archive.crashes import CrashView
+from albor_core.feed.archive.log_file import LogName, LogWindow
 from albor_core.feed.view import (
     AlertView,
     AttemptView,
@@ -28,6 +27,7 @@ from albor_core.feed.view import (
     RunsView,
     RunView,
 )
+from albor_core.run.values.clean import clean
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
 from albor_tui.messages import CommandReport
 

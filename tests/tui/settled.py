@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from textual.pilot import Pilot
 
-from albor_tui.widgets.chart import Chart
+from albor_tui.widgets.chart.chart import Chart
 
 PATIENCE_S = 20.0
 

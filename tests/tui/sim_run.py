@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from albor_core.guard.joined import Life, joined_life
+from albor_core.guard.supervised import SupervisedAttempt, joined_life
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir, create_run, new_run_id, read_json, write_json
@@ -46,7 +46,7 @@ class Simulation:
         steps: int,
         rate: float,
         seed: int,
-        life: Life | None = None,
+        life: SupervisedAttempt | None = None,
         is_rich: bool = False,
     ) -> None:
         self.run, self.steps, self.rate = run, steps, rate

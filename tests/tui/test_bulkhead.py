@@ -7,17 +7,17 @@ from settled import settled, until
 from test_run_tabs import at, change, text_of
 
 from albor_core.run.errors import StoreError
-from albor_tui import trouble
+from albor_tui import error_log
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.tabs.checkpoints import CheckpointsPage
 from albor_tui.screens.tabs.events import EventsPage
 from albor_tui.screens.tabs.system import SystemPage
-from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.event_list import EventList
-from albor_tui.widgets.facts import GuardPanel
-from albor_tui.widgets.line_list import LineList
-from albor_tui.widgets.log_view import LogView
-from albor_tui.widgets.sheet import Sheet
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.run.event_list import EventList
+from albor_tui.widgets.run.facts import GuardPanel
+from albor_tui.widgets.run.log_view import LogView
 from albor_tui.widgets.tab_bar import TabBar
 
 
@@ -88,7 +88,7 @@ async def test_an_error_while_a_tab_opens_stays_until_it_opens_again(cockpit, so
 
 
 async def test_errors_are_written_down_once_as_plain_text(cockpit, source, monkeypatch, tmp_path):
-    monkeypatch.setattr(trouble, "_last", {})
+    monkeypatch.setattr(error_log, "_last", {})
     monkeypatch.setattr(EventList, "draw_line", fail)
     async with cockpit(run=at(source), tab="events").run_test(size=(140, 40)) as pilot:
         await until(pilot, lambda: SHOWN[:24] in text_of(pilot.app.screen))
@@ -104,10 +104,10 @@ async def test_errors_are_written_down_once_as_plain_text(cockpit, source, monke
 
 
 def test_the_log_of_errors_is_bounded(monkeypatch, tmp_path):
-    monkeypatch.setattr(trouble, "_last", {})
-    monkeypatch.setattr(trouble, "MAX_BYTES", 2_000)
+    monkeypatch.setattr(error_log, "_last", {})
+    monkeypatch.setattr(error_log, "MAX_BYTES", 2_000)
     for number in range(50):
-        trouble.note(f"widget {number}", ValueError("x" * 400))
+        error_log.note(f"widget {number}", ValueError("x" * 400))
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "home").glob("cockpit.log*")}
     assert set(sizes) == {"cockpit.log", "cockpit.log.1"}
     assert max(sizes.values()) < 3_000

@@ -11,12 +11,12 @@ from textual.widgets import Input, Static
 from albor_core.feed.view import RunsView
 from albor_core.run.errors import ConfigError, NotFoundError, Problem
 from albor_core.run.rundir import create_run
-from albor_tui.desk import LiveDesk
+from albor_tui.model.desk import LiveDesk
 from albor_tui.screens.andon import AndonScreen, coverage
-from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel
-from albor_tui.widgets.chart import Chart
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar
 

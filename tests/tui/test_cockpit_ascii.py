@@ -13,13 +13,13 @@ from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
-from albor_core.feed.archive import SampleView
-from albor_core.feed.checkpoints import ShelfView
-from albor_core.feed.config_sheet import FieldView
+from albor_core.config.reference import FieldDoc
+from albor_core.feed.archive.archive import SampleView
+from albor_core.feed.archive.checkpoints import ShelfView
+from albor_core.feed.archive.config_sheet import FieldView
 from albor_core.feed.view import EventView
-from albor_core.run.reference import FieldDoc
-from albor_tui import glyphs
-from albor_tui.launchpad import ConfigFile
+from albor_tui.look import glyphs
+from albor_tui.model.launchpad import ConfigFile
 from albor_tui.screens.andon import AndonScreen
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.launch import LaunchScreen

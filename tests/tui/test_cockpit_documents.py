@@ -16,20 +16,27 @@ from pathlib import Path
 import fake_feed
 import pytest
 
-from albor_core.feed.detail import RunFeed
+from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.snapshot import document, runs_document
 from albor_core.feed.view import RunsView, RunView, plain
 from albor_core.run.rundir import RunDir
 from albor_tui.main import main
-from albor_tui.widgets import facts
-from albor_tui.widgets.glance import Glance
-from albor_tui.widgets.gpu_panel import gpu_line, gpu_lines, host_lines
+from albor_tui.widgets.run import facts
+from albor_tui.widgets.run.glance import Glance
+from albor_tui.widgets.run.gpu_panel import gpu_line, gpu_lines, host_lines
+from albor_tui.widgets.run.system_lines import system_lines
 from albor_tui.widgets.run_table import COLUMNS
-from albor_tui.widgets.system_lines import system_lines
 
 HERE = Path(__file__).parent
 PANELS = (
-    *(facts.Head, facts.Vitals, facts.Bricks, facts.GuardPanel, facts.Alerts, facts.AlertBanner),
+    *(
+        facts.Head,
+        facts.Vitals,
+        facts.BricksPanel,
+        facts.GuardPanel,
+        facts.Alerts,
+        facts.AlertBanner,
+    ),
     Glance,
 )
 ELSEWHERE = ("alerts", "attempts", "guard")  # beside `now`, not in it

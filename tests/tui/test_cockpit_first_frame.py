@@ -9,9 +9,10 @@ from settled import until
 from textual.color import Color
 from textual.css.stylesheet import Stylesheet
 
-from albor_tui import plot, themes
-from albor_tui.ticks import Range
-from albor_tui.widgets.chart import Chart
+from albor_tui.look import themes
+from albor_tui.widgets.chart import plot
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.chart.ticks import Range
 
 
 def frame_of(chart: Chart) -> Color:
@@ -63,16 +64,16 @@ async def test_a_theme_parsed_ahead_has_the_rules_that_it_would_have_anyway(cock
         assert rules_of(app.stylesheet) == rules_of(plain)
 
 
-def job(value: float) -> plot.Job:
-    line = plot.Line("main", (0.0, 1.0), (value, value))
-    return plot.Job((line,), 10, 3, Range(0.0, 1.0), Range(0.0, 1.0))
+def job(value: float) -> plot.PlotJob:
+    line = plot.PlotLine("main", (0.0, 1.0), (value, value))
+    return plot.PlotJob((line,), 10, 3, Range(0.0, 1.0), Range(0.0, 1.0))
 
 
 def test_charts_that_are_asked_for_together_come_back_together(monkeypatch):
     may_draw, counted = threading.Event(), []
     paint = plot.paint
 
-    def slow(asked: plot.Job) -> plot.Canvas:
+    def slow(asked: plot.PlotJob) -> plot.Canvas:
         may_draw.wait(10)
         counted.append(sum(future.done() for future in futures))
         return paint(asked)
@@ -90,7 +91,7 @@ def test_a_chart_that_cannot_be_drawn_says_so_to_whoever_asked(monkeypatch):
     paint = plot.paint
     bad = job(0.2)
 
-    def fail(asked: plot.Job) -> plot.Canvas:
+    def fail(asked: plot.PlotJob) -> plot.Canvas:
         if asked is bad:
             raise ValueError("no")
         return paint(asked)

@@ -12,7 +12,7 @@ import pytest
 from settled import settled, until
 
 import albor_tui
-from albor_core.feed.clean import clean
+from albor_core.run.values.clean import clean
 from albor_tui.app import AlborApp
 from albor_tui.screens.run import RunScreen
 
@@ -52,7 +52,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_the_cockpit_starts_without_torch_numpy_pyarrow_and_plotext():
-    modules = loaded_by("import albor_tui.app, albor_tui.main, albor_tui.source")
+    modules = loaded_by("import albor_tui.app, albor_tui.main, albor_tui.model.source")
     heavy = {"torch", "numpy", "pyarrow", "triton", "plotext", "pydantic", "sqlite_utils"}
     assert not modules & heavy
 
@@ -74,7 +74,7 @@ def test_only_the_glyph_table_leaves_ascii(path):
 def test_the_ascii_look_is_ascii():
     from dataclasses import fields
 
-    from albor_tui import glyphs
+    from albor_tui.look import glyphs
 
     for field in fields(glyphs.ASCII):
         assert str(getattr(glyphs.ASCII, field.name)).isascii(), field.name

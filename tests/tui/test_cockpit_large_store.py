@@ -7,15 +7,15 @@ from __future__ import annotations
 import pytest
 from settled import until
 
-from albor_core.feed import stores
-from albor_core.feed.watch import RunsFeed
+from albor_core.feed.run import store_follower
+from albor_core.feed.runs.watch import RunsFeed
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import albor_home, create_run
-from albor_core.store.annotations import annotate
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.annotations import annotate
+from albor_core.store.index.indexer import Indexer
 from albor_tui.app import AlborApp
-from albor_tui.source import LiveSource
+from albor_tui.model.source import LiveSource
 from albor_tui.widgets.run_table import RunTable
 
 RUNS, KEPT = 40, 8
@@ -25,9 +25,9 @@ RUNS, KEPT = 40, 8
 def home(tmp_path, monkeypatch):
     """Forty runs, the older the lower their loss; two without an end, one of them pinned."""
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(stores, "MOST_ROWS", KEPT)
-    monkeypatch.setattr(stores, "MOST_BESIDES", KEPT)
-    monkeypatch.setattr(stores, "FIRST_ROWS", 3)
+    monkeypatch.setattr(store_follower, "MOST_ROWS", KEPT)
+    monkeypatch.setattr(store_follower, "MOST_BESIDES", KEPT)
+    monkeypatch.setattr(store_follower, "FIRST_ROWS", 3)
     for number in range(RUNS):
         name = f"run-{number:02d}"
         run = create_run(

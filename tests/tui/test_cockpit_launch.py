@@ -6,9 +6,9 @@ import pytest
 from settled import until
 from textual.widgets import Input
 
+from albor_core.config.reference import FieldDoc
 from albor_core.run.errors import InUseError
-from albor_core.run.reference import FieldDoc
-from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.runs import RunsScreen

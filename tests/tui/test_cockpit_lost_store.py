@@ -10,7 +10,7 @@ from settled import until
 from textual.widgets import Static
 
 from albor_tui.app import AlborApp
-from albor_tui.source import LiveSource
+from albor_tui.model.source import LiveSource
 from albor_tui.widgets import status_bar
 from albor_tui.widgets.run_table import RunTable
 

@@ -10,9 +10,9 @@ from settled import until
 from textual.widgets import Static
 
 from albor_core.feed.view import RunView
-from albor_tui.naming import name_of, tails_of
+from albor_tui.look.naming import name_of, tails_of
 from albor_tui.screens.diff import DiffScreen
-from albor_tui.widgets.chart import Chart
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.diff_panels import VerdictPanel
 from albor_tui.widgets.run_table import RunTable
 

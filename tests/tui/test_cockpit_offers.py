@@ -11,7 +11,7 @@ from settled import until
 from textual.widgets import Static
 
 from albor_core.feed.view import BrickView
-from albor_tui.screens.confirm import ChoiceScreen, ConfirmScreen
+from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from albor_core.run.rundir import albor_home
-from albor_tui import launchpad, recent
-from albor_tui.launchpad import LiveLaunchpad
-from albor_tui.recent import MOST, recent_configs, remember
+from albor_tui.model import launchpad, recent
+from albor_tui.model.launchpad import LiveLaunchpad
+from albor_tui.model.recent import MOST, recent_configs, remember
 
 
 @pytest.fixture(autouse=True)

@@ -13,13 +13,13 @@ import pytest
 from settled import until
 from textual.widgets import Static
 
-from albor_core.feed.word import RunStatus
+from albor_core.feed.runs.state_word import RunStatus
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.rundir import RunDir, create_run
 from albor_tui.app import AlborApp
-from albor_tui.desk import LiveDesk
-from albor_tui.screens.confirm import ConfirmScreen
-from albor_tui.source import LiveSource
+from albor_tui.model.desk import LiveDesk
+from albor_tui.model.source import LiveSource
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar
@@ -145,7 +145,7 @@ def commands(monkeypatch):
         found.append((*command, *operands))
         return {}
 
-    monkeypatch.setattr("albor_tui.desk.albor", albor)
+    monkeypatch.setattr("albor_tui.model.desk.albor", albor)
     return found
 
 
@@ -165,7 +165,7 @@ def test_the_real_desk_resumes_a_failed_run(tmp_path, commands):
 
 def test_the_real_desk_refuses_a_run_that_is_at_work(tmp_path, commands, monkeypatch):
     run = ended(tmp_path, "alive", "failed")
-    monkeypatch.setattr("albor_tui.desk.run_status", lambda _: RunStatus("running", "", 1, 2))
+    monkeypatch.setattr("albor_tui.model.desk.run_status", lambda _: RunStatus("running", "", 1, 2))
     with pytest.raises(InUseError, match="it is running"):
         LiveDesk().resume(str(run.path))
     assert commands == []

@@ -14,11 +14,11 @@ import pytest
 from settled import until
 from textual.content import Content
 
-from albor_tui import glyphs, themes
+from albor_tui.look import glyphs, themes
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.launch import LaunchScreen
-from albor_tui.widgets import meters
 from albor_tui.widgets.alert_panels import AlertPanel
+from albor_tui.widgets.base import meters
 from albor_tui.widgets.config_form import ConfigForm, ConfigList
 from albor_tui.widgets.diff_panels import MetricsPanel, ReachPanel, VerdictPanel
 from albor_tui.widgets.key_bar import KeyBar
@@ -169,7 +169,7 @@ async def test_two_runs_without_values_get_words_and_no_empty_axes(cockpit, sour
         await until(pilot, lambda: "no metric in common" in text_of(screen))
         shown = text_of(screen)
         assert "nothing that both have measured" in shown
-        assert not screen.is_worth_naming("metric"), "there is no next one to overlay"
+        assert not screen.shows_key("metric"), "there is no next one to overlay"
         assert "not both runs have val/loss" in shown
         assert "none" not in shown
         assert "0.0" not in shown

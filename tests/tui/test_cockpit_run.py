@@ -12,12 +12,12 @@ from settled import settled, until
 from textual.widgets import Static
 
 from albor_tui.app import AlborApp
-from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
-from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.facts import AlertBanner, Alerts, Bricks, GuardPanel, Head, Vitals
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.log_tail import KEPT_LINES, LogTail
+from albor_tui.widgets.run.facts import AlertBanner, Alerts, BricksPanel, GuardPanel, Head, Vitals
+from albor_tui.widgets.run.log_tail import KEPT_LINES, LogTail
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
@@ -49,8 +49,8 @@ async def test_every_panel_shows_its_facts(cockpit, source):
         await settled(pilot)
         assert "15,280 / 40,000" in shown(screen, Head)
         assert "2h24m" in shown(screen, Head)
-        assert "optimizer" in shown(screen, Bricks)
-        assert "31.4ms" in shown(screen, Bricks)
+        assert "optimizer" in shown(screen, BricksPanel)
+        assert "31.4ms" in shown(screen, BricksPanel)
         assert "1 restart" in shown(screen, GuardPanel)
         assert "step 15,000" in shown(screen, GuardPanel)
         assert "gradient_norm > 5" in shown(screen, Alerts)
@@ -245,7 +245,7 @@ async def test_garbage_numbers_do_not_take_the_screen_down(cockpit, source):
     async with cockpit(run=garbage).run_test(size=(80, 24)) as pilot:
         source.show(tuple(garbage if v is view else v for v in source.rows))
         await until(pilot, lambda: "inf" in shown(pilot.app.screen, Vitals))
-        for panel in (Head, Vitals, GuardPanel, Bricks):
+        for panel in (Head, Vitals, GuardPanel, BricksPanel):
             assert "cannot draw" not in shown(pilot.app.screen, panel)
 
 

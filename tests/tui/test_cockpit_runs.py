@@ -12,14 +12,14 @@ from textual.widgets import Input, Static
 
 from albor_core.feed.view import CheckpointView
 from albor_core.run.errors import StoreError
-from albor_tui import glyphs
 from albor_tui.app import AlborApp
-from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.look import glyphs
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
+from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
-from albor_tui.screens.help import HelpScreen
 from albor_tui.screens.run import RunScreen
-from albor_tui.widgets.glance import Glance
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run.glance import Glance
 from albor_tui.widgets.run_table import RunTable, layout
 from albor_tui.widgets.status_bar import StatusBar
 

@@ -8,7 +8,7 @@ from settled import settled, until
 from albor_tui.screens.andon import AndonScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
-from albor_tui.widgets.chart import Chart
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.config_form import ConfigForm, ConfigList
 from albor_tui.widgets.plan_panel import PlanPanel
 from albor_tui.widgets.run_table import RunTable

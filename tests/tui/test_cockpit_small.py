@@ -10,14 +10,14 @@ from settled import until
 from textual.widgets import Static
 
 from albor_tui.screens.andon import AndonScreen
-from albor_tui.screens.confirm import ConfirmScreen
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
+from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
-from albor_tui.screens.help import HelpScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.runs import RunsScreen
 from albor_tui.screens.too_small import TooSmallScreen
-from albor_tui.widgets.gpu_panel import GpuStrip
+from albor_tui.widgets.run.gpu_panel import GpuStrip
 from albor_tui.widgets.run_table import RunTable
 
 

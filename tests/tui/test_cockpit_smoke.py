@@ -5,8 +5,8 @@ from __future__ import annotations
 from settled import until
 
 from albor_tui.screens.andon import AndonScreen
+from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
-from albor_tui.screens.help import HelpScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.runs import RunsScreen

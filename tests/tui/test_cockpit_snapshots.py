@@ -10,8 +10,8 @@ from settled import settled, until
 
 from albor_tui.app import AlborApp
 from albor_tui.screens.diff import DiffScreen
-from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.facts import Head
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.run.facts import Head
 from albor_tui.widgets.run_table import RunTable
 
 SIZES = [
@@ -38,7 +38,7 @@ def test_runs_in_daylight(snap_compare, cockpit):
 
 
 def test_runs_in_ascii(snap_compare, cockpit, monkeypatch):
-    from albor_tui import glyphs
+    from albor_tui.look import glyphs
 
     monkeypatch.setattr(glyphs, "current", glyphs.ASCII)
     assert snap_compare(cockpit(), terminal_size=(100, 30), run_before=runs_ready)

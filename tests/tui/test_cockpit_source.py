@@ -14,10 +14,10 @@ from sim_run import make
 from albor_core import track
 from albor_core.feed.view import RunView
 from albor_core.run.rundir import RunDir
-from albor_core.store.annotations import read_annotations
-from albor_core.store.settle import settle
-from albor_tui import source
-from albor_tui.source import LiveSource, deliver
+from albor_core.store.index.annotations import read_annotations
+from albor_core.store.index.catch_up import settle
+from albor_tui.model import source
+from albor_tui.model.source import LiveSource, deliver
 
 SIM = Path(__file__).with_name("sim_run.py")
 

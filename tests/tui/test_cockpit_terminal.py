@@ -256,7 +256,7 @@ def test_it_leaves_a_dead_terminal_even_if_no_hangup_signal_arrives(terminal, tm
     """nohup ignores SIGHUP: only the watchdog is left to notice."""
     code = (
         "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
-        "import albor_tui.hangup as h; h.signal.signal = lambda *a: None; "
+        "import albor_tui.terminal.hangup as h; h.signal.signal = lambda *a: None; "
         "from albor_tui.main import main; sys.exit(main([]))"
     )
     screen = Terminal.__new__(Terminal)

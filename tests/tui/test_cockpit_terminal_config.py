@@ -19,9 +19,9 @@ from albor_tui.screens.chosen import (
     shows_losses,
 )
 from albor_tui.screens.run import RunScreen
-from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.chart_data import ChartData, Trace
-from albor_tui.widgets.facts import Vitals
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.chart.data import ChartData, Trace
+from albor_tui.widgets.run.facts import Vitals
 
 SEED = {
     "training": {"log_interval": 10},

@@ -10,15 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albor_core.feed.view import Curve
-from albor_tui import glyphs, plot, quantity, ticks
-from albor_tui.plot import Job, Line
+from albor_tui.look import glyphs, quantity
 from albor_tui.screens.curves import loss_chart
-from albor_tui.screens.order import ORDERS, arrange
-from albor_tui.ticks import Range
-from albor_tui.widgets import meters, run_table
-from albor_tui.widgets.chart_curves import trace
-from albor_tui.widgets.chart_data import Look
-from albor_tui.widgets.chart_lines import smoothed
+from albor_tui.screens.dialogs.order import ORDERS, arrange
+from albor_tui.widgets import run_table
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.chart import plot, ticks
+from albor_tui.widgets.chart.curves import trace
+from albor_tui.widgets.chart.data import Look
+from albor_tui.widgets.chart.lines import smoothed
+from albor_tui.widgets.chart.plot import PlotJob, PlotLine
+from albor_tui.widgets.chart.ticks import Range
 
 NUMBERS = (
     st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**20), 10**20)
@@ -134,16 +136,16 @@ def test_the_step_axis_moves_rarely_while_a_run_grows():
     assert all(ticks.reach(float(s)).high <= 1.26 * s for s in range(100, 10_000, 77))
 
 
-def job(line: Line, width: int = 40, height: int = 10) -> Job:
-    return Job((line,), width, height, Range(0, 100), Range(0, 10))
+def job(line: PlotLine, width: int = 40, height: int = 10) -> PlotJob:
+    return PlotJob((line,), width, height, Range(0, 100), Range(0, 10))
 
 
-def painted(found: plot.Job) -> plot.Canvas:
+def painted(found: plot.PlotJob) -> plot.Canvas:
     return plot.submit(found).result(timeout=30)
 
 
 def test_a_canvas_has_exactly_the_size_asked_for():
-    line = Line("main", tuple(map(float, range(101))), tuple(i / 10 for i in range(101)))
+    line = PlotLine("main", tuple(map(float, range(101))), tuple(i / 10 for i in range(101)))
     canvas = painted(job(line, 173, 31))
     assert [sum(len(run.text) for run in row) for row in canvas] == [173] * 31
 
@@ -151,13 +153,13 @@ def test_a_canvas_has_exactly_the_size_asked_for():
 def test_one_spike_in_a_bucket_reaches_the_top_row():
     xs, flat = tuple(map(float, range(0, 100, 5))), (1.0,) * 20
     high = tuple(9.9 if x == 50 else 1.0 for x in xs)
-    top = painted(job(Line("main", xs, flat, low=flat, high=high)))[0]
+    top = painted(job(PlotLine("main", xs, flat, low=flat, high=high)))[0]
     assert any(run.tone == "main" for run in top)
 
 
 def test_a_line_breaks_where_a_value_is_not_finite():
     ys = tuple(math.nan if 40 <= i <= 60 else 5.0 for i in range(101))
-    rows = painted(job(Line("main", tuple(map(float, range(101))), ys)))
+    rows = painted(job(PlotLine("main", tuple(map(float, range(101))), ys)))
     drawn = "".join(run.text if run.tone else " " * len(run.text) for run in rows[4])
     drawn = (
         drawn
@@ -170,7 +172,9 @@ def test_a_line_breaks_where_a_value_is_not_finite():
 
 def test_the_upper_line_wins_a_shared_cell():
     xs, ys = (0.0, 100.0), (5.0, 5.0)
-    both = Job((Line("raw", xs, ys), Line("main", xs, ys)), 40, 10, Range(0, 100), Range(0, 10))
+    both = PlotJob(
+        (PlotLine("raw", xs, ys), PlotLine("main", xs, ys)), 40, 10, Range(0, 100), Range(0, 10)
+    )
     tones = {run.tone for row in painted(both) for run in row}
     assert tones == {"", "main"}
 

@@ -312,7 +312,7 @@ def is_there(pid: int) -> bool:
 def test_a_read_only_cockpit_refuses_every_deed(tmp_path):
     import fake_feed
 
-    from albor_tui.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
+    from albor_tui.model.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
 
     view = fake_feed.training()
     reports = list(ReadOnlySource(None).command(view, "stop"))

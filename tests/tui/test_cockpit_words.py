@@ -9,21 +9,21 @@ import fake_feed
 import pytest
 from settled import settled, until
 
-from albor_core.feed.crashes import CrashView
+from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.view import AlertView, AttemptView, BrickView, RunsView
-from albor_tui import glyphs
-from albor_tui.screens.crash import CrashScreen
+from albor_tui.look import glyphs
 from albor_tui.screens.curves import loss_chart
-from albor_tui.screens.order import arrange
-from albor_tui.ticks import Range
-from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.chart_curves import chart_of
-from albor_tui.widgets.chart_data import Look, Trace
-from albor_tui.widgets.chart_reading import reading
-from albor_tui.widgets.facts import Alerts, Bricks, GuardPanel, Head, Vitals
-from albor_tui.widgets.glance import Glance
-from albor_tui.widgets.gpu_panel import GpuPanel, GpuStrip
-from albor_tui.widgets.log_tail import LogTail
+from albor_tui.screens.dialogs.crash import CrashScreen
+from albor_tui.screens.dialogs.order import arrange
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.chart.curves import chart_of
+from albor_tui.widgets.chart.data import Look, Trace
+from albor_tui.widgets.chart.reading import reading
+from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.run.facts import Alerts, BricksPanel, GuardPanel, Head, Vitals
+from albor_tui.widgets.run.glance import Glance
+from albor_tui.widgets.run.gpu_panel import GpuPanel, GpuStrip
+from albor_tui.widgets.run.log_tail import LogTail
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar
 
@@ -223,7 +223,7 @@ async def test_a_run_that_was_opened_is_loading_until_it_was_read(cockpit, sourc
     source.follow = lambda run: Slow(source, run.id)
     try:
         async with cockpit(run=view).run_test(size=(160, 45)) as pilot:
-            bricks = pilot.app.screen.query_one(Bricks)
+            bricks = pilot.app.screen.query_one(BricksPanel)
             log = pilot.app.screen.query_one(LogTail)
             await until(pilot, lambda: "loading" in str(bricks.render()))
             assert "loading" in log.render_line(0).text
@@ -309,7 +309,7 @@ def test_parts_of_a_step_that_have_no_room_are_counted_and_those_over_budget_are
         BrickView(name, ms, 100.0) for name, ms in zip("abcd", (1.0, 50.0, 2.0, 3.0), strict=True)
     ]
     over = BrickView("optimizer", 31.4, 25.0)
-    shown = drawn_of(Bricks, fake_feed.training(bricks=(*parts, over)), height=3)
+    shown = drawn_of(BricksPanel, fake_feed.training(bricks=(*parts, over)), height=3)
     assert [line.split()[0] for line in shown.splitlines()] == [
         "b",
         "optimizer",

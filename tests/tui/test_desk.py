@@ -7,10 +7,10 @@ import pytest
 from albor_core.run.errors import NotFoundError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
-from albor_core.store.filter import FilterError
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
-from albor_tui.desk import LiveDesk, Question
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import Indexer
+from albor_core.store.query.filter import FilterError
+from albor_tui.model.desk import LiveDesk, RunSelection
 
 
 def made(folder, name: str, *, loss: float) -> RunDir:
@@ -29,11 +29,11 @@ def index(run: RunDir, store) -> None:
 def test_a_folder_is_searched_through_the_stores_of_its_runs_too(tmp_path):
     low, high = (made(tmp_path / "out", n, loss=v) for n, v in (("low", 1.0), ("high", 9.0)))
     with pytest.raises(NotFoundError, match="no store yet"):
-        LiveDesk(tmp_path / "out").matching(Question("loss<2"))
+        LiveDesk(tmp_path / "out").matching(RunSelection("loss<2"))
     index(low, None)  # in stores of their own alone
     index(high, None)
     assert not global_store().exists()
-    assert LiveDesk(tmp_path / "out").matching(Question("loss<2")).ids == {low.id}
+    assert LiveDesk(tmp_path / "out").matching(RunSelection("loss<2")).ids == {low.id}
 
 
 def test_another_home_is_searched_in_its_own_store(tmp_path):
@@ -41,7 +41,7 @@ def test_another_home_is_searched_in_its_own_store(tmp_path):
     (tmp_path / "elsewhere" / "runs").mkdir(parents=True)
     index(run, tmp_path / "elsewhere" / "experiments.db")
     index(made(tmp_path / "here", "here", loss=1.0), global_store())
-    assert LiveDesk(tmp_path / "elsewhere").matching(Question("loss<2")).ids == {run.id}
+    assert LiveDesk(tmp_path / "elsewhere").matching(RunSelection("loss<2")).ids == {run.id}
 
 
 def test_what_no_run_of_a_folder_has_is_refused_and_what_one_has_is_not(tmp_path):
@@ -52,6 +52,6 @@ def test_what_no_run_of_a_folder_has_is_refused_and_what_one_has_is_not(tmp_path
     for run in (low, high):
         index(run, None)
     desk = LiveDesk(tmp_path / "out")
-    assert desk.matching(Question("val/accuracy>0.1")).ids == {low.id}
+    assert desk.matching(RunSelection("val/accuracy>0.1")).ids == {low.id}
     with pytest.raises(FilterError, match="nearest is 'val/accuracy'"):
-        desk.matching(Question("val/acuracy>0.1"))
+        desk.matching(RunSelection("val/acuracy>0.1"))

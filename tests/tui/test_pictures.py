@@ -16,8 +16,8 @@ from test_cockpit_screens import board, form
 from test_cockpit_snapshots import run_ready, runs_ready
 from test_run_tabs_snapshots import counted, ready  # noqa: F401  a fixture of the tabs
 
+from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
-from albor_tui.screens.help import HelpScreen
 from albor_tui.screens.run import TABS
 
 pytestmark = pytest.mark.slow

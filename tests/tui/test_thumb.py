@@ -7,9 +7,9 @@ from settled import until
 from textual.app import App, ComposeResult
 from textual.scroll_view import ScrollView
 
-from albor_core.feed.log_file import LogName, LogWindow
-from albor_tui.widgets.log_tail import LogTail
-from albor_tui.widgets.log_view import LogView
+from albor_core.feed.archive.log_file import LogName, LogWindow
+from albor_tui.widgets.run.log_tail import LogTail
+from albor_tui.widgets.run.log_view import LogView
 
 
 class Bare(App[None]):

@@ -11,16 +11,16 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.view import Curve, RunView
-from albor_tui import quantity
-from albor_tui.plot import Line
+from albor_tui.look import quantity
+from albor_tui.model.source import Archive
 from albor_tui.screens.curves import single_chart
 from albor_tui.screens.tabs.charts import CurvesFound
 from albor_tui.screens.tabs.page import PacedPage
-from albor_tui.source import Archive
-from albor_tui.widgets import meters
-from albor_tui.widgets.brick_table import BrickTable, brick_rows
-from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.line_list import LineList
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.chart.plot import PlotLine
+from albor_tui.widgets.run.brick_table import BrickTable, brick_rows
 
 POINTS = 400
 
@@ -102,7 +102,7 @@ class BricksPage(PacedPage):
             data = replace(data, empty="no points were logged")
         if curve is not None and row.budget_ms and data.lines:
             ends = (float(curve.steps[0]), float(curve.steps[-1]))
-            limit = Line("fourth", ends, (row.budget_ms, row.budget_ms))
+            limit = PlotLine("fourth", ends, (row.budget_ms, row.budget_ms))
             data = replace(data, lines=(*data.lines, limit))
         chart.data = data
         title = (row.name, row.budget_ms)

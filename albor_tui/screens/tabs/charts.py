@@ -10,9 +10,9 @@ from textual import on
 from textual.app import ComposeResult
 
 from albor_core.feed.view import Curve, RunView
+from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import PacedPage
-from albor_tui.source import Archive
-from albor_tui.widgets.chart_grid import ChartGrid
+from albor_tui.widgets.chart.grid import ChartGrid
 
 
 @dataclass(frozen=True)

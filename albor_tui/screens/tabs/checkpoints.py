@@ -11,16 +11,16 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.checkpoints import SavedView, ShelfView
-from albor_core.feed.lenient import text
+from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.view import RunView
-from albor_tui import quantity
+from albor_core.run.values.lenient import text
+from albor_tui.look import quantity
+from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
-from albor_tui.source import Archive
-from albor_tui.widgets import meters
-from albor_tui.widgets.checkpoint_list import STATE_TONE, CheckpointList
-from albor_tui.widgets.line_list import LineList
-from albor_tui.widgets.sheet import Sheet
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.run.checkpoint_list import STATE_TONE, CheckpointList
 
 _MEANS = {
     "verified": "all files were read back and verified after the save",

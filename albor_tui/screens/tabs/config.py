@@ -12,14 +12,14 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.config_sheet import ConfigView
+from albor_core.feed.archive.config_sheet import ConfigView
 from albor_core.feed.view import RunView
-from albor_tui import glyphs
+from albor_tui.look import glyphs
+from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
-from albor_tui.source import Archive
-from albor_tui.widgets import meters
-from albor_tui.widgets.config_lists import FieldList, FileList, FoundList
-from albor_tui.widgets.line_list import LineList
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.run.config_lists import FieldList, FileList, FoundList
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar
 

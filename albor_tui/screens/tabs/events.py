@@ -13,14 +13,14 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.archive import Told
+from albor_core.feed.archive.archive import Told
 from albor_core.feed.view import AlertView, EventView, RunView
+from albor_tui.model.source import Archive
 from albor_tui.screens.polling import PollingScreen
 from albor_tui.screens.tabs.page import Page
-from albor_tui.source import Archive
-from albor_tui.widgets import meters
-from albor_tui.widgets.event_list import KINDS, AttemptTable, EventList, kind_of, words_of_event
-from albor_tui.widgets.line_list import LineList
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.run.event_list import KINDS, AttemptTable, EventList, kind_of, words_of_event
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class EventsPage(Page):
     def action_crash(self) -> None:
         crashes = self._told.crashes if self._told is not None else ()
         if crashes:
-            from albor_tui.screens.crash import CrashScreen  # loaded when it is wanted
+            from albor_tui.screens.dialogs.crash import CrashScreen  # loaded when it is wanted
 
             self.app.push_screen(CrashScreen(crashes))
         else:

@@ -11,13 +11,13 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.log_file import LogName, LogWindow
+from albor_core.feed.archive.log_file import LogName, LogWindow
 from albor_core.feed.view import AttemptView, RunView
-from albor_tui import quantity
+from albor_tui.look import quantity
+from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
-from albor_tui.source import Archive
-from albor_tui.widgets import meters
-from albor_tui.widgets.log_view import LogView, Need
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.run.log_view import LogView, Need
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar
 

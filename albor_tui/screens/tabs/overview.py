@@ -9,7 +9,7 @@ from textual.containers import Container
 from textual.content import Content
 
 from albor_core.feed.view import Curve, RunView
-from albor_tui import glyphs, quantity
+from albor_tui.look import glyphs, quantity
 from albor_tui.messages import CurvesChanged, LogArrived
 from albor_tui.screens.chosen import (
     TONES,
@@ -22,10 +22,10 @@ from albor_tui.screens.chosen import (
 )
 from albor_tui.screens.tabs.logs import records_output
 from albor_tui.screens.tabs.page import Page
-from albor_tui.widgets.chart import Chart
-from albor_tui.widgets.facts import Alerts, Bricks, GuardPanel, Vitals
-from albor_tui.widgets.gpu_panel import GpuPanel
-from albor_tui.widgets.log_tail import LogTail
+from albor_tui.widgets.chart.chart import Chart
+from albor_tui.widgets.run.facts import Alerts, BricksPanel, GuardPanel, Vitals
+from albor_tui.widgets.run.gpu_panel import GpuPanel
+from albor_tui.widgets.run.log_tail import LogTail
 
 # the order of panels in the grid: a narrow terminal shows what is alive on its first page
 _WIDE = ("loss", "machine", "bricks", "lr", "grad", "speed", "log", "guard", "alerts")
@@ -50,7 +50,7 @@ class OverviewPage(Page):
         with Container(id="body"):
             yield Chart(id="loss")
             yield GpuPanel(id="machine")
-            yield Bricks(id="bricks")
+            yield BricksPanel(id="bricks")
             for name in _SMALL:
                 yield Chart(id=name)
             yield LogTail(id="log")
@@ -78,7 +78,7 @@ class OverviewPage(Page):
 
     def show_view(self, view: RunView) -> None:
         self._set_titles()
-        for panel in (Vitals, Bricks, GuardPanel, Alerts):
+        for panel in (Vitals, BricksPanel, GuardPanel, Alerts):
             self.query_one(panel).view = view
         machine = self.query_one(GpuPanel)
         machine.gpus, machine.host = view.gpu, view.system
@@ -96,7 +96,7 @@ class OverviewPage(Page):
         is_first, self._has_curves = not self._has_curves, True
         self.curves = message.curves
         if is_first:  # they come with the first news of the run: what is missing now is not there
-            self.query_one(Bricks).is_loading = False
+            self.query_one(BricksPanel).is_loading = False
             self.show_view(self.view)
         self._draw()
 

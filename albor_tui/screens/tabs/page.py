@@ -21,13 +21,13 @@ from textual.widgets import Static
 
 from albor_core.feed.view import AlertView, RunView
 from albor_tui.messages import RunChanged
-from albor_tui.source import Archive
-from albor_tui.stylesheet import LATER
-from albor_tui.widgets import meters
-from albor_tui.widgets.bulkhead import Bulkhead, words_of
+from albor_tui.model.source import Archive
+from albor_tui.terminal.stylesheet import LATER
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.bulkhead import Bulkhead, words_of
 
 
-class Question(Protocol):
+class PageRequest(Protocol):
     """What a page wants to know of a run: a frozen value."""
 
     PERIOD_S: ClassVar[float | None]
@@ -48,13 +48,13 @@ class Page(Bulkhead, Container):
         """The page wants to follow the answer to another question; None: to none."""
 
         page: Page
-        question: Question | None
+        question: PageRequest | None
 
     @dataclass
     class Answered(Message):
         """The newest answer to a page's question, or why there is none."""
 
-        question: Question
+        question: PageRequest
         answer: object = None
         problem: str = ""  # why the answer may lack something
         error: Exception | None = None
@@ -68,7 +68,7 @@ class Page(Bulkhead, Container):
     def __init__(self, name: str, view: RunView) -> None:
         super().__init__(id=f"page-{name}")
         self.view = view
-        self.question: Question | None = None
+        self.question: PageRequest | None = None
         self._excuse = Static(classes="excuse", markup=False)
         self._excuse.display = False
         self._broken_by: type = NoneType
@@ -100,7 +100,7 @@ class Page(Bulkhead, Container):
         with self._context():
             await self._dispatch_message(message)
 
-    def ask(self, question: Question | None) -> None:
+    def ask(self, question: PageRequest | None) -> None:
         """Follow the answer to `question` from now on."""
         if question != self.question:
             self.question = question
@@ -177,7 +177,7 @@ class PacedPage(Page):
         self._asked_at = -math.inf
         self._later: Timer | None = None
 
-    def question_now(self) -> Question:
+    def question_now(self) -> PageRequest:
         """The question as of the view."""
         raise NotImplementedError
 

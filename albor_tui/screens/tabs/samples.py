@@ -13,15 +13,15 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.archive import SampleView, Told
-from albor_core.feed.clean import clean
+from albor_core.feed.archive.archive import SampleView, Told
 from albor_core.feed.view import RunView
-from albor_tui import glyphs, quantity
+from albor_core.run.values.clean import clean
+from albor_tui.look import glyphs, quantity
+from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
-from albor_tui.source import Archive
-from albor_tui.widgets import meters
-from albor_tui.widgets.line_list import LineList
-from albor_tui.widgets.sheet import Sheet
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.base.sheet import Sheet
 
 now_wall = time.time  # replaced in tests
 _CHARS = 20_000

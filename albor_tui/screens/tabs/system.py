@@ -12,11 +12,11 @@ from textual.app import ComposeResult
 
 from albor_core.feed.view import RunView
 from albor_core.telemetry.sample import HostSample
+from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.charts import CurvesFound
 from albor_tui.screens.tabs.page import PacedPage
-from albor_tui.source import Archive
-from albor_tui.widgets.sheet import Sheet
-from albor_tui.widgets.system_lines import system_lines
+from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.run.system_lines import system_lines
 
 POINTS = 120
 _KEY = re.compile(r"gpu\d+/(util_percent|memory_bytes|power_w|temperature_c)|host/rss_bytes")

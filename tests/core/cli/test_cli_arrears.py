@@ -9,12 +9,12 @@ import pytest
 from cli_user import valid
 
 from albor_core import track
-from albor_core.feed.watch import RunsFeed
+from albor_core.feed.runs.watch import RunsFeed
 from albor_core.run.rundir import RunDir
-from albor_core.store import settle
-from albor_core.store.index import index_now
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
+from albor_core.store.file.paths import global_store
+from albor_core.store.index import catch_up
+from albor_core.store.index.indexer import index_now
+from albor_core.store.query.reader import Reader
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def alone(monkeypatch):
     """Not a guarded run, and no index process: `index_now` stands for one that died early."""
     for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
         monkeypatch.delenv(f"ALBOR_{word}", raising=False)
-    monkeypatch.setattr(track.Sidecar, "tend", lambda self: None)
+    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
 
 
 def half_indexed(name="x", steps=600):
@@ -47,7 +47,7 @@ def make_old(*runs):
 
 
 def cannot_index(monkeypatch):
-    monkeypatch.setattr(settle, "_is_known", lambda run: False)
+    monkeypatch.setattr(catch_up, "_is_known", lambda run: False)
 
 
 def test_a_list_indexes_what_an_index_process_that_died_left_of_an_ended_run(desk):
@@ -104,8 +104,8 @@ def test_a_torn_last_line_is_nothing_to_wait_for(desk):
 
 def test_an_end_is_not_recorded_before_all_that_came_before_it(monkeypatch):
     """Killed between two batches, an index process leaves no end beside figures from the middle."""
-    from albor_core.store import sources
-    from albor_core.store.index import Indexer
+    from albor_core.store.index import sources
+    from albor_core.store.index.indexer import Indexer
 
     monkeypatch.setattr(sources, "BATCH_BYTES", 8 << 10)
     with track.start() as run:

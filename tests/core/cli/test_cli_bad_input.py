@@ -13,7 +13,7 @@ import pytest
 from cli_user import ALBOR, damage_a_shard, tree_hash, validate, write_config
 
 from albor_core.run.rundir import create_run
-from albor_core.store.index import index_now
+from albor_core.store.index.indexer import index_now
 
 PLANS = {  # what was wrong, and the words that must be in the message
     "an unknown key": (("optimizer.lrr=1",), ("optimizer.lrr", "is not a field", "optimizer.lr")),

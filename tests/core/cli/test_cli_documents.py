@@ -195,9 +195,9 @@ def test_a_checkpoint_of_a_run_is_a_llama_for_transformers(desk):
     import torch
     from transformers import LlamaForCausalLM
 
-    from albor_core.run.config import parse_config
-    from albor_core.train.checkpoint import list_checkpoints
-    from albor_core.train.parts import build
+    from albor_core.checkpoint.folder import list_checkpoints
+    from albor_core.config.load import parse_config
+    from albor_core.train.build import build
 
     run = desk.run("calm")
     folder = list_checkpoints(run.checkpoints)[0]

@@ -13,10 +13,10 @@ import pytest
 from cli_user import LOSSY, SLOW_STEPS, damage_a_shard, wait_until, write_config
 from test_cli_survival import read_all, terminal
 
-from albor_core.cli import follow
+from albor_core.checkpoint.folder import list_checkpoints
+from albor_core.cli.common import follow
 from albor_core.run.errors import StoreError
 from albor_core.run.rundir import read_json
-from albor_core.train.checkpoint import list_checkpoints
 
 pytestmark = pytest.mark.slow
 

@@ -20,11 +20,11 @@ from cli_user import ALBOR, User, strict, wait_until
 
 from albor_core.cli.schema import FOLDER
 from albor_core.run.errors import UsageError
+from albor_core.run.files import whole_file
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
-from albor_core.store import whole_file
-from albor_core.store.export import PAGE
-from albor_core.store.index import index_now
+from albor_core.store.index.indexer import index_now
+from albor_core.store.query.export import PAGE
 
 KEYS, STEPS = 4, 500_000  # two million points
 FORMATS = ("jsonl", "csv", "parquet")
@@ -83,7 +83,7 @@ def test_every_value_comes_back_as_it_was(desk, form):
 
 
 def test_the_row_schema_names_the_columns_of_the_code(desk):
-    from albor_core.store.export import COLUMNS
+    from albor_core.store.query.export import COLUMNS
 
     printed = desk.quick("schema", "albor.runs.export.row").document
     assert tuple(printed["properties"]) == COLUMNS

@@ -19,10 +19,10 @@ from read_only import on_a_small_disk, where_read_only
 
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run, read_json
-from albor_core.store import remove
-from albor_core.store.annotations import read_annotations
-from albor_core.store.index import index_now
-from albor_core.store.paths import global_store
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.annotations import read_annotations
+from albor_core.store.index.indexer import index_now
+from albor_core.store.upkeep import remove
 
 ROOT = str(Path(__file__).resolve().parents[3])
 NAP = "import time; time.sleep(600)"  # outlives the test, which stops it
@@ -110,8 +110,8 @@ def test_on_a_read_only_home_history_is_read_and_the_living_are_alive(desk, nap)
 FILLED = """
 import json, os, shutil, subprocess, sys
 from albor_core import track
-from albor_core.store.settle import settle
-track.Sidecar.tend = lambda self: None
+from albor_core.store.index.catch_up import settle
+track.IndexProcess.tend = lambda self: None
 home, commands = os.environ["ALBOR_HOME"], json.loads(sys.argv[1])
 names = {}
 for name in ("one", "two"):
@@ -237,7 +237,7 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(desk, runs):
 MAKE_STORE = """
 import sys
 from pathlib import Path
-from albor_core.store.connect import open_writer
+from albor_core.store.file.connect import open_writer
 open_writer(Path(sys.argv[1]))
 """
 

@@ -17,9 +17,9 @@ from cli_user import tree_hash, valid
 
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
-from albor_core.store.index import index_now
-from albor_core.store.paths import global_store
-from albor_core.store.rebuild import rebuild
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import index_now
+from albor_core.store.upkeep.rebuild import rebuild
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -159,7 +159,7 @@ def test_every_format_holds_every_point(desk, run):
 
 
 def test_pages_of_any_size_give_the_same_rows(run):
-    from albor_core.store.export import pages
+    from albor_core.store.query.export import pages
 
     whole = [row for page in pages(run) for row in page]
     for size in (1, 2, 5, 7, 100):

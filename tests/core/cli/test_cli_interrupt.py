@@ -22,7 +22,7 @@ run()
 """
 COMMANDS = {
     "click": "--help",
-    "albor_core.cli.output": "--help",
+    "albor_core.cli.common.output": "--help",
     "albor_core.cli.runs": "runs ls",
     "sqlite3": "runs ls",
     "pydantic": "train plan tiny.yaml",

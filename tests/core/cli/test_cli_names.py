@@ -11,11 +11,11 @@ import pytest
 from cli_user import ALBOR, tree_hash, valid
 
 from albor_core import track
-from albor_core.cli.listing import _band_text
+from albor_core.cli.runs.listing import _band_text
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run, write_json
-from albor_core.store.group import _common_name, band
-from albor_core.store.index import index_now
+from albor_core.store.index.indexer import index_now
+from albor_core.store.query.group import _common_name, band
 
 
 def record(folder, run_id, *, name=None, loss=1.0, host="here", end=True):

@@ -8,14 +8,14 @@ import subprocess
 import pytest
 from cli_user import ALBOR
 
-from albor_core.run import config_file
-from albor_core.run.config import load_config
+from albor_core.config import config_file
+from albor_core.config.load import load_config
 from albor_core.run.errors import NotFoundError
 from albor_core.run.journal import Journal, last_event, read_journal
 from albor_core.run.rundir import create_run
-from albor_core.store.index import index_now
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import index_now
+from albor_core.store.query.reader import Reader
 
 COMMANDS = (
     *("runs ls", "runs show one", "runs tail one", "runs diff one two", "doctor", "runs gc -y"),

@@ -12,8 +12,8 @@ from cli_user import valid
 
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
-from albor_core.store import access
-from albor_core.store.index import index_now
+from albor_core.store.file import access
+from albor_core.store.index.indexer import index_now
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 

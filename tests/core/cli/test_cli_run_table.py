@@ -15,8 +15,8 @@ from cli_user import tree_hash, valid
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run, read_json, write_json
 from albor_core.run.state import StateWriter
-from albor_core.store.index import index_now
-from albor_core.store.paths import global_store
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import index_now
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -283,7 +283,7 @@ def test_a_rebuild_changes_nothing_that_is_shown(desk, table):
 
 def _import(desk):
     """A run that came from a CSV file, where this Albor can import."""
-    from albor_core.cli.runs import runs
+    from albor_core.cli.runs.group import runs
 
     if "import" in runs.entries:
         (desk.folder / "old.csv").write_text("step,train/loss\n1,3.0\n2,2.5\n")
@@ -302,8 +302,8 @@ def test_the_run_table_loads_no_more_than_it_needs(desk, table):
                           cwd=ROOT)  # fmt: skip
     heavy = {
         *("pydantic", "sqlite_utils", "yaml", "numpy", "torch", "textual", "psutil", "pynvml"),
-        *("hashlib", "asyncio", "subprocess", "tempfile", "albor_core.run.config"),
-        *("albor_core.feed.view", "albor_core.store.reader", "albor_core.store.index"),
+        *("hashlib", "asyncio", "subprocess", "tempfile", "albor_core.config.load"),
+        *("albor_core.feed.view", "albor_core.store.query.reader", "albor_core.store.index"),
     }
     assert heavy & set(done.stderr.split()) == set()
 

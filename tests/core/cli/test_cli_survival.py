@@ -27,8 +27,8 @@ from cli_user import (
     wait_until,
 )
 
+from albor_core.checkpoint.folder import MODEL, list_checkpoints
 from albor_core.run.rundir import read_json, write_json
-from albor_core.train.checkpoint import MODEL, list_checkpoints
 
 pytestmark = pytest.mark.slow
 LONG = ("--set", "training.max_steps=1300")

@@ -7,11 +7,19 @@ import re
 
 import pytest
 
-from albor_core.cli.follow import progress_line
-from albor_core.cli.output import byte_size, cell_width, duration, figure, number, table, when
+from albor_core.cli.common.follow import progress_line
+from albor_core.cli.common.output import (
+    byte_size,
+    cell_width,
+    duration,
+    figure,
+    number,
+    table,
+    when,
+)
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
-from albor_core.store.index import index_now
+from albor_core.store.index.indexer import index_now
 
 WIDE = "\u6a21\u578b"  # two characters of two cells each
 TOKENS = 999_424

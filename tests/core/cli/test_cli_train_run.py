@@ -7,7 +7,7 @@ import signal
 import pytest
 from cli_user import step_now, validate, wait_until
 
-from albor_core.store.reader import Reader
+from albor_core.store.query.reader import Reader
 
 JOB = {"SLURM_JOB_ID": "11", "SLURM_JOB_NODELIST": "n1"}
 

@@ -10,7 +10,7 @@ from cli_user import validate
 
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
-from albor_core.store.index import index_now
+from albor_core.store.index.indexer import index_now
 from albor_tui.widgets.diff_panels import MetricsPanel, VerdictPanel
 
 ABOUT = {"git": {"commit": "c" * 40, "dirty": False}}

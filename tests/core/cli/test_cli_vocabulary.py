@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from albor_core.cli.vocabulary import EVENTS, EXIT_CLASSES, STATUSES
-from albor_core.feed.word import WORDS
-from albor_core.guard.policy import ExitStatus, Facts, Verdict, Words, classify
+from albor_core.cli.common.vocabulary import EVENTS, EXIT_CLASSES, STATUSES
+from albor_core.feed.runs.state_word import WORDS
+from albor_core.guard.policy import ExitFacts, ExitPolicy, ExitStatus, Words, classify
 
 ROOT = Path(__file__).resolve().parents[3] / "albor_core"
 SAID = (
@@ -33,13 +33,17 @@ def test_the_words_for_now_are_those_of_the_cockpit():
 
 def test_every_class_of_exit_is_explained_with_what_the_guard_does():
     found = {}
-    facts = [Facts(), Facts(reached_end=True), Facts(hung=True), Facts(xids=(79,))]
-    facts += [Facts(stop_signal=15), Facts(oom_killed=True), Facts(killed_by_guard=True)]
-    facts += [Facts(locked_out=True), Facts(out_of_memory=True)]
-    facts += [Facts(words=Words(code, "x")) for code in range(9)]
-    facts += [Facts(words=Words(1, "gpu_memory"))]
+    facts = [ExitFacts(), ExitFacts(reached_end=True), ExitFacts(hung=True), ExitFacts(xids=(79,))]
+    facts += [
+        ExitFacts(stop_signal=15),
+        ExitFacts(oom_killed=True),
+        ExitFacts(killed_by_guard=True),
+    ]
+    facts += [ExitFacts(locked_out=True), ExitFacts(out_of_memory=True)]
+    facts += [ExitFacts(words=Words(code, "x")) for code in range(9)]
+    facts += [ExitFacts(words=Words(1, "gpu_memory"))]
     for code in (None, *range(256)):
         for known in facts:
             kind = classify(ExitStatus(code), known)
-            found[kind.name] = "restarts" if kind.verdict is Verdict.RESTART else "ends"
+            found[kind.name] = "restarts" if kind.verdict is ExitPolicy.RESTART else "ends"
     assert found == {name: action for name, (action, _) in EXIT_CLASSES.items()}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.data.sources import import_sources
-from albor_core.data.tokenizer import train_tokenizer
+from albor_core.data.pack.tokenizer import train_tokenizer
+from albor_core.data.read.sources import import_sources
 
 WORDS = ["value", "total", "index", "result", "items", "count", "name", "path", "data", "node"]
 

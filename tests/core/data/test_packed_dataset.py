@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albor_core.data.dataset import Order, PackedShards, val_batches
+from albor_core.data.pack.dataset import PackedShards, SequenceOrder, val_batches
 from albor_core.run.errors import ConfigError, DataError
 
 
@@ -91,7 +91,7 @@ def test_no_room_to_spill_is_said_with_the_place(tmp_path):
 
 
 def test_every_sequence_appears_once_in_an_epoch_but_for_the_dropped_tail():
-    order = Order(seed=5, num_sequences=103)
+    order = SequenceOrder(seed=5, num_sequences=103)
     assert order.steps_per_epoch(4, 3) == 8
     for epoch in range(3):
         seen = np.concatenate(
@@ -106,26 +106,26 @@ def test_every_sequence_appears_once_in_an_epoch_but_for_the_dropped_tail():
 @settings(max_examples=50, deadline=None, database=None)
 @given(st.integers(0, 2**70), st.integers(1, 60), st.lists(st.integers(0, 400), min_size=1))
 def test_a_step_holds_the_same_sequences_whatever_was_asked_before(seed, num_sequences, steps):
-    wandering = Order(seed, num_sequences)
+    wandering = SequenceOrder(seed, num_sequences)
     for step in steps:
-        fresh = Order(seed, num_sequences).indices(step, 0, 1, 1)
+        fresh = SequenceOrder(seed, num_sequences).indices(step, 0, 1, 1)
         assert np.array_equal(wandering.indices(step, 0, 1, 1), fresh)
 
 
 def test_epochs_and_seeds_differ():
-    order = Order(0, 1000)
+    order = SequenceOrder(0, 1000)
     assert not np.array_equal(order.permutation(0), order.permutation(1))
-    assert not np.array_equal(order.permutation(0), Order(1, 1000).permutation(0))
+    assert not np.array_equal(order.permutation(0), SequenceOrder(1, 1000).permutation(0))
 
 
 def test_the_order_is_the_one_of_every_version():
     # A golden: a change here silently breaks the resuming of every run out there.
-    assert Order(42, 8).permutation(0).tolist() == [7, 1, 6, 4, 3, 5, 0, 2]
-    assert Order(42, 8).permutation(1).tolist() == [4, 5, 3, 0, 2, 7, 1, 6]
+    assert SequenceOrder(42, 8).permutation(0).tolist() == [7, 1, 6, 4, 3, 5, 0, 2]
+    assert SequenceOrder(42, 8).permutation(1).tolist() == [4, 5, 3, 0, 2, 7, 1, 6]
 
 
 def test_the_global_batch_does_not_depend_on_how_it_is_split():
-    order = Order(1, 200)
+    order = SequenceOrder(1, 200)
 
     def whole(batch, accum, world):
         return np.sort(
@@ -145,17 +145,17 @@ def test_the_global_batch_does_not_depend_on_how_it_is_split():
 
 
 def test_without_shuffling_the_order_is_the_stored_one():
-    order = Order(9, 10, shuffle=False)
+    order = SequenceOrder(9, 10, shuffle=False)
     assert order.indices(1, 0, 2, 2).tolist() == [4, 5]
 
 
 def test_too_few_sequences_for_one_step_are_refused():
     with pytest.raises(ConfigError, match="7 sequences do not fill one step of 4 x 2 x 1"):
-        Order(0, 7).steps_per_epoch(4, 2)
+        SequenceOrder(0, 7).steps_per_epoch(4, 2)
 
 
 def test_positions_are_roughly_uniform_so_the_shuffle_shuffles():
-    first = np.array([Order(seed, 10).permutation(0)[0] for seed in range(5000)])
+    first = np.array([SequenceOrder(seed, 10).permutation(0)[0] for seed in range(5000)])
     counts = np.bincount(first, minlength=10)
     # chi-square with 9 degrees of freedom exceeds 45 once in a million
     assert ((counts - 500) ** 2 / 500).sum() < 45

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from albor_core.data import shards
-from albor_core.data.corpus import open_corpus
-from albor_core.data.dataset import PackedShards
-from albor_core.data.shards import is_validation, pretokenize, read_manifest, verify_shards
-from albor_core.data.sources import import_sources
-from albor_core.data.tokenizer import load_tokenizer
+from albor_core.data.pack import shards
+from albor_core.data.pack.dataset import PackedShards
+from albor_core.data.pack.shards import is_validation, pretokenize, read_manifest, verify_shards
+from albor_core.data.pack.tokenizer import load_tokenizer
+from albor_core.data.read.corpus import open_corpus
+from albor_core.data.read.sources import import_sources
 from albor_core.run.errors import ConfigError, DataError, InUseError, NotFoundError
 
 ARGS = {"seq_len": 32, "val_fraction": 0.2, "shard_sequences": 64}
@@ -107,7 +107,7 @@ def test_an_output_of_other_inputs_is_refused_and_replaced_only_by_force(
 def test_a_packing_that_dies_leaves_no_manifest_and_runs_again_to_the_same_bytes(
     corpus, tokenizer, packed, tmp_path, monkeypatch, after
 ):
-    monkeypatch.setattr("albor_core.data.shards._BATCH_DOCUMENTS", 1)
+    monkeypatch.setattr("albor_core.data.pack.shards._BATCH_DOCUMENTS", 1)
 
     def die(done, total):
         assert total == 60
@@ -140,7 +140,7 @@ def test_replacing_by_force_and_dying_leaves_no_manifest_of_what_is_gone(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import albor_core.data.shards as shards
+import albor_core.data.pack.shards as shards
 shards._BATCH_DOCUMENTS = 1
 rename, left = Path.replace, int(sys.argv[4])
 def replace(self, target):
@@ -220,7 +220,7 @@ def test_a_sentinel_inside_a_document_is_plain_text(tokenizer, tmp_path):
 
 
 def test_documents_nobody_can_use_are_counted(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("albor_core.data.tokenizer.MAX_DOCUMENT_BYTES", 5000)
+    monkeypatch.setattr("albor_core.data.pack.tokenizer.MAX_DOCUMENT_BYTES", 5000)
     good = [f"text number {n} " * 20 for n in range(40)]
     texts = [*(t.encode() for t in good), b"\xff\xfe", b"", None, b"x" * 5001]
     column = pa.array(texts, pa.binary()).view(pa.string())
@@ -286,7 +286,7 @@ def test_a_damaged_output_of_the_same_inputs_is_packed_again(corpus, tokenizer, 
 def test_a_second_packer_is_told_who_the_first_is(corpus, tokenizer, tmp_path):
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from albor_core.data.shards import pretokenize\n"
+        "from albor_core.data.pack.shards import pretokenize\n"
         "def stay(done, total): print('packing', flush=True); time.sleep(60)\n"
         "c, t, o = map(Path, sys.argv[1:])\n"
         "pretokenize(c, t, o, seq_len=32, val_fraction=0.2, progress=stay)\n"
@@ -349,7 +349,7 @@ def test_a_disk_that_fills_up_is_named_and_leaves_no_folder(corpus, tokenizer, t
     out = tmp_path / "new" / "shards"
     script = (
         "import resource, sys; from pathlib import Path\n"
-        "from albor_core.data.shards import pretokenize\n"
+        "from albor_core.data.pack.shards import pretokenize\n"
         "from albor_core.run.errors import AlborError\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
         "try: pretokenize(*map(Path, sys.argv[1:]), seq_len=32, val_fraction=0.2)\n"

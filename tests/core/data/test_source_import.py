@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from albor_core.data.publish import publishing, temporary
-from albor_core.data.sources import import_sources
+from albor_core.data.read.sources import import_sources
 from albor_core.run.errors import (
     AlborError,
     ConfigError,
@@ -20,6 +19,7 @@ from albor_core.run.errors import (
     NotFoundError,
     UsageError,
 )
+from albor_core.run.files.publish import publishing, temporary
 
 
 def rows(path):
@@ -157,7 +157,7 @@ def test_an_import_that_dies_half_way_leaves_no_file(tree, tmp_path):
 
 def test_many_row_groups_hold_the_same_rows(tree, tmp_path, monkeypatch):
     whole = import_sources([tree], tmp_path / "one.parquet")
-    monkeypatch.setattr("albor_core.data.sources._ROW_GROUP_BYTES", 2000)
+    monkeypatch.setattr("albor_core.data.read.sources._ROW_GROUP_BYTES", 2000)
     pieces = import_sources([tree], tmp_path / "many.parquet")
     assert pq.read_metadata(pieces.out).num_row_groups > 5
     assert rows(pieces.out) == rows(whole.out)
@@ -229,7 +229,7 @@ def test_a_disk_that_fills_up_keeps_the_previous_output(tree, tmp_path):
     out.write_text("previous")
     script = (
         "import resource, sys; from pathlib import Path\n"
-        "from albor_core.data.sources import import_sources\n"
+        "from albor_core.data.read.sources import import_sources\n"
         "from albor_core.run.errors import AlborError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
         "try: import_sources([Path(sys.argv[1])], Path(sys.argv[2]), force=True)\n"

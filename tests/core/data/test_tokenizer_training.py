@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albor_core.data.tokenizer import (
+from albor_core.data.pack.tokenizer import (
     FIM_SENTINELS,
     TRICKY_TEXTS,
     check_tokenizer,
@@ -56,7 +56,7 @@ def test_any_text_survives_encode_and_decode(tokenizer, text):
 def test_two_processes_train_the_same_bytes(corpus, tmp_path):
     script = (
         "import sys; from pathlib import Path\n"
-        "from albor_core.data.tokenizer import train_tokenizer\n"
+        "from albor_core.data.pack.tokenizer import train_tokenizer\n"
         "train_tokenizer(Path(sys.argv[1]), Path(sys.argv[2]), vocab_size=500)\n"
     )
     for name in ("a", "b"):

@@ -7,12 +7,12 @@ import shutil
 
 import pytest
 
-from albor_core.feed.archive import RunArchive
-from albor_core.feed.config_sheet import ConfigSheet
+from albor_core.feed.archive.archive import RunArchive
+from albor_core.feed.archive.config_sheet import ConfigSheet
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import Indexer
 
 YAML = b"""\
 # comment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from albor_core.feed.checkpoints import Shelf
+from albor_core.feed.archive.checkpoints import Shelf
 from albor_core.feed.view import EventView
 
 

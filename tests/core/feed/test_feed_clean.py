@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.feed.clean import MAX_COMBINING, clean
+from albor_core.run.values.clean import MAX_COMBINING, clean
 
 DANGEROUS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
 

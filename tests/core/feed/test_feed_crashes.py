@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from albor_core.feed.crashes import CrashShelf
+from albor_core.feed.archive.crashes import CrashShelf
 from albor_core.run.rundir import create_run
 
 

@@ -19,14 +19,14 @@ from test_feed_watch import (  # noqa: F401  `hold` and `home` are fixtures
     write_state,
 )
 
-from albor_core.feed import watch
-from albor_core.feed.discover import FolderRuns
-from albor_core.feed.files import RunFiles
-from albor_core.feed.stores import StoreWatch
-from albor_core.feed.watch import RunFeed, RunsFeed
+from albor_core.feed.run.files import RunFiles
+from albor_core.feed.run.store_follower import StoreWatch
+from albor_core.feed.runs import watch
+from albor_core.feed.runs.discover import FolderRuns
+from albor_core.feed.runs.watch import RunFeed, RunsFeed
 from albor_core.run.rundir import write_json
-from albor_core.store.paths import global_store
-from albor_core.store.resolve import find_run
+from albor_core.store.file.paths import global_store
+from albor_core.store.query.resolve import find_run
 
 HUGE = 10**400  # JSON, and no float
 STATE = b'{"schema":"albor.state/1","attempt":1,"global_step":3}'
@@ -206,7 +206,7 @@ def test_folders_that_lost_their_run_json_are_counted_and_one_is_named(tmp_path)
 
 
 def test_folders_that_are_no_runs_are_not_searched_at_every_poll(tmp_path, monkeypatch):
-    from albor_core.feed import discover
+    from albor_core.feed.runs import discover
 
     for number in range(5):
         (tmp_path / f"data-{number}").mkdir()
@@ -379,7 +379,7 @@ def test_a_cockpit_started_on_such_a_store_takes_numbers_from_each_runs_own(tmp_
 
 
 def test_a_run_that_was_removed_is_not_kept(tmp_path):
-    from albor_core.store.remove import remove_run
+    from albor_core.store.upkeep.remove import remove_run
 
     runs = [make_run(tmp_path, name, losses=[2.0], ended="completed") for name in ("one", "two")]
     grow_old(*runs)

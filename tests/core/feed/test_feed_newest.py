@@ -9,19 +9,19 @@ import time
 import pytest
 from test_feed_status import exits, guard_says, hold, kill, run  # noqa: F401
 
-from albor_core.feed.detail import RunFeed
-from albor_core.feed.files import RunFiles
-from albor_core.feed.newest import Figures, figures_of_records, newest
-from albor_core.feed.status import Evidence, judge
-from albor_core.feed.watch import RunsFeed
-from albor_core.feed.words import present
+from albor_core.feed.run.detail import RunFeed
+from albor_core.feed.run.files import RunFiles
+from albor_core.feed.runs.list_states import present
+from albor_core.feed.runs.newest import NewestFigures, figures_of_records, newest
+from albor_core.feed.runs.status import Evidence, judge
+from albor_core.feed.runs.watch import RunsFeed
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import Liveness, boot_id
 from albor_core.run.rundir import write_json
 from albor_core.run.state import StateWriter
-from albor_core.store.index import index_now
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import index_now
+from albor_core.store.query.reader import Reader
 
 
 def write_state(run, step, *, attempt=1, phase="training", **fields):  # noqa: F811
@@ -116,10 +116,10 @@ def test_what_a_rewind_took_back_is_not_the_newest():
         return {"t": "m", "step": step, "wall": 100.0 + step, "v": {"train/loss": loss}}
 
     told = [record(8, 0.8), record(9, 0.9), {"t": "r", "to": 8}]
-    assert figures_of_records(told) == Figures(wall=108.0, step=8, loss=0.8)
+    assert figures_of_records(told) == NewestFigures(wall=108.0, step=8, loss=0.8)
     on = [*told, record(9, 0.4)]
     assert (figures_of_records(on).step, figures_of_records(on).loss) == (9, 0.4)
-    assert figures_of_records([{"t": "m", "step": "x", "v": 3}, {"t": "e"}]) == Figures()
+    assert figures_of_records([{"t": "m", "step": "x", "v": 3}, {"t": "e"}]) == NewestFigures()
 
 
 def test_the_step_of_a_validation_stands_with_its_own_value():
@@ -127,7 +127,7 @@ def test_the_step_of_a_validation_stands_with_its_own_value():
     late = {"t": "m", "step": 9, "wall": 9.0, "v": {"train/loss": 3.0}}
     told = figures_of_records([early, late])
     assert (told.step, told.val_step, told.val_loss) == (9, 4, 8.0)
-    unplaced = Figures(wall=10.0, step=10, val_loss=7.0)
+    unplaced = NewestFigures(wall=10.0, step=10, val_loss=7.0)
     assert newest(unplaced, told).val_step is None  # 7.0 is not of step 4
 
 

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from albor_core.feed.offers import ACTIONS, Subject, offer, way_on
-from albor_core.feed.word import LIVE_WORDS, WORDS
-from albor_core.guard.redact import MARK
+from albor_core.feed.runs.state_word import LIVE_WORDS, WORDS
+from albor_core.run.values.redact import MARK
 
 HERE = os.uname().nodename
 KINDS = ("train", "guard", "track", "imported")

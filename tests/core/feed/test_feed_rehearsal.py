@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from albor_core.andon.rules import STEADY, replay, rules_from
-from albor_core.feed.rehearsal import _unfolded
-from albor_core.store.rows import Series
+from albor_core.feed.archive.rehearsal import _unfolded
+from albor_core.store.rows.rows import Series
 
 
 def folded(values, width):

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from albor_core.feed.files import RunFiles
-from albor_core.feed.status import Evidence, judge, run_status
+from albor_core.feed.run.files import RunFiles
+from albor_core.feed.runs.status import Evidence, judge, run_status
 from albor_core.run.liveness import Liveness, boot_id
 from albor_core.run.rundir import create_run, write_json
 from albor_core.run.state import Freshness

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 
-from albor_core.feed.tail import LINE_BYTES, READ_BYTES, START_BYTES, LogTail, last_lines
+from albor_core.feed.run.tail import LINE_BYTES, READ_BYTES, START_BYTES, LogFollower, last_lines
 
 
 def append(path, content):
@@ -13,7 +13,7 @@ def append(path, content):
 def test_only_whole_new_lines_arrive(tmp_path):
     log = tmp_path / "a0001.log"
     log.write_bytes(b"one\ntw")
-    tail = LogTail(log)
+    tail = LogFollower(log)
     assert tail.read() == ["one"]
     append(log, b"o\nthree\n")
     assert tail.read() == ["two", "three"]
@@ -21,7 +21,7 @@ def test_only_whole_new_lines_arrive(tmp_path):
 
 
 def test_a_log_that_does_not_exist_yet_is_simply_empty(tmp_path):
-    tail = LogTail(tmp_path / "logs")
+    tail = LogFollower(tmp_path / "logs")
     assert tail.read() == []
     (tmp_path / "logs").mkdir()
     assert tail.read() == []
@@ -32,7 +32,7 @@ def test_a_log_that_does_not_exist_yet_is_simply_empty(tmp_path):
 def test_an_old_log_starts_at_its_bounded_end(tmp_path):
     log = tmp_path / "x.log"
     log.write_bytes(b"".join(b"line %07d\n" % i for i in range(100_000)))
-    lines = LogTail(log).read()
+    lines = LogFollower(log).read()
     assert lines[-1] == "line 0099999"
     assert sum(len(line) + 1 for line in lines) <= START_BYTES
     assert all(len(line) == len("line 0000000") for line in lines)
@@ -40,7 +40,7 @@ def test_an_old_log_starts_at_its_bounded_end(tmp_path):
 
 def test_the_next_attempts_log_follows_and_last_words_are_kept(tmp_path):
     append(tmp_path / "a0001.log", b"first\n")
-    tail = LogTail(tmp_path)
+    tail = LogFollower(tmp_path)
     assert tail.read() == ["first"]
     append(tmp_path / "a0001.log", b"last\nno newline")
     append(tmp_path / "a0002.log", b"again\n")
@@ -51,7 +51,7 @@ def test_the_next_attempts_log_follows_and_last_words_are_kept(tmp_path):
 def test_a_rotated_or_truncated_log_is_read_from_its_start(tmp_path):
     log = tmp_path / "a0001.log"
     append(log, b"a\nb\nc\n")
-    tail = LogTail(log)
+    tail = LogFollower(log)
     tail.read()
     log.rename(tmp_path / "old")
     append(log, b"new\n")
@@ -64,7 +64,7 @@ def test_a_rotated_or_truncated_log_is_read_from_its_start(tmp_path):
 def test_an_endless_line_is_cut_once_and_the_next_line_is_whole(tmp_path):
     log = tmp_path / "a0001.log"
     log.write_bytes(b"")
-    tail = LogTail(log)
+    tail = LogFollower(log)
     tail.read()
     append(log, b"x" * (3 * LINE_BYTES))
     (first,) = tail.read()
@@ -76,7 +76,7 @@ def test_an_endless_line_is_cut_once_and_the_next_line_is_whole(tmp_path):
 def test_a_flood_is_skipped_and_the_newest_lines_are_shown(tmp_path):
     log = tmp_path / "a0001.log"
     append(log, b"start\n")
-    tail = LogTail(log)
+    tail = LogFollower(log)
     tail.read()
     flood = b"noise noise noise\n" * (3 * READ_BYTES // 18)
     append(log, flood + b"newest\n")
@@ -89,14 +89,14 @@ def test_a_flood_is_skipped_and_the_newest_lines_are_shown(tmp_path):
 def test_hostile_bytes_and_progress_bars_are_plain_text(tmp_path):
     log = tmp_path / "a0001.log"
     log.write_bytes(b"10%\r20%\r30%\r\n\x1b[2J\xff\n\xc2\x9b31m\n")
-    assert LogTail(log).read() == ["30%", "\u241b[2J\ufffd", "<9B>31m"]
+    assert LogFollower(log).read() == ["30%", "\u241b[2J\ufffd", "<9B>31m"]
 
 
 def test_a_fifo_or_a_link_is_never_opened_for_long(tmp_path):
     os.mkfifo(tmp_path / "a0001.log")
-    assert LogTail(tmp_path).read() == []
+    assert LogFollower(tmp_path).read() == []
     (tmp_path / "a0002.log").symlink_to("/etc/passwd")
-    assert LogTail(tmp_path).read() == []
+    assert LogFollower(tmp_path).read() == []
 
 
 def test_last_lines_include_an_unfinished_one(tmp_path):

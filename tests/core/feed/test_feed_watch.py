@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
+from albor_core.feed.run.store_follower import view_of_row
+from albor_core.feed.runs.watch import RunFeed, RunsFeed
 from albor_core.feed.snapshot import runs_document, snapshot
-from albor_core.feed.stores import view_of_row
-from albor_core.feed.watch import RunFeed, RunsFeed
 from albor_core.run.errors import NotFoundError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run, write_json
 from albor_core.run.state import StateWriter
-from albor_core.store.index import index_now
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import index_now
+from albor_core.store.query.reader import Reader
 
 HOLD = """
 import sys
@@ -276,8 +276,8 @@ def test_sources_output_dir_run_dir_and_databases(tmp_path):
 
 
 def test_open_alerts_colour_the_row_until_somebody_acknowledges(tmp_path):
-    from albor_core.feed.alerts import open_alerts
-    from albor_core.store.annotations import annotate
+    from albor_core.feed.run.alerts import open_alerts
+    from albor_core.store.index.annotations import annotate
 
     run = make_run(tmp_path, "a", losses=[3.0, 11.0], ended="stopped", alert=True)
     assert open_alerts(run) == ("loss-gt-10@1.2",)  # from the journal's end, before any index

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.feed.files import RunFiles
-from albor_core.feed.rehearsal import rules_of
+from albor_core.config.sections import MonitoringConfig
+from albor_core.feed.archive.rehearsal import rules_of
+from albor_core.feed.run.files import RunFiles
 from albor_core.feed.watched import rules_watching
 from albor_core.run.rundir import create_run
-from albor_core.run.sections import MonitoringConfig
 
 RULES = {
     "monitoring": {

@@ -7,9 +7,9 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.feed import log_file
-from albor_core.feed.log_file import BLOCK_BYTES, LogFile, LogName, LogShelf
-from albor_core.feed.tail import LINE_BYTES
+from albor_core.feed.archive import log_file
+from albor_core.feed.archive.log_file import BLOCK_BYTES, LogFile, LogName, LogShelf
+from albor_core.feed.run.tail import LINE_BYTES
 
 
 def settled(file: LogFile, needle: str = "") -> LogFile:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from albor_core.guard.deaths.past_attempts import known_nonces
 from albor_core.guard.launch import write_launch
-from albor_core.guard.process import Tree
-from albor_core.guard.traces import known_nonces
+from albor_core.guard.process.processes import Tree
 from albor_core.run import control
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json, write_json

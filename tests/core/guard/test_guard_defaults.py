@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
+from albor_core.config.sections import GuardConfig
 from albor_core.guard.options import Options
-from albor_core.run.sections import GuardConfig
 
 
 def test_the_guard_and_the_config_agree_on_every_default():

@@ -14,14 +14,17 @@ from typing import Any
 import pytest
 from guard_harness import ENDLESS, LIMIT_S, Bench, wait_until
 
-from albor_core.guard import evidence, ledger, logs, preflight, report
+from albor_core.guard import preflight
+from albor_core.guard import records as ledger
+from albor_core.guard.attempt import new_life
+from albor_core.guard.deaths import crash_report, evidence
 from albor_core.guard.launch import read_launch
-from albor_core.guard.ledger import Ledger
-from albor_core.guard.life import new_life
 from albor_core.guard.options import parse_options
 from albor_core.guard.policy import Words
-from albor_core.guard.redact import redact
+from albor_core.guard.process import log_bounds
+from albor_core.guard.records import Ledger
 from albor_core.run.rundir import write_json
+from albor_core.run.values.redact import redact
 
 # Shapes of secrets, put together here so that no scanner takes this file for a leak.
 CANARIES = {
@@ -160,8 +163,8 @@ def test_a_random_word_on_a_line_of_its_own_is_hidden() -> None:
 def test_a_report_of_any_size_fits() -> None:
     lines = ["x" * 2000] * 200
     found = {"log_tail": lines, "threads": None, "python": {"traceback_tail": lines}}
-    content = report.seal({"id": "a", "evidence": found}, {})
-    assert len(content) <= report.MAX_BYTES
+    content = crash_report.seal({"id": "a", "evidence": found}, {})
+    assert len(content) <= crash_report.MAX_BYTES
     assert json.loads(content)["truncated"] == ["log_tail", "traceback_tail"]
 
 
@@ -174,7 +177,7 @@ def test_no_log_can_make_redaction_slow(word: str) -> None:
 
 
 def test_non_finite_numbers_do_not_break_a_report() -> None:
-    content = report.seal({"progress": {"loss": float("nan")}, "evidence": {}}, {})
+    content = crash_report.seal({"progress": {"loss": float("nan")}, "evidence": {}}, {})
     assert json.loads(content)["progress"]["loss"] is None
 
 
@@ -189,9 +192,9 @@ def test_a_report_that_cannot_be_written_stops_no_restart(box: Bench) -> None:
 def test_the_first_reports_and_the_newest_are_kept(
     box: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "_KEPT", 10)
+    monkeypatch.setattr(crash_report, "_KEPT", 10)
     for number in range(30):
-        report.write(box.run, {"id": f"r{number:04d}", "evidence": {}}, {})
+        crash_report.write(box.run, {"id": f"r{number:04d}", "evidence": {}}, {})
     kept = sorted(path.stem for path in box.run.crash_reports.iterdir())
     assert kept == [f"r{n:04d}" for n in [*range(5), *range(20, 30)]]
 
@@ -406,7 +409,7 @@ def test_a_log_that_grows_too_big_is_moved_while_its_writer_goes_on(tmp_path: Pa
     with log.open("ab", buffering=0) as writer:
         for number in range(6):
             writer.write(b"%d" % number * 100)
-            assert logs.rotate(log, limit=50)
+            assert log_bounds.rotate(log, limit=50)
         writer.write(b"now")
     assert log.read_bytes() == b"now"
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -416,7 +419,7 @@ def test_a_log_that_grows_too_big_is_moved_while_its_writer_goes_on(tmp_path: Pa
         "a0001.log.3",
     ]
     assert (tmp_path / "a0001.log.1").read_bytes() == b"5" * 100
-    assert not logs.rotate(log, limit=50)
+    assert not log_bounds.rotate(log, limit=50)
 
 
 def test_leftovers_of_an_earlier_attempt_are_cleared_before_a_start(box: Bench) -> None:
@@ -447,7 +450,7 @@ def test_leftovers_of_an_earlier_attempt_are_cleared_before_a_start(box: Bench) 
 def test_the_guard_imports_the_standard_library_and_its_floor_only() -> None:
     code = (
         "import sys; before = set(sys.modules);"
-        "import albor_core.guard.loop, albor_core.guard.stub, albor_core.guard.launch;"
+        "import albor_core.guard.loop, albor_core.guard.process.stub, albor_core.guard.launch;"
         "import albor_core.guard.__main__ as main;"
         "print('\\n'.join(set(sys.modules) - before))"
     )

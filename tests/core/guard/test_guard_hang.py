@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from albor_core.guard.hang import Watch, find_hang, look, watch
+from albor_core.guard.deaths.hang import HangWatch, find_hang, look, watch
 from albor_core.guard.options import Options
 
 OPTIONS = Options(poll_s=15.0, stale_s=300.0)
@@ -17,14 +17,14 @@ def state(number: int, /, **changes: Any) -> dict[str, Any]:
     return {**body, "phase_limit_s": None, **changes}
 
 
-def polls(seen: Watch, document: Any, start_s: float, seconds: float) -> Watch:
+def polls(seen: HangWatch, document: Any, start_s: float, seconds: float) -> HangWatch:
     """Look every 15 s at the same document."""
     for turn in range(1, int(seconds / OPTIONS.poll_s) + 1):
         seen = look(seen, document, start_s + turn * OPTIONS.poll_s, OPTIONS)
     return seen
 
 
-def running(now_s: float = 0.0) -> Watch:
+def running(now_s: float = 0.0) -> HangWatch:
     return look(watch("r", "n", now_s), state(1), now_s, OPTIONS)
 
 

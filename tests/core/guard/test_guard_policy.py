@@ -11,12 +11,12 @@ from albor_core.guard.options import Options
 from albor_core.guard.policy import (
     Ended,
     ExitClass,
+    ExitFacts,
+    ExitPolicy,
     ExitStatus,
-    Facts,
     Finish,
-    Memory,
+    GuardMemory,
     Restart,
-    Verdict,
     Words,
     classify,
     decide,
@@ -24,8 +24,8 @@ from albor_core.guard.policy import (
 )
 
 OPTIONS = Options()
-CRASH = classify(ExitStatus(139), Facts())
-EXCEPTION = classify(ExitStatus(1), Facts())
+CRASH = classify(ExitStatus(139), ExitFacts())
+EXCEPTION = classify(ExitStatus(1), ExitFacts())
 
 
 def words(code: int, reason: str = "") -> Words:
@@ -33,31 +33,31 @@ def words(code: int, reason: str = "") -> Words:
 
 
 SPOKEN = [
-    (2, "config", Verdict.FATAL, 2),
-    (4, "andon", Verdict.FATAL, 4),
-    (5, "internal", Verdict.FATAL, 1),
-    (6, "no_checkpoint", Verdict.FATAL, 6),
-    (7, "data", Verdict.FATAL, 7),
-    (8, "in_use", Verdict.FATAL, 8),
+    (2, "config", ExitPolicy.FATAL, 2),
+    (4, "andon", ExitPolicy.FATAL, 4),
+    (5, "internal", ExitPolicy.FATAL, 1),
+    (6, "no_checkpoint", ExitPolicy.FATAL, 6),
+    (7, "data", ExitPolicy.FATAL, 7),
+    (8, "in_use", ExitPolicy.FATAL, 8),
 ]
 
 
 @pytest.mark.parametrize(("code", "name", "verdict", "final"), SPOKEN)
 def test_codes_2_to_8_mean_what_the_design_says_when_the_last_words_say_so(
-    code: int, name: str, verdict: Verdict, final: int
+    code: int, name: str, verdict: ExitPolicy, final: int
 ) -> None:
-    found = classify(ExitStatus(code), Facts(words=words(code)))
+    found = classify(ExitStatus(code), ExitFacts(words=words(code)))
     assert (found.name, found.verdict, found.exit_code) == (name, verdict, final)
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 6, 7, 8, 42, 255])
 def test_without_last_words_any_other_code_is_an_exception_and_restartable(code: int) -> None:
-    found = classify(ExitStatus(code), Facts())
-    assert (found.name, found.verdict) == ("exception", Verdict.RESTART)
+    found = classify(ExitStatus(code), ExitFacts())
+    assert (found.name, found.verdict) == ("exception", ExitPolicy.RESTART)
 
 
 def test_last_words_of_another_code_do_not_explain_this_exit() -> None:
-    assert classify(ExitStatus(2), Facts(words=words(0, "completed"))).name == "exception"
+    assert classify(ExitStatus(2), ExitFacts(words=words(0, "completed"))).name == "exception"
 
 
 SIGNALS = {
@@ -82,44 +82,46 @@ SIGNALS = {
 
 @pytest.mark.parametrize("code", range(129, 160))
 def test_every_signal_has_its_class(code: int) -> None:
-    found = classify(ExitStatus(code), Facts())
+    found = classify(ExitStatus(code), ExitFacts())
     assert found.name == SIGNALS.get(code, "signal")
-    assert found.verdict is (Verdict.FATAL if found.name == "fatal_signal" else Verdict.RESTART)
+    assert found.verdict is (
+        ExitPolicy.FATAL if found.name == "fatal_signal" else ExitPolicy.RESTART
+    )
     assert found.is_crash is (found.name == "crash")
 
 
 def test_exit_75_is_a_passing_trouble() -> None:
-    assert classify(ExitStatus(75), Facts()).name == "temporary"
+    assert classify(ExitStatus(75), ExitFacts()).name == "temporary"
 
 
 @pytest.mark.parametrize(
     ("facts", "name"),
     [
-        (Facts(words=words(0, "completed")), "done"),
-        (Facts(words=words(0, "early_stopped")), "done"),
-        (Facts(reached_end=True), "done"),
-        (Facts(needs_words=False), "done"),
-        (Facts(), "early_exit"),
+        (ExitFacts(words=words(0, "completed")), "done"),
+        (ExitFacts(words=words(0, "early_stopped")), "done"),
+        (ExitFacts(reached_end=True), "done"),
+        (ExitFacts(needs_words=False), "done"),
+        (ExitFacts(), "early_exit"),
     ],
 )
-def test_exit_0_is_only_the_end_when_something_says_so(facts: Facts, name: str) -> None:
+def test_exit_0_is_only_the_end_when_something_says_so(facts: ExitFacts, name: str) -> None:
     assert classify(ExitStatus(0), facts).name == name
 
 
 @pytest.mark.parametrize(
     ("facts", "name"),
     [
-        (Facts(needs_words=False), "stopped"),
-        (Facts(needs_words=False, words=words(0, "completed")), "stopped"),  # it says so itself
-        (Facts(needs_words=False, reached_end=True), "done"),
-        (Facts(words=words(0, "completed")), "done"),  # our trainer knows its end
-        (Facts(words=words(0, "early_stopped")), "done"),
-        (Facts(words=words(0, "stopped")), "stopped"),
-        (Facts(), "stopped"),
+        (ExitFacts(needs_words=False), "stopped"),
+        (ExitFacts(needs_words=False, words=words(0, "completed")), "stopped"),  # it says so itself
+        (ExitFacts(needs_words=False, reached_end=True), "done"),
+        (ExitFacts(words=words(0, "completed")), "done"),  # our trainer knows its end
+        (ExitFacts(words=words(0, "early_stopped")), "done"),
+        (ExitFacts(words=words(0, "stopped")), "stopped"),
+        (ExitFacts(), "stopped"),
     ],
 )
 def test_exit_0_of_a_program_that_was_asked_to_stop_is_only_the_end_at_its_last_step(
-    facts: Facts, name: str
+    facts: ExitFacts, name: str
 ) -> None:
     found = classify(ExitStatus(0), replace(facts, stop_signal=15))
     assert found.name == name
@@ -127,23 +129,23 @@ def test_exit_0_of_a_program_that_was_asked_to_stop_is_only_the_end_at_its_last_
 
 
 def test_a_trainer_that_left_after_the_step_it_was_told_is_not_started_again() -> None:
-    kind = classify(ExitStatus(0), Facts(words=words(0, "stopped")))
-    action = decide(Memory(), ended(kind), OPTIONS)[1]
+    kind = classify(ExitStatus(0), ExitFacts(words=words(0, "stopped")))
+    action = decide(GuardMemory(), ended(kind), OPTIONS)[1]
     assert isinstance(action, Finish)
     assert (action.state, action.exit_code) == ("stopped", 0)
 
 
 def test_a_hung_program_that_leaves_with_0_when_it_is_ended_has_not_done_its_work() -> None:
-    assert classify(ExitStatus(0), Facts(needs_words=False, hung=True)).name == "hang"
-    at_end = Facts(needs_words=False, hung=True, reached_end=True)
+    assert classify(ExitStatus(0), ExitFacts(needs_words=False, hung=True)).name == "hang"
+    at_end = ExitFacts(needs_words=False, hung=True, reached_end=True)
     assert classify(ExitStatus(0), at_end).name == "done"
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 42, 75, 129, 130, 132, 135, 137, 139, 143, 255])
 def test_a_stop_ends_as_stopped_whatever_the_exit_code(code: int) -> None:
-    facts = Facts(needs_words=False, stop_signal=15)
+    facts = ExitFacts(needs_words=False, stop_signal=15)
     kind = classify(ExitStatus(code), facts)
-    action = decide(Memory(), ended(kind, stop_signal=15), OPTIONS)[1]
+    action = decide(GuardMemory(), ended(kind, stop_signal=15), OPTIONS)[1]
     assert isinstance(action, Finish)
     assert (action.state, action.exit_code) == ("stopped", 143)
 
@@ -151,37 +153,37 @@ def test_a_stop_ends_as_stopped_whatever_the_exit_code(code: int) -> None:
 @pytest.mark.parametrize(
     ("code", "facts", "name"),
     [
-        (137, Facts(oom_killed=True), "oom_host"),
-        (137, Facts(oom_killed=False), "killed"),
-        (137, Facts(oom_killed=None), "killed"),
-        (1, Facts(out_of_memory=True), "oom_host"),
-        (1, Facts(words=words(1, "gpu_memory")), "oom_gpu"),
-        (137, Facts(killed_by_guard=True), "killed_by_guard"),
-        (137, Facts(killed_by_guard=True, stop_signal=15), "stopped"),
-        (143, Facts(stop_signal=15), "stopped"),
-        (None, Facts(stop_signal=15), "stopped"),
-        (137, Facts(hung=True, killed_by_guard=True), "hang"),
-        (143, Facts(hung=True, stop_signal=15), "hang"),
-        (None, Facts(), "unknown_exit"),
-        (139, Facts(xids=(31,)), "crash"),
-        (139, Facts(xids=(31, 79)), "gpu_lost"),
-        (1, Facts(xids=(48,)), "gpu_lost"),
-        (8, Facts(locked_out=True), "in_use"),
-        (4, Facts(words=words(4, "andon"), stop_signal=15), "andon"),
-        (137, Facts(words=words(4, "andon")), "andon"),  # killed on its way out
-        (139, Facts(words=words(0, "completed")), "done"),
-        (137, Facts(words=words(0, "stopped")), "killed"),
+        (137, ExitFacts(oom_killed=True), "oom_host"),
+        (137, ExitFacts(oom_killed=False), "killed"),
+        (137, ExitFacts(oom_killed=None), "killed"),
+        (1, ExitFacts(out_of_memory=True), "oom_host"),
+        (1, ExitFacts(words=words(1, "gpu_memory")), "oom_gpu"),
+        (137, ExitFacts(killed_by_guard=True), "killed_by_guard"),
+        (137, ExitFacts(killed_by_guard=True, stop_signal=15), "stopped"),
+        (143, ExitFacts(stop_signal=15), "stopped"),
+        (None, ExitFacts(stop_signal=15), "stopped"),
+        (137, ExitFacts(hung=True, killed_by_guard=True), "hang"),
+        (143, ExitFacts(hung=True, stop_signal=15), "hang"),
+        (None, ExitFacts(), "unknown_exit"),
+        (139, ExitFacts(xids=(31,)), "crash"),
+        (139, ExitFacts(xids=(31, 79)), "gpu_lost"),
+        (1, ExitFacts(xids=(48,)), "gpu_lost"),
+        (8, ExitFacts(locked_out=True), "in_use"),
+        (4, ExitFacts(words=words(4, "andon"), stop_signal=15), "andon"),
+        (137, ExitFacts(words=words(4, "andon")), "andon"),  # killed on its way out
+        (139, ExitFacts(words=words(0, "completed")), "done"),
+        (137, ExitFacts(words=words(0, "stopped")), "killed"),
     ],
 )
 def test_evidence_decides_where_the_code_alone_cannot(
-    code: int | None, facts: Facts, name: str
+    code: int | None, facts: ExitFacts, name: str
 ) -> None:
     assert classify(ExitStatus(code), facts).name == name
 
 
 def test_an_unknown_status_is_read_from_the_last_words() -> None:
-    found = classify(ExitStatus(None, "unknown"), Facts(words=words(0, "completed")))
-    assert found.verdict is Verdict.DONE
+    found = classify(ExitStatus(None, "unknown"), ExitFacts(words=words(0, "completed")))
+    assert found.verdict is ExitPolicy.DONE
 
 
 # --- restarts ------------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def ended(kind: ExitClass = EXCEPTION, **changes: object) -> Ended:
 
 
 def crash_loop(lives: int, *, progress: bool, lived_s: float = 1.0) -> list[Restart | Finish]:
-    memory, actions = Memory(), []
+    memory, actions = GuardMemory(), []
     for life in range(lives):
         event = ended(
             checkpoint=life * 10 + 10 if progress else None,
@@ -222,7 +224,7 @@ def test_the_guard_gives_up_after_three_restarts_without_a_newer_checkpoint() ->
 
 
 def test_a_newer_checkpoint_forgives_earlier_restarts() -> None:
-    memory = Memory(no_progress=3, checkpoint=100, backoff_index=3)
+    memory = GuardMemory(no_progress=3, checkpoint=100, backoff_index=3)
     after, action = decide(memory, ended(checkpoint=101), OPTIONS)
     assert isinstance(action, Restart)
     assert after.no_progress == 0
@@ -230,13 +232,13 @@ def test_a_newer_checkpoint_forgives_earlier_restarts() -> None:
 
 def test_an_old_or_vanished_checkpoint_is_no_progress() -> None:
     for checkpoint in (100, 99, None):
-        memory = Memory(no_progress=3, checkpoint=100)
+        memory = GuardMemory(no_progress=3, checkpoint=100)
         action = decide(memory, ended(checkpoint=checkpoint), OPTIONS)[1]
         assert isinstance(action, Finish), checkpoint
 
 
 def test_an_hour_of_life_with_a_newer_checkpoint_starts_the_table_again() -> None:
-    memory = Memory(backoff_index=4, checkpoint=10)
+    memory = GuardMemory(backoff_index=4, checkpoint=10)
     stable = ended(checkpoint=20, lived_s=3600.0)
     assert delays([decide(memory, stable, OPTIONS)[1]]) == [30]
     assert delays([decide(memory, ended(checkpoint=20, lived_s=3599.0), OPTIONS)[1]]) == [600]
@@ -244,12 +246,12 @@ def test_an_hour_of_life_with_a_newer_checkpoint_starts_the_table_again() -> Non
 
 
 def test_a_diagnostic_life_is_never_called_stable() -> None:
-    memory = Memory(backoff_index=4, checkpoint=10, is_diagnostic=True)
+    memory = GuardMemory(backoff_index=4, checkpoint=10, is_diagnostic=True)
     assert delays([decide(memory, ended(checkpoint=20, lived_s=7200.0), OPTIONS)[1]]) == [600]
 
 
 def test_fifty_restarts_a_day_are_the_end_and_older_ones_are_forgotten() -> None:
-    memory = Memory(restarts_s=tuple(float(at) for at in range(50)), checkpoint=1)
+    memory = GuardMemory(restarts_s=tuple(float(at) for at in range(50)), checkpoint=1)
     event = ended(checkpoint=2, now_s=86_399.0)
     last = decide(memory, event, OPTIONS)[1]
     assert isinstance(last, Finish)
@@ -260,7 +262,7 @@ def test_fifty_restarts_a_day_are_the_end_and_older_ones_are_forgotten() -> None
 
 def test_the_same_exception_at_the_same_place_and_step_twice_is_a_bug() -> None:
     fault = ("ValueError", "loop.py:12", 812)
-    memory, first = decide(Memory(), ended(fault=fault), OPTIONS)
+    memory, first = decide(GuardMemory(), ended(fault=fault), OPTIONS)
     assert isinstance(first, Restart)
     again = decide(memory, ended(fault=fault, checkpoint=800), OPTIONS)[1]
     assert isinstance(again, Finish)
@@ -277,13 +279,13 @@ def unlogged(error: str = TYPO, **changes: object) -> Ended:
 
 
 def test_an_exception_before_a_step_is_tried_again_at_once_and_the_same_is_final() -> None:
-    memory, first = decide(Memory(), unlogged(), OPTIONS)
+    memory, first = decide(GuardMemory(), unlogged(), OPTIONS)
     assert first == Restart(0.0, TYPO)
     assert decide(memory, unlogged(), OPTIONS)[1] == Finish("failed", 5, TYPO)
 
 
 def test_another_exception_before_the_first_logged_step_waits_by_the_table() -> None:
-    memory, _ = decide(Memory(), unlogged(), OPTIONS)
+    memory, _ = decide(GuardMemory(), unlogged(), OPTIONS)
     memory, second = decide(memory, unlogged("OSError: busy"), OPTIONS)
     memory, third = decide(memory, unlogged(), OPTIONS)
     assert delays([second, third]) == [30, 60]
@@ -291,7 +293,7 @@ def test_another_exception_before_the_first_logged_step_waits_by_the_table() -> 
 
 
 def test_the_same_words_from_a_life_that_had_logged_are_no_typo() -> None:
-    memory, first = decide(Memory(), ended(error=TYPO), OPTIONS)
+    memory, first = decide(GuardMemory(), ended(error=TYPO), OPTIONS)
     assert isinstance(first, Restart) and (first.delay_s, first.reason) == (30, TYPO)
     memory, second = decide(memory, unlogged(), OPTIONS)  # the first before its first step
     assert delays([second]) == [0]
@@ -300,19 +302,21 @@ def test_the_same_words_from_a_life_that_had_logged_are_no_typo() -> None:
 
 @pytest.mark.parametrize("code", [75, 134, 137, 139, 143])
 def test_other_classes_keep_the_table_before_the_first_step(code: int) -> None:
-    kind = classify(ExitStatus(code), Facts())
-    assert delays([decide(Memory(), ended(kind, error="x", is_unlogged=True), OPTIONS)[1]]) == [30]
+    kind = classify(ExitStatus(code), ExitFacts())
+    assert delays(
+        [decide(GuardMemory(), ended(kind, error="x", is_unlogged=True), OPTIONS)[1]]
+    ) == [30]
 
 
 def test_a_program_that_says_nothing_and_exits_alike_twice_is_final_too() -> None:
-    memory, first = decide(Memory(), unlogged(""), OPTIONS)
+    memory, first = decide(GuardMemory(), unlogged(""), OPTIONS)
     assert first == Restart(0.0, "exception: exit code 1")
     assert decide(memory, unlogged(""), OPTIONS)[1] == Finish("failed", 5, first.reason)
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5])
 def test_a_number_of_restarts_is_kept_to_whatever_ends_the_lives(limit: int) -> None:
-    memory, options, actions = Memory(), Options(restarts=limit), []
+    memory, options, actions = GuardMemory(), Options(restarts=limit), []
     for _ in range(limit + 1):
         memory, action = decide(memory, unlogged(fault=("E", "x.py:1", 0)), options)
         actions.append(action)
@@ -323,8 +327,8 @@ def test_a_number_of_restarts_is_kept_to_whatever_ends_the_lives(limit: int) -> 
 
 
 def test_no_number_of_restarts_brings_back_what_is_final() -> None:
-    andon = classify(ExitStatus(4), Facts(words=words(4, "andon")))
-    action = decide(Memory(), ended(andon), Options(restarts=9))[1]
+    andon = classify(ExitStatus(4), ExitFacts(words=words(4, "andon")))
+    action = decide(GuardMemory(), ended(andon), Options(restarts=9))[1]
     assert isinstance(action, Finish) and action.exit_code == 4
 
 
@@ -332,7 +336,7 @@ def test_a_crash_before_the_first_step_gets_one_diagnostic_life_and_a_second_one
     None
 ):
     early = ended(CRASH, step=0, before_first_step=True)
-    memory, first = decide(Memory(), early, OPTIONS)
+    memory, first = decide(GuardMemory(), early, OPTIONS)
     assert isinstance(first, Restart)
     assert first.is_diagnostic
     assert memory.is_diagnostic
@@ -346,17 +350,19 @@ def test_a_crash_before_the_first_step_gets_one_diagnostic_life_and_a_second_one
 
 
 def test_a_stop_is_a_stop_however_the_program_takes_it() -> None:
-    action = decide(Memory(), ended(stop_signal=2), OPTIONS)[1]
+    action = decide(GuardMemory(), ended(stop_signal=2), OPTIONS)[1]
     assert action == Finish("stopped", 130, action.reason)
-    done = classify(ExitStatus(0), Facts(words=words(0, "completed"), stop_signal=15))
-    finished = decide(Memory(), ended(done, stop_signal=15), OPTIONS)[1]
+    done = classify(ExitStatus(0), ExitFacts(words=words(0, "completed"), stop_signal=15))
+    finished = decide(GuardMemory(), ended(done, stop_signal=15), OPTIONS)[1]
     assert isinstance(finished, Finish)
     assert (finished.state, finished.exit_code) == ("done", 0)
 
 
 def test_memory_survives_the_guards_own_death_and_forgets_clocks_of_another_boot() -> None:
-    memory = Memory((5.0, 9.5), 3, 2, 800, ("ValueError", "loop.py:12", 812), True, TYPO, 7)
+    memory = GuardMemory((5.0, 9.5), 3, 2, 800, ("ValueError", "loop.py:12", 812), True, TYPO, 7)
     document = json.loads(json.dumps(asdict(memory)))
     assert remember(document, same_boot=True) == memory
     assert remember(document, same_boot=False).restarts_s == ()
-    assert remember({"fault": 3, "no_progress": "x", "restarts_s": 1}, same_boot=True) == Memory()
+    assert (
+        remember({"fault": 3, "no_progress": "x", "restarts_s": 1}, same_boot=True) == GuardMemory()
+    )

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.feed.watch import RunsFeed
+from albor_core.feed.runs.watch import RunsFeed
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, registered_runs
-from albor_core.store.reader import Reader
-from albor_core.store.settle import settle
+from albor_core.store.index.catch_up import settle
+from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[3]
 MAX_LINES = 30
@@ -110,7 +110,7 @@ def test_an_example_is_live_in_the_cockpit_and_complete_in_the_store(name, tmp_p
 def unindexed(monkeypatch):
     from albor_core import track
 
-    monkeypatch.setattr(track.Sidecar, "tend", lambda self: None)
+    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
 
 
 def events(run):
@@ -169,7 +169,7 @@ seen = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "lightning" else seen(name, *rest)
 from argparse import Namespace
 from albor_core import track
-track.Sidecar.tend = lambda self: None
+track.IndexProcess.tend = lambda self: None
 from albor_core.integrations.lightning import AlborLogger
 
 logger = AlborLogger("exp", "protocol")

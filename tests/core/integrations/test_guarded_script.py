@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from albor_core import track
-from albor_core.feed.status import run_status
+from albor_core.feed.runs.status import run_status
 from albor_core.guard.launch import read_launch, write_launch
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
-from albor_core.store.settle import settle
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.catch_up import settle
+from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[3]
 ALBOR = [sys.executable, "-P", "-m", "albor_core.cli"]
@@ -204,7 +204,7 @@ def test_no_secret_of_a_guarded_program_is_in_any_file(tmp_path, albor_home):
 
 
 def test_no_secret_of_a_tracked_program_is_in_any_file(monkeypatch, albor_home):
-    monkeypatch.setattr(track.Sidecar, "tend", lambda self: None)
+    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
     monkeypatch.setattr(sys, "argv", ["train.py", *SECRET_WORDS])
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, CANARIES[name])

@@ -17,16 +17,16 @@ import pytest
 from click.testing import CliRunner
 from peer_series import CONFIG, SECRET, STEPS, accuracy, loss, rate
 
-from albor_core.cli.imports import KINDS
 from albor_core.cli.main import cli
+from albor_core.cli.runs.imports import KINDS
 from albor_core.cli.schema import FOLDER
-from albor_core.feed.status import run_status
-from albor_core.integrations.history import arrival, find, tensorboard, wandb, wire
-from albor_core.integrations.history.foreign import Losses
+from albor_core.feed.runs.status import run_status
+from albor_core.integrations.importers import arrival, find, tensorboard, wandb, wire
+from albor_core.integrations.importers.foreign import Losses
 from albor_core.run.errors import AlborError, DataError, NotFoundError
 from albor_core.run.rundir import RunDir
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
+from albor_core.store.file.paths import global_store
+from albor_core.store.query.reader import Reader
 
 pytestmark = pytest.mark.slow  # in sum; `make check` is under a minute
 
@@ -529,7 +529,7 @@ def test_an_import_needs_no_peer_and_little_memory(tmp_path):
         file.writelines(f"{step},{1 / step},{step},{step}\n" for step in range(1, 8_001))
     import tracemalloc
 
-    from albor_core.integrations.history.find import find as look
+    from albor_core.integrations.importers.find import find as look
 
     tracemalloc.start()
     (foreign,) = look(path).runs()

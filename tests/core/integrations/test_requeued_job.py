@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.guard.process import Tree
-from albor_core.guard.traces import known_nonces
+from albor_core.guard.deaths.past_attempts import known_nonces
+from albor_core.guard.process.processes import Tree
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
+from albor_core.store.file.paths import global_store
+from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[3]
 ALBOR = [sys.executable, "-P", "-m", "albor_core.cli"]

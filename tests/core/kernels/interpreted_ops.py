@@ -18,8 +18,8 @@ from stream_cases import (
 )
 from torch import Tensor
 
-from albor_core.kernels import attention, rms_norm, rope, swiglu
-from albor_core.kernels import cross_entropy as ce
+from albor_core.kernels.ops import attention, rms_norm, rope, swiglu
+from albor_core.kernels.ops import cross_entropy as ce
 
 
 def say(**line: object) -> None:

@@ -13,27 +13,27 @@ from typing import Any
 
 import torch
 
-from albor_core.kernels import adamw, fp8, muon, rms_norm
+from albor_core.config.sections import OptimizerConfig
+from albor_core.kernels.ops import adamw, fp8, muon, rms_norm
 from albor_core.kernels.parity import deviations
 from albor_core.model import fused as fused_module
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.run.sections import OptimizerConfig
-from albor_core.train.graphed import GraphedStep
-from albor_core.train.muon import FlatMuon, MuonOptimizer
-from albor_core.train.optim import (
+from albor_core.train.optim.adamw import (
     FlatAdamW,
     Optimizer,
     gradient_norms,
     scale_gradients,
     wrong_groups,
 )
-from albor_core.train.placement import Placement
-from albor_core.train.ranks import Ranks
-from albor_core.train.stability import Clip, ZClip
-from albor_core.train.steps import Seen, compare, half_batch_norm, look_fused, violations
+from albor_core.train.optim.muon import FlatMuon, MuonOptimizer
+from albor_core.train.ranks.group import Ranks
+from albor_core.train.ranks.placement import Placement
+from albor_core.train.step.choose import Seen, compare, half_batch_norm, look_fused, violations
+from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.stability import Clip, ZClip
 
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)

@@ -18,16 +18,16 @@ from stream_cases import (
 )
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.add_rms_norm import add_rms_norm, add_rms_norm_reference
-from albor_core.kernels.cross_entropy import (
+from albor_core.kernels.ops.add_rms_norm import add_rms_norm, add_rms_norm_reference
+from albor_core.kernels.ops.cross_entropy import (
     IGNORED,
     cross_entropy,
     cross_entropy_reference,
     cross_entropy_triton,
 )
+from albor_core.kernels.ops.rope import rope, rope_reference, rope_triton, tables
+from albor_core.kernels.ops.swiglu import swiglu, swiglu_reference, swiglu_triton
 from albor_core.kernels.parity import _upstream
-from albor_core.kernels.rope import rope, rope_reference, rope_triton, tables
-from albor_core.kernels.swiglu import swiglu, swiglu_reference, swiglu_triton
 from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.llama import rotate
 

@@ -9,15 +9,16 @@ import pytest
 import torch
 from oracle import ROOT, python
 
-from albor_core.kernels import attention, dispatch, products
+from albor_core.kernels import dispatch
+from albor_core.kernels.ops import attention, products
 from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.flat import ALIGNED, FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.train.graphed import GraphedStep
-from albor_core.train.optim import FlatAdamW
-from albor_core.train.stability import Clip
-from albor_core.train.steps import compared, uneven
+from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.step.choose import compared, uneven
+from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.stability import Clip
 
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)

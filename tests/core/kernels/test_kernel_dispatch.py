@@ -11,8 +11,9 @@ import pytest
 import torch
 from oracle import python
 
-from albor_core.kernels import dispatch, rope
-from albor_core.kernels.rms_norm import rms_norm_reference
+from albor_core.kernels import dispatch
+from albor_core.kernels.ops import rope
+from albor_core.kernels.ops.rms_norm import rms_norm_reference
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 

@@ -12,7 +12,8 @@ from fused_cases import LARGE_GATES, ODD_GATES
 from gluon_interpreter import Pointer, Rows, Stuck
 from torch import Tensor
 
-from albor_core.kernels import products, swiglu_down, swiglu_up, toolchain
+from albor_core.kernels import toolchain
+from albor_core.kernels.ops import products, swiglu_down, swiglu_up
 from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.mlp import HalfMlp, Weight
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from oracle import ROOT, assert_as_accurate, deviations, python
 
-from albor_core.kernels.rms_norm import rms_norm, rms_norm_reference, rms_norm_triton
+from albor_core.kernels.ops.rms_norm import rms_norm, rms_norm_reference, rms_norm_triton
 from albor_core.kernels.toolchain import HAS_TRITON
 
 SHAPES = [(2, 16, 512), (5, 3, 123), (1, 1, 1), (300, 64)]

@@ -7,18 +7,18 @@ import json
 import pytest
 import torch
 
-from albor_core.kernels import fp8
+from albor_core.config.sections import TrainingConfig
+from albor_core.kernels.ops import fp8
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import HEADROOM, Scales, emulated, fits
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.errors import ConfigError
-from albor_core.run.sections import TrainingConfig
-from albor_core.train.graphed import GraphedStep
-from albor_core.train.optim import FlatAdamW
-from albor_core.train.placement import place
-from albor_core.train.stability import Clip
-from albor_core.train.steps import Seen, look_fused, violations
+from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.ranks.placement import place
+from albor_core.train.step.choose import Seen, look_fused, violations
+from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.stability import Clip
 
 CONFIG = LlamaConfig(128, 2, 4, 2, 256, 512, 64)
 

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from albor_core.cli.main import cli
-from albor_core.report.chart import Trace, svg, ticks
+from albor_core.report.chart import ReportCurve, svg, ticks
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import Indexer
 
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m\u202e\"'&"
 
@@ -95,7 +95,7 @@ def test_two_runs_are_compared_with_a_verdict_and_what_differs(home):
 
 def test_nan_is_a_mark_and_breaks_the_line():
     ys = (1.0, 2.0, math.nan, 1.5, 1.2)
-    drawn = svg("loss", [Trace("r", range(5), ys, ys, ys)])
+    drawn = svg("loss", [ReportCurve("r", range(5), ys, ys, ys)])
     assert drawn.count("<polyline") == 2
     assert drawn.count('class="broken"') == 1
     assert "nan" not in drawn
@@ -106,7 +106,7 @@ def test_nan_is_a_mark_and_breaks_the_line():
     [(), (math.nan,), (math.inf, -math.inf), (1e308, -1e308), (1e18, 1e18), (5.0,), (0.0, 0.0)],
 )
 def test_any_series_gives_a_chart_without_odd_numbers(ys):
-    drawn = svg("x", [Trace("r", range(len(ys)), ys, ys, ys)])
+    drawn = svg("x", [ReportCurve("r", range(len(ys)), ys, ys, ys)])
     assert drawn.endswith("</svg>")
     assert not re.search(r'(x|y|points)="[^"]*(nan|inf)', drawn)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.feed.status import run_status
+from albor_core.feed.runs.status import run_status
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import start_ticks
-from albor_core.run.program_signal import signal_program
+from albor_core.run.program.signals import signal_program
 from albor_core.run.rundir import RunDir, read_json, write_json
 
 TRACKED = """

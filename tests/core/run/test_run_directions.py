@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.run.directions import check_goals, direction, parse_goals, recorded_goals
 from albor_core.run.errors import UsageError
+from albor_core.run.values.directions import check_goals, direction, parse_goals, recorded_goals
 
 
 def words(text):

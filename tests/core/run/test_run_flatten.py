@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from albor_core.run.config import load_config
-from albor_core.run.flatten import diff_configs, flatten
+from albor_core.config.load import load_config
+from albor_core.run.values.flatten import diff_configs, flatten
 
-SPEC = Path(__file__).with_name("pretrain-350m-v2.yaml")
+SPEC = Path(__file__).parents[1] / "config" / "pretrain-350m-v2.yaml"
 
 
 def test_every_scalar_has_one_dotted_path():

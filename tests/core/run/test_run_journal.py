@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.run import line_appender as module
+from albor_core.run.files import line_appender as module
 from albor_core.run.journal import MAX_LINE_BYTES, Journal, parse_line, read_journal
 
 ROOT = Path(__file__).resolve().parents[3]

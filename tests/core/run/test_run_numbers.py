@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.run.numbers import parse_count, parse_real
+from albor_core.run.values.numbers import parse_count, parse_real
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.guard.provenance import recorded_code
-from albor_core.run import provenance as module
-from albor_core.run.provenance import git_facts, read_script, script_of_command
+from albor_core.run.program import provenance as module
+from albor_core.run.program.provenance import git_facts, read_script, script_of_command
+from albor_core.run.program.recorded_code import recorded_code
 
 
 def git(folder, *arguments):

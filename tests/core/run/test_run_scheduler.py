@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from albor_core.cli.main import cli
 from albor_core.run.errors import UsageError
-from albor_core.run.scheduler import Job, current_job
+from albor_core.run.program.scheduler import SchedulerJob, current_job
 
 
 @pytest.mark.parametrize(
@@ -27,19 +27,23 @@ def test_a_job_is_known_by_its_environment(environ, text):
 
 def test_a_pod_is_a_job_only_where_its_first_process_waits_for_us(monkeypatch):
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "train-x", "NODE_NAME": "n4"}
-    for is_waited_for, job in ((True, Job("kubernetes", "train-x", None, "n4")), (False, None)):
+    for is_waited_for, job in (
+        (True, SchedulerJob("kubernetes", "train-x", None, "n4")),
+        (False, None),
+    ):
         monkeypatch.setattr(
-            "albor_core.run.scheduler._is_waited_for_by_init", lambda found=is_waited_for: found
+            "albor_core.run.program.scheduler._is_waited_for_by_init",
+            lambda found=is_waited_for: found,
         )
         assert current_job(environ) == job
 
 
 def test_a_later_life_of_a_job_proves_the_end_of_the_earlier():
-    first, second = Job("slurm", "11", 0, "n1"), Job("slurm", "11", 1, "n2")
+    first, second = SchedulerJob("slurm", "11", 0, "n1"), SchedulerJob("slurm", "11", 1, "n2")
     assert second.follows(first.document())
     assert not first.follows(second.document())
     assert not second.follows(second.document())
-    assert not second.follows(Job("slurm", "12", 0, "n1").document())
+    assert not second.follows(SchedulerJob("slurm", "12", 0, "n1").document())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from albor_core.feed.detail import state_curve
+from albor_core.feed.run.detail import state_curve
 from albor_core.run import state as state_file
 from albor_core.run.state import MAX_BYTES, Freshness, StateWriter, finite, read_state
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.run.values import MAX_KEY_CHARS, Odd, as_json, safe_key, tidy
+from albor_core.run.values.metrics import MAX_KEY_CHARS, Odd, as_json, safe_key, tidy
 
 
 def told(values):

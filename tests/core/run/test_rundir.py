@@ -25,7 +25,7 @@ from albor_core.run.rundir import (
     write_bytes,
     write_json,
 )
-from albor_core.store.resolve import AmbiguousError, find_run
+from albor_core.store.query.resolve import AmbiguousError, find_run
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.run.tensor_header import DamagedFileError, read_header
+from albor_core.run.files.tensor_header import DamagedFileError, read_header
 
 ENTRY = '{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
 

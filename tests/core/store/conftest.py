@@ -10,9 +10,9 @@ import pytest
 
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import Indexer
+from albor_core.store.query.reader import Reader
 
 
 @dataclass

@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albor_core.run.errors import AlborError, StoreError, UsageError
-from albor_core.store.annotations import annotate
-from albor_core.store.connect import open_writer, transaction
-from albor_core.store.filter import FilterError, parse_filter
-from albor_core.store.listing import parse_column
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
-from albor_core.store.search import refresh
-from albor_core.store.table import RunTable
+from albor_core.store.file.connect import open_writer, transaction
+from albor_core.store.file.paths import global_store
+from albor_core.store.file.search import refresh
+from albor_core.store.index.annotations import annotate
+from albor_core.store.query.filter import FilterError, parse_filter
+from albor_core.store.query.listing import parse_column
+from albor_core.store.query.reader import Reader
+from albor_core.store.query.table import RunList
 
 NOW = 1_800_000_000.0
 
 
 def kept(text: str, *, path: Path | None = None, statuses: dict[str, str] | None = None) -> str:
-    with RunTable(path or global_store()) as table:
+    with RunList(path or global_store()) as table:
         return " ".join(sorted(table.matching(parse_filter(text), statuses)))
 
 
@@ -155,7 +155,7 @@ def test_the_same_words_find_the_same_runs_in_a_store_without_an_index(runs):
 
 
 def test_a_run_that_is_forgotten_is_found_by_no_word(runs):
-    from albor_core.store.remove import forget_rows
+    from albor_core.store.upkeep.remove import forget_rows
 
     forget_rows("b", global_store())
     with sqlite3.connect(global_store()) as db:
@@ -232,7 +232,7 @@ HOSTILE = (
 @pytest.mark.parametrize("payload", HOSTILE, ids=ascii)
 def test_no_word_of_a_user_becomes_sql(store, payload):
     quoted = "'" + payload.replace("'", "''") + "'"
-    with RunTable(store) as table:
+    with RunList(store) as table:
         for text in (quoted, f"tag:{quoted}", f"name:{quoted}", f"{quoted}:{quoted}", f"{quoted}<3",
                      f"parent:{quoted}", payload):  # fmt: skip
             try:
@@ -264,8 +264,8 @@ def test_what_takes_too_long_is_ended(tmp_path, monkeypatch):
                            [(number, f"p{i}.{rng.random()}", "1") for i in range(60)])  # fmt: skip
     db.close()
     terms = " ".join(f"x{i}<3" for i in range(30))
-    monkeypatch.setattr("albor_core.store.access.LIMIT_S", 0.02)
-    with RunTable(path) as table:
+    monkeypatch.setattr("albor_core.store.file.access.LIMIT_S", 0.02)
+    with RunList(path) as table:
         began = time.monotonic()
         with pytest.raises(StoreError, match="not answered"):
             table.runs(where=parse_filter("-" + terms.replace(" ", " -")))
@@ -313,7 +313,7 @@ def test_a_hostile_store_shows_its_rows_and_runs_nothing(runs, tmp_path):
 
 def test_the_index_of_words_follows_a_rename_and_a_tag_taken_away(runs):
     from albor_core.run.rundir import RunDir
-    from albor_core.store.index import index_now
+    from albor_core.store.index.indexer import index_now
 
     run = RunDir(runs.root / "out" / "b")
     annotate(run, "untag", "ablation")
@@ -328,7 +328,7 @@ def test_the_index_of_words_follows_a_rename_and_a_tag_taken_away(runs):
 
 
 def test_runs_are_sorted_by_any_metric_or_param_nan_and_unknown_last(runs):
-    with RunTable(global_store()) as table:
+    with RunList(global_store()) as table:
 
         def order(sort: str, *, descending: bool = False) -> str:
             return "".join(row.id for row in table.runs(sort=sort, descending=descending))
@@ -346,7 +346,7 @@ def test_runs_are_sorted_by_any_metric_or_param_nan_and_unknown_last(runs):
 
 
 def test_columns_are_metrics_and_params_of_each_run(runs):
-    with RunTable(global_store()) as table:
+    with RunList(global_store()) as table:
         columns = [
             parse_column(text) for text in ("lr", "train/loss", "train/loss:min", "tied", "x")
         ]

@@ -9,10 +9,10 @@ import sqlite3
 from pathlib import Path
 
 from albor_core.run.journal import Journal
-from albor_core.store.filter import parse_filter
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
-from albor_core.store.table import RunTable
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.indexer import Indexer
+from albor_core.store.query.filter import parse_filter
+from albor_core.store.query.table import RunList
 
 SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "make_history.py"
 spec = importlib.util.spec_from_file_location("make_history", SCRIPT)
@@ -57,7 +57,7 @@ def test_a_generated_run_has_the_rows_of_an_indexed_one(bench, tmp_path):
 
 def test_the_generated_history_answers_filters(tmp_path):
     path = make_history.make(tmp_path, 60, 40)
-    with RunTable(path) as table:
+    with RunList(path) as table:
         rows = table.runs(limit=None)
         assert len(rows) == 60 and all(math.isfinite(row.loss or 0) for row in rows[:3])
         assert len(table.matching(parse_filter("seed=0"))) == 12

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from albor_core.store.filter import parse_filter
-from albor_core.store.group import band, band_of, band_series, groups_of
-from albor_core.store.lineage import parent_id
-from albor_core.store.listing import parse_column
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
-from albor_core.store.rows import Series
+from albor_core.store.file.paths import global_store
+from albor_core.store.query.filter import parse_filter
+from albor_core.store.query.group import band, band_of, band_series, groups_of
+from albor_core.store.query.lineage import parent_id
+from albor_core.store.query.listing import parse_column
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.rows import Series
 
 
 def record(bench, run_id, *, seed, lr, losses, **params):

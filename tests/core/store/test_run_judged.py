@@ -10,13 +10,13 @@ import pytest
 
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import create_run
-from albor_core.store.connect import open_writer
-from albor_core.store.diff import MOST_RUNS, diff_runs
-from albor_core.store.filter import parse_filter
-from albor_core.store.listing import parse_column
-from albor_core.store.paths import global_store, local_store
-from albor_core.store.reader import Reader
-from albor_core.store.rebuild import rebuild
+from albor_core.store.diff.compare import MOST_RUNS, diff_runs
+from albor_core.store.file.connect import open_writer
+from albor_core.store.file.paths import global_store, local_store
+from albor_core.store.query.filter import parse_filter
+from albor_core.store.query.listing import parse_column
+from albor_core.store.query.reader import Reader
+from albor_core.store.upkeep.rebuild import rebuild
 
 SCRIPT = {"path": "/t.py", "sha256": "ab" * 32, "bytes": 9, "is_tracked": True, "is_kept": False}
 CLEAN = {"commit": "c" * 40, "dirty": False, "patch": None}

@@ -13,12 +13,12 @@ import pytest
 from albor_core.run.errors import AlborError, InUseError, UsageError
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.store import move
-from albor_core.store.annotations import annotate
-from albor_core.store.move import find_moved, move_run
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
-from albor_core.store.resolve import find_run
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.annotations import annotate
+from albor_core.store.query.reader import Reader
+from albor_core.store.query.resolve import find_run
+from albor_core.store.upkeep import move
+from albor_core.store.upkeep.move import find_moved, move_run
 
 pytestmark = pytest.mark.slow  # in sum; `make check` is under a minute
 

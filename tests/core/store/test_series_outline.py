@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albor_core.store.connect import open_writer, transaction
-from albor_core.store.reader import Reader
-from albor_core.store.write import RunWriter
+from albor_core.store.file.connect import open_writer, transaction
+from albor_core.store.index.write import RunWriter
+from albor_core.store.query.reader import Reader
 
 
 def stored(path, values):

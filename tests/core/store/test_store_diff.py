@@ -10,14 +10,14 @@ import time
 import pytest
 
 from albor_core.run.errors import NotFoundError, UsageError
-from albor_core.store.annotations import annotate
-from albor_core.store.backup import back_up_daily
-from albor_core.store.diff import diff_runs
-from albor_core.store.ending import Ending, LastWords, ending
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
-from albor_core.store.rebuild import rebuild
-from albor_core.store.verdict import Curve, verdict
+from albor_core.store.diff.compare import diff_runs
+from albor_core.store.diff.verdict import OrderedSeries, verdict
+from albor_core.store.file.paths import global_store
+from albor_core.store.index.annotations import annotate
+from albor_core.store.index.backup import back_up_daily
+from albor_core.store.index.ending import Ending, LastWords, ending
+from albor_core.store.query.reader import Reader
+from albor_core.store.upkeep.rebuild import rebuild
 
 
 def curve(seed, *, offset=0.0, n=400, noise=0.1, correlation=0.5):
@@ -26,7 +26,7 @@ def curve(seed, *, offset=0.0, n=400, noise=0.1, correlation=0.5):
     for i in range(n):
         drift = correlation * drift + rnd.gauss(0, noise * math.sqrt(1 - correlation**2))
         values.append(2 + 3 * math.exp(-i / 80) + drift + offset)
-    return Curve(range(n), values)
+    return OrderedSeries(range(n), values)
 
 
 def test_a_real_gap_has_a_side():
@@ -37,13 +37,13 @@ def test_a_real_gap_has_a_side():
 
 def test_a_last_noisy_point_decides_nothing():
     a, b = curve(1), curve(2)
-    spiked = Curve(b.x, [*b.y[:-1], 0.0])
+    spiked = OrderedSeries(b.x, [*b.y[:-1], 0.0])
     assert verdict(a, spiked).outcome == "indistinguishable"
 
 
 def test_pairing_finds_a_gap_that_shared_noise_would_hide():
     a = curve(5, noise=0.5)
-    b = Curve(a.x, [y - 0.02 + random.Random(i).gauss(0, 0.01) for i, y in enumerate(a.y)])
+    b = OrderedSeries(a.x, [y - 0.02 + random.Random(i).gauss(0, 0.01) for i, y in enumerate(a.y)])
     found = verdict(a, b)
     assert found.outcome == "better" and "paired" in found.detail
     assert found.interval[0] < -0.02 < found.interval[1] < 0
@@ -58,10 +58,10 @@ def test_curves_of_different_length_are_compared_where_both_exist():
 @pytest.mark.parametrize(
     "a, b",
     [
-        (Curve([], []), curve(1)),
-        (Curve([1, 2], [1.0, 2.0]), curve(1)),
-        (Curve(range(100), [math.nan] * 100), Curve(range(100), [math.inf] * 100)),
-        (Curve(range(1000, 1100), [1.0] * 100), curve(1)),
+        (OrderedSeries([], []), curve(1)),
+        (OrderedSeries([1, 2], [1.0, 2.0]), curve(1)),
+        (OrderedSeries(range(100), [math.nan] * 100), OrderedSeries(range(100), [math.inf] * 100)),
+        (OrderedSeries(range(1000, 1100), [1.0] * 100), curve(1)),
     ],
     ids=["empty", "two points", "all nan", "no shared x"],
 )

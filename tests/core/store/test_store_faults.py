@@ -23,22 +23,22 @@ from albor_core.guard import __main__ as guard
 from albor_core.guard.preflight import check
 from albor_core.run.errors import StoreError, UsageError
 from albor_core.run.ownership import distrust
-from albor_core.store import connect, migrations
-from albor_core.store.annotations import annotate, read_annotations
-from albor_core.store.backup import back_up_daily
-from albor_core.store.connect import (
+from albor_core.store.file import connect, migrations
+from albor_core.store.file.connect import (
     checkpoint_if_large,
     exclusive,
     open_writer,
     problems,
     transaction,
 )
-from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store, local_store
-from albor_core.store.reader import Reader
-from albor_core.store.rebuild import rebuild
-from albor_core.store.schema import SCHEMA_VERSION
-from albor_core.store.settle import settle
+from albor_core.store.file.paths import global_store, local_store
+from albor_core.store.file.schema import SCHEMA_VERSION
+from albor_core.store.index.annotations import annotate, read_annotations
+from albor_core.store.index.backup import back_up_daily
+from albor_core.store.index.catch_up import settle
+from albor_core.store.index.indexer import Indexer
+from albor_core.store.query.reader import Reader
+from albor_core.store.upkeep.rebuild import rebuild
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -82,7 +82,7 @@ DIE_AT = (
     + """
 from albor_core.run.rundir import RunDir
 from albor_core.store.index import Indexer
-from albor_core.store.paths import global_store
+from albor_core.store.file.paths import global_store
 with Indexer(RunDir(Path(sys.argv[1])), global_store()) as indexer:
     indexer.drain()
 print(count[0])
@@ -111,7 +111,7 @@ def test_an_indexer_killed_at_any_statement_leaves_each_line_in_the_stores_once(
 COMMIT = """
 import sys, time
 from pathlib import Path
-from albor_core.store.connect import checkpoint_if_large, exclusive, open_writer, transaction
+from albor_core.store.file.connect import checkpoint_if_large, exclusive, open_writer, transaction
 from albor_core.store import connect
 connect._CHECKPOINT_BYTES = 1
 path, who, until = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
@@ -168,8 +168,8 @@ def test_checkpoints_wait_for_the_lock_that_commits_hold(tmp_path):
 
 def test_a_viewer_that_never_lets_go_is_told_to(bench, monkeypatch):
     """S3."""
-    monkeypatch.setattr("albor_core.store.index.WAL_ALARM_BYTES", 1 << 16)
-    monkeypatch.setattr("albor_core.store.connect._CHECKPOINT_BYTES", 1 << 14)
+    monkeypatch.setattr("albor_core.store.index.indexer.WAL_ALARM_BYTES", 1 << 16)
+    monkeypatch.setattr("albor_core.store.file.connect._CHECKPOINT_BYTES", 1 << 14)
     run = written(bench)
     bench.index(run)
     journal = bench.journal(run)
@@ -224,7 +224,7 @@ def test_a_damaged_store_goes_aside_with_its_wal(bench):
 @pytest.fixture
 def on_nfs(bench, monkeypatch):
     """Whatever lies below this bench's `out` and `home` is on a network mount, `state` is not."""
-    from albor_core.store import paths
+    from albor_core.store.file import paths
 
     def kind(path):
         remote = any(path.is_relative_to(bench.root / name) for name in ("out", "home"))
@@ -393,7 +393,7 @@ def test_a_read_only_mount_with_a_live_wal_shows_every_committed_row(bench):
             shutil.copy(run.store.with_name(run.store.name + suffix), media)
     assert (media / "experiments.db-wal").stat().st_size
     code = (
-        "import sys; from pathlib import Path; from albor_core.store.reader import Reader\n"
+        "import sys; from pathlib import Path; from albor_core.store.query.reader import Reader\n"
         "with Reader(Path(sys.argv[1])) as r: print(r.run('r1').last_step, *r.runs()[0].tags)"
     )
     argv = [sys.executable, "-c", code, media / "experiments.db"]

@@ -19,12 +19,12 @@ import pytest
 
 from albor_core.run.errors import InUseError, NotFoundError
 from albor_core.run.journal import Journal
-from albor_core.store import index
-from albor_core.store.annotations import annotate, read_annotations
-from albor_core.store.index import Indexer, index_now
-from albor_core.store.paths import global_store
-from albor_core.store.reader import Reader
-from albor_core.store.rebuild import rebuild
+from albor_core.store.file.paths import global_store
+from albor_core.store.index import indexer as index
+from albor_core.store.index.annotations import annotate, read_annotations
+from albor_core.store.index.indexer import Indexer, index_now
+from albor_core.store.query.reader import Reader
+from albor_core.store.upkeep.rebuild import rebuild
 
 
 def start_indexer(run, *arguments):
@@ -159,7 +159,7 @@ def test_small_batches_and_one_large_batch_make_the_same_store(bench, snapshot_o
     large = snapshot_of(run.store)
     levels = level_rows(run)
     shutil.rmtree(run.store.parent)
-    monkeypatch.setattr("albor_core.store.sources.BATCH_BYTES", 700)
+    monkeypatch.setattr("albor_core.store.index.sources.BATCH_BYTES", 700)
     bench.index(run, globally=False)
     assert snapshot_of(run.store) == large
     assert level_rows(run) == levels and levels
@@ -656,7 +656,7 @@ def test_a_locked_store_delays_rows_and_loses_none(bench):
 
 
 def test_a_ruined_global_store_stops_neither_indexing_nor_its_end(bench, monkeypatch, capfd):
-    monkeypatch.setattr("albor_core.store.index.LAST_TRIES", 2)
+    monkeypatch.setattr("albor_core.store.index.indexer.LAST_TRIES", 2)
     run = bench.run()
     bench.journal(run).metrics(1, {"train/loss": 1.0})
     global_store().write_bytes(b"ruined" * 1000)
@@ -668,7 +668,7 @@ def test_a_ruined_global_store_stops_neither_indexing_nor_its_end(bench, monkeyp
 
 
 def test_a_viewer_that_never_lets_go_delays_no_row(bench, monkeypatch):
-    monkeypatch.setattr("albor_core.store.connect._CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr("albor_core.store.file.connect._CHECKPOINT_BYTES", 1)
     run = bench.run()
     journal = bench.journal(run)
     journal.metrics(1, {"train/loss": 1.0})

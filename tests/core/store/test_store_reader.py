@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
-from albor_core.store.connect import open_reader, open_writer, problems
-from albor_core.store.index import Indexer
-from albor_core.store.levels import (
+from albor_core.store.file.connect import open_reader, open_writer, problems
+from albor_core.store.file.paths import global_store, is_remote, local_store
+from albor_core.store.file.schema import SCHEMA_SQL, SCHEMA_VERSION
+from albor_core.store.index.indexer import Indexer
+from albor_core.store.index.levels import (
     Bucket,
     base_level,
     group_points,
@@ -29,18 +31,16 @@ from albor_core.store.levels import (
     unpack,
     unpack_preview,
 )
-from albor_core.store.paths import global_store, is_remote, local_store
-from albor_core.store.reader import Reader
-from albor_core.store.schema import SCHEMA_SQL, SCHEMA_VERSION
+from albor_core.store.query.reader import Reader
 
 
 @pytest.fixture(scope="module")
 def long_series(tmp_path_factory):
     """200,000 points with one spike of one step, one NaN and one Inf, in a store of its own."""
     from albor_core.run.rundir import RunDir
-    from albor_core.store.connect import transaction
-    from albor_core.store.share import share
-    from albor_core.store.write import RunWriter
+    from albor_core.store.file.connect import transaction
+    from albor_core.store.index.global_share import share
+    from albor_core.store.index.write import RunWriter
 
     folder = tmp_path_factory.mktemp("long")
     db = open_writer(folder / "experiments.db")
@@ -199,7 +199,7 @@ def test_a_reader_cannot_write_and_sees_commits_of_others(bench):
 
 
 def test_a_replaced_store_is_opened_again(bench):
-    from albor_core.store.rebuild import rebuild
+    from albor_core.store.upkeep.rebuild import rebuild
 
     run = bench.run()
     journal = bench.journal(run)
@@ -272,7 +272,7 @@ def test_rows_still_in_the_wal_are_read_where_nothing_can_be_written(bench, monk
         for suffix in ("", "-wal"):  # as on a read-only medium: no -shm, and none can be made
             source = run.store.with_name(run.store.name + suffix)
             (media / source.name).write_bytes(source.read_bytes())
-    import albor_core.store.connect as connect
+    import albor_core.store.file.connect as connect
 
     real = connect._connect_ro
 
@@ -315,7 +315,7 @@ def test_the_schema_file_is_the_schema_of_a_store(tmp_path):
 def test_stores_of_runs_on_network_mounts_lie_on_this_host(bench, monkeypatch):
     run = bench.run()
     assert local_store(run) == run.store
-    monkeypatch.setattr("albor_core.store.paths.file_system", lambda path: "nfs4")
+    monkeypatch.setattr("albor_core.store.file.paths.file_system", lambda path: "nfs4")
     monkeypatch.setenv("XDG_STATE_HOME", str(bench.root / "state"))
     bench.journal(run).metrics(1, {"train/loss": 1.0})
     bench.index(run, globally=False)

@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from albor_core.store.verdict import CONFIDENCE, MIN_POINTS, Curve, verdict
+from albor_core.store.diff.verdict import CONFIDENCE, MIN_POINTS, OrderedSeries, verdict
 
 PAIRS = 500
 ONCE_IN_A_MILLION = 1e-6
@@ -32,7 +32,7 @@ def curves(chance, count, correlation, *, gap=0.0, apart=0.0):
     before = [-0.01 * count]  # so that the window that is compared begins after it
     for offset, shift in ((0.0, 0.0), (gap, apart)):
         values = [offset + value for value in noise(chance, count, correlation)]
-        yield Curve([*before, *(step + shift for step in steps)], [9.0, *values])
+        yield OrderedSeries([*before, *(step + shift for step in steps)], [9.0, *values])
 
 
 def most_by_chance(trials, rate, tail=ONCE_IN_A_MILLION):
@@ -124,7 +124,8 @@ def test_eight_differences_that_drift_on_one_side_of_zero_decide():
     ahead = [0.05 + step / 500 + (step % 2) / 1000 for step in steps]
     few = slice(0, 100, 3)
     found = verdict(
-        Curve([*steps][few], [2.0] * 34), Curve([*steps][few], [2.0 + gap for gap in ahead[few]])
+        OrderedSeries([*steps][few], [2.0] * 34),
+        OrderedSeries([*steps][few], [2.0 + gap for gap in ahead[few]]),
     )
     assert found.outcome == "worse" and found.detail.startswith("9 paired points")
 
@@ -139,7 +140,9 @@ def test_more_evidence_gives_a_narrower_interval():
 def falling(count, *, ends=1.0, start=0, spoiled=0, bad=math.nan):
     chance = random.Random(count + start)
     values = [ends + 2 * math.exp(-i / count * 8) + chance.gauss(0, 0.01) for i in range(count)]
-    return Curve(range(start, start + count), [*values[: count - spoiled], *[bad] * spoiled])
+    return OrderedSeries(
+        range(start, start + count), [*values[: count - spoiled], *[bad] * spoiled]
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -160,8 +163,8 @@ def test_a_few_points_of_nan_are_left_out_and_counted():
 def test_a_common_slope_does_not_hide_a_gap_at_other_steps():
     """Averaged over the same stretches, a trend that both share takes no part in the interval."""
     found = verdict(
-        Curve(range(0, 1000, 2), [3 - i / 500 for i in range(0, 1000, 2)]),
-        Curve(range(1, 1001, 2), [3.2 - i / 500 for i in range(1, 1001, 2)]),
+        OrderedSeries(range(0, 1000, 2), [3 - i / 500 for i in range(0, 1000, 2)]),
+        OrderedSeries(range(1, 1001, 2), [3.2 - i / 500 for i in range(1, 1001, 2)]),
     )
     assert found.outcome == "worse"
     # one step of the slope is 0.002: so far apart are the points of a stretch
@@ -174,7 +177,9 @@ def test_a_gap_that_shrinks_is_found_however_little_noise_there_is():
     def curve(rate, noise, seed):
         chance = random.Random(seed)
         steps = range(1, 201)
-        return Curve(steps, [2 + 3 * math.exp(-s * rate) + chance.gauss(0, noise) for s in steps])
+        return OrderedSeries(
+            steps, [2 + 3 * math.exp(-s * rate) + chance.gauss(0, noise) for s in steps]
+        )
 
     for noise in (0.0, 0.001, 0.02):
         slow, fast = curve(0.01, noise, 1), curve(0.03, noise, 3)
@@ -188,7 +193,10 @@ def test_a_gap_that_shrinks_is_found_however_little_noise_there_is():
 def test_curves_that_cross_in_the_window_have_no_better_one():
     steps = range(1, 201)
     rising, falling_ = ([2 + sign * (s - 175) / 100 for s in steps] for sign in (1, -1))
-    assert verdict(Curve(steps, rising), Curve(steps, falling_)).outcome == "indistinguishable"
+    assert (
+        verdict(OrderedSeries(steps, rising), OrderedSeries(steps, falling_)).outcome
+        == "indistinguishable"
+    )
 
 
 def test_curves_of_steps_that_never_meet_are_not_compared():

@@ -17,13 +17,16 @@ from pathlib import Path
 
 from tiny_run import rewrite_config, train_here
 
-from albor_core.data.dataset import PackedShards
-from albor_core.run.config import parse_config
+from albor_core.config.load import parse_config
+from albor_core.data.pack.dataset import PackedShards
 from albor_core.run.rundir import RunDir
-from albor_core.train import crew, loop, resume, stepping
-from albor_core.train.faults import faults_from
-from albor_core.train.follower import Follower
-from albor_core.train.life import Life
+from albor_core.train import loop
+from albor_core.train.process.attempt import Attempt
+from albor_core.train.process.faults import faults_from
+from albor_core.train.rank_loop import RankLoop
+from albor_core.train.ranks import rank_processes
+from albor_core.train.resume import train_state
+from albor_core.train.step import optimizer_step
 
 LIMIT_S = 120
 
@@ -89,7 +92,7 @@ def _fork(job, run, config, rank, listener) -> int:
                 "GLOO_SOCKET_IFNAME": "lo",
             }
             if rank == 0:
-                os.environ[crew.STORE_FD] = str(os.dup(listener.fileno()))
+                os.environ[rank_processes.STORE_FD] = str(os.dup(listener.fileno()))
         if job.traced:
             _trace(Path(job.traced) / f"rank{rank}")
         if job.spoiled_at is not None and rank == world_size - 1:
@@ -98,7 +101,7 @@ def _fork(job, run, config, rank, listener) -> int:
             train_here(run, attempt=job.attempt, faults=job.faults, stop_after=job.stop_after)
         else:
             faults = faults_from({"ALBOR_FAULTS": job.faults}, attempt=job.attempt)
-            Follower(Life(run, job.attempt, f"n{job.attempt}"), config, faults).run()
+            RankLoop(Attempt(run, job.attempt, f"n{job.attempt}"), config, faults).run()
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -123,9 +126,9 @@ def _trace(path: Path) -> None:
 def _spoil(step: int) -> None:
     import torch
 
-    from albor_core.train import follower
+    from albor_core.train import rank_loop
 
-    real = stepping.take_step
+    real = optimizer_step.take_step
 
     def take_step(parts, *arguments, **where):
         found = real(parts, *arguments, **where)
@@ -134,10 +137,10 @@ def _spoil(step: int) -> None:
                 next(parts.model.parameters()).view(-1)[0] += 1e-6
         return found
 
-    follower.take_step = take_step
+    rank_loop.take_step = take_step
 
 
-assert loop and resume  # loaded before the first fork
+assert loop and train_state  # loaded before the first fork
 
 
 if __name__ == "__main__":

@@ -21,13 +21,16 @@ import torch._dynamo  # noqa: F401
 from io_shim import ERRNOS, KILL, SHORT, Act, Shim
 from tiny_run import history, make_run
 
+from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
 from albor_core.run.errors import AlborError
+from albor_core.run.files.tensor_header import DamagedFileError
 from albor_core.run.rundir import RunDir
-from albor_core.run.tensor_header import DamagedFileError
 from albor_core.train import __main__ as trainer
-from albor_core.train import loop, parts  # noqa: F401  loaded before the forks, as torch is
-from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
-from albor_core.train.digest import digest
+from albor_core.train import (
+    build,  # noqa: F401  loaded before the forks, as torch is
+    loop,  # noqa: F401  loaded before the forks, as torch is
+)
+from albor_core.train.resume.digest import digest
 
 KEYS = ("train/loss", "train/loss_ema", "optim/lr", "optim/grad_norm", "train/tokens", "val/loss")
 CONFIG = {"training__log_interval": 2, "training__max_steps": 16}

@@ -18,10 +18,10 @@ import pytest
 from forked_ranks import Job, write_jobs
 from tiny_run import events, history, make_run
 
+from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir
-from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
-from albor_core.train.digest import digest
+from albor_core.train.resume.digest import digest
 
 SHARED = {
     "data__batch_size": 2,

@@ -1,6 +1,6 @@
-"""Run by test_train_compiled.py: a sharded model whose blocks are compiled, as train/sharding.py
-does it, samples before it trains. One JSON line: calls through compiled graphs in a first step, and
-what the step said.
+"""Run by test_train_compiled.py: a sharded model whose blocks are compiled, as
+train/ranks/sharding.py does it, samples before it trains. One JSON line: calls through compiled
+graphs in a first step, and what the step said.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from albor_core.data.special_tokens import SpecialIds
+from albor_core.config.microbatches import Share
+from albor_core.data.pack.special_tokens import SpecialIds
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.run.share import Share
 from albor_core.train.evaluate import Sampler
-from albor_core.train.optim import Optimizer
-from albor_core.train.placement import Placement
-from albor_core.train.ranks import ALONE
-from albor_core.train.sharding import settle, shard
-from albor_core.train.steps import PlainStep
+from albor_core.train.optim.adamw import Optimizer
+from albor_core.train.ranks.group import ALONE
+from albor_core.train.ranks.placement import Placement
+from albor_core.train.ranks.sharding import settle, shard
+from albor_core.train.step.choose import PlainStep
 
 torch.set_num_threads(1)
 os.environ.update(RANK="0", WORLD_SIZE="1")

@@ -10,16 +10,16 @@ from dataclasses import asdict
 import pytest
 
 from albor_core.run.rundir import RunDir
-from albor_core.train import crew
-from albor_core.train.crew import Crew
-from albor_core.train.life import Life, Outcome
+from albor_core.train.process.attempt import Attempt, Outcome
+from albor_core.train.ranks import rank_processes
+from albor_core.train.ranks.rank_processes import RankProcesses
 
 
-class OddCrew(Crew):
+class OddCrew(RankProcesses):
     """Its ranks run a line of Python instead of a trainer."""
 
     def __init__(self, folder, *programs):
-        super().__init__(Life(RunDir(folder), 1, "n"), len(programs) + 1, [])
+        super().__init__(Attempt(RunDir(folder), 1, "n"), len(programs) + 1, [])
         self.programs = programs
 
     def _spawn(self, rank):
@@ -33,7 +33,7 @@ class OddCrew(Crew):
             pass_fds=(writing,),
         )
         os.close(writing)
-        return crew._Member(rank, process, reading)
+        return rank_processes._Member(rank, process, reading)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def environment(monkeypatch):
     """`start` writes into this process's own."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
                  "MASTER_PORT", "OMP_NUM_THREADS", "TORCH_CPP_LOG_LEVEL", "GLOO_SOCKET_IFNAME",
-                 crew.STORE_FD):  # fmt: skip
+                 rank_processes.STORE_FD):  # fmt: skip
         monkeypatch.setenv(name, "0")
         monkeypatch.delenv(name)
 
@@ -78,7 +78,7 @@ def test_last_words_of_a_rank_are_those_of_the_life(tmp_path):
 
 
 def test_who_hangs_in_a_collective_is_given_up_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(crew, "GRACE_S", 0.1)
+    monkeypatch.setattr(rank_processes, "GRACE_S", 0.1)
     given_up = threading.Event()
     found = []
     ranks = OddCrew(tmp_path, "os._exit(1)")

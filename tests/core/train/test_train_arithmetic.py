@@ -7,14 +7,13 @@ import sys
 import pytest
 import torch
 
+from albor_core.config.sections import OptimizerConfig
 from albor_core.run.errors import UsageError
-from albor_core.run.sections import OptimizerConfig
 from albor_core.run.state import HISTORY
-from albor_core.train.bricks import Bricks
-from albor_core.train.console import Console, ToldJournal
-from albor_core.train.faults import InjectedError, faults_from
-from albor_core.train.meter import Ema, Histories, mfu, peak_flops
-from albor_core.train.optim import (
+from albor_core.telemetry.peaks import peak_flops
+from albor_core.train.observe.console import Console, EchoingJournal
+from albor_core.train.observe.figures import Ema, Histories, mfu
+from albor_core.train.optim.adamw import (
     LossScale,
     Optimizer,
     Schedule,
@@ -22,10 +21,12 @@ from albor_core.train.optim import (
     scale_gradients,
     wrong_groups,
 )
-from albor_core.train.readout import Readout
-from albor_core.train.spikes import SpikeWatch
-from albor_core.train.stability import Clip
-from albor_core.train.tally import ROOM, Tally
+from albor_core.train.process.faults import InjectedError, faults_from
+from albor_core.train.step.brick_timer import BrickTimes
+from albor_core.train.step.interval_totals import ROOM, IntervalTotals
+from albor_core.train.step.pending_figures import PendingFigures
+from albor_core.train.step.spikes import SpikeWatch
+from albor_core.train.step.stability import Clip
 
 HYPER = {"lr": 0.01, "betas": (0.8, 0.7), "eps": 1e-5, "weight_decay": 0.3}
 
@@ -137,7 +138,7 @@ def test_the_loss_scale_halves_on_overflow_and_doubles_after_a_good_while():
 
 
 def made_tally():
-    return Tally(torch.device("cpu"), SpikeWatch(3.0))
+    return IntervalTotals(torch.device("cpu"), SpikeWatch(3.0))
 
 
 def add(tally, *losses, norm=1.0, skip=0.0):
@@ -191,7 +192,7 @@ def test_an_interval_may_be_longer_than_the_room_for_its_rows():
 def test_steps_that_follow_an_interval_do_not_reach_what_was_taken_of_it():
     tally = made_tally()
     add(tally, 2.0, math.nan)
-    readout = Readout(tally, torch.zeros(3), {}, Bricks({}, ()))
+    readout = PendingFigures(tally, torch.zeros(3), {}, BrickTimes({}, ()))
     add(tally, math.nan, 7.0)
     first = readout.read().readings
     second = tally.settle(tally.take().tolist())
@@ -265,7 +266,7 @@ def test_the_log_has_a_line_per_event_and_at_most_one_step_a_second(tmp_path, ca
     values = {"train/loss": 2.5, "optim/lr": 1e-3, "optim/grad_norm": 0.5}
     for step in range(1, 101):
         console.interval(step, values)
-    journal = ToldJournal(tmp_path / "journal.jsonl", attempt=1, console=console)
+    journal = EchoingJournal(tmp_path / "journal.jsonl", attempt=1, console=console)
     saved = str(tmp_path / "checkpoints" / "step-00000100")
     journal.event("checkpoint.saved", step=100, path=saved, versions={"torch": "2"}, message="")
     journal.close()

@@ -7,16 +7,18 @@ import pytest
 import torch
 from tiny_run import events, history, make_run, tiny_config, train_here
 
+from albor_core.checkpoint.folder import list_checkpoints, verify
+from albor_core.config.load import parse_config
 from albor_core.model.fp8 import TENSORS, Scales
-from albor_core.run.config import parse_config
 from albor_core.run.errors import ConfigError
-from albor_core.train import loop, placement, steps
-from albor_core.train import parts as parts_module
-from albor_core.train.checkpoint import list_checkpoints, verify
-from albor_core.train.optim import LossScale
-from albor_core.train.parts import build, flat_optimizer
-from albor_core.train.ranks import Ranks
-from albor_core.train.resume import reset_parts
+from albor_core.train import build as parts_module
+from albor_core.train import loop
+from albor_core.train.build import build, flat_optimizer
+from albor_core.train.optim.adamw import LossScale
+from albor_core.train.ranks import placement
+from albor_core.train.ranks.group import Ranks
+from albor_core.train.resume.train_state import reset_parts
+from albor_core.train.step import choose
 
 FEW = {"training__max_steps": 5}
 
@@ -41,7 +43,7 @@ class Fused:
         self.scales, self.calibrated = scales, []
 
     def left_out(self, rows, tokens):
-        return {"attention": "a reason"} if rows > steps.GATE_ROWS else {}
+        return {"attention": "a reason"} if rows > choose.GATE_ROWS else {}
 
     def calibrate(self, ids):
         self.calibrated.append(ids)
@@ -78,10 +80,10 @@ def chosen(parts, monkeypatch, faults=(), graphed=Graphed):
             fused.scales.forget()  # the gate has scales of its own
         return list(faults)
 
-    monkeypatch.setattr(steps, "FusedLlama", Fused)
-    monkeypatch.setattr(steps, "GraphedStep", graphed)
-    monkeypatch.setattr(steps, "compare", compare)
-    return *steps.choose_step(parts, journal), journal, compared
+    monkeypatch.setattr(choose, "FusedLlama", Fused)
+    monkeypatch.setattr(choose, "GraphedStep", graphed)
+    monkeypatch.setattr(choose, "compare", compare)
+    return *choose.choose_step(parts, journal), journal, compared
 
 
 def test_a_fused_step_that_passes_is_taken_and_says_what_does_without(tmp_path, monkeypatch):
@@ -149,7 +151,7 @@ def test_a_run_in_fp8_has_scales_of_every_layer(tmp_path, monkeypatch):
 def test_a_fused_step_that_errs_is_named_and_the_plain_one_trains(tmp_path, monkeypatch):
     parts = with_flat_buffers(tmp_path)
     parts, step, journal, _ = chosen(parts, monkeypatch, ["logits: error 1.0"])
-    assert isinstance(step, steps.PlainStep)
+    assert isinstance(step, choose.PlainStep)
     assert journal.reasons("kernels.rejected") == {"fused": "logits: error 1.0"}
     before = {name: t.clone() for name, t in parts.model.state_dict().items()}
     parts.optimizer.set_lr(0.01)
@@ -175,7 +177,7 @@ def test_a_kernel_that_cannot_be_built_is_named_and_the_plain_step_trains(tmp_pa
 
     parts = with_flat_buffers(tmp_path)
     _, step, journal, _ = chosen(parts, monkeypatch, graphed=broken)
-    assert isinstance(step, steps.PlainStep)
+    assert isinstance(step, choose.PlainStep)
     assert "ptxas fatal" in journal.reasons("kernels.rejected")["fused"]
 
 
@@ -183,7 +185,7 @@ def test_what_one_rank_rejects_no_rank_takes(tmp_path, monkeypatch):
     parts = with_flat_buffers(tmp_path)
     parts = replace(parts, placement=replace(parts.placement, ranks=Others()))
     _, step, journal, _ = chosen(parts, monkeypatch)
-    assert isinstance(step, steps.PlainStep)
+    assert isinstance(step, choose.PlainStep)
     assert journal.reasons("kernels.rejected") == {"fused": "another rank's"}
 
 
@@ -290,18 +292,18 @@ def in_fp16(folder, loudness, norm_scale):
 
 
 def compared_in_fp16(parts):
-    return steps.compare_compiled(parts, steps.PlainStep(parts), parts.batch(1, 0))
+    return choose.compare_compiled(parts, choose.PlainStep(parts), parts.batch(1, 0))
 
 
 def test_in_fp16_gradients_too_small_for_it_are_compared_at_the_loss_scale(tmp_path):
     parts = in_fp16(tmp_path, LossScale.START, 1e-6)
     query, ids = "model.layers.0.self_attn.q_proj.weight", parts.batch(1, 0)
     weight = parts.model.get_parameter(query)
-    unscaled = steps.look_plainly(parts, ids, half=True)
+    unscaled = choose.look_plainly(parts, ids, half=True)
     assert not unscaled.gradients[query].any()  # nothing would be left to compare
     assert compared_in_fp16(parts) == []
 
-    step = steps.PlainStep(parts)
+    step = choose.PlainStep(parts)
     true_look = step.look
 
     def wrong_look(*arguments):
@@ -312,7 +314,7 @@ def test_in_fp16_gradients_too_small_for_it_are_compared_at_the_loss_scale(tmp_p
             turned.remove()
 
     step.look = wrong_look
-    faults = steps.compare_compiled(parts, step, ids)
+    faults = choose.compare_compiled(parts, step, ids)
     assert [fault.split(":")[0] for fault in faults] == [query]
 
 
@@ -323,7 +325,7 @@ def test_a_look_at_the_gradients_keeps_no_second_copy_of_them(tmp_path):
         parameter.register_post_accumulate_grad_hook(
             lambda of, name=name: made.update({name: of.grad.data_ptr()})
         )
-    seen = steps.look_plainly(parts, parts.batch(1, 0), half=True)
+    seen = choose.look_plainly(parts, parts.batch(1, 0), half=True)
     assert made
     assert {name: found.data_ptr() for name, found in seen.gradients.items()} == made
 
@@ -344,7 +346,7 @@ def test_a_compiler_that_fails_leaves_a_sharded_model_as_it_is(tmp_path, compili
     place = replace(parts.placement, compiles=True, ranks=sharded)
     plain = parts_module.plain_optimizer(parts.config, parts.model)
     journal = Journal()
-    after, _ = steps.choose_step(replace(parts, placement=place, optimizer=plain), journal)
+    after, _ = choose.choose_step(replace(parts, placement=place, optimizer=plain), journal)
     assert "No working C++ compiler" in journal.reasons("kernels.rejected")["compiled"]
     assert not after.placement.compiles
     after.model(parts.batch(1, 0))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tiny_run import events, history, make_run, rewrite_config, train, train_here
 
-from albor_core.run.config import parse_config
+from albor_core.checkpoint.folder import list_checkpoints, verify
+from albor_core.config.load import parse_config
 from albor_core.run.state import read_state
 from albor_core.train import loop
-from albor_core.train.checkpoint import list_checkpoints, verify
-from albor_core.train.digest import digest
-from albor_core.train.parts import build
+from albor_core.train.build import build
+from albor_core.train.resume.digest import digest
 
 SEQ_LEN, SEQUENCES = 32, 40
 EPOCH = {

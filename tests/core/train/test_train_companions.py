@@ -8,12 +8,12 @@ import torch
 from tiny_run import VOCAB, make_run, train_here
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
-from albor_core.data.manifest import Shard, shard_fields, write_manifest
-from albor_core.data.publish import sha256_file
-from albor_core.data.special_tokens import SpecialIds
-from albor_core.train.checkpoint import list_checkpoints
+from albor_core.checkpoint.folder import list_checkpoints
+from albor_core.data.pack.manifest import Shard, shard_fields, write_manifest
+from albor_core.data.pack.special_tokens import SpecialIds
+from albor_core.run.files.publish import sha256_file
 from albor_core.train.evaluate import Sampler
-from albor_core.train.placement import Placement
+from albor_core.train.ranks.placement import Placement
 
 END, BEGIN = 61, 60
 

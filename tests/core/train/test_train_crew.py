@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tiny_run import events, history, last_words, make_run, start, train, wait_until
 
-from albor_core.guard.process import environment_of, process_table
+from albor_core.checkpoint.folder import MODEL, list_checkpoints
+from albor_core.guard.process.processes import environment_of, process_table
 from albor_core.run.rundir import read_json
 from albor_core.run.state import read_state
-from albor_core.train.checkpoint import MODEL, list_checkpoints
-from albor_core.train.digest import digest
+from albor_core.train.resume.digest import digest
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def undisturbed(tmp_path_factory):
 def guarded(run, faults, **options):
     """Start `run` under a guard that is quick to act."""
     from albor_core.guard.launch import write_launch
-    from albor_core.train import launch
+    from albor_core.plan import launch
 
     options = {"backoff_s": [0.05, 0.1], "poll_s": 0.1, **options}
 

@@ -8,9 +8,9 @@ import os
 import pytest
 from tiny_run import events, history, last_words, make_run
 
-from albor_core.run import line_appender
+from albor_core.run.files import line_appender
 from albor_core.train import __main__ as trainer
-from albor_core.train import life
+from albor_core.train.process import attempt
 
 
 class FullDisk:
@@ -40,7 +40,7 @@ def test_a_disk_without_room_for_the_journal_ends_a_life_in_words_and_the_next_g
     tmp_path, here, monkeypatch, capfd
 ):
     run = make_run(tmp_path, training__max_steps=4)
-    monkeypatch.setattr(life, "take_lock", lambda path: -1)  # it would be held until we end
+    monkeypatch.setattr(attempt, "take_lock", lambda path: -1)  # it would be held until we end
     with monkeypatch.context() as full:
         full.setattr(line_appender, "os", FullDisk(-1))
         assert trainer.main([str(run.path)]) == 1
@@ -61,7 +61,7 @@ def test_lines_of_a_life_that_no_disk_took_are_counted_in_its_last_words(
     tmp_path, here, monkeypatch, capfd
 ):
     run = make_run(tmp_path, training__max_steps=8, training__log_interval=1)
-    monkeypatch.setattr(life, "take_lock", lambda path: -1)
+    monkeypatch.setattr(attempt, "take_lock", lambda path: -1)
     with monkeypatch.context() as full:
         full.setattr(line_appender, "os", FullDisk(3))
         assert trainer.main([str(run.path)]) == 1  # without them there is no final checkpoint
@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_words_before_anything(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     run = make_run(tmp_path)
-    monkeypatch.setattr(life, "take_lock", refuse)
+    monkeypatch.setattr(attempt, "take_lock", refuse)
     assert trainer.main([str(run.path)]) == 1
     told = capfd.readouterr().err
     assert "Traceback" not in told and f"{run.run_lock}: No space left on device" in told
@@ -91,7 +91,7 @@ def test_a_bug_keeps_its_traceback(tmp_path, here, monkeypatch, capfd):
         raise OSError("no errno: nothing that the machine said")
 
     run = make_run(tmp_path)
-    monkeypatch.setattr(life, "take_lock", lambda path: -1)
+    monkeypatch.setattr(attempt, "take_lock", lambda path: -1)
     monkeypatch.setattr(trainer, "_config", broken)
     assert trainer.main([str(run.path)]) == 1
     assert "Traceback" in capfd.readouterr().err

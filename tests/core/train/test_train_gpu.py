@@ -7,16 +7,16 @@ import tiny_run
 import torch
 from tiny_run import events, history, make_run, train_here
 
+from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
+from albor_core.config.load import parse_config
 from albor_core.model.llama import IGNORED
-from albor_core.run.config import parse_config
 from albor_core.run.errors import ConfigError
 from albor_core.run.state import read_state
-from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
-from albor_core.train.digest import digest
+from albor_core.train.build import build
 from albor_core.train.evaluate import scoring
-from albor_core.train.graphed import GraphedStep
-from albor_core.train.parts import build
-from albor_core.train.steps import choose_step
+from albor_core.train.resume.digest import digest
+from albor_core.train.step.choose import choose_step
+from albor_core.train.step.fused import GraphedStep
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,11 +7,12 @@ import signal
 import pytest
 from tiny_run import events, history, make_run, train_here
 
+from albor_core.checkpoint.folder import MODEL, list_checkpoints
 from albor_core.run.journal import read_journal
 from albor_core.run.state import read_state
-from albor_core.train import loop, stepping
-from albor_core.train.checkpoint import MODEL, list_checkpoints
-from albor_core.train.digest import digest
+from albor_core.train import loop
+from albor_core.train.resume.digest import digest
+from albor_core.train.step import optimizer_step
 
 pytestmark = pytest.mark.slow  # two dozen little runs
 
@@ -40,7 +41,7 @@ def series(run, key):
 def test_the_next_step_is_launched_before_a_step_is_judged(tmp_path, late, monkeypatch):
     """But where something is due that the figures belong to: nothing may be built on the unread."""
     done = []
-    take_step, judge = stepping.take_step, loop.Training._log
+    take_step, judge = optimizer_step.take_step, loop.Training._log
 
     def launched(*args, step, **options):
         done.append(("step", step))

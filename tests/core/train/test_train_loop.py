@@ -20,16 +20,17 @@ from tiny_run import (
     wait_until,
 )
 
+from albor_core.checkpoint.folder import Checkpoint, list_checkpoints, verify
 from albor_core.run import state as state_file
 from albor_core.run.errors import AlborError, ConfigError, DataError, NoCheckpointError
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import read_json, write_json
 from albor_core.run.state import StateWriter, read_state
-from albor_core.train import loop, reporter
-from albor_core.train.checkpoint import Checkpoint, list_checkpoints, verify
-from albor_core.train.digest import digest
-from albor_core.train.faults import InjectedError
-from albor_core.train.keeper import Keeper
+from albor_core.train import loop
+from albor_core.train.observe import reporter
+from albor_core.train.process.faults import InjectedError
+from albor_core.train.resume.digest import digest
+from albor_core.train.resume.saving import CheckpointSaving
 
 
 def series(run, key):
@@ -622,7 +623,7 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_and_never_begun_again(tmp_p
 def test_a_run_that_never_saved_begins_again_at_its_beginning(tmp_path, monkeypatch):
     run = make_run(tmp_path, training__checkpoint={"save_every": 1000})
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "save", lambda *args, **options: None)
+        patch.setattr(CheckpointSaving, "save", lambda *args, **options: None)
         with pytest.raises(AlborError, match="final checkpoint"):
             train_here(run, stop_after=3)
     assert not events(run, "checkpoint.saved")
@@ -631,7 +632,7 @@ def test_a_run_that_never_saved_begins_again_at_its_beginning(tmp_path, monkeypa
 
 
 def test_a_full_disk_costs_checkpoints_and_not_the_run(tmp_path, monkeypatch):
-    from albor_core.train import checkpoint as ck
+    from albor_core.checkpoint import folder as ck
 
     run = make_run(tmp_path)
     monkeypatch.setattr(ck, "_SLACK_BYTES", 1 << 60)
@@ -715,7 +716,7 @@ def test_a_resumed_run_remembers_kernels_that_its_life_has_not_used_yet(tmp_path
 def test_a_resumed_fused_step_keeps_to_the_kernels_that_it_had_a_choice_of(tmp_path, monkeypatch):
     """Those that it cannot do without are checked anew: a pin of the reference would skip that."""
     from albor_core.kernels import dispatch
-    from albor_core.train import resume
+    from albor_core.train.resume import train_state
 
     raced = {
         (op,): dispatch.Choice(op, "reference", "raced", "cpu", "bfloat16")
@@ -725,7 +726,9 @@ def test_a_resumed_fused_step_keeps_to_the_kernels_that_it_had_a_choice_of(tmp_p
     monkeypatch.setattr(dispatch, "_pinned", {})
     run = make_run(tmp_path)
     train_here(run, stop_after=3)
-    monkeypatch.setattr(resume, "Optimizer", type(None))  # as if this step were not the plain one
+    monkeypatch.setattr(
+        train_state, "Optimizer", type(None)
+    )  # as if this step were not the plain one
     train_here(run, attempt=2, stop_after=6)
     kept = {"swiglu_up bfloat16": "reference", "attention bfloat16": "reference"}
     assert dispatch._pinned == kept

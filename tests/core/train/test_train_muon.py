@@ -12,14 +12,14 @@ import pytest
 import torch
 from tiny_run import events, history, make_run, train_here
 
+from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
+from albor_core.config.sections import OptimizerConfig
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.errors import ConfigError
-from albor_core.run.sections import OptimizerConfig
-from albor_core.train import muon as room
-from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
-from albor_core.train.digest import digest
-from albor_core.train.muon import Muon, MuonOptimizer, hidden_matrices, orthogonalize
-from albor_core.train.optim import Optimizer, Schedule, wrong_groups
+from albor_core.train.optim import muon as room
+from albor_core.train.optim.adamw import Optimizer, Schedule, wrong_groups
+from albor_core.train.optim.muon import Muon, MuonOptimizer, hidden_matrices, orthogonalize
+from albor_core.train.resume.digest import digest
 
 RUN, STILL = torch.zeros(()), torch.ones(())
 SHAPES = [(6, 6), (12, 5), (5, 12), (1, 7), (32, 96)]

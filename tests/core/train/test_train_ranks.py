@@ -12,7 +12,7 @@ from rank_stage import (
 )
 from tiny_run import events, history, last_words
 
-from albor_core.train.checkpoint import list_checkpoints
+from albor_core.checkpoint.folder import list_checkpoints
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_run import events, history, make_run, train
 
-from albor_core.train.checkpoint import list_checkpoints, verify
+from albor_core.checkpoint.folder import list_checkpoints, verify
 
 # Every kernel is compiled and checked, on a machine that may have other work.
 START_S = 240.0

@@ -14,17 +14,17 @@ import pytest
 import torch
 from tiny_run import events, history, last_words, make_run, train, train_here
 
-from albor_core.run.config import parse_config
+from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
+from albor_core.config.load import parse_config
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.journal import read_journal
 from albor_core.run.state import read_state
-from albor_core.store.index import index_now
+from albor_core.store.index.indexer import index_now
 from albor_core.train import loop
-from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
-from albor_core.train.digest import digest
-from albor_core.train.faults import InjectedError
-from albor_core.train.parts import build
-from albor_core.train.stability import NOISE_DECAY
+from albor_core.train.build import build
+from albor_core.train.process.faults import InjectedError
+from albor_core.train.resume.digest import digest
+from albor_core.train.step.stability import NOISE_DECAY
 
 pytestmark = pytest.mark.slow  # dozens of little runs
 
@@ -291,7 +291,7 @@ def test_a_death_in_the_middle_of_a_rollback_repeats_it_to_the_same_bits(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("albor_core.train.keeper.Keeper.went_back", die)
+        patch.setattr("albor_core.train.resume.saving.CheckpointSaving.went_back", die)
         train_here(run, faults=WILD)
     assert rewinds(run) == [20]
     assert train_here(run, attempt=2, faults=WILD).reason == "completed"
@@ -452,7 +452,7 @@ def test_what_the_optimizer_was_told_is_in_the_journal(tmp_path):
 
 def test_a_checkpoint_from_before_these_settings_is_resumed(tmp_path):
     """Fields that a checkpoint's config does not have yet had their defaults."""
-    from albor_core.train.resume import changed_fields
+    from albor_core.train.resume.train_state import changed_fields
 
     run = make_run(tmp_path)
     train_here(run, stop_after=6)

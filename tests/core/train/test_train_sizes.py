@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from albor_core.config.load import load_config
 from albor_core.model.llama import Llama, init_weights
-from albor_core.run.config import load_config
-from albor_core.train.parts import shape_of
+from albor_core.train.build import shape_of
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "train"
 

@@ -9,10 +9,11 @@ import random
 import pytest
 import torch
 
-from albor_core.run.sections import StabilityConfig
-from albor_core.train.optim import LossScale
-from albor_core.train.spikes import SETTLED, Spike, SpikeWatch
-from albor_core.train.stability import (
+from albor_core.config.sections import StabilityConfig
+from albor_core.train.optim.adamw import LossScale
+from albor_core.train.step.interval_totals import IntervalTotals, Readings
+from albor_core.train.step.spikes import SETTLED, Spike, SpikeWatch
+from albor_core.train.step.stability import (
     STD_FLOOR,
     Clip,
     GradientFlow,
@@ -25,7 +26,6 @@ from albor_core.train.stability import (
     noise_scale,
     times_in_a_row,
 )
-from albor_core.train.tally import Readings, Tally
 
 CPU = torch.device("cpu")
 SOUND, SKIPPED = torch.zeros(()), torch.ones(())
@@ -285,7 +285,7 @@ def test_a_checkpoint_past_the_last_trouble_forgives():
 
 
 def made_tally():
-    return Tally(CPU, SpikeWatch(3.0))
+    return IntervalTotals(CPU, SpikeWatch(3.0))
 
 
 def test_a_loss_of_zero_is_a_number_like_any_other():
@@ -312,7 +312,7 @@ def test_a_tally_that_forgives_keeps_its_sums():
     tally = made_tally()
     tally.add(torch.tensor(2.0), torch.tensor(1.0), SOUND, SOUND, SOUND)
     tally.add(torch.tensor(math.nan), torch.tensor(1.0), SKIPPED, SKIPPED, SOUND)
-    tally.forgive()
+    tally.reset_skip_streak()
     readings = tally.settle(tally.take().tolist())
     assert (readings.loss, readings.skipped, readings.worst_row) == (2.0, 1, 0)
 

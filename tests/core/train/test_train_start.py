@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_run import history, make_run, train_here
 
+from albor_core.checkpoint.folder import MODEL, list_checkpoints
+from albor_core.config.load import load_config
+from albor_core.config.shape import ModelShape
 from albor_core.model.llama import Llama, LlamaConfig
-from albor_core.run.config import load_config
+from albor_core.plan.start_weights import parent_run, weights_notes, weights_problems
 from albor_core.run.errors import ConfigError
-from albor_core.run.shape import ModelShape
-from albor_core.run.start_weights import parent_run, weights_notes, weights_problems
-from albor_core.train.checkpoint import MODEL, list_checkpoints
-from albor_core.train.parts import build
+from albor_core.train.build import build
 
 BRIEF = {"training__max_steps": 5}
 

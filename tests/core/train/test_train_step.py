@@ -10,21 +10,21 @@ import torch.distributed as dist
 from tiny_run import tiny_config
 from torch.nn.parallel import DistributedDataParallel
 
+from albor_core.config.load import parse_config
+from albor_core.config.microbatches import Share
 from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
-from albor_core.run.config import parse_config
 from albor_core.run.errors import ConfigError
-from albor_core.run.share import Share
-from albor_core.train import parts as parts_module
-from albor_core.train import steps
-from albor_core.train.faults import Faults
-from albor_core.train.optim import LossScale, Optimizer
-from albor_core.train.parts import build
-from albor_core.train.placement import Placement, place
-from albor_core.train.ranks import Ranks
-from albor_core.train.sharding import shard, sync_gradients
-from albor_core.train.stability import NoiseScale, noise_scale
-from albor_core.train.stepping import take_step
-from albor_core.train.steps import PlainStep
+from albor_core.train import build as parts_module
+from albor_core.train.build import build
+from albor_core.train.optim.adamw import LossScale, Optimizer
+from albor_core.train.process.faults import Faults
+from albor_core.train.ranks.group import Ranks
+from albor_core.train.ranks.placement import Placement, place
+from albor_core.train.ranks.sharding import shard, sync_gradients
+from albor_core.train.step import choose
+from albor_core.train.step.choose import PlainStep
+from albor_core.train.step.optimizer_step import take_step
+from albor_core.train.step.stability import NoiseScale, noise_scale
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
@@ -54,7 +54,7 @@ def test_gradients_of_all_ranks_are_asked_for_with_the_last_micro_batch_alone(
     tmp_path, monkeypatch
 ):
     asked = []
-    monkeypatch.setattr(steps, "sync_gradients", lambda model, *, syncs: asked.append(syncs))
+    monkeypatch.setattr(choose, "sync_gradients", lambda model, *, syncs: asked.append(syncs))
     step_once(build(config_of(tmp_path, training__gradient_accumulation=3)))
     assert asked == [False, False, True]
 

@@ -10,11 +10,11 @@ import time
 import pytest
 from tiny_run import events, history, last_words, make_run, start, train, train_here, wait_until
 
+from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import read_json, write_json
 from albor_core.run.state import read_state
-from albor_core.train.checkpoint import MODEL, list_checkpoints, verify
-from albor_core.train.digest import digest
+from albor_core.train.resume.digest import digest
 
 DETERMINED = (
     "train/loss",
@@ -44,7 +44,7 @@ def sleeps(run, process):
     stacks = run.logs / "a0001.stacks"
     process.send_signal(signal.SIGUSR1)
     time.sleep(0.05)
-    return "train/faults.py" in stacks.read_text()
+    return "train/process/faults.py" in stacks.read_text()
 
 
 def assert_same_end(run, reference):
@@ -298,7 +298,7 @@ def test_t21_a_gpu_that_is_too_small_is_no_bug_and_comes_with_advice(tmp_path, m
 
 
 def test_the_guards_lock_and_number_are_taken_over(tmp_path):
-    from albor_core.train.life import begin
+    from albor_core.train.process.attempt import begin
 
     run = make_run(tmp_path)
     environ = {"ALBOR_RUN_LOCK_FD": "99", "ALBOR_ATTEMPT": "7", "ALBOR_NONCE": "abc"}
@@ -309,7 +309,7 @@ def test_the_guards_lock_and_number_are_taken_over(tmp_path):
 
 def test_digest_of_a_run_without_checkpoint_exits_3(tmp_path):
     run = make_run(tmp_path)
-    argv = [sys.executable, "-m", "albor_core.train.digest", str(run.path)]
+    argv = [sys.executable, "-m", "albor_core.train.resume.digest", str(run.path)]
     done = subprocess.run(
         argv, capture_output=True, text=True, timeout=60, env=os.environ, check=False
     )

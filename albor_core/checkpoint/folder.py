@@ -1,0 +1,419 @@
+"""A checkpoint: a directory that exists whole, verified and named by its step, or not at all.
+
+    checkpoints/step-00001200/  model.safetensors  optimizer.safetensors  trainer.json  config.json
+                                generation_config.json  tokenizer.json  tokenizer_config.json
+                                manifest.json (last)
+    checkpoints/best.json       which step has the lowest validation loss
+
+Written as `step-N.tmp`, every file hashed and fsynced, the manifest last, then renamed: readers see
+`step-N` only when all of it is on the disk. The manifest carries the hash of each file and its own,
+and an id over all of them, so a flipped bit, a cut file or files swapped between checkpoints are
+found before anything is loaded; such a directory is set aside as `bad-...`, never deleted. No
+pickle anywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from torch import Tensor
+
+from albor_core.checkpoint.tensorfile import (
+    ALGO,
+    FileHash,
+    hash_file,
+    new_hasher,
+    num_bytes,
+    read_tensors,
+    write_file,
+    write_tensors,
+)
+from albor_core.run.errors import NoCheckpointError
+from albor_core.run.files.tensor_header import DamagedFileError
+from albor_core.run.rundir import fsync_dir, read_json, write_json
+
+SCHEMA = "albor.checkpoint/1"
+TRAINER_SCHEMA = "albor.trainer/1"
+MODEL, OPTIMIZER, TRAINER, MANIFEST = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "trainer.json",
+    "manifest.json",
+)
+RESTORE = "restore one there, or start a new run with `albor train apply`"
+_SLACK_BYTES = 1 << 20  # headers, JSON and directory blocks
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a run needs to go on from `step`, on the host; nothing in it changes any more."""
+
+    step: int
+    model: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    trainer: Mapping[str, Any]
+    journal: Mapping[str, Any]
+    """Offset and sequence number the journal had: all metrics up to `step` lie before it."""
+    extra: Mapping[str, bytes] = field(default_factory=dict)
+    """More files, name to content: config.json, tokenizer.json and their like."""
+    val_loss: float | None = None
+    """Validation loss measured at this very step."""
+    sound: int = 0
+    """Step of the newest figures that were read and showed no trouble."""
+
+    @property
+    def num_bytes(self) -> int:
+        files = sum(len(content) for content in self.extra.values())
+        return num_bytes(self.model) + num_bytes(self.optimizer) + files + _SLACK_BYTES
+
+
+@dataclass(frozen=True)
+class Written:
+    """A published checkpoint."""
+
+    step: int
+    path: Path
+    id: str
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint on the disk."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.manifest["step"])
+
+    def model(self) -> dict[str, Tensor]:
+        return read_tensors(self.path / MODEL)
+
+    def optimizer(self) -> dict[str, Tensor]:
+        return read_tensors(self.path / OPTIMIZER)
+
+    def trainer(self) -> dict[str, Any]:
+        """trainer.json. Raises DamagedFileError for another schema."""
+        found = json.loads((self.path / TRAINER).read_bytes())
+        if found.get("schema") != TRAINER_SCHEMA:
+            raise DamagedFileError(f"{TRAINER}: schema {found.get('schema')!r}")
+        return dict(found)
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A directory that looked like a checkpoint: where it lies now, and what was wrong with it."""
+
+    path: Path
+    reason: str
+
+
+def step_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Published directories, newest first."""
+    return sorted((p for p in folder.glob("step-????????") if p.name[5:].isdigit()), reverse=True)
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def write_checkpoint(
+    folder: Path,
+    snapshot: Snapshot,
+    *,
+    run_id: str,
+    parent_id: str | None,
+    hashes: Mapping[str, str],
+    verify: bool = True,
+) -> Written:
+    """Write and publish one checkpoint; `hashes` (of config and data) go into the manifest.
+
+    Raises OSError or DamagedFileError (what was read back differs) and leaves nothing behind then.
+    An fsync that failed is never repeated on the same file: the next attempt writes new ones.
+    """
+    started = time.monotonic()
+    _check_room(folder, snapshot.num_bytes)
+    final = folder / step_name(snapshot.step)
+    temporary = final.with_suffix(".tmp")
+    for leftover in folder.glob("step-*.tmp"):  # a save failed so badly that it could not clean up
+        shutil.rmtree(leftover, ignore_errors=True)
+    temporary.mkdir(mode=0o700)
+    try:
+        files = dict(_write_files(temporary, snapshot))
+        if verify:
+            _read_back(temporary, files)
+        manifest = _manifest(snapshot, files, run_id, parent_id, hashes)
+        write_file(temporary / MANIFEST, [json.dumps(manifest, indent=1).encode()])
+        fsync_dir(temporary)
+        replaced = _step_aside(final) if final.exists() else None
+        temporary.rename(final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    fsync_dir(folder)
+    if replaced is not None:
+        _clear(replaced)
+    size = sum(file.size for file in files.values())
+    return Written(snapshot.step, final, manifest["id"], size, time.monotonic() - started)
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC, f"no room for a checkpoint: {needed} bytes needed, {free} free", folder
+        )
+
+
+def _write_files(folder: Path, snapshot: Snapshot) -> Iterator[tuple[str, FileHash]]:
+    yield MODEL, write_tensors(folder / MODEL, snapshot.model)
+    yield OPTIMIZER, write_tensors(folder / OPTIMIZER, snapshot.optimizer)
+    body = json.dumps({"schema": TRAINER_SCHEMA, **snapshot.trainer}, allow_nan=False).encode()
+    yield TRAINER, write_file(folder / TRAINER, [body])
+    for name, content in snapshot.extra.items():
+        yield name, write_file(folder / name, [content])
+
+
+def _read_back(folder: Path, files: Mapping[str, FileHash]) -> None:
+    for name, written in files.items():
+        if hash_file(folder / name, written.algo) != written:
+            raise DamagedFileError(f"{folder / name}: what was read back is not what was written")
+
+
+def _manifest(
+    snapshot: Snapshot,
+    files: Mapping[str, FileHash],
+    run_id: str,
+    parent_id: str | None,
+    hashes: Mapping[str, str],
+) -> dict[str, Any]:
+    manifest = {
+        "schema": SCHEMA,
+        "step": snapshot.step,
+        "run_id": run_id,
+        "id": _identity(snapshot.step, {name: f.hash for name, f in files.items()}),
+        "parent_id": parent_id,
+        "created": time.time(),
+        "algo": ALGO,
+        "files": {name: file.to_json() for name, file in files.items()},
+        "journal": dict(snapshot.journal),
+        **hashes,
+    }
+    return {**manifest, "self_hash": _hash_json(manifest, ALGO)}
+
+
+def _identity(step: int, hashes: Mapping[str, str], algo: str = ALGO) -> str:
+    return _hash_json([step, sorted(hashes.items())], algo)
+
+
+def _hash_json(value: Any, algo: str) -> str:
+    hasher = new_hasher(algo)
+    hasher.update(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+    return hasher.hexdigest()
+
+
+def mark_best(folder: Path, step: int, val_loss: float) -> None:
+    """Record `step` as the best so far. Raises OSError."""
+    write_json(
+        folder / "best.json",
+        {"schema": "albor.best/1", "step": step, "metric": "val/loss", "value": val_loss},
+        durable=True,
+    )
+
+
+def unmark_best(folder: Path) -> None:
+    """No checkpoint is the best any more. Raises OSError."""
+    (folder / "best.json").unlink(missing_ok=True)
+
+
+def best_of(folder: Path) -> tuple[int, float] | None:
+    """(step, validation loss) of the best checkpoint that is still there."""
+    found = read_json(folder / "best.json") or {}
+    step, value = found.get("step"), found.get("value")
+    if isinstance(step, int) and isinstance(value, float) and (folder / step_name(step)).is_dir():
+        return step, value
+    return None
+
+
+def prune(
+    folder: Path, *, keep: int, keep_every: int | None, source: int | None, sound: int
+) -> None:
+    """Remove what is `surplus`. Raises OSError."""
+    for path in surplus(folder, keep=keep, keep_every=keep_every, source=source, sound=sound):
+        remove(path)
+
+
+def surplus(
+    folder: Path,
+    *,
+    keep: int,
+    keep_every: int | None = None,
+    source: int | None = None,
+    sound: int = -1,
+) -> list[Path]:
+    """All but the newest `keep`, the best, multiples of `keep_every`, the newest up to step `sound`
+    (a rollback may go there), and `source` (the step this life started from) until two newer ones
+    exist.
+    """
+    published = list_checkpoints(folder)
+    steps = {path: int(path.name[5:]) for path in published}
+    kept = set(published[:keep])
+    kept.update(next(([path] for path in published if steps[path] <= sound), []))
+    best = best_of(folder)
+    newer = sum(1 for step in steps.values() if source is not None and step > source)
+    for path, step in steps.items():
+        is_best = best is not None and step == best[0]
+        is_milestone = keep_every is not None and step > 0 and step % keep_every == 0
+        if is_best or is_milestone or (step == source and newer < 2):
+            kept.add(path)
+    return [path for path in published if path not in kept]
+
+
+def discard_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints of steps above `step`: the run went back to it. Raises OSError.
+
+    The mark of the best goes first: other weights will soon have that step's name.
+    """
+    found = read_json(folder / "best.json") or {}
+    if isinstance(found.get("step"), int) and found["step"] > step:
+        unmark_best(folder)
+    for path in list_checkpoints(folder):
+        if int(path.name[5:]) > step:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """A checkpoint, by rename first: a kill in between leaves a `.del`, never half a checkpoint."""
+    _clear(_step_aside(path))
+
+
+def _step_aside(path: Path) -> Path:
+    doomed = path.with_suffix(".del")
+    if os.path.lexists(doomed):
+        _clear(doomed)
+    return path.rename(doomed)
+
+
+def _clear(path: Path) -> None:
+    """A folder with all in it; of a link only the link, wherever it leads. Raises OSError."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def verify(path: Path) -> Checkpoint:
+    """Read every byte of `path` and compare. Raises DamagedFileError with the reason, OSError."""
+    manifest = read_json(path / MANIFEST)
+    if manifest is None:
+        raise DamagedFileError("manifest.json is missing or not a JSON document")
+    stated = manifest.pop("self_hash", None)
+    algo = str(manifest.get("algo"))
+    if manifest.get("schema") != SCHEMA or stated != _hash_json(manifest, algo):
+        raise DamagedFileError("manifest.json is damaged")
+    files = manifest.get("files")
+    if not _is_table_of_files(files) or not isinstance(manifest.get("step"), int):
+        raise DamagedFileError("manifest.json does not describe a checkpoint")
+    if step_name(manifest["step"]) != path.name:
+        raise DamagedFileError(f"the manifest is of step {manifest['step']}")
+    _check_sizes(path, files)
+    seen = {name: hash_file(path / name, algo).hash for name in files}
+    for name, digest in seen.items():
+        if digest != files[name]["hash"]:
+            raise DamagedFileError(f"{name} is damaged (its {algo} hash differs)")
+    if manifest.get("id") != _identity(manifest["step"], seen, algo):
+        raise DamagedFileError("the files are not of one checkpoint")
+    return Checkpoint(path, manifest)
+
+
+def _is_table_of_files(files: object) -> TypeGuard[dict[str, dict[str, Any]]]:
+    """Names inside the folder, each with a size and a hash: a right sum proves no good will."""
+    return isinstance(files, dict) and all(
+        Path(name).name == name and isinstance(entry, dict) and {"size", "hash"} <= entry.keys()
+        for name, entry in files.items()
+    )
+
+
+def _check_sizes(path: Path, files: Mapping[str, Any]) -> None:
+    """Cheap, so first: a cut file is found before gigabytes are hashed."""
+    for name in (MODEL, OPTIMIZER, TRAINER):
+        if name not in files:
+            raise DamagedFileError(f"the manifest does not list {name}")
+    for name, stated in files.items():
+        try:
+            size = (path / name).lstat().st_size
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{name} is missing") from error
+        if size != stated["size"]:
+            raise DamagedFileError(f"{name} has {size} bytes, not {stated['size']}")
+
+
+def newest_usable(folder: Path) -> tuple[Checkpoint | None, tuple[Rejected, ...]]:
+    """The newest checkpoint that verifies; damaged newer ones are renamed `bad-...`.
+
+    (None, ()) where no trace of one is here: the journal may know of more. Raises NoCheckpointError
+    if there were and none is usable: no run starts again from step 0 behind anybody's back. Only
+    the holder of run.lock calls it.
+    """
+    _clear_leftovers(folder)
+    rejected: list[Rejected] = []
+    for path in list_checkpoints(folder):
+        try:
+            return verify(path), tuple(rejected)
+        except (DamagedFileError, OSError) as error:
+            rejected.append(_set_aside(path, str(error)))
+    if rejected or any(folder.glob("bad-step-*")):
+        reasons = "; ".join(f"{bad.path.name}: {bad.reason}" for bad in rejected)
+        raise NoCheckpointError(
+            f"{folder}: no usable checkpoint" + (f" ({reasons})" if reasons else ""),
+            hint=RESTORE,
+        )
+    return None, ()
+
+
+def _set_aside(path: Path, reason: str) -> Rejected:
+    target = path.with_name(f"bad-{path.name}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"bad-{path.name}-{number}")
+    path.rename(target)
+    return Rejected(target, reason)
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """What a killed save or prune left; nobody else works here while we hold run.lock.
+
+    A checkpoint that replaces one is whole once that stepped aside: a kill in between leaves both,
+    and it is published here. A `.del` is brought back where it is all there is.
+    """
+    for path in folder.glob("step-*.tmp"):
+        final = path.with_suffix("")
+        if path.with_suffix(".del").is_dir() and (path / MANIFEST).is_file() and not final.exists():
+            path.rename(final)
+    doomed = sorted(folder.glob("step-*.del"))
+    if doomed and not list_checkpoints(folder):
+        last = doomed.pop()
+        last.rename(last.with_suffix(""))
+    for path in (*folder.glob("step-*.tmp"), *doomed):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(".best.json.*.tmp"):
+        path.unlink(missing_ok=True)

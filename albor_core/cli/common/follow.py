@@ -1,0 +1,242 @@
+"""Following a run from a terminal or a script: lines as it goes, its exit code at the end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from albor_core.cli.common.last_word import say_last_word
+from albor_core.cli.common.output import clean, duration, emit, talk
+from albor_core.feed.runs.status import run_status
+from albor_core.feed.terminal import terminal_of
+from albor_core.plan.launch import exit_code
+from albor_core.run.control import send
+from albor_core.run.errors import StoreError
+from albor_core.run.program.scheduler import current_job
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import ENDS, GUARD_ENDS, read_state
+from albor_core.run.values.lenient import integer, number
+from albor_core.store.index.catch_up import settle
+
+_POLL_S = 0.2
+_LINE_EVERY_S = 10.0  # without a tty: enough to see life in a CI log, few enough to read
+
+
+def follow(
+    run: RunDir,
+    begin: Callable[[], object],
+    *,
+    as_json: bool,
+    detach: bool,
+    stop_on_interrupt: bool,
+    echo: bool = False,
+) -> int:
+    """`begin` the run, wait for it and return its exit code; leaving early returns 0, says how to
+    come back.
+
+    `echo` passes the program's own output through instead of printing lines of progress.
+
+    In a scheduler's job an interrupt stops the run: it would not outlive the job.
+    """
+    stop_on_interrupt = stop_on_interrupt or current_job() is not None
+    with _interrupts() as interrupted:  # from before it starts: it may not be left in silence
+        begin()
+        if detach:
+            if as_json:
+                emit(document(run, "detached", None))
+            talk(_how_to(run))
+            return 0
+        talk(f"run {run.id} in {run.path}")
+        code = _watch(run, interrupted, stop_on_interrupt, _Echo(run) if echo else None)
+    if code is not None:
+        _settle(run)  # what is printed next must be in the stores already
+    if as_json:
+        emit(document(run, "left" if code is None else "ended", code))
+    if code is None:
+        talk(_how_to(run))
+    else:
+        say_last_word(run, code)
+    return code or 0
+
+
+def _settle(run: RunDir) -> None:
+    """A store in trouble is told of, and hides nothing of how the run ended."""
+    try:
+        settle(run)
+    except StoreError as error:
+        talk(f"albor: {clean(error.message)}")
+        talk(f"  next: {clean(error.hint or 'albor db rebuild')}")
+
+
+def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
+    """The one JSON document of `train apply`, `train resume` and `guard run`. Without a `code` it
+    goes on: exit.json is of an earlier life.
+    """
+    return {
+        "schema": "albor.train.apply/1",
+        "run": {"id": run.id, "path": str(run.path)},
+        "outcome": outcome,
+        "exit_code": code,
+        "exit": None if code is None else read_json(run.exit),
+    }
+
+
+_FIGURES = {
+    "progress_percent": "{:.0f}%",
+    "loss": "loss {:.4f}",
+    "val_loss": "val {:.4f}",
+    "tokens_per_second": "{:,.0f} tok/s",
+}
+
+
+def progress_line(state: dict[str, Any] | None, guard: dict[str, Any] | None) -> str:
+    """One line of a run's life; what is not known yet, or is no number, is left out."""
+    state, guard = state or {}, guard or {}
+    step, most = integer(state, "global_step"), integer(state, "max_steps")
+    parts = [f"{clean(state.get('phase') or guard.get('state') or 'starting'):<12}"]
+    if step or most is not None:
+        parts.append(f"step {step or 0}{f'/{most}' if most else ''}")
+    for key, form in _FIGURES.items():
+        if (value := number(state, key)) is not None:
+            parts.append(form.format(value) + (_of_step(state, step) if key == "val_loss" else ""))
+    if (eta := number(state, "eta_seconds")) is not None:
+        parts.append(f"eta {duration(eta)}")
+    return "  ".join(parts).rstrip()
+
+
+def _of_step(state: dict[str, Any], step: int | None) -> str:
+    """Where a validation loss is of an earlier step than what stands beside it, that step."""
+    told = integer(state, "val_step")
+    return "" if told is None or told == step else f" (step {told})"
+
+
+class _Echo:
+    """The program's output as it is, attempt after attempt: who started it may see its bytes."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._pauses = _Pauses(run)
+        self._path: Path | None = None
+        self._offset = 0
+
+    def __call__(self, is_last: bool) -> None:
+        path = self._run.newest_log()
+        if path is None:
+            return
+        if path != self._path:
+            self._path, self._offset = path, 0
+        with path.open("rb") as file:
+            file.seek(self._offset)
+            fresh = file.read()
+        self._offset += len(fresh)
+        sys.stdout.buffer.write(fresh)
+        sys.stdout.buffer.flush()
+        if news := self._pauses.news():
+            talk(news)
+
+
+class _Pauses:
+    """Tells of each wait before a new attempt, once."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._told = 0
+
+    def news(self) -> str:
+        """What to say now, if anything."""
+        guard = read_json(self._run.guard / "guard.json") or {}
+        attempt = guard.get("attempt")
+        if guard.get("state") != "backoff" or not isinstance(attempt, int) or attempt <= self._told:
+            return ""
+        self._told = attempt
+        return f"albor: {run_status(self._run).detail}"
+
+
+class _Progress:
+    """A line about the run: the same one over and over on a terminal, now and then elsewhere."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._on_tty = sys.stderr.isatty()
+        self._last = -1e9
+        self._pauses = _Pauses(run)
+        chosen = terminal_of(read_json(run.config_resolved) or {})
+        self._is_wanted = chosen is not None  # what goes on without a config has no terminal to ask
+        every_s = 0.0 if chosen is None else chosen.refresh_ms / 1000
+        self._every_s = every_s if self._on_tty else max(every_s, _LINE_EVERY_S)
+
+    def __call__(self, is_last: bool) -> None:
+        now = time.monotonic()
+        if news := self._pauses.news():
+            talk(("\r\x1b[2K" if self._on_tty else "") + news)
+        if not (is_last or (self._is_wanted and now - self._last >= self._every_s)):
+            return
+        self._last = now
+        guard = read_json(self._run.guard / "guard.json") or {}
+        state = read_state(self._run.state) or {}
+        if not is_last:  # the last words of a guard or a trainer that these come after
+            guard = {} if str(guard.get("state")) in GUARD_ENDS else guard
+            state = {} if not guard or state.get("phase") in ENDS else state
+        if _attempt(state) < _attempt(guard):  # of a life that is over
+            state = {}
+        line = progress_line(state, guard)
+        if self._on_tty:
+            sys.stderr.write("\r\x1b[2K" + line + ("\n" if is_last else ""))
+            sys.stderr.flush()
+        else:
+            talk(line)
+
+
+def _attempt(document: dict[str, Any]) -> int:
+    found = document.get("attempt")
+    return found if isinstance(found, int) else 0
+
+
+def _watch(
+    run: RunDir, interrupted: list[int], stop_on_interrupt: bool, echo: _Echo | None
+) -> int | None:
+    show, asked = echo or _Progress(run), False
+    while True:
+        code = exit_code(run)
+        show(code is not None)
+        if code is not None:
+            return code
+        if interrupted:
+            if not stop_on_interrupt:
+                return None
+            if not asked or len(interrupted) > 1:
+                send(run, "stop_now" if asked else "stop", sender="interrupt")
+                asked = True
+                interrupted.clear()
+        time.sleep(_POLL_S)
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM become entries of a list: the run lives in another session and never sees
+    them.
+    """
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+
+    before = {name: signal.signal(name, note) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _how_to(run: RunDir) -> str:
+    return (
+        f"\n{run.id} goes on without this terminal.\n"
+        f"  watch  albor-tui {run.id}\n  stop   albor guard stop {run.id}"
+    )

@@ -1,0 +1,330 @@
+"""How every command speaks: data on stdout, talk on stderr, one strict JSON document, one error
+shape.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from albor_core.run.errors import AlborError, ConfigError, Problem
+from albor_core.run.state import finite, real
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option: Callable[[F], F] = click.option(
+    "--json", "as_json", is_flag=True, help="Print one strict JSON document."
+)
+
+
+def emit(document: Mapping[str, Any]) -> None:
+    """One document on one line of stdout, strict: NaN and Inf become null, a blob text."""
+    put(_strict(document) + "\n")
+
+
+def emit_with_lists(
+    document: Mapping[str, Any],
+    name: str,
+    lists: Iterable[tuple[str, Iterable[Sequence[Any]]]],
+) -> None:
+    """`document` as `emit` writes it, with one more member: an object `name` of long lists, each
+    given in pages, of which one is in memory at a time.
+    """
+    head = _strict(document)
+    put(f"{head[:-1]}{',' if document else ''}{json.dumps(name)}:{{")
+    comma = ""
+    for key, pages in lists:
+        put(f"{comma}{json.dumps(key)}:[")
+        comma, inner = ",", ""
+        for page in pages:
+            if page:
+                put(inner + _strict({"page": page})[len('{"page":[') : -len("]}")])
+                inner = ","
+        put("]")
+    put("}}\n")
+
+
+def _strict(document: Mapping[str, Any]) -> str:
+    try:
+        return _dumps(document)
+    except (TypeError, ValueError):  # a NaN, or a name that is a blob; the copy without costs
+        return _dumps(finite(document))  # `runs ls` more than the text
+
+
+def _dumps(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, allow_nan=False, separators=(",", ":"), default=_text)
+
+
+def _text(value: object) -> str:
+    """What a store holds where a text belongs, and is none."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def say(text: str = "") -> None:
+    """A line of data for people, on stdout."""
+    put(text + "\n")
+
+
+class StdoutError(AlborError):
+    """Whatever stdout is cannot be written."""
+
+
+def put(text: str) -> None:
+    """Data on stdout, now. Raises StdoutError where it cannot be written, BrokenPipeError where
+    nobody reads it any more.
+    """
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StdoutError(
+            f"cannot write to stdout: {error.strerror}", hint="free some space, run it again"
+        ) from error
+
+
+def talk(text: str) -> None:
+    """A line about the work, on stderr; silent under --quiet."""
+    if not click.get_current_context().find_root().params.get("quiet"):
+        click.echo(text, err=True)
+
+
+def clean(text: object) -> str:
+    """Data as one line that cannot move the cursor, colour the terminal or forge a row."""
+    from albor_core.run.values.clean import clean as neutral
+
+    return neutral(str(text))
+
+
+def screen_width() -> int | None:
+    """Columns to fit into: of the terminal, or as COLUMNS says. None: what is piped is not cut."""
+    if "COLUMNS" not in os.environ and not sys.stdout.isatty():
+        return None
+    return max(40, shutil.get_terminal_size().columns)
+
+
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: str | Sequence[str] = "",
+    indent: int = 0,
+    limit: int | None = None,
+) -> str:
+    """Columns padded to their widest cell; `right` names the headers whose cells are numbers.
+
+    `limit` is the widest line: columns of words, the last one first, lose the ends of long cells.
+    """
+    numbers = set(right.split() if isinstance(right, str) else right)
+    cells = [[clean(head) for head in headers], *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(cell_width(row[column]) for row in cells) for column in range(len(headers))]
+    if limit is not None:
+        room = limit - indent - 2 * (len(widths) - 1)
+        _shrink(widths, room, [i for i, head in enumerate(headers) if head not in numbers])
+    lines = []
+    for row in cells:
+        padded = [
+            _pad(cell, width, to_right=head in numbers)
+            for head, cell, width in zip(headers, row, widths, strict=True)
+        ]
+        lines.append(" " * indent + "  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _shrink(widths: list[int], room: int, columns: Sequence[int]) -> None:
+    """Take what is missing from `columns`, the last one first; each keeps 16 cells if it had."""
+    for column in reversed(columns):
+        over = sum(widths) - room
+        widths[column] -= min(max(0, over), max(0, widths[column] - 16))
+
+
+def _pad(cell: str, width: int, *, to_right: bool) -> str:
+    cell = cut(cell, width)
+    gap = " " * (width - cell_width(cell))
+    return gap + cell if to_right else cell + gap
+
+
+def cut(text: str, width: int | None) -> str:
+    """`text` in at most `width` cells; where it lost its end there is an ellipsis."""
+    if width is None or cell_width(text) <= width:
+        return text
+    while text and cell_width(text) > width - 1:
+        text = text[:-1]
+    return text + "\u2026"
+
+
+def cell_width(text: str) -> int:
+    """Cells that `text` takes on a terminal: two for a wide character, none for a mark."""
+    if text.isascii():
+        return len(text)
+    import unicodedata  # only names beyond ASCII need the tables
+
+    return sum(
+        0
+        if unicodedata.category(character) in ("Mn", "Me")
+        else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+_LARGE = 1e15  # written with an exponent from here on
+
+
+def number(value: float | int | None, spec: str | None = None) -> str:
+    """A figure for people, in the format `spec` or as `figure`; unknown is a dash, never 0. From
+    10^15 on it has an exponent whatever `spec` says: no column is as wide as its largest number.
+    """
+    if spec is None or value is None:
+        return figure(value)
+    if abs(value) < _LARGE or value != value:
+        return format(value, spec)
+    return f"{real(value):{'+' if spec.startswith('+') else ''}.5g}"
+
+
+def figure(value: float | int | None, key: str = "") -> str:
+    """A value of metric `key` for people. Whole numbers are whole, others have five significant
+    digits, a loss four decimals, bytes their unit; no exponent from 0.0001 to 10^15.
+    """
+    if value is None:
+        return "-"
+    if not math.isfinite(real(value)):
+        return str(real(value))
+    size = abs(value)
+    if key.endswith("_bytes"):
+        return byte_size(value)
+    if "loss" in key and (size == 0 or 1e-3 <= size < 1e6):
+        return f"{value:,.4f}"
+    if value == int(value) and size < _LARGE:
+        return f"{int(value):,}"
+    if not 1e-4 <= size < _LARGE:
+        return f"{value:.5g}"
+    if size >= 1e3:
+        return f"{value:,.{max(0, 4 - int(math.log10(size)))}f}"
+    return f"{value:.5g}"
+
+
+def byte_size(value: float | int | None) -> str:
+    """123 B, 24.1 MiB; unknown is a dash."""
+    if value is None:
+        return "-"
+    size, unit = float(value), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{number(size, ',.0f' if unit == 'B' else ',.1f')} {unit}"
+
+
+def when(wall: float | None, form: str = "%Y-%m-%d %H:%M") -> str:
+    """A moment in UTC, to the minute; unknown, or no moment at all, is a dash."""
+    try:
+        return time.strftime(form, time.gmtime(wall)) if wall is not None else "-"
+    except (OverflowError, ValueError, OSError):  # a clock that was never set, a forged record
+        return "-"
+
+
+def duration(seconds: float | None) -> str:
+    """1d 02h, 3h 04m, 5m 06s, 7s; unknown is a dash."""
+    if seconds is None or not 0 <= seconds < math.inf:
+        return "-"
+    if seconds >= _LARGE:
+        return f"{seconds:.3g}s"
+    whole = int(seconds)
+    days, hours, minutes, rest = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60
+    if days:
+        return f"{days}d {hours:02d}h"
+    if hours:
+        return f"{hours}h {minutes:02d}m"
+    return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
+
+
+def wants_json() -> bool:
+    """Whether the command line asks for JSON; known even when it could not be parsed."""
+    arguments = sys.argv[1:]
+    return "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+
+
+def report(error: AlborError, *, hint: str = "") -> int:
+    """Print what went wrong where the reader looks for it; returns the exit code.
+
+    `hint` is the next command where the error names none.
+    """
+    problems = error.problems if isinstance(error, ConfigError) else ()
+    hint = error.hint or hint
+    try:
+        if wants_json() and not isinstance(error, StdoutError):
+            emit(_error_document(error, hint, problems))
+            return error.exit_code
+    except StdoutError:
+        pass  # nowhere to put the document: say it in words
+    if isinstance(error, StdoutError) or wants_json():
+        leave_stdout()
+    click.echo(f"albor: {clean(error.message)}", err=True)
+    for problem in problems:
+        if problem.message not in error.message:  # a single one may be the message
+            click.echo(f"  - {clean(problem)}", err=True)
+    if hint:
+        click.echo(f"  next: {clean(hint)}", err=True)
+    return error.exit_code
+
+
+def _error_document(error: AlborError, hint: str, problems: Sequence[Problem]) -> dict[str, Any]:
+    return {
+        "schema": "albor.error/1",
+        "error": {
+            "code": error.code,
+            "message": error.message,
+            "hint": hint,
+            "problems": [
+                {"file": p.file, "field": p.field, "message": p.message, "hint": p.hint}
+                for p in problems
+            ],
+        },
+    }
+
+
+def open_streams() -> None:
+    """A stream that the caller closed becomes /dev/null, so that no command need ask."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for the life of the process
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):  # what an encoding has no sign for is escaped
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def close_stdout() -> int:
+    """Flush; a reader that went away is no failure of ours, a full disk is. Gives the exit code."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return broken_pipe()
+    except OSError as error:
+        leave_stdout()
+        click.echo(f"albor: cannot write to stdout: {error.strerror}", err=True)
+        return 1
+    return 0
+
+
+def broken_pipe() -> int:
+    """The exit code of a program whose reader left (128 + SIGPIPE); stdout is pointed away."""
+    leave_stdout()
+    return 141
+
+
+def leave_stdout() -> None:
+    """Point stdout away, or the interpreter fails once more when it flushes what is left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,1 @@
+"""`albor data` and `albor tokenizer`."""

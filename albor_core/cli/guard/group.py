@@ -1,0 +1,221 @@
+"""`albor guard`: supervise any program, and talk to the guard of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from albor_core.cli.common.goals import goal_option
+from albor_core.cli.common.lazy import LazyGroup
+from albor_core.cli.common.output import clean, duration, emit, json_option, say, when
+from albor_core.cli.common.run_name import RUN_NAME
+from albor_core.cli.train.detach import detach_option
+from albor_core.run.errors import InUseError, NotFoundError, UsageError
+from albor_core.run.rundir import (
+    RunDir,
+    albor_home,
+    create_run,
+    is_run_id,
+    new_run_id,
+    read_json,
+)
+from albor_core.store.query.resolve import find_run
+
+_ORDERS = {
+    "stop": "End a run: by its guard, or its program by signals.",
+    "pause": "Hold the run; it keeps its memory and its place.",
+    "resume": "Let a paused run go on, with another step-time budget if wanted.",
+    "checkpoint": "Save a checkpoint now.",
+    "retry": "Run the command of an ended `guard run` again.",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    entries={
+        "report": (
+            "albor_core.cli.guard.report:report",
+            "How a life of a run died: its crash report.",
+        ),
+        "run": (
+            f"{__name__}:run",
+            "Supervise any program: restart, crash reports, a row in the run table.",
+        ),
+        "status": (f"{__name__}:status", "What the guard of a run is doing."),
+        **{name: (f"albor_core.cli.guard.orders:{name}", text) for name, text in _ORDERS.items()},
+    },
+)
+def guard() -> None:
+    """Supervise any program; stop, pause, resume, checkpoint a run."""
+
+
+@guard.command(context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
+@click.option("--name", type=RUN_NAME, help="A name for people; the run id is made from it.")
+@click.option("--experiment", help="By default what the program tells its tracker, or guard.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A timing or limit of the guard, such as backoff_s=[1,2] or max_restarts=3.",
+)
+@click.option(
+    "--restarts",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Start it again at most N times, whatever ends it; short for --option restarts=N.",
+)
+@goal_option
+@click.option(
+    "--resume-or-start",
+    is_flag=True,
+    help="For schedulers: go on with run --name if it stopped or died, start it if it is new, do"
+    " nothing if it is complete. Ctrl-C and SIGTERM stop the program.",
+)
+@detach_option
+@click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the program.")
+@json_option
+def run(
+    command: tuple[str, ...],
+    name: str | None,
+    experiment: str | None,
+    options: tuple[str, ...],
+    restarts: int | None,
+    goals: tuple[str, ...],
+    resume_or_start: bool,
+    detach: bool,
+    stop_on_interrupt: bool,
+    as_json: bool,
+) -> int:
+    """Run CMD under a detached guard, with its output here and in the run's log."""
+    import shutil
+
+    from albor_core.cli.common.follow import follow
+    from albor_core.cli.train.standing import Standing, same_command, standing, tell_complete
+    from albor_core.config.load import guard_options
+    from albor_core.guard.launch import start_guard, write_launch
+    from albor_core.run.program.provenance import script_of_command, versions
+    from albor_core.run.program.recorded_code import recorded_code
+    from albor_core.run.values.directions import parse_goals
+
+    program = shutil.which(command[0])
+    if program is None:
+        raise NotFoundError(f"{command[0]}: no such program", hint="albor guard run -- CMD")
+    counted = () if restarts is None else (f"restarts={restarts}",)
+    chosen, chosen_goals = guard_options((*options, *counted)), parse_goals(goals)
+    found_script = script_of_command(command, Path.cwd())
+    title = name or (found_script.stem if found_script else Path(command[0]).name)
+    parent = albor_home() / "runs"
+    has_id = name is not None and is_run_id(name)
+    if resume_or_start and not has_id:
+        raise UsageError(
+            "--resume-or-start needs a --name that is a run id",
+            hint="albor guard run --name first --resume-or-start -- CMD",
+        )
+    show = partial(
+        follow, as_json=as_json, detach=detach, echo=not as_json,
+        stop_on_interrupt=stop_on_interrupt or resume_or_start,
+    )  # fmt: skip
+    made = RunDir(parent / name) if name is not None and has_id else None
+    if made is not None and made.path.exists():
+        if not resume_or_start:
+            raise InUseError(
+                f"{made.path}: this run directory exists",
+                hint="another --name; --resume-or-start goes on with this one",
+            )
+        found_standing = standing(made, kind="guard")
+        same_command(made, [program, *command[1:]])
+        match found_standing:
+            case Standing.COMPLETE:
+                return tell_complete(made, as_json=as_json)
+            case Standing.GUARDED:
+                return show(made, lambda: None)
+    else:
+        code, script = recorded_code(command, found_script)
+        told = {"name": name is not None and not has_id, "experiment": experiment is not None}
+        given = [word for word, is_told in told.items() if is_told]
+        made = create_run(
+            parent,
+            name if name is not None and has_id else new_run_id(title),
+            experiment=experiment or "guard",
+            name=title,
+            kind="guard",
+            argv=code["argv"],
+            facts={
+                "git": code["git"],
+                "script": code["script"],
+                "versions": versions(),
+                "given": given,
+                **({"goals": chosen_goals} if chosen_goals else {}),
+            },
+            script=script,
+        )
+    launch = write_launch(
+        made,
+        argv=[program, *command[1:]],
+        cwd=str(Path.cwd()),
+        env={},
+        options=chosen,
+        max_steps=None,
+        kind="guard",
+    )
+    return show(made, partial(start_guard, made, launch, forgets=resume_or_start))
+
+
+@guard.command()
+@click.argument("run_ref", metavar="RUN")
+@json_option
+def status(run_ref: str, as_json: bool) -> int:
+    """Who guards RUN, what it is doing, and how often it had to restart."""
+    from albor_core.feed.runs.status import guard_standing, run_status
+
+    found = find_run(run_ref)
+    guard_now = read_json(found.guard / "guard.json")
+    now = run_status(found)
+    standing = guard_standing(found, now, guard_now)
+    document = {
+        "schema": "albor.guard.status/1",
+        "run": {"id": found.id, "path": str(found.path)},
+        "status": {
+            "word": now.word,
+            "detail": now.detail,
+            "trainer_pid": now.trainer_pid,
+            "guard_pid": now.guard_pid,
+        },
+        "guard": guard_now,
+        "standing": standing,
+    }
+    if as_json:
+        emit(document)
+    else:
+        say(f"{found.id}: {now.word}{': ' + now.detail if now.detail else ''}")
+        say(f"  trainer {now.trainer_pid or '-'}  guard {now.guard_pid or '-'}")
+        if guard_now is not None and standing is not None:
+            for line in _last_said(guard_now, standing):
+                say(f"  {line}")
+    return 0
+
+
+def _last_said(guard: dict[str, Any], standing: dict[str, Any]) -> Iterator[str]:
+    """What the guard's file says; of a guard that is not there as words of an earlier time."""
+    attempt, last = guard.get("attempt"), clean(str(guard.get("class_last") or "-"))
+    if standing["word"] in ("watching", "ended"):
+        yield f"attempt {attempt}  last exit {last}"
+        return
+    heard = standing["heard"]
+    since = f"since {when(heard, '%Y-%m-%d %H:%M:%S')} UTC" if heard else "since an unknown time"
+    ago = f", {duration(time.time() - heard)} ago" if heard and heard <= time.time() else ""
+    told = (
+        "its guard is gone"
+        if standing["word"] == "gone"
+        else "its guard is of another machine; no word of it"
+    )
+    yield f"{told} {since}{ago}"
+    state = clean(str(guard.get("state") or "-"))
+    yield f"its last word: {state}, attempt {attempt}, last exit {last}"

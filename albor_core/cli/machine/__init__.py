@@ -1,0 +1,1 @@
+"""This machine: `albor doctor`, `gpu`, `kernels`, `db`."""

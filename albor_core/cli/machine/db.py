@@ -1,0 +1,153 @@
+"""`albor db`: where the stores are; ask, check, rebuild them from the journals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from albor_core.cli.common.lazy import LazyGroup
+from albor_core.cli.common.lookup import talk_of_damaged_pointers
+from albor_core.cli.common.output import clean, emit, json_option, say, talk
+from albor_core.run.errors import NotFoundError, StoreError
+from albor_core.run.registry import known_as, register
+from albor_core.run.rundir import (
+    RunDir,
+    check_home,
+    is_run_id,
+    own_home,
+    private_folder,
+    registered_runs,
+    runs_in,
+)
+from albor_core.store.query.resolve import find_run
+
+
+@click.group(
+    cls=LazyGroup,
+    entries={
+        "rebuild": (f"{__name__}:rebuild", "Make the stores again from the journals."),
+        "check": (f"{__name__}:check", "Whether the stores say what the runs wrote."),
+        "path": (f"{__name__}:path", "Where the stores are."),
+        "query": ("albor_core.cli.machine.query:query", "Ask a store in SQL, read-only."),
+    },
+)
+def db() -> None:
+    """Where the stores are; ask them, check them, rebuild them from the journals."""
+
+
+@db.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@json_option
+def rebuild(folder: Path | None, as_json: bool) -> int:
+    """Rebuild the stores of the runs in DIR, a run directory or an output_dir; without DIR, all.
+    Runs in DIR that come from elsewhere are among this home's from then on, as ID@HOST where
+    another run has their id.
+
+    Rows of a run whose folder is gone come from the old store or its newest backup. Exits 1 where
+    something could not be brought over.
+    """
+    from albor_core.store.file.paths import global_store
+    from albor_core.store.upkeep.rebuild import rebuild as make_again
+
+    home = own_home()
+    runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
+    if folder is None:
+        talk_of_damaged_pointers()
+    private_folder(home)
+    report = make_again(global_store(), runs)
+    if folder is not None:
+        for known in _known_here(runs):
+            if known.id in report.rebuilt:
+                register(known)
+    if as_json:
+        plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
+        emit({"schema": "albor.db.rebuild/1", **plain})
+    else:
+        say(f"rebuilt {len(report.rebuilt)} run(s) into {global_store()}")
+        for source in dict.fromkeys(report.carried_from.values()):
+            count = list(report.carried_from.values()).count(source)
+            say(f"kept {count} run(s) as they were in {source}")
+        for line in (*report.notes, *report.problems):
+            talk(f"  - {clean(line)}")
+    return 1 if report.problems else 0
+
+
+def _known_here(runs: Iterable[RunDir]) -> Iterator[RunDir]:
+    """Those that are not damaged, nor copies of others, by the ids that this home has for them."""
+    for run in runs:
+        if run.run_json.is_file() and (known := known_as(run)) is not None:
+            yield known
+
+
+@db.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@click.option("--thorough", is_flag=True, help="Compare every index with its table as well.")
+@json_option
+def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
+    """Look for damage, and for lines of the runs' files that their stores lack: of the runs in DIR,
+    a run directory or an output_dir; without DIR, of all. Changes nothing.
+
+    Exits 1 where something is wrong; `albor db rebuild` mends what can be mended.
+    """
+    from albor_core.store.file.paths import global_store
+    from albor_core.store.upkeep.check import check as look
+
+    check_home()
+    runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
+    report = look(global_store(), runs, thorough=thorough)
+    if as_json:
+        plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
+        emit({"schema": "albor.db.check/1", "ok": not report.problems, **plain})
+        return 1 if report.problems else 0
+    for run, lines in report.damaged_lines.items():
+        talk(f"  {clean(run)}: {lines} damaged line(s) in its files were skipped")
+    for problem in report.problems:
+        talk(f"  - {clean(problem)}")
+    if report.problems:
+        again = "albor db rebuild" if folder is None else f"albor db rebuild {folder}"
+        is_mendable = len(report.problems) > len(report.lost)
+        raise StoreError(
+            f"{len(report.problems)} problem(s) in {report.stores} store(s)",
+            hint=again if is_mendable else f"albor runs rm {' '.join(report.lost)}",
+        )
+    gone = f"; {len(report.gone)} run(s) have no folder any more" if report.gone else ""
+    say(f"{report.stores} store(s) of {report.runs} run(s): ok{gone}")
+    return 0
+
+
+def _runs_of(folder: Path) -> list[RunDir]:
+    """The run in `folder`, or those below it, damaged ones too. Raises NotFoundError."""
+    from albor_core.store.upkeep.rebuild import unreadable
+
+    if why := unreadable(RunDir(folder)):
+        raise NotFoundError(
+            f"{folder}: a damaged run directory: {why}",
+            hint="put its run.json back from a backup; albor runs ls says what is known of it",
+        )
+    if (folder / "run.json").is_file():
+        return [RunDir(folder)]
+    inside = runs_in(folder) if folder.is_dir() else []
+    others = [RunDir(path) for path in folder.glob("*/") if is_run_id(path.name)]
+    found = [*inside, *(run for run in others if run not in inside and unreadable(run))]
+    if not found:
+        raise NotFoundError(
+            f"{folder}: neither a run directory nor a folder of them", hint="albor runs ls"
+        )
+    return found
+
+
+@db.command()
+@click.argument("run", required=False)
+@json_option
+def path(run: str | None, as_json: bool) -> None:
+    """The global store, or the local store of RUN."""
+    from albor_core.store.file.paths import global_store, local_store
+
+    where = global_store() if run is None else local_store(find_run(run))
+    if as_json:
+        emit({"schema": "albor.db.path/1", "path": str(where), "exists": where.is_file()})
+    else:
+        say(str(where))

@@ -1,0 +1,272 @@
+"""`albor doctor`: what this machine has, and what would stop or endanger a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from typing import Any
+
+import click
+
+from albor_core.cli.common.output import clean, emit, json_option, say
+from albor_core.run.errors import UsageError
+from albor_core.run.ownership import distrust
+from albor_core.run.rundir import RunDir, own_home, registered_runs
+
+_WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
+_LOW_DISK_BYTES = 5 << 30
+_RECENT_RUNS = 200
+_REBUILD = "albor db rebuild"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `ok` is None where it is only worth knowing."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    hint: str = ""
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> int:
+    """Look at Python, packages, stores, disk, GPU, terminal, runs. Exits 1 if something is bad."""
+    found = list(checks())
+    if as_json:
+        emit({"schema": "albor.doctor/1", "checks": [asdict(check) for check in found]})
+    else:
+        for check in found:
+            mark = {True: "ok  ", False: "BAD ", None: "-   "}[check.ok]
+            say(f"{mark} {check.name:<12} {check.detail}")
+            if check.hint and check.ok is not True:
+                say(f"{'':18}{check.hint}")
+    return 1 if any(check.ok is False for check in found) else 0
+
+
+def checks() -> Iterator[Check]:
+    """Each thing looked at, cheap ones first; nothing is changed."""
+    yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0])
+    yield _packages()
+    yield _sqlite()
+    yield from _home()
+    yield from _pointers()
+    yield from _stores()
+    yield _gpu()
+    yield _terminal()
+    yield _runs()
+    yield from _strangers()
+    yield from _odd_values()
+
+
+def _packages() -> Check:
+    found, missing = [], []
+    for name in ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Check(
+            "training", None, f"missing: {' '.join(missing)}", "pip install 'albor[train]'"
+        )
+    return Check("training", True, ", ".join(found))
+
+
+def _sqlite() -> Check:
+    is_fixed = sqlite3.sqlite_version_info >= _WAL_RESET_FIXED
+    what = "has" if is_fixed else "lacks"
+    return Check(
+        "sqlite",
+        True if is_fixed else None,
+        f"{sqlite3.sqlite_version}, {what} the WAL-reset fix of 3.51.3",
+        "the stores lock their checkpoints, so this is safe; avoid other writers on them",
+    )
+
+
+def _home() -> Iterator[Check]:
+    try:
+        home = own_home()
+    except UsageError as error:
+        yield Check("home", False, error.message, error.hint)
+        return
+    nearest = next(path for path in (home, *home.parents) if path.exists())
+    yield Check(
+        "home", os.access(nearest, os.W_OK), str(home), "set ALBOR_HOME to a folder you can write"
+    )
+    mode = home.stat().st_mode & 0o077 if home.exists() else 0
+    if mode:
+        yield Check("privacy", False, f"{home} is open to others", f"chmod 700 {home}")
+    from albor_core.store.file.paths import file_system, is_remote
+
+    if is_remote(kind := file_system(nearest)):
+        yield Check(
+            "network",
+            None,
+            f"{home} is on {kind}: the store of all runs has no WAL there and is slow",
+            "set ALBOR_HOME to a folder on this host's disk, then albor db rebuild",
+        )
+    free = shutil.disk_usage(nearest).free
+    yield Check(
+        "disk",
+        free > _LOW_DISK_BYTES,
+        f"{free / 2**30:,.1f} GiB free at {nearest}",
+        "checkpoints need about 12 bytes per parameter each",
+    )
+
+
+def _pointers() -> Iterator[Check]:
+    from albor_core.run.registry import damaged_pointers
+
+    found = list(damaged_pointers())
+    if found:
+        pointer, why = found[0]
+        more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
+        hint = f"remove it; albor db rebuild {pointer.parent} brings back the runs in that folder"
+        yield Check("pointers", False, f"{clean(pointer)}: {clean(why)}{more}", clean(hint))
+
+
+def _stores() -> Iterator[Check]:
+    from albor_core.cli.common.lookup import unlisted
+    from albor_core.feed.runs.store_lag import find_arrears
+    from albor_core.run.errors import AlborError
+    from albor_core.store.file.paths import global_store
+    from albor_core.store.query.reader import Reader
+
+    path = global_store()
+    if not path.is_file():
+        if any(True for _ in registered_runs()):
+            yield Check("store", False, f"{path}: missing, though there are runs", _REBUILD)
+        else:
+            yield Check("store", None, f"{path}: not there yet", "albor demo")
+        return
+    try:
+        with Reader(path) as reader:
+            count, absent = len(reader.runs()), unlisted(reader)
+            arrears = find_arrears(reader, [row.id for row in reader.runs()], settled=True)
+    except AlborError as error:
+        yield Check("store", False, error.message, error.hint or _REBUILD)
+        return
+    what = f"{path}: {count:,} runs, {path.stat().st_size / 2**20:,.1f} MiB"
+    if absent:
+        what += f"; {absent:,} registered run(s) are not in it"
+    yield Check("store", not absent, what, _REBUILD)
+    late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
+    if late:
+        detail = f"{sum(late.values()):,} bytes of the journal of {_first(late)} are not in it"
+        yield Check("index", False, detail, _REBUILD)
+    lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
+    if lost:
+        detail = f"{sum(lost.values()):,} line(s) that {_first(lost)} logged could not be written"
+        yield Check("lost lines", None, detail, f"albor runs show {next(iter(lost))}")
+
+
+def _first(runs: Collection[str]) -> str:
+    more = f" and {len(runs) - 1:,} more run(s)" if len(runs) > 1 else ""
+    return clean(next(iter(runs))) + more
+
+
+def _gpu() -> Check:
+    from albor_core.plan.found_gpu import find_gpu
+    from albor_core.telemetry.gpu import Gpus
+
+    gpus = Gpus()
+    samples = gpus.sample()
+    if not samples:
+        return Check("gpu", None, f"none: {gpus.why_none}")
+    names = ", ".join(f"{s.index}: {s.name}" for s in samples)
+    found = find_gpu()
+    if found is not None and found.obstacle:
+        detail = f"{names}; a run trains on the CPU: {found.obstacle}"
+        is_wanted = "CUDA_VISIBLE_DEVICES" in found.obstacle
+        return Check("gpu", None if is_wanted else False, detail, found.remedy)
+    return Check("gpu", True, names)
+
+
+def _terminal() -> Check:
+    term, encoding = os.environ.get("TERM", ""), (sys.stdout.encoding or "").lower()
+    is_true = os.environ.get("COLORTERM") in ("truecolor", "24bit")
+    colours = "truecolor" if is_true else "256 colors or fewer"
+    is_plain = term in ("", "dumb") or "utf" not in encoding
+    return Check(
+        "terminal",
+        None if is_plain else True,
+        f"TERM={term or 'unset'}, {encoding}, {colours}",
+        "albor-tui needs a terminal with UTF-8; the albor commands do not",
+    )
+
+
+def _runs() -> Check:
+    from albor_core.cli.common.last_word import way_on
+    from albor_core.feed.runs.status import run_status
+
+    words: dict[str, list[RunDir]] = {}
+    for run in registered_runs():
+        if run.run_json.is_file():
+            words.setdefault(run_status(run).word, []).append(run)
+    if lost := words.get("lost"):
+        shown = " ".join(run.id for run in lost[:3])
+        return Check("runs", None, f"{len(lost)} lost: {shown}", way_on(lost[0]))
+    detail = ", ".join(f"{len(found)} {word}" for word, found in sorted(words.items()))
+    return Check("runs", True, detail or "none yet")
+
+
+def _strangers() -> Iterator[Check]:
+    """Runs that a guard refuses, since others may have written what it would start."""
+    found = {}
+    for run in islice(registered_runs(), _RECENT_RUNS):
+        with contextlib.suppress(OSError):  # its folder is gone
+            if why := distrust(run):
+                found[run.id] = why
+    if found:
+        run_id, why = next(iter(found.items()))
+        more = f", and {len(found) - 1} more run(s)" if len(found) > 1 else ""
+        yield Check("trust", None, f"{clean(why)}{more}", f"albor guard refuses {run_id}")
+
+
+def _odd_values() -> Iterator[Check]:
+    """What the newest runs said that could not be taken as it was given."""
+    from albor_core.run.errors import AlborError
+    from albor_core.store.file.paths import global_store
+    from albor_core.store.query.reader import Reader
+
+    if not global_store().is_file():
+        return
+    told: dict[str, str] = {}
+    skipped: dict[str, int] = {}
+    try:
+        with Reader(global_store()) as reader:
+            for row in reader.runs(limit=_RECENT_RUNS):
+                if events := reader.events(row.id, names=("track.odd",), limit=1):
+                    told[row.id] = _odd_words(events[0].data)
+                if lost := sum(at.damaged + at.ignored for at in reader.positions(row.id)):
+                    skipped[row.id] = lost
+    except AlborError:
+        return  # said by the check of the store itself
+    if told:
+        run_id, words = next(iter(told.items()))
+        more = f", and in {len(told) - 1} more run(s)" if len(told) > 1 else ""
+        hint = "docs/how-to/track-your-own-loop.md says what becomes of each"
+        yield Check("logged", None, f"odd values in {run_id}: {words}{more}", hint)
+
+    if skipped:
+        run_id, count = next(iter(skipped.items()))
+        more = f", and in {len(skipped) - 1} more run(s)" if len(skipped) > 1 else ""
+        said = f"{count} damaged or unknown lines in the files of {run_id}{more}"
+        yield Check("lines", None, said, f"albor runs show {run_id}; all other lines are there")
+
+
+def _odd_words(data: Mapping[str, Any]) -> str:
+    counts, examples = data.get("counts"), data.get("examples")
+    if not isinstance(counts, dict):
+        return "of an unknown kind"
+    shown = examples if isinstance(examples, dict) else {}
+    return clean(", ".join(f"{n} {kind} ({shown.get(kind, '')})" for kind, n in counts.items()))

@@ -1,0 +1,53 @@
+"""`albor gpu`: what NVML says of this machine's GPUs."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from albor_core.cli.common.output import emit, json_option, number, say, table
+
+
+@click.command()
+@json_option
+@click.option("--watch", is_flag=True, help="Again every second until interrupted.")
+def gpu(as_json: bool, watch: bool) -> None:
+    """Utilisation, memory, power, temperature and processes of each GPU."""
+    from albor_core.telemetry.gpu import Gpus
+
+    gpus = Gpus()
+    while True:
+        samples = gpus.sample()
+        if as_json:
+            emit(
+                {
+                    "schema": "albor.gpu/1",
+                    "gpus": [sample.to_json() for sample in samples],
+                    "why_none": None if samples else gpus.why_none,
+                }
+            )
+        elif not samples:
+            say(f"no GPU: {gpus.why_none}")
+        else:
+            rows = [
+                (
+                    str(s.index),
+                    s.name or "-",
+                    number(s.util_percent, ".0f"),
+                    f"{_gib(s.memory_used_bytes)} / {_gib(s.memory_total_bytes)}",
+                    number(s.power_w, ".0f"),
+                    number(s.temperature_c, ".0f"),
+                    number(s.sm_clock_mhz, ".0f"),
+                    " ".join(s.throttle_reasons) or "-",
+                )
+                for s in samples
+            ]
+            say(table(("gpu", "name", "util %", "memory GiB", "W", "C", "MHz", "throttle"), rows))
+        if not watch:
+            return
+        time.sleep(1.0)
+
+
+def _gib(size: int | None) -> str:
+    return number(None if size is None else size / 2**30, ".1f")

@@ -1,0 +1,172 @@
+"""`albor kernels`: which backend runs each operation on this machine, and the evidence."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.cli.common.count import Count
+from albor_core.cli.common.environment import check_forced_backend
+from albor_core.cli.common.lazy import LazyGroup
+from albor_core.cli.common.output import emit, json_option, say, table, talk
+from albor_core.run.errors import AlborError, UsageError
+
+if TYPE_CHECKING:
+    from albor_core.kernels.bench import Result, Timed
+
+
+@click.group(
+    cls=LazyGroup,
+    entries={
+        "check": (f"{__name__}:check", "Parity and speed of each candidate; the choice."),
+        "bench": (f"{__name__}:bench", "Time each candidate at the sizes of a model."),
+    },
+)
+def kernels() -> None:
+    """Which kernel runs each operation here, and why.
+
+    ALBOR_KERNELS=reference or ALBOR_KERNELS=triton in the environment, of these commands and of a
+    run, skips the race for speed and takes that one wherever it passes parity.
+    """
+
+
+@kernels.command()
+@json_option
+def check(as_json: bool) -> None:
+    """Check every candidate against fp64, time those that pass, say which one is taken."""
+    check_forced_backend()
+    import torch
+
+    from albor_core.kernels.dispatch import OPS, choose
+    from albor_core.kernels.forced import unmet_demand
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    made = [choose(op, device, dtype) for op in OPS for dtype in dtypes]
+    if unmet := unmet_demand(os.environ, device):
+        talk(unmet)
+    if as_json:
+        choices = [asdict(choice) for choice in made]
+        emit({"schema": "albor.kernels.check/1", "unmet": unmet or None, "choices": choices})
+        return
+    rows = [(c.op, c.device, c.dtype, c.backend, c.evidence) for c in made]
+    say(table(("op", "device", "dtype", "backend", "why"), rows))
+    for choice in made:
+        for why in choice.rejected:
+            say(f"rejected: {choice.op} {choice.dtype}: {why}")
+
+
+DTYPES = ("fp32", "bf16", "fp16")
+
+
+@kernels.command()
+@click.option("--op", "ops", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option(
+    "--dtype", type=click.Choice(DTYPES), help="Of activations: bf16 on a GPU, else fp32."
+)
+@click.option("--rows", type=Count(1, 2**30), help="Tokens of a micro-batch.")
+@click.option("--hidden", type=Count(2, 2**20), help="Width of the residual stream.")
+@click.option("--intermediate", type=Count(1, 2**22), help="Width of the feed-forward layer.")
+@click.option("--vocab", type=Count(2, 2**30), help="Size of the vocabulary.")
+@click.option("--heads", type=Count(1, 2**16), help="Query heads.")
+@click.option("--kv-heads", type=Count(1, 2**16), help="Key/value heads.")
+@click.option("--rounds", type=Count(1, 1000), default=7, show_default=True)
+@click.option(
+    "--compile/--no-compile",
+    "compiled",
+    default=None,
+    help="Whether torch.compile is a candidate; it is on a GPU.",
+)
+@json_option
+def bench(
+    ops: tuple[str, ...],
+    dtype: str | None,
+    rounds: int,
+    compiled: bool | None,
+    as_json: bool,
+    **given: int | None,
+) -> None:
+    """Time each op's candidates on this device, by default at the sizes of the 350M model on a GPU
+    and at small ones on a CPU.
+    """
+    check_forced_backend()
+    import torch
+
+    from albor_core.kernels import bench as room
+    from albor_core.kernels.dispatch import OPS
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    is_gpu = device.type == "cuda"
+    if unknown := [name for name in ops if name not in OPS]:
+        raise UsageError(f"no op {unknown[0]!r}", hint=f"there are {', '.join(OPS)}")
+    usual = room.LIKE_350M if is_gpu else room.FOR_A_CPU
+    sizes = replace(usual, **{k: v for k, v in given.items() if v is not None})
+    if problem := sizes.problem(ops or OPS):
+        raise UsageError(problem, hint="--hidden / --heads is even, and --kv-heads divides --heads")
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    kind = kinds[dtype or ("bf16" if is_gpu else "fp32")]
+    races = is_gpu if compiled is None else compiled
+    results = []
+    for name in ops or OPS:
+        talk(f"timing {name}")
+        try:
+            results.append(room.bench(name, sizes, device, kind, rounds=rounds, compiled=races))
+        except (RuntimeError, MemoryError) as error:
+            if not room.is_out_of_memory(error):
+                raise
+            asked = {size: getattr(sizes, size) for size in room.GROWS_WITH[name]}
+            words = " and ".join(f"{size} {count:,}" for size, count in asked.items())
+            raise AlborError(
+                f"{name}: {words} need more memory than there is here",
+                hint="lower " + " or ".join(f"--{size}" for size in asked),
+            ) from error
+    if as_json:
+        document = {
+            "schema": "albor.kernels.bench/1",
+            "device": torch.cuda.get_device_name(device) if is_gpu else "cpu",
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "sizes": asdict(sizes),
+            "rounds": rounds,
+            "results": [asdict(result) for result in results],
+        }
+        emit(document)
+        return
+    _show(results)
+
+
+def _show(results: list[Result]) -> None:
+    rows = []
+    for result in results:
+        base = next(c for c in result.candidates if c.backend == "reference")
+        for one in result.candidates:
+            why = shorten(one.why, 90, placeholder=" ...")
+            mark = why or ("taken" if one.backend == result.chosen else "")
+            shape = "x".join(map(str, result.shape))
+            times = (_us(one.forward_us), _us(one.step_us), _ratio(base, one))
+            rows.append((result.op, result.dtype, shape, one.backend, *times, mark))
+    head = (
+        "op",
+        "dtype",
+        "shape",
+        "backend",
+        "forward us",
+        "with backward us",
+        "times as fast",
+        "",
+    )
+    say(table(head, rows))
+
+
+def _us(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _ratio(base: Timed, one: Timed) -> str:
+    """How many times as fast as the reference, by the longest way both were timed."""
+    was, now = (base.step_us, one.step_us) if base.step_us else (base.forward_us, one.forward_us)
+    return f"{was / now:.2f}" if was and now else "-"

@@ -1,0 +1,76 @@
+"""`albor runs diff`: what differs between runs, and which is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.cli.common.goals import goal_option
+from albor_core.cli.common.lookup import db_option, locate, locate_whole, open_store_of
+from albor_core.cli.common.output import emit, json_option, say, talk
+from albor_core.run.errors import UsageError
+
+if TYPE_CHECKING:
+    from albor_core.store.query.reader import Reader
+
+
+@click.command()
+@click.argument("references", nargs=-1, required=True, metavar="[A] B [C...]")
+@click.option("--metric", help="Metric to compare.  [default: val/loss, or train/loss]")
+@goal_option
+@db_option
+@json_option
+def diff(
+    references: tuple[str, ...],
+    metric: str | None,
+    goals: tuple[str, ...],
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """What differs between runs, how far each had to go, and a verdict that knows noise.
+
+    Each is compared with the first; of more than ten the first ten are taken. One alone is
+    compared with the baseline: the newest run that is pinned (albor runs pin).
+    """
+    from albor_core.cli.runs.diff_text import render_diff
+    from albor_core.feed.runs.list_states import word_of
+    from albor_core.run.values.directions import parse_goals
+    from albor_core.store.diff.compare import diff_runs, is_at_work
+
+    ways = parse_goals(goals)
+    with open_store_of(references, db) as reader:
+        meant = [locate(one, db) if db is not None else locate_whole(one) for one in references]
+        runs = [run for run, _ in meant]
+        own = {run: path for run, path in meant if path is not None and db is None}
+        if len(runs) == 1:
+            runs = [_baseline(reader, runs[0], own), *runs]
+        found = diff_runs(reader, runs, metric=metric, goals=ways, own_stores=own)
+    made = found.to_json()
+    for run, row in zip(made["runs"], found.runs, strict=True):
+        run |= {"status": word_of(row), "is_at_work": is_at_work(run)}
+    if as_json:
+        emit(made)
+    else:
+        say(render_diff(made))
+    if found.left_out:
+        named = " ".join(found.left_out)
+        talk(f"compared are the first {len(found.runs)} of {len(runs)} runs; left out: {named}")
+
+
+def _baseline(reader: Reader, run: str, own_stores: Mapping[str, Path]) -> str:
+    """The newest pinned run but `run`. Raises UsageError where none is, NotFoundError for `run`."""
+    from albor_core.store.diff.source import row_of
+    from albor_core.store.query.filter import parse_filter
+
+    row_of(reader, run, own_stores)
+    pinned = [row.id for row in reader.runs(where=parse_filter("pinned"), limit=2)]
+    others = [name for name in pinned if name != run]
+    if not others:
+        raise UsageError(
+            "give two to ten runs, or pin the one to compare with",
+            hint=f"albor runs diff {run} OTHER, or albor runs pin OTHER",
+        )
+    return others[0]

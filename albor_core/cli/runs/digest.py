@@ -1,0 +1,26 @@
+"""`albor runs digest`: where a run stands, as one hash that two runs can be compared by."""
+
+from __future__ import annotations
+
+import click
+
+from albor_core.cli.common.output import emit, json_option, say
+
+
+@click.command()
+@click.argument("run")
+@json_option
+def digest(run: str, as_json: bool) -> None:
+    """Step and hash of RUN's newest checkpoint: weights, optimizer, random number generators, data
+    position and whatever else decides how it goes on; not clocks, paths or names. Two runs with
+    equal digests go on alike.
+    """
+    from albor_core.store.query.resolve import find_run
+    from albor_core.train.resume.digest import digest as digest_of
+
+    found = find_run(run)
+    step, text = digest_of(found)
+    if as_json:
+        emit({"schema": "albor.runs.digest/1", "run": found.id, "step": step, "digest": text})
+    else:
+        say(f"{step} {text}")

@@ -1,0 +1,125 @@
+"""`albor runs rm` and `gc`: taking runs, and leftovers, away. Both ask first."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from albor_core.cli.common.lookup import talk_of_damaged_pointers
+from albor_core.cli.common.output import clean, emit, json_option, say, table, wants_json
+from albor_core.run.errors import InUseError, NotFoundError, UsageError
+from albor_core.run.rundir import RunDir, folder_of, registered_runs
+from albor_core.run.values.numbers import bytes_text
+from albor_core.store.query.resolve import find_run
+
+if TYPE_CHECKING:
+    from albor_core.store.upkeep.remove import Removed
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+@click.command()
+@click.argument("references", nargs=-1, required=True, metavar="RUN...")
+@click.option("--keep-history", is_flag=True, help="Keep its row and curves in the global store.")
+@yes_option
+@json_option
+def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool) -> None:
+    """Remove runs for good: folder, checkpoints, journal and rows. Never one that is alive."""
+    from dataclasses import asdict
+
+    chosen = {found.id if isinstance(found, RunDir) else found: found for found in map(
+        _chosen, references
+    )}  # fmt: skip
+    if not yes:
+        confirm("remove", [_described(found) for found in chosen.values()])
+    removed = [_remove(found, keep_history) for found in chosen.values()]
+    if as_json:
+        emit({"schema": "albor.runs.rm/1", "removed": [asdict(item) for item in removed]})
+    else:
+        for item in removed:
+            say(f"removed {item.run}, {bytes_text(item.bytes)}")
+
+
+def _chosen(reference: str) -> RunDir | str:
+    """A run that is not alive, or the id of one whose folder is gone."""
+    from albor_core.feed.runs.status import run_status
+    from albor_core.feed.view import LIVE_WORDS
+    from albor_core.store.file.paths import global_store
+    from albor_core.store.upkeep.remove import is_remembered, link_refused, must_be_ours
+
+    folder = folder_of(reference)
+    if folder is not None and folder.is_symlink():
+        raise link_refused(folder)
+    try:
+        run = find_run(reference)
+    except NotFoundError:
+        if is_remembered(reference, global_store()):
+            return reference
+        raise
+    must_be_ours(run)  # before anybody is asked, and before the first of several goes
+    status = run_status(run)
+    if status.is_alive or status.word in LIVE_WORDS:
+        raise InUseError(
+            f"{run.id} is {status.word}: not removed", hint=f"albor guard stop {run.id}"
+        )
+    return run
+
+
+def _described(found: RunDir | str) -> tuple[str, str, str]:
+    from albor_core.store.upkeep.remove import size_of
+
+    if isinstance(found, str):
+        return found, "only its rows are left", "-"
+    return found.id, str(found.path), bytes_text(size_of(found.path))
+
+
+def _remove(found: RunDir | str, keep_history: bool) -> Removed:
+    from albor_core.store.file.paths import global_store
+    from albor_core.store.upkeep.remove import forget_run, remove_run
+
+    if isinstance(found, str):
+        return forget_run(found, global_store())
+    return remove_run(found, global_store(), keep_history=keep_history)
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@yes_option
+@json_option
+def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Remove what killed processes left behind: half-written checkpoints and files, half-removed
+    runs, old damaged stores. Of the runs in DIR, or of all.
+    """
+    from albor_core.cli.machine.db import _runs_of
+    from albor_core.store.upkeep.remove import garbage, sweep
+
+    runs = list(registered_runs()) if folder is None else _runs_of(folder)
+    if folder is None:
+        talk_of_damaged_pointers()
+    found = list(garbage(runs))
+    if found and not dry_run and not yes:
+        confirm("remove", [(item.why, str(item.path), bytes_text(item.bytes)) for item in found])
+    gone = found if dry_run else [item for item in found if sweep(item)]
+    total = sum(item.bytes for item in gone)
+    if as_json:
+        told: list[dict[str, Any]] = [
+            {"path": str(item.path), "bytes": item.bytes, "why": item.why} for item in gone
+        ]
+        emit({"schema": "albor.runs.gc/1", "dry_run": dry_run, "items": told, "bytes": total})
+        return
+    for item in gone:
+        say(f"{'would remove' if dry_run else 'removed'} {item.why} {clean(item.path)}")
+    say(f"{len(gone)} leftover(s), {bytes_text(total)}")
+
+
+def confirm(what: str, rows: list[tuple[str, str, str]]) -> None:
+    """Show what would go and wait for a yes. Raises UsageError where nobody can answer."""
+    if wants_json() or not sys.stdin.isatty():
+        items = f"{len(rows)} item{'' if len(rows) == 1 else 's'}"
+        raise UsageError(f"cannot {what} {items} without --yes", hint="the same with --yes")
+    click.echo(table(("what", "where", "size"), rows, right="size"), err=True)
+    click.confirm(f"{what} for good?", abort=True, err=True)

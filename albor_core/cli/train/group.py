@@ -1,0 +1,368 @@
+"""`albor train`: plan says what would happen, apply makes it happen, resume goes on with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.cli.common.count import Count
+from albor_core.cli.common.environment import check_environment
+from albor_core.cli.common.lazy import LazyGroup
+from albor_core.cli.common.output import F, clean, emit, json_option, say, talk
+from albor_core.cli.common.run_name import RUN_NAME
+from albor_core.cli.train.detach import detach_option
+from albor_core.config.microbatches import MAX_RANKS
+from albor_core.run.errors import ConfigError, NotFoundError, UsageError
+from albor_core.run.rundir import RUN_ID, RunDir, folder_of, is_run_id, read_json, runs_in
+from albor_core.store.query.resolve import find_run
+
+if TYPE_CHECKING:
+    from albor_core.config.load import LoadedConfig
+    from albor_core.plan.plan import Plan
+
+
+@click.group(
+    cls=LazyGroup,
+    entries={
+        "plan": (f"{__name__}:plan", "Validate, estimate, print. Changes nothing."),
+        "validate": (f"{__name__}:validate", "Check the config alone, without data or device."),
+        "apply": (f"{__name__}:apply", "Start the run under a detached guard and follow it."),
+        "run": (f"{__name__}:run", "Start it, go on with it, or do nothing if it is complete."),
+        "resume": (f"{__name__}:resume", "Go on with an interrupted run, bit for bit."),
+    },
+)
+def train() -> None:
+    """Plan, start and resume training runs."""
+
+
+def _config_options(command: F) -> F:
+    options: tuple[Callable[[F], F], ...] = (
+        click.argument("config", type=click.Path(path_type=Path)),
+        click.option(
+            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one field."
+        ),
+        click.option("--seed", type=Count(0, 2**62), help="Short for --set training.seed=N."),
+        json_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _follow_options(command: F) -> F:
+    options: tuple[Callable[[F], F], ...] = (
+        detach_option,
+        click.option(
+            "--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the run instead of leaving it."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_stop_after_option: Callable[[F], F] = click.option(
+    "--stop-after",
+    type=Count(1),
+    metavar="N",
+    help="Save and leave after step N; the schedule is unchanged, and `resume` goes on.",
+)
+
+
+def _load(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedConfig:
+    from albor_core.config.load import load_config
+
+    extra = () if seed is None else (f"training.seed={seed}",)
+    try:
+        return load_config(config, (*overrides, *extra))
+    except ConfigError as error:
+        error.hint = error.hint or _way_out(error, config, overrides, seed)
+        raise
+
+
+def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
+    """The command to go on with, without the overrides that were refused."""
+    places = {problem.file for problem in error.problems}
+    places |= {place.rpartition(":")[0] for place in places}  # less the line in a value
+    right = tuple(text for text in overrides if f"--set {text}" not in places)
+    command = _again("validate", config, right, seed)
+    is_file_right = all(problem.file.startswith("--set ") for problem in error.problems)
+    return command if is_file_right else f"fix {config}, then: {command}"
+
+
+def _again(verb: str, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
+    """The command line with the same config and overrides, for another verb."""
+    chosen = [word for one in overrides for word in ("--set", one)]
+    chosen += [] if seed is None else ["--seed", str(seed)]
+    return shlex.join(["albor", "train", verb, str(config), *chosen])
+
+
+@train.command()
+@_config_options
+def plan(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool) -> int:
+    """Show what `albor train apply CONFIG` would run and cost. Changes nothing.
+
+    Exits 1 with every problem found at once.
+    """
+    from albor_core.plan.launch import plan_run
+    from albor_core.plan.text import render
+
+    check_environment()
+    made = plan_run(_load_for_plan(config, overrides, seed))
+    if as_json:
+        emit(made.to_json())
+    else:
+        say(render(made))
+    return 1 if made.problems else 0
+
+
+def _load_for_plan(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedConfig:
+    try:
+        return _load(config, overrides, seed)
+    except ConfigError as error:
+        error.exit_code = 1  # DESIGN 7: plan and validate found problems
+        raise
+
+
+@train.command()
+@_config_options
+def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool) -> int:
+    """Check every field of CONFIG, without data, tokenizer or device; fast enough for CI."""
+    from albor_core.andon.explain import andon_problems
+
+    check_environment()
+    loaded = _load_for_plan(config, overrides, seed)
+    problems = andon_problems(loaded.config.resolved()["monitoring"], file=str(config))
+    if problems:
+        bad = ConfigError(f"{config}: {len(problems)} problem(s)", problems=problems)
+        bad.exit_code = 1
+        raise bad
+    if as_json:
+        emit({"schema": "albor.train.validate/1", "config": str(config), "ok": True})
+    else:
+        say(f"{config}: ok")
+    return 0
+
+
+@train.command()
+@_config_options
+@click.option("--name", type=RUN_NAME, help="A name for people; the run id is made from it.")
+@click.option(
+    "--resume",
+    "resume_from",
+    default="never",
+    metavar="auto|PATH|never",
+    help="auto: go on with the newest unfinished run of this config, if there is one. PATH: go on "
+    "with that run, named by its directory or a checkpoint in it, from its newest good checkpoint "
+    "whichever is named; CONFIG and --set must be what it runs on.",
+)
+@_stop_after_option
+@_follow_options
+def apply(
+    config: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    as_json: bool,
+    name: str | None,
+    resume_from: str,
+    stop_after: int | None,
+    detach: bool,
+    stop_on_interrupt: bool,
+) -> int:
+    """Train CONFIG under a detached guard, then follow it.
+
+    The first Ctrl-C leaves the run alone (exit 0). Without a tty it waits and exits with the run's
+    code.
+    """
+    from albor_core.cli.common.follow import follow
+    from albor_core.plan.launch import new_run, start
+
+    check_environment()
+    loaded = _load(config, overrides, seed)
+    if name is not None and resume_from not in ("auto", "never"):
+        raise UsageError(
+            f"--name {name}: --resume {resume_from} goes on with a run that has a name",
+            hint="leave --name out, or --resume for a new run",
+        )
+    run = _unfinished(loaded, resume_from)
+    if run is not None and _is_told_complete(run, as_json=as_json):
+        return 0
+    made = _sound(loaded, _again("plan", config, overrides, seed), begins=run is None)
+    run = run or new_run(loaded, made, name=name)
+    return follow(
+        run,
+        partial(start, run, stop_after=stop_after),
+        as_json=as_json,
+        detach=detach,
+        stop_on_interrupt=stop_on_interrupt,
+    )
+
+
+def _sound(loaded: LoadedConfig, plan_again: str, *, begins: bool) -> Plan:
+    """The plan, its warnings told. Raises ConfigError with the problems that it has."""
+    from albor_core.plan.launch import plan_run
+
+    made = plan_run(loaded, begins=begins)
+    if made.problems:
+        raise ConfigError(
+            f"{loaded.path}: {len(made.problems)} problem(s), nothing was started",
+            hint=plan_again,
+            problems=made.problems,
+        )
+    for warning in made.warnings:
+        talk(f"warning: {clean(warning)}")
+    for note in made.notes:
+        talk(f"note: {clean(note)}")
+    return made
+
+
+@train.command()
+@_config_options
+@click.option("--name", type=RUN_NAME, required=True, help="The run's id: the same in each life.")
+@_stop_after_option
+def run(
+    config: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    as_json: bool,
+    name: str,
+    stop_after: int | None,
+) -> int:
+    """For schedulers: have CONFIG trained as run NAME, whatever came between.
+
+    Starts it if it is new, goes on if it stopped or died, waits for it if it is alive here, does
+    nothing if it is complete. Exits with the run's code; Ctrl-C and SIGTERM stop it, with a
+    checkpoint.
+    """
+    from albor_core.cli.common.follow import follow
+    from albor_core.cli.train.standing import Standing, standing, tell_complete
+    from albor_core.plan.launch import new_run, start
+
+    check_environment()
+    if not is_run_id(name):
+        raise UsageError(f"--name {name!r} cannot be a run's id", hint=f"use {RUN_ID.pattern}")
+    loaded = _load(config, overrides, seed)
+    folder = Path(loaded.config.training.output_dir) / name
+    show = partial(follow, as_json=as_json, detach=False, stop_on_interrupt=True)
+    found = None
+    if folder.exists():
+        found = RunDir(folder.resolve())
+        stands = standing(found, kind="train")
+        _named(loaded, str(folder))
+        if stands is Standing.COMPLETE:
+            return tell_complete(found, as_json=as_json)
+        if stands is Standing.GUARDED and stop_after is None:
+            return show(found, lambda: None)
+    made = _sound(loaded, _again("plan", config, overrides, seed), begins=found is None)
+    found = found or new_run(loaded, made, name=name)
+    return show(found, partial(start, found, forgets=True, stop_after=stop_after))
+
+
+@train.command()
+@click.argument("run")
+@click.option(
+    "--allow-config-change", is_flag=True, help="Go on although config.yaml of the run was edited."
+)
+@click.option(
+    "--world-size",
+    type=click.IntRange(1, MAX_RANKS),
+    metavar="N",
+    help="Go on with N ranks (GPUs); the steps stay the same.",
+)
+@_stop_after_option
+@json_option
+@_follow_options
+def resume(
+    run: str,
+    allow_config_change: bool,
+    world_size: int | None,
+    stop_after: int | None,
+    as_json: bool,
+    detach: bool,
+    stop_on_interrupt: bool,
+) -> int:
+    """Go on with RUN (id, run directory or output_dir) from its newest good checkpoint.
+
+    A completed run has nothing to go on with: raise training.max_steps in its config.yaml and add
+    --allow-config-change.
+    """
+    from albor_core.cli.common.follow import follow
+    from albor_core.plan.launch import resize, start
+
+    found = find_run(run)
+    if not allow_config_change and _is_told_complete(found, as_json=as_json):
+        return 0
+    check_environment()
+    if world_size is not None:
+        resize(found, world_size)
+    return follow(
+        found,
+        partial(start, found, allow_config_change=allow_config_change, stop_after=stop_after),
+        as_json=as_json,
+        detach=detach,
+        stop_on_interrupt=stop_on_interrupt,
+    )
+
+
+def _is_told_complete(run: RunDir, *, as_json: bool) -> bool:
+    """Whether `run` has nothing to go on with, which is said then."""
+    from albor_core.cli.common.follow import document
+    from albor_core.cli.common.last_word import ended_at, is_complete
+    from albor_core.config.edits import edited
+
+    if not is_complete(run) or edited(run) is not None:
+        return False
+    if as_json:
+        emit(document(run, "ended", 0))
+    talk(f"{run.id} is {ended_at(run)}: nothing to go on with")
+    return True
+
+
+def _unfinished(loaded: LoadedConfig, wish: str) -> RunDir | None:
+    """The run that --resume means; None for a new one."""
+    from albor_core.cli.common.last_word import is_complete
+
+    if wish == "never":
+        return None
+    if wish != "auto":
+        return _named(loaded, wish)
+    wanted = loaded.config.resolved()
+    for run in runs_in(Path(loaded.config.training.output_dir)):
+        unfinished = not run.liveness().is_alive and not is_complete(run)
+        if unfinished and read_json(run.config_resolved) == wanted:
+            talk(f"resuming {run.id}")
+            return run
+    return None
+
+
+def _named(loaded: LoadedConfig, wish: str) -> RunDir:
+    """The run of this config that a path is inside of. Raises NotFoundError, or ConfigError where
+    it is a run of another config.
+    """
+    from albor_core.config.edits import change_refused
+    from albor_core.config.kept_config import config_of
+    from albor_core.run.values.flatten import diff_configs
+
+    folder = folder_of(wish)
+    places = () if folder is None else (folder.resolve(), *folder.resolve().parents)
+    inside = next((place for place in places if (place / "run.json").is_file()), None)
+    if inside is None:
+        raise NotFoundError(
+            f"--resume {wish}: neither auto, never, nor inside a run directory",
+            hint="albor runs ls",
+        )
+    run = RunDir(inside)
+    if changes := diff_configs(config_of(run).resolved(), loaded.config.resolved()):
+        raise change_refused(
+            f"what it and --set ask for is not the config of {run.id}",
+            changes,
+            file=str(loaded.path),
+            hint=f"albor train resume {run.id} goes on with its own; to change that edit"
+            f" {run.config_yaml} and add --allow-config-change",
+        )
+    return run

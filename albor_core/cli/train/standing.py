@@ -1,0 +1,90 @@
+"""What is to be done with a run that may be there already: the question of `train run` and of
+`guard run --resume-or-start`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from enum import Enum, auto
+from pathlib import Path
+
+from albor_core.cli.common.last_word import ended_at, is_complete
+from albor_core.cli.common.output import emit, talk
+from albor_core.feed.runs.status import run_status
+from albor_core.run.errors import InUseError, UsageError
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.state import GUARD_ENDS
+from albor_core.run.values.redact import MARK, redact
+
+
+class Standing(Enum):
+    """Where a run stands, for whoever would have it done."""
+
+    COMPLETE = auto()
+    GUARDED = auto()
+    """A guard here has it: wait for that."""
+    OPEN = auto()
+    """It stopped, died, or lives without a guard: give it one."""
+
+
+def standing(run: RunDir, *, kind: str) -> Standing:
+    """Raises UsageError where the folder holds a run of another kind, InUseError where another host
+    works on it.
+    """
+    found = run.metadata().get("kind")
+    if found != kind:
+        verb = "albor train run CONFIG --name" if found == "train" else "albor guard run --name"
+        hint = f"{verb} {run.id}, or another --name" if found in ("train", "guard") else ""
+        raise UsageError(
+            f"{run.path} is a run of kind {found!r}, not {kind!r}", hint=hint or "another --name"
+        )
+    alive, now = run.liveness(), run_status(run)
+    if 0 in (alive.trainer, alive.guard) or (now.word == "running" and not alive.is_alive):
+        where = now.detail or "another host or container"
+        raise InUseError(
+            f"{run.id} is at work already: {where}",
+            hint=f"stop it there, or: albor monitor {run.id}",
+        )
+    if alive.guard is not None:
+        return Standing.GUARDED
+    if alive.trainer is not None:
+        return Standing.OPEN
+    return Standing.COMPLETE if is_complete(run) or _is_done(run) else Standing.OPEN
+
+
+def same_command(run: RunDir, argv: Sequence[str]) -> None:
+    """Raises UsageError where the run is of another command than `argv`: what is recorded of its
+    code, and what a retry starts, would not be what ran. A program may lie elsewhere on the next
+    host, and what was taken out of the record is not compared.
+    """
+    recorded = (read_json(run.launch) or {}).get("argv")
+    if not isinstance(recorded, list) or not recorded:
+        return  # it never got as far
+    safe, _ = redact(list(argv), dict(os.environ))
+    own, asked = ([Path(words[0]).name, *words[1:]] for words in (recorded, safe))
+    if len(own) == len(asked) and all(
+        mine == other or MARK in mine for mine, other in zip(own, asked, strict=True)
+    ):
+        return
+    raise UsageError(
+        f"cannot go on with {run.id}: it is a run of another command, {shlex.join(own)!r}",
+        hint="another --name; what differs from job to job belongs in the environment",
+    )
+
+
+def _is_done(run: RunDir) -> bool:
+    """A program without a tracker leaves no words of its own: then the guard's count."""
+    guard = read_json(run.guard / "guard.json") or {}
+    return GUARD_ENDS.get(str(guard.get("state"))) == "completed"
+
+
+def tell_complete(run: RunDir, *, as_json: bool) -> int:
+    """Exit code 0: there is nothing to do."""
+    from albor_core.cli.common.follow import document
+
+    if as_json:
+        emit(document(run, "ended", 0))
+    talk(f"{run.id} is {ended_at(run)}: complete, nothing to do")
+    return 0

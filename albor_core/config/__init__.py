@@ -1,0 +1,1 @@
+"""WHAT A RUN IS TOLD: sections, numbers, strict YAML, shapes, edits, reference."""

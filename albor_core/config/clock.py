@@ -1,0 +1,130 @@
+"""The clock of a run: the sequences that it has trained on.
+
+Schedule, warm-up, end, evaluations, saves and log lines hang on it. A config speaks of steps; they
+are those of the batch with which the run began (`unit` sequences each), also when it goes on with a
+larger or smaller one. So a changed batch moves none of them, and an undisturbed run counts as ever.
+
+Where in the data the run is, is another number: the cursor, which also counts what a rollback left
+behind and the end of an epoch that fills no batch. Sequence i of epoch e is number e * N + i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from albor_core.config.load import Config
+
+
+@dataclass
+class Place:
+    """Where a run is."""
+
+    step: int = 0
+    sequences: int = 0
+    """Trained on."""
+    before: int = -1
+    """`sequences` before the last step; -1 before the first."""
+    cursor: int = 0
+    """Number of the sequence behind the last one that was read."""
+    unit: int = 0
+    """Sequences of a step as the config counts them; 0 before the run has begun."""
+
+    def passed(self, every: int) -> bool:
+        """Whether a multiple of `every` config steps was reached by the last step."""
+        interval = every * self.unit
+        return self.sequences // interval > self.before // interval
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What the config means for the data that is there."""
+
+    num_sequences: int
+    """N of the data."""
+    batch: int
+    """Sequences of a step now."""
+    unit: int
+    """Sequences of a step as the config counts them."""
+    epochs: int
+    max_steps: int | None
+
+    @classmethod
+    def of(cls, config: Config, num_sequences: int, unit: int | None = None) -> Clock:
+        """`unit`: of a run that has begun."""
+        training = config.training
+        batch = config.sequences_per_step
+        return cls(num_sequences, batch, unit or batch, training.epochs, training.max_steps)
+
+    @property
+    def reachable(self) -> int:
+        """Config steps that the data holds."""
+        return self.num_sequences // self.unit * self.epochs
+
+    @property
+    def planned(self) -> int:
+        """Config steps of the whole run, undisturbed: where the schedule ends."""
+        return self.reachable if self.max_steps is None else self.max_steps
+
+    def start(self, cursor: int) -> int:
+        """Number of the first sequence of the next batch: no batch reaches over an epoch's end."""
+        epoch, within = divmod(cursor, self.num_sequences)
+        fits = within + self.batch <= self.num_sequences
+        return cursor if fits else (epoch + 1) * self.num_sequences
+
+    def batch_number(self, start: int) -> int:
+        """1, 2, ... of the batch that begins there, as batches of this size are counted."""
+        epoch, within = divmod(start, self.num_sequences)
+        return epoch * (self.num_sequences // self.batch) + within // self.batch + 1
+
+    def advance(self, place: Place) -> None:
+        """One more step."""
+        place.cursor = self.start(place.cursor) + self.batch
+        place.before, place.sequences = place.sequences, place.sequences + self.batch
+        place.step += 1
+
+    def steps_left(self, place: Place) -> int:
+        """Steps that the run will still take: none goes beyond the last epoch or `max_steps`."""
+        epoch, within = divmod(self.start(place.cursor), self.num_sequences)
+        after = (self.epochs - epoch - 1) * (self.num_sequences // self.batch)
+        in_data = 0 if after < 0 else after + (self.num_sequences - within) // self.batch
+        if self.max_steps is None:
+            return in_data
+        in_steps = (self.max_steps * self.unit - place.sequences) // self.batch
+        return max(0, min(in_data, in_steps))
+
+    def last_step(self, place: Place) -> int:
+        return place.step + self.steps_left(place)
+
+    def is_behind(self, place: Place) -> bool:
+        """Whether the run has passed its end."""
+        if self.max_steps is not None and place.sequences > self.max_steps * self.unit:
+            return True
+        return place.cursor > self.epochs * self.num_sequences
+
+
+def place_in(trainer: Mapping[str, Any], *, seq_len: int, num_sequences: int) -> Place:
+    """Of a checkpoint's trainer.json, on data of N sequences; older ones know steps alone.
+    Sequences of another length than `seq_len` are counted anew, by their tokens.
+    """
+    saved, config = trainer["progress"], trainer["config"]
+    step = int(saved["step"])
+    if "sequences" in saved:
+        place = Place(step, *(int(saved[k]) for k in ("sequences", "before", "cursor", "unit")))
+    else:
+        unit = config["data"]["batch_size"] * config["training"]["gradient_accumulation"]
+        position = step + int(saved.get("data_offset", 0))
+        epoch, within = divmod(position, max(1, num_sequences // unit))
+        cursor = epoch * num_sequences + within * unit
+        place = Place(step, step * unit, (step - 1) * unit if step else -1, cursor, unit)
+    was = config["data"]["seq_len"]
+    if was != seq_len:
+        place.sequences, place.cursor = (
+            -(-number * was // seq_len) for number in (place.sequences, place.cursor)
+        )
+        place.before, place.unit = (
+            place.before * was // seq_len,
+            max(1, round(place.unit * was / seq_len)),
+        )
+    return place

@@ -1,0 +1,107 @@
+"""What somebody edited in a run's config.yaml since the run began.
+
+run.json remembers the hash of the file and what the command line set on top of it: by field, the
+text that was set and what the file said there. Where the file says something else now, the edit
+wins; elsewhere what was set stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from albor_core.config.load import LoadedConfig, parse_config
+from albor_core.config.strict_yaml import MAX_BYTES, load_yaml
+from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.rundir import RunDir, open_plain, write_json
+from albor_core.run.values.flatten import Difference
+
+# What a model with the same weights may go on with otherwise.
+_PLASTIC = ("max_position_embeddings", "rope_theta", "rms_norm_eps")
+
+
+def bound(changes: tuple[Difference, ...]) -> tuple[Difference, ...]:
+    """Those that nothing allows once there is a checkpoint: it is of another model, optimizer or
+    beginning.
+    """
+    return tuple(
+        change
+        for change in changes
+        if change[0] in ("optimizer.name", "model.path")
+        or (change[0].startswith("model.architecture.") and change[0].split(".")[2] not in _PLASTIC)
+    )
+
+
+def change_refused(
+    what: str, changes: tuple[Difference, ...], *, file: str, hint: str
+) -> ConfigError:
+    """The error that lists them: `what` happened to `file`."""
+    listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in changes)
+    return ConfigError(
+        f"{file}: {what} ({listed})",
+        hint=hint,
+        problems=tuple(
+            Problem(path, f"was {old}, is {new}", "", file) for path, old, new in changes
+        ),
+    )
+
+
+def origin(loaded: LoadedConfig) -> dict[str, Any]:
+    """What `edited` needs to know later, for run.json."""
+    data = load_yaml(loaded.raw, file=str(loaded.path)).data
+    overrides = {}
+    for text in loaded.overrides:
+        path, _, value = text.partition("=")
+        overrides[path.strip()] = {"set": value, "file": _value(data, path.strip())}
+    return {"config_sha256": _digest(loaded.raw), "overrides": overrides}
+
+
+def edited(run: RunDir) -> LoadedConfig | None:
+    """The config of a run whose config.yaml is not the one it began with; None where it is, or
+    where nothing is remembered of it. Raises ConfigError, with every problem of the file.
+    """
+    about = run.metadata()
+    path, known = run.config_yaml, about.get("config_sha256")
+    if known is None:
+        return None
+    raw = _read(path)
+    if _digest(raw) == known:
+        return None
+    data = load_yaml(raw, file=str(path)).data
+    kept = tuple(
+        f"{field}={one['set']}"
+        for field, one in about.get("overrides", {}).items()
+        if _value(data, field) == one["file"]
+    )
+    return LoadedConfig(raw, parse_config(raw, file=str(path), overrides=kept), path, kept)
+
+
+def set_later(run: RunDir, field: str, value: str) -> None:
+    """Remember that the command line set `field` of a run that had begun. Raises ConfigError."""
+    about, path = run.metadata(), run.config_yaml
+    data = load_yaml(_read(path), file=str(path)).data
+    overrides = {**about.get("overrides", {}), field: {"set": value, "file": _value(data, field)}}
+    write_json(run.run_json, {**about, "overrides": overrides}, durable=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_plain(path) as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", hint="put the file back") from error
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _value(data: Any, path: str) -> str | None:
+    """What a file says at a dotted path, as a text to compare; None where it says nothing."""
+    for part in path.split("."):
+        if not isinstance(data, Mapping) or part not in data:
+            return None
+        data = data[part]
+    return repr(data)

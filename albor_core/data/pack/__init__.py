@@ -1,0 +1,1 @@
+"""Tokens out: tokenizer, packed shards, datasets."""

@@ -1,0 +1,147 @@
+"""What a run left behind, looked up when somebody asks: the source of the Run screen's tabs.
+
+`RunFeed` follows what is alive and is polled; this answers questions, each from the store where the
+store knows, else from the tails of the run's files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from albor_core.feed.archive.checkpoints import Shelf, ShelfView
+from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView
+from albor_core.feed.archive.crashes import CrashShelf, CrashView
+from albor_core.feed.archive.log_file import LogName, LogShelf, LogWindow
+from albor_core.feed.archive.records import RecordTail, journal_events
+from albor_core.feed.run.detail import RunFeed, event_view
+from albor_core.feed.view import Curve, EventView
+from albor_core.run.journal import parse_line
+from albor_core.run.rundir import RunDir
+from albor_core.run.values.lenient import integer, number, text
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.rows import EventRow
+
+EVENTS = 2000  # newest ones that can be scrolled through
+SAMPLES = 500
+VALIDATIONS = 5000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SampleView:
+    """Text that a model produced, as raw as the run wrote it."""
+
+    step: int | None
+    wall: float | None
+    prompt: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """Rows of one kind."""
+
+    events: tuple[EventView, ...] = ()
+    samples: tuple[SampleView, ...] = ()
+    crashes: tuple[CrashView, ...] = ()  # beside events
+
+
+class RunArchive:
+    """One run's records. Belongs to the thread that made it; raises nothing."""
+
+    def __init__(self, run: RunDir, *, store: Path | None = None) -> None:
+        self.run = run
+        self._feed = RunFeed(run, store=store)  # never polled: its curves and its store
+        self._logs = LogShelf(run.logs)
+        self._shelf = Shelf(run.checkpoints)
+        self._config = ConfigSheet(run)
+        self._crashes = CrashShelf(run)
+        self._journal = RecordTail(run.journal, parse_line)
+        self._known: dict[str, tuple[int | None, object]] = {}
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._feed.close()
+
+    @property
+    def problem(self) -> str:
+        """Why the store cannot be read; "" if all is well or there is none yet."""
+        return self._feed.store.problem
+
+    def keys(self) -> tuple[str, ...]:
+        """Metric keys that can be drawn, the important ones first."""
+        return self._feed.keys()
+
+    def curves(
+        self, keys: Sequence[str], *, lo: int | None = None, hi: int | None = None, points: int
+    ) -> dict[str, Curve]:
+        """Curves by key over the step window [lo, hi]; keys without points are left out."""
+        found = self._feed.curves(keys, max_points=points, lo=lo, hi=hi)
+        return {key: curve for key, curve in found.items() if not curve.is_empty}
+
+    def log(self, name: LogName | None, top: int | None, count: int, needle: str = "") -> LogWindow:
+        """Some lines of a log; see LogShelf."""
+        return self._logs.window(name, top, count, needle)
+
+    def config(self) -> ConfigView:
+        """The config file and what each field became."""
+        run_id = self.run.id
+        is_here = self.run.config_resolved.exists()
+        params = {} if is_here else self._asked("params", lambda r: r.params(run_id)) or {}
+        return self._config.look(params)
+
+    def checkpoints(self) -> ShelfView:
+        """What lies in the folder of checkpoints, with what events say about it."""
+        run_id = self.run.id
+        points = self._asked(
+            "val", lambda r: r.points(run_id, "val/loss", limit=VALIDATIONS)
+        )  # of the newest life: a rewind takes back what it repeats
+        losses = {step: value for step, value, _ in points or ()}
+        return self._shelf.look(self.events().events, losses)
+
+    def events(self) -> Told:
+        """The newest events, oldest first, and the crash reports, newest first."""
+        run_id, crashes = self.run.id, self._crashes.look()
+        rows = self._asked("events", lambda r: r.events(run_id, limit=EVENTS))
+        if rows is not None:
+            return Told(events=_events(rows), crashes=crashes)
+        return Told(events=journal_events(self._journal.records()), crashes=crashes)
+
+    def samples(self) -> Told:
+        """The newest samples, oldest first."""
+        run_id = self.run.id
+        rows = self._asked("samples", lambda r: r.events(run_id, names=("sample",), limit=SAMPLES))
+        if rows is not None:
+            said = (SampleView(e.step, e.wall, *_sample(e.data)) for e in rows)
+            return Told(samples=tuple(said))
+        records = (r for r in self._journal.records() if r.get("t") == "s")
+        said = (
+            SampleView(integer(r, "step"), number(r, "wall"), text(r, "prompt"), text(r, "text"))
+            for r in records
+        )
+        return Told(samples=tuple(said))
+
+    def _asked(self, name: str, question: Callable[[Reader], T]) -> T | None:
+        """The store's answer, asked again only when somebody wrote to it."""
+        version = self._feed.store.ask(lambda reader: reader.version())
+        known = self._known.get(name)
+        if version is None:
+            return None
+        if known is None or known[0] != version:
+            answer = self._feed.store.ask(question)
+            if answer is None:
+                return None
+            self._known[name] = known = (version, answer)
+        return known[1]  # type: ignore[return-value]
+
+
+def _events(rows: Sequence[EventRow]) -> tuple[EventView, ...]:
+    return tuple(event_view(row) for row in rows)
+
+
+def _sample(data: object) -> tuple[str, str]:
+    found = data if isinstance(data, dict) else {}
+    return text(found, "prompt"), text(found, "text")

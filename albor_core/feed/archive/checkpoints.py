@@ -1,0 +1,166 @@
+"""The checkpoints of a run as they lie on the disk: which are whole, newest, best, and which were
+set aside and why. Names, manifests and sizes are looked at; tensors are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from albor_core.feed.run.files import CachedJson
+from albor_core.feed.view import EventView
+from albor_core.run.values.lenient import integer, mapping, number, text
+
+_NAME = re.compile(r"(bad-)?step-(\d{8})(?:-\d+)?(\.tmp)?")
+MOST = 2000
+
+
+@dataclass(frozen=True)
+class SavedView:
+    """One directory below checkpoints/.
+
+    `state`: "verified" (whole by its manifest, and read back after it was written), "whole" (of
+    that nobody told), "damaged", "writing". `reason` says what is wrong with a damaged one.
+    """
+
+    name: str
+    step: int
+    state: str
+    path: str
+    wall: float | None = None
+    num_bytes: int | None = None
+    val_loss: float | None = None
+    reason: str = ""
+    is_latest: bool = False
+    is_best: bool = False
+
+
+@dataclass(frozen=True)
+class ShelfView:
+    """All of them, the newest step first."""
+
+    saved: tuple[SavedView, ...] = ()
+    written: int = 0  # how many were ever written, as far as events tell
+    failed: tuple[EventView, ...] = ()  # saves that failed, oldest first
+    problem: str = ""  # why the folder cannot be looked into
+
+
+class Shelf:
+    """Looks again and again at one folder; manifests are read when they are new. Never raises."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._manifests: dict[str, CachedJson] = {}
+        self._best = CachedJson(folder / "best.json")
+
+    def look(
+        self, events: Iterable[EventView] = (), losses: Mapping[int, float] | None = None
+    ) -> ShelfView:
+        """What is there. `events` are the run's, `losses` validation losses by step."""
+        told = [event for event in events if event.name.startswith("checkpoint.")]
+        found, problem = self._entries()
+        self._manifests = {name: self._manifests[name] for name in found if name in self._manifests}
+        written = {e.step for e in told if e.name == "checkpoint.saved"}
+        reasons = _reasons(told)
+        saved = [self._one(name, match, written, reasons) for name, match in found.items()]
+        saved.sort(key=lambda one: (one.step, one.name), reverse=True)
+        return ShelfView(
+            _ranked(saved, self._best.get() or {}, losses or {}),
+            len(written),
+            tuple(event for event in told if event.name == "checkpoint.failed"),
+            problem,
+        )
+
+    def _entries(self) -> tuple[dict[str, re.Match[str]], str]:
+        try:
+            with os.scandir(self._folder) as entries:
+                names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:
+            return {}, "the folder of its checkpoints is gone"
+        except OSError as error:
+            return {}, f"its checkpoints cannot be listed: {error.strerror}"
+        matches = ((name, _NAME.fullmatch(name)) for name in sorted(names, reverse=True)[:MOST])
+        return {name: match for name, match in matches if match is not None}, ""
+
+    def _one(
+        self,
+        name: str,
+        match: re.Match[str],
+        written: set[int | None],
+        reasons: Mapping[str, str],
+    ) -> SavedView:
+        path = self._folder / name
+        cached = self._manifests.setdefault(name, CachedJson(path / "manifest.json"))
+        manifest = cached.get()
+        step = int(match[2])
+        view = SavedView(name, step, "whole", str(path), num_bytes=_size(manifest))
+        if match[3]:
+            return replace(view, state="writing")
+        if manifest is not None:
+            view = replace(view, wall=number(manifest, "created"))
+        wrong = _fault(path, step, manifest)
+        if match[1]:
+            said = reasons.get(name) or wrong or "set aside by the trainer; it did not say why"
+            return replace(view, state="damaged", reason=said)
+        if wrong:
+            return replace(view, state="damaged", reason=wrong)
+        return replace(view, state="verified" if step in written else "whole")
+
+
+def _ranked(
+    saved: list[SavedView], best: Mapping[str, Any], losses: Mapping[int, float]
+) -> tuple[SavedView, ...]:
+    good = [one.step for one in saved if one.state in ("verified", "whole")]
+    best_step = integer(best, "step")
+    ranked = []
+    for one in saved:
+        is_good = one.state in ("verified", "whole")
+        is_best = is_good and one.step == best_step
+        value = losses.get(one.step)
+        if value is None and is_best:
+            value = number(best, "value")
+        is_latest = is_good and one.step == max(good)
+        ranked.append(replace(one, val_loss=value, is_best=is_best, is_latest=is_latest))
+    return tuple(ranked)
+
+
+def _fault(path: Path, step: int, manifest: Mapping[str, Any] | None) -> str:
+    """What is wrong at first sight: a missing manifest, a file of another size; "" if nothing."""
+    if manifest is None:
+        return "manifest.json is missing or no JSON document"
+    if integer(manifest, "step") != step:
+        return f"its manifest is of step {manifest.get('step')}"
+    files = mapping(manifest, "files")
+    if not files:
+        return "its manifest lists no file"
+    for name in files:
+        stated = integer(mapping(files, name), "size")
+        if "/" in name or name in ("", ".", ".."):
+            return f"its manifest lists {name!r}"
+        try:
+            status = (path / name).lstat()
+        except OSError:
+            return f"{name} is missing"
+        if not stat.S_ISREG(status.st_mode) or status.st_size != stated:
+            return f"{name} has {status.st_size:,} bytes, not {stated or 0:,}"
+    return ""
+
+
+def _size(manifest: Mapping[str, Any] | None) -> int | None:
+    files = mapping(manifest or {}, "files")
+    sizes = [integer(mapping(files, name), "size") or 0 for name in files]
+    return sum(sizes) if sizes else None
+
+
+def _reasons(told: Iterable[EventView]) -> dict[str, str]:
+    """Why directories were set aside, by their new names."""
+    return {
+        Path(text(event.data, "path")).name: text(event.data, "reason")
+        for event in told
+        if event.name == "checkpoint.bad" and text(event.data, "path")
+    }

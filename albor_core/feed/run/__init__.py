@@ -1,0 +1,1 @@
+"""One run followed: files, store, alerts, end of its log."""

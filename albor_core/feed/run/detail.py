@@ -1,0 +1,326 @@
+"""One run in full: the Run screen's and the monitor's source.
+
+History comes from the run's own store. While its index lags or is missing, the end of the curves
+comes from the live state's last 120 intervals, and attempts and events from the tails of their
+files, so a screen has something to show from the first second and without any database.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from albor_core.feed.archive.records import RecordTail, journal_events, parse_json
+from albor_core.feed.run.alerts import alert_of_event, alert_view
+from albor_core.feed.run.files import RunFiles
+from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, view_of_row
+from albor_core.feed.run.tail import LogFollower
+from albor_core.feed.view import AlertView, AttemptView, Curve, EventView, RunView
+from albor_core.run.journal import parse_line
+from albor_core.run.rundir import RunDir
+from albor_core.run.values.lenient import history, integer, number, sequence, text
+from albor_core.store.file.paths import global_store, local_store
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.rows import AttemptRow, EventRow, Series
+
+EVENTS = 300  # newest ones kept for the screen
+_STATE_KEYS = {  # journal key: history of the live state
+    "train/loss": "loss_history",
+    "optim/lr": "lr_history",
+    "optim/grad_norm": "grad_norm_history",
+}
+Document = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class RunFeed:
+    """Everything about one run, polled. Belongs to one thread; raises nothing.
+
+    `store` and `log` are the run's own store and log tail, for the tabs that page through them.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        *,
+        store: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.run = run
+        self.files = RunFiles(run)
+        self.log = LogFollower(run.logs)
+        own = store or local_store(run)
+        self.store = StoreWatch(
+            own if own.exists() or run.path.is_dir() else global_store(), clock=clock
+        )
+        self._everybodys = StoreWatch(global_store(), clock=clock)
+        self._ledger = RecordTail(run.attempts, parse_json)
+        self._journal = RecordTail(run.journal, parse_line)
+        self._ends: tuple[int | None, dict[str, float]] = (None, {})  # a step, and values there
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()
+        self._everybodys.close()
+
+    def poll(self) -> RunView | None:
+        """The run now, with alerts, attempts and events; None if nothing is left of it."""
+        row = self.store.rows().get(self.run.id) or self._row_elsewhere()
+        view = self.files.view(*known_of(row))
+        if view is None and row is not None:
+            view = replace(aged(row), detail=row.detail or self._what_is_missing())
+        elif view is not None and row is not None:
+            view = merge(view, row)
+        if view is None:
+            return None
+        alerts, events = self._alerts(), self._events()
+        if not view.is_active:
+            view = self._remembered(view, events)
+        waiting = [alert for alert in alerts if not alert.is_acknowledged]
+        return replace(
+            view,
+            alerts=alerts,
+            attempts=self._attempts(),
+            events=events,
+            alerts_open=len(waiting),
+            severity=_worst(waiting, view) if waiting else "green",
+        )
+
+    @property
+    def problem(self) -> str:
+        """What is damaged of the run that was polled, since when and what to do; "" for nothing."""
+        return "; ".join(part for part in (self.files.flaw, self.store.problem) if part)
+
+    def _row_elsewhere(self) -> RunView | None:
+        row = self._ask(lambda reader: reader.run(self.run.id))
+        return None if row is None else view_of_row(row)
+
+    def _remembered(self, view: RunView, events: Sequence[EventView]) -> RunView:
+        """What a run that has ended left in its records, where no state file tells it."""
+        point, device = view.checkpoint, view.device
+        for event in reversed(events):
+            if event.name == "checkpoint.saved" and point.last_step is None:
+                path = text(event.data, "path") or None
+                point = replace(point, last_step=event.step, last_wall=event.wall, last_path=path)
+            elif event.name == "run.start":
+                device = device or text(event.data, "device")
+        ends = self._last_values(view)
+        return replace(
+            view,
+            checkpoint=point,
+            device=device,
+            lr=ends.get("optim/lr") if view.lr is None else view.lr,
+            grad_norm=ends.get("optim/grad_norm") if view.grad_norm is None else view.grad_norm,
+        )
+
+    def _last_values(self, view: RunView) -> dict[str, float]:
+        """Of the last step, asked for once where they are wanted."""
+        step = view.step
+        if step is None or (view.lr is not None and view.grad_norm is not None):
+            return {}
+        if self._ends[0] != step:
+            keys = ("optim/lr", "optim/grad_norm")
+            found = self._ask(
+                lambda reader: {
+                    key: points[-1][1]
+                    for key in keys
+                    if (points := reader.points(self.run.id, key, step))
+                }
+            )
+            if not found:
+                return {}
+            self._ends = (step, found)
+        return self._ends[1]
+
+    def _what_is_missing(self) -> str:
+        """Why the store alone has to tell of the run."""
+        if self.run.path.is_dir():
+            return "its run.json is missing: this is what the store remembers"
+        return "its folder is gone: this is what the store remembers"
+
+    def keys(self) -> tuple[str, ...]:
+        """Metric keys that can be drawn, the important ones first."""
+        found = self._ask(lambda reader: reader.keys(self.run.id)) or ()
+        state = self.files.state.get() or {}
+        live = [
+            key
+            for key, name in _STATE_KEYS.items()
+            if any(value is not None for value in sequence(state, name))
+        ]
+        order = {key: index for index, key in enumerate(_FIRST)}
+        return tuple(sorted({*found, *live}, key=lambda key: (order.get(key, len(order)), key)))
+
+    def curves(
+        self,
+        keys: Sequence[str],
+        *,
+        max_points: int = 600,
+        lo: int | None = None,
+        hi: int | None = None,
+    ) -> dict[str, Curve]:
+        """Curves over the step window [lo, hi], each with its min/max envelope.
+
+        Steps that the index has not reached yet are added from the live state where it has them.
+        """
+        return {key: self._curve(key, max_points, lo, hi) for key in keys}
+
+    def _curve(self, key: str, max_points: int, lo: int | None, hi: int | None) -> Curve:
+        run_id = self.run.id
+        series = self._ask(
+            lambda reader: reader.series(run_id, key, lo=lo, hi=hi, max_points=max_points)
+        )
+        curve = Curve(key) if series is None else curve_of(series)
+        live = state_curve(key, self.files.state.get() or {}, self._interval())
+        return join_curves(curve, live, lo=lo, hi=hi)
+
+    def _ask(self, question: Callable[[Reader], T]) -> T | None:
+        """The run's own store has every point; where there is none that can be read, the global one
+        has the shape of each curve."""
+        answer = self.store.ask(question)
+        if answer is None and (self.store.problem or not self.store.path.exists()):
+            answer = self._everybodys.ask(question)
+        return answer
+
+    def _interval(self) -> int:
+        training = (self.files.resolved.get() or {}).get("training")
+        found = integer(training, "log_interval") if isinstance(training, Mapping) else None
+        return found or 1
+
+    def _alerts(self) -> tuple[AlertView, ...]:
+        rows = self._ask(lambda reader: reader.alerts(self.run.id, open_only=False))
+        if rows is not None:
+            return tuple(alert_view(row) for row in rows)
+        return tuple(
+            alert_of_event(event, self.run.id)
+            for event in self._journal_events()
+            if event.name == "andon.alert"
+        )
+
+    def _attempts(self) -> tuple[AttemptView, ...]:
+        rows = self._ask(lambda reader: reader.attempts(self.run.id))
+        if rows:
+            return tuple(attempt_view(row) for row in rows)
+        return attempts_of(self._ledger.records())
+
+    def _events(self) -> tuple[EventView, ...]:
+        rows = self._ask(lambda reader: reader.events(self.run.id, limit=EVENTS))
+        if rows is not None:
+            return tuple(event_view(row) for row in rows)
+        return self._journal_events()[-EVENTS:]
+
+    def _journal_events(self) -> tuple[EventView, ...]:
+        return journal_events(self._journal.records())
+
+
+_FIRST = (
+    *("train/loss", "val/loss", "val/ppl", "optim/lr", "optim/grad_norm"),
+    *("perf/tokens_per_s", "perf/mfu", "perf/step_ms", "train/loss_ema"),
+)
+
+
+def curve_of(series: Series) -> Curve:
+    """A store's series for a chart."""
+    return Curve(
+        key=series.key,
+        steps=tuple(map(float, series.steps)),
+        minimum=tuple(series.minimum),
+        maximum=tuple(series.maximum),
+        mean=tuple(series.mean),
+        is_raw=series.is_raw,
+        nonfinite=tuple(series.nonfinite),
+    )
+
+
+def state_curve(key: str, state: Document, interval: int) -> Curve:
+    """The last intervals as the live state has them; without `history_steps` they are assumed to be
+    `interval` steps apart and to end at the newest multiple of it.
+    """
+    values = history(state, _STATE_KEYS.get(key, ""))
+    steps = history(state, "history_steps")
+    if len(steps) != len(values):
+        now = integer(state, "global_step") or 0
+        newest = now - now % interval
+        steps = tuple(float(newest - interval * back) for back in range(len(values) - 1, -1, -1))
+    return Curve(key, steps, values, values, values, is_raw=True, source="state")
+
+
+def join_curves(curve: Curve, live: Curve, *, lo: int | None, hi: int | None) -> Curve:
+    """`curve` and, behind its last step, what only the live state knows."""
+    last = curve.steps[-1] if curve.steps else -math.inf
+    new = [
+        index
+        for index, step in enumerate(live.steps)
+        if step > last and (lo is None or step >= lo) and (hi is None or step <= hi)
+    ]
+    if not new or not curve.is_raw:  # a bucket may reach beyond its first step
+        return curve
+    values = tuple(live.mean[index] for index in new)
+    return Curve(
+        key=curve.key,
+        steps=curve.steps + tuple(live.steps[index] for index in new),
+        minimum=curve.minimum + values,
+        maximum=curve.maximum + values,
+        mean=curve.mean + values,
+        is_raw=True,
+        source="state" if curve.is_empty else "store",
+        nonfinite=curve.nonfinite + tuple(0 if math.isfinite(v) else 1 for v in values),
+    )
+
+
+def attempt_view(row: AttemptRow) -> AttemptView:
+    """An attempt as a store remembers it."""
+    return AttemptView(
+        attempt=row.attempt,
+        started=row.started,
+        ended=row.ended,
+        code=row.code,
+        signal=row.signal,
+        kind=row.exit_class or "",
+        action=row.action or "",
+        reason=row.reason or "",
+        step=row.step,
+        report=row.report,
+        is_diagnostic=row.diagnostic,
+    )
+
+
+def attempts_of(records: Sequence[Document]) -> tuple[AttemptView, ...]:
+    """Attempts from the guard's ledger."""
+    found: dict[int, AttemptView] = {}
+    for record in records:
+        attempt = integer(record, "attempt")
+        if attempt is None:
+            continue
+        known = found.get(attempt, AttemptView(attempt))
+        if record.get("t") == "attempt.start":
+            found[attempt] = replace(
+                known, started=number(record, "wall"), is_diagnostic=bool(record.get("diagnostic"))
+            )
+        elif record.get("t") == "attempt.end":
+            found[attempt] = replace(
+                known,
+                ended=number(record, "wall"),
+                code=integer(record, "code"),
+                signal=text(record, "signal") or None,
+                kind=text(record, "class"),
+                action=text(record, "action"),
+                reason=text(record, "reason"),
+                step=integer(record, "step"),
+                report=text(record, "report") or None,
+            )
+    return tuple(found[attempt] for attempt in sorted(found))
+
+
+def event_view(row: EventRow) -> EventView:
+    """An event as a store remembers it."""
+    return EventView(row.name, row.severity, row.step, row.wall, row.attempt, row.data)
+
+
+def _worst(alerts: Sequence[AlertView], view: RunView) -> str:
+    if any(alert.severity == "red" for alert in alerts):
+        return "red"
+    return "yellow" if alerts else view.severity

@@ -1,0 +1,376 @@
+"""One run read from its files, cheaply again and again: stat first, read only what changed.
+
+The result is a RunView whose numbers come from training_state.json, of a run that is over also from
+the end of its journal, whose word comes from the locks and whose names come from run.json. Every
+value is taken for its type: a field that is not what it
+should be is unknown, since any program may have written the file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from albor_core.feed.runs.newest import (
+    NewestFigures,
+    figures_of_journal,
+    figures_of_state,
+    newest,
+    share_done,
+)
+from albor_core.feed.runs.status import NO_NEWS_S, Evidence, judge
+from albor_core.feed.terminal import terminal_of
+from albor_core.feed.view import (
+    LIVE_WORDS,
+    BrickView,
+    CheckpointView,
+    RunStatus,
+    RunView,
+)
+from albor_core.feed.watched import rules_watching
+from albor_core.run.rundir import RunDir, load_json
+from albor_core.run.state import GUARD_ENDS, SCHEMA, Freshness, load_state
+from albor_core.run.values.clean import clean
+from albor_core.run.values.lenient import (
+    NOTHING,
+    Document,
+    finite,
+    history,
+    integer,
+    mapping,
+    number,
+    sequence,
+    text,
+)
+from albor_core.telemetry.sample import gpu_from_json, host_from_json
+
+RUN_SCHEMA = "albor.run/1"
+LIVE_S = 15.0  # older news is shown with its age and never as of this moment
+
+
+class CachedJson:
+    """A JSON file that is read again only when it was replaced or written."""
+
+    def __init__(self, path: Path, load: Callable[[Path], dict[str, Any]] = load_json) -> None:
+        self.path = path
+        self.flaw = ""  # why a file that is there could not be read
+        self._load = load
+        self._mark: tuple[int, int, int] | None = None
+        self._value: dict[str, Any] | None = None
+
+    def get(self) -> dict[str, Any] | None:
+        """The newest document, None if there is none that can be read."""
+        try:
+            status = self.path.lstat()
+        except OSError:
+            self._mark, self._value, self.flaw = None, None, ""
+            return None
+        mark = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if mark != self._mark:
+            self._mark, self._value, self.flaw = mark, *self._read()
+        return self._value
+
+    def _read(self) -> tuple[dict[str, Any] | None, str]:
+        try:
+            return self._load(self.path), ""
+        except OSError as error:
+            return None, f"{self.path.name} cannot be read: {error.strerror}"
+        except ValueError as error:
+            return None, f"{self.path.name} {error}"
+
+
+class RunFiles:
+    """The files of one run. Keeps its own clock of silence, so keep the object between polls.
+
+    Not for the process that holds the run's locks: looking at a lock would drop it.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self.run = run
+        self.metadata = CachedJson(run.run_json)
+        self.resolved = CachedJson(run.config_resolved)
+        self.state = CachedJson(run.state, load_state)
+        self.guard = CachedJson(run.guard / "guard.json")
+        self.exit = CachedJson(run.exit)
+        self.about: Document = NOTHING  # run.json as the last view was built from it
+        self.flaw = ""  # what is wrong with it now, since when, and what to do
+        self._freshness = Freshness()
+        self._built: tuple[tuple[object, ...], RunView] | None = None
+
+    def evidence(self, ended: str | None = None, has_steps: bool = False) -> Evidence:
+        """What the status is judged from. Locks are looked at between two looks at the state."""
+        state = self.state.get()
+        locks = self.run.liveness()
+        if locks.trainer is None:
+            state = self.state.get()  # its last words may have come after the first look
+        return Evidence(
+            locks=locks,
+            state=state,
+            guard=self.guard.get(),
+            exit=self.exit.get(),
+            age_s=self._freshness.age_s(state),
+            created=finite(self.about, "created"),
+            host=text(self.about, "host"),
+            ended=ended,
+            state_flaw=self.state.flaw or _foreign_state(state or NOTHING),
+            has_steps=has_steps,
+        )
+
+    def view(self, ended: str | None = None, has_steps: bool = False) -> RunView | None:
+        """The run as its files tell it; None if this is no run directory (any more).
+
+        `ended` and `has_steps` are what a store knows of it: its end, and whether it had steps.
+        """
+        self.flaw = self._look_at_about()
+        if self.flaw and not self._is_run():
+            self.flaw = ""  # the caller says what is left of it
+            return None
+        evidence = self.evidence(ended, has_steps)
+        status = judge(evidence)
+        resolved = self.resolved.get()
+        others = (self.state.flaw, self.guard.flaw, self.exit.flaw, self.resolved.flaw)
+        flaws = tuple(flaw for flaw in (self.flaw, *others) if flaw)
+        documents = (self.about, resolved, evidence.state, evidence.guard)
+        is_over = status.word not in LIVE_WORDS
+        written = _size_of(self.run.journal) if is_over else None
+        mark = (*map(id, documents), id(evidence.exit), status, flaws, written)
+        if self._built is not None and self._built[0] == mark:  # only time went by
+            return _aged(self._built[1], evidence, status)
+        told = figures_of_journal(self.run.journal) if is_over else NewestFigures()
+        view = build_view(self.run, self.about, resolved or NOTHING, evidence, status, flaws, told)
+        self._built = (mark, view)
+        return view
+
+    def _look_at_about(self) -> str:
+        """Read run.json into `about`; what is wrong with it, and then `about` is as it was."""
+        about = self.metadata.get()
+        if about is not None:
+            self.about = about
+            return _foreign(about, "run.json", RUN_SCHEMA)
+        what = self.metadata.flaw or "run.json is missing"
+        if self.flaw.startswith(f"{what} since "):
+            return self.flaw
+        return f"{what} since {time.strftime('%H:%M')}; put it back from a copy"
+
+    def _is_run(self) -> bool:
+        """Whether a folder without a readable run.json is a run all the same."""
+        if not self.run.path.is_dir():
+            return False
+        is_known = self.about is not NOTHING or self.metadata.flaw != ""
+        return is_known or self.run.liveness().is_alive
+
+
+def build_view(
+    run: RunDir,
+    meta: Document,
+    resolved: Document,
+    evidence: Evidence,
+    status: RunStatus,
+    flaws: tuple[str, ...] = (),
+    told: NewestFigures = NewestFigures(),  # noqa: B008  frozen
+) -> RunView:
+    """All documents of a run as one view; `flaws` are of those that could not be read, `told` what
+    its journal says. Pure but for the wall clock.
+    """
+    state = evidence.state or NOTHING
+    alive = status.word in LIVE_WORDS
+    current = evidence.current_state is not None
+    now, max_steps = newest(figures_of_state(state), told), _max_steps(state, resolved, meta)
+    if evidence.is_starting:
+        now = replace(now, step=None, tokens=None)
+    andon, guard = mapping(state, "andon"), evidence.guard
+    view = RunView(
+        id=run.id,
+        name=text(meta, "name") or run.id,
+        experiment=text(meta, "experiment"),
+        kind=text(meta, "kind") or "train",
+        path=str(run.path),
+        host=text(meta, "host"),
+        created=finite(meta, "created"),
+        seed=integer(meta, "seed"),
+        git_commit=_commit(meta),
+        command=tuple(map(str, sequence(meta, "argv"))),
+        terminal=terminal_of(resolved),
+        status=status.word,
+        detail=_detail(status, flaws, state),
+        last_wall=_last_wall(evidence, now, alive),
+        phase=text(state, "phase") or None if alive and current else None,
+        attempt=evidence.attempt or None,
+        attempts_total=evidence.attempt or None,
+        is_starting=evidence.is_starting,
+        step=now.step,
+        max_steps=max_steps,
+        progress=None if evidence.is_starting else _progress(now.step, max_steps, state),
+        epoch=number(state, "epoch"),
+        tokens=None if now.tokens is None else int(now.tokens),
+        loss=now.loss,
+        loss_ema=number(state, "loss_ema"),
+        val_loss=now.val_loss,
+        val_ppl=now.val_ppl,
+        val_step=now.val_step,
+        lr=number(state, "learning_rate"),
+        grad_norm=number(state, "gradient_norm"),
+        tokens_per_s=now.tokens_per_s,
+        samples_per_s=number(state, "samples_per_second"),
+        mfu=now.mfu,
+        step_ms=number(state, "step_ms"),
+        eta_s=number(state, "eta_seconds") if _arrives(status, evidence) else None,
+        elapsed_s=number(state, "elapsed_seconds"),
+        loss_history=history(state, "loss_history"),
+        lr_history=history(state, "lr_history"),
+        grad_norm_history=history(state, "grad_norm_history"),
+        severity=text(andon, "severity") or "green",
+        last_alert=_alert_text(andon),
+        last_alert_step=integer(mapping(andon, "last_alert"), "step"),
+        rules_watching=rules_watching(meta, resolved),
+        device=text(state, "device") or text(mapping(resolved, "training"), "device"),
+        gpu=tuple(
+            gpu_from_json(entry, index)
+            for index, entry in enumerate(sequence(state, "gpu"))
+            if isinstance(entry, dict)
+        ),
+        system=host_from_json(_system(state)) if _system(state) else None,
+        bricks=_bricks(state, resolved),
+        checkpoint=_checkpoint(mapping(state, "checkpoint")),
+        guards=dict(mapping(state, "guards")),
+        guard=guard,
+        optimizer=text(state, "optimizer_name"),
+        batch_size=integer(state, "batch_size"),
+        model_path=text(state, "model_path"),
+        trainer_pid=status.trainer_pid,
+        guard_pid=status.guard_pid,
+        ended_wall=None if alive else number(evidence.exit or NOTHING, "wall"),
+    )
+    return _aged(view, evidence, status)
+
+
+def _arrives(status: RunStatus, evidence: Evidence) -> bool:
+    """Whether what the state file says of the time left is of the present."""
+    is_at_work = status.word in ("running", "unguarded") and not evidence.is_starting
+    return is_at_work and status.silent_s is None
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _detail(status: RunStatus, flaws: tuple[str, ...], state: Document) -> str:
+    unsaid = (flaw for flaw in (*flaws, _foreign_state(state)) if flaw not in status.detail)
+    return "; ".join(part for part in (status.detail, *unsaid) if part)
+
+
+def _foreign_state(state: Document) -> str:
+    return _foreign(state, "its state file", SCHEMA)
+
+
+def _foreign(document: Document, name: str, ours: str) -> str:
+    """What to know about a file that another version of Albor wrote."""
+    schema = text(document, "schema")
+    if schema in ("", ours):
+        return ""
+    return f"{name} is {clean(schema, limit=40)}, of another version: upgrade albor"
+
+
+def _aged(view: RunView, evidence: Evidence, status: RunStatus) -> RunView:
+    """The same view a moment later: how old its news is, and whether it still counts as live."""
+    state = evidence.state or NOTHING
+    is_active = status.word in LIVE_WORDS
+    age = _age(evidence, view.last_wall, is_active)
+    is_ours = evidence.current_state is not None and not _foreign_state(state)
+    is_live = is_active and status.word != "stalled" and is_ours and _is_fresh(age, state)
+    return replace(
+        view,
+        age_s=age,
+        is_live=is_live,
+        is_silent=status.silent_s is not None,
+        elapsed_s=_elapsed(state, age if is_active and is_ours and not is_live else None),
+    )
+
+
+def _elapsed(state: Document, silent_s: float | None) -> float | None:
+    """How long it has worked: the time goes on for a program that does not say so."""
+    said = number(state, "elapsed_seconds")
+    return said if said is None or silent_s is None else said + silent_s
+
+
+def _age(evidence: Evidence, last_wall: float | None, alive: bool) -> float | None:
+    """By our own clock while it works; by the wall clock for words that are long spoken."""
+    if alive and evidence.age_s is not None:
+        return evidence.age_s
+    return evidence.age_s if last_wall is None else max(0.0, time.time() - last_wall)
+
+
+def _last_wall(evidence: Evidence, now: NewestFigures, alive: bool) -> float | None:
+    """When it last gave news; without a state file a run that has ended did so with its end, of
+    which the guard knows that of a program without an exit.json.
+    """
+    if now.wall is not None or alive:
+        return now.wall
+    said = finite(evidence.exit or NOTHING, "wall")
+    is_told = said is not None or text(evidence.guard or NOTHING, "state") not in GUARD_ENDS
+    return said if is_told else finite(evidence.guard or NOTHING, "wall")
+
+
+def _is_fresh(age: float | None, state: Document) -> bool:
+    """Slow steps (or a phase that names its patience) are no silence, but never past NO_NEWS_S."""
+    slow = (number(state, "step_ms") or 0.0) / 1000 * 3
+    return age is not None and age <= min(NO_NEWS_S, max(LIVE_S, slow))
+
+
+def _max_steps(state: Document, resolved: Document, meta: Document) -> int | None:
+    sources = (state, mapping(resolved, "training"), meta)
+    return next((n for source in sources if (n := integer(source, "max_steps")) is not None), None)
+
+
+def _progress(step: int | None, max_steps: int | None, state: Document) -> float | None:
+    percent = number(state, "progress_percent")
+    share = None if percent is None else min(1.0, max(0.0, percent / 100))
+    return share if (done := share_done(step, max_steps)) is None else done
+
+
+def _commit(meta: Document) -> str:
+    git = meta.get("git")
+    return text(meta, "git_commit") or (text(git, "commit") if isinstance(git, Mapping) else "")
+
+
+def _alert_text(andon: Document) -> str:
+    last = andon.get("last_alert")
+    if isinstance(last, Mapping):
+        return text(last, "message") or text(last, "id")
+    return last if isinstance(last, str) else ""
+
+
+def _system(state: Document) -> Document:
+    """The host's figures: the trainer puts them where the host's name is at first."""
+    return mapping(state, "system") or mapping(state, "host")
+
+
+def _bricks(state: Document, resolved: Document) -> tuple[BrickView, ...]:
+    budgets = {
+        key.removesuffix("_ms"): number(mapping(mapping(resolved, "monitoring"), "bricks"), key)
+        for key in mapping(mapping(resolved, "monitoring"), "bricks")
+    }
+    told = mapping(state, "brick_budgets_ms")
+    budgets |= {name.removesuffix("_ms"): number(told, name) for name in told}
+    measured = mapping(state, "bricks_ms")
+    bricks = {name.removesuffix("_ms"): number(measured, name) for name in measured}
+    return tuple(BrickView(name, value, budgets.get(name)) for name, value in bricks.items())
+
+
+def _checkpoint(found: Document) -> CheckpointView:
+    last, best = mapping(found, "last"), mapping(found, "best")
+    return CheckpointView(
+        last_step=integer(last, "step"),
+        last_path=text(last, "path") or None,
+        last_wall=number(last, "wall"),
+        best_step=integer(best, "step"),
+        best_value=number(best, "value"),
+        in_flight=bool(found.get("in_flight")),
+        failures=integer(found, "failures") or 0,
+    )

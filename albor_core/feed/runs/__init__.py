@@ -1,0 +1,1 @@
+"""All runs: which there are and what each is doing."""

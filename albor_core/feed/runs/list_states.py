@@ -1,0 +1,73 @@
+"""What listed runs do now, in one word each, for the cost of a look at their locks.
+
+A store knows how runs ended. Whether one works is asked of the kernel, so a run with a recorded end
+is looked at again only if somebody holds its locks: then it lives once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from albor_core.feed.runs.newest import (
+    NewestFigures,
+    brought_up,
+    figures_of_journal,
+    figures_of_state,
+    newest,
+)
+from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
+from albor_core.feed.runs.status import gather, judge, run_status
+from albor_core.run.rundir import RunDir
+from albor_core.run.values.lenient import finite, integer, number
+from albor_core.store.rows.run_row import RunRow
+
+
+def word_of(row: RunRow) -> str:
+    """The status of one listed run, a word of feed.view.WORDS."""
+    return present(row)[0].word
+
+
+def present(row: RunRow) -> tuple[RunStatus, RunRow]:
+    """What one listed run does now, and its row with the newest figures: stores lag behind a run at
+    work, and behind one that was killed just now.
+    """
+    run = RunDir(Path(row.path))
+    if row.ended_status is not None and not run.liveness().is_alive:
+        return RunStatus(row.ended_status), row
+    evidence = gather(run, ended=row.ended_status)
+    status = judge(evidence)
+    is_over = status.word not in LIVE_WORDS
+    told = figures_of_journal(run.journal) if is_over else NewestFigures()
+    own = newest(figures_of_state(evidence.state or {}), told)
+    now = brought_up(own, _figures(row), is_starting=evidence.is_starting)
+    return status, replace(
+        row,
+        last_step=now.step,
+        tokens=now.tokens,
+        loss=now.loss,
+        val_loss=now.val_loss,
+        val_ppl=now.val_ppl,
+        tokens_per_s=now.tokens_per_s,
+        mfu=now.mfu,
+    )
+
+
+def _figures(row: RunRow) -> NewestFigures:
+    said = vars(row)  # SQLite stores anything anywhere
+    return NewestFigures(
+        wall=finite(said, "last_wall"),
+        step=integer(said, "last_step"),
+        tokens=number(said, "tokens"),
+        loss=number(said, "loss"),
+        val_loss=number(said, "val_loss"),
+        val_ppl=number(said, "val_ppl"),
+        tokens_per_s=number(said, "tokens_per_s"),
+        mfu=number(said, "mfu"),
+    )
+
+
+def words_of_unended(runs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Words by id for runs without a recorded end, given with their paths."""
+    return {run_id: run_status(RunDir(Path(path))).word for run_id, path in runs}

@@ -1,0 +1,371 @@
+"""What a run is doing, in one word: derived from held locks and last words, stored nowhere.
+
+A dead run never looks alive and a live one never dead: whether anything works on a run is asked of
+the kernel (record locks), and files only say *what* is being done or how it ended. Every file is
+believed for its own attempt only, since a kill -9 leaves the words of earlier lives behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from albor_core.feed.runs.state_word import RunStatus
+from albor_core.run.liveness import Liveness, boot_id, start_ticks
+from albor_core.run.rundir import FRESH_S, RunDir, read_json
+from albor_core.run.state import (
+    ENDS,
+    GUARD_ENDS,
+    STOPPED_BY_ANDON,
+    Freshness,
+    end_word,
+    exit_reason,
+    read_state,
+)
+
+NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
+DAY_S = 86400.0
+SILENT_STEPS, SILENT_S = 10, 30.0  # no news for so many steps, and at least for so long
+NEVER_STARTED = "it was never started"
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything a status is judged from, read once. Documents that are unreadable are None."""
+
+    locks: Liveness
+    state: Document | None
+    guard: Document | None
+    exit: Document | None
+    age_s: float | None
+    created: float | None = None
+    host: str = ""
+    ended: str | None = None
+    state_flaw: str = ""  # what is wrong with a state file that is there
+    has_steps: bool = False  # by a store: then there was a state file once
+
+    @property
+    def attempt(self) -> int:
+        """The newest life that any file speaks of; 0 before the first."""
+        return max(_attempt(self.state), _attempt(self.guard), _attempt(self.exit))
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a later life than the first is at work and has not come to a step yet: what state
+        and stores tell of steps is of the life before it.
+        """
+        if self.locks.trainer is None or self.attempt < 2:
+            return False
+        state = self.current_state
+        if state is None:
+            return self.state is None or _attempt(self.state) < self.attempt
+        has_step = bool(state.get("global_step")) or state.get("loss") is not None
+        return not has_step and state.get("phase") in ("initializing", "compiling")
+
+    @property
+    def current_state(self) -> Document | None:
+        """The live state if it is of the newest life, and not left behind by a dead writer."""
+        if self.state is None or _attempt(self.state) < self.attempt:
+            return None
+        if self.locks.trainer and not _writer_lives(self.state):
+            return None
+        return self.state
+
+
+def run_status(
+    run: RunDir, *, freshness: Freshness | None = None, ended: str | None = None
+) -> RunStatus:
+    """The status of a run now. `ended` is the end that a store recorded, used where files are gone.
+
+    Pass the same `freshness` at each poll: then silence is measured by our own clock. Never call it
+    in a process that holds the run's locks: probing would drop them. Raises nothing.
+    """
+    return judge(gather(run, freshness=freshness, ended=ended))
+
+
+def gather(
+    run: RunDir,
+    *,
+    freshness: Freshness | None = None,
+    ended: str | None = None,
+    metadata: Document | None = None,
+) -> Evidence:
+    """Read what there is. Locks come last of all files but before the verdict: a run that ends
+    while we read is then seen as ended, with last words that are already there or lost for ever.
+    """
+    state = read_state(run.state)
+    meta = metadata if metadata is not None else (read_json(run.run_json) or {})
+    locks = run.liveness()
+    if locks.trainer is None:  # its last words may be younger than what we read
+        state = read_state(run.state)
+    age = (freshness or Freshness()).age_s(state)
+    return Evidence(
+        locks=locks,
+        state=state,
+        guard=read_json(run.guard / "guard.json"),
+        exit=read_json(run.exit),
+        age_s=age,
+        created=_number(meta.get("created")),
+        host=str(meta.get("host") or ""),
+        ended=ended,
+    )
+
+
+def guard_standing(run: RunDir, status: RunStatus, guard: Document | None) -> dict[str, Any] | None:
+    """Whether the guard that wrote `guard` is there now, and when it last wrote: a guard that was
+    killed leaves its file behind as if it went on. None where none ever wrote.
+    """
+    if guard is None:
+        return None
+    host = str((read_json(run.run_json) or {}).get("host") or "")
+    is_of_here = host in ("", os.uname().nodename) or guard.get("boot_id") == boot_id()
+    if status.guard_pid is not None:
+        word = "watching"
+    elif str(guard.get("state")) in GUARD_ENDS:
+        word = "ended"
+    else:
+        word = "gone" if is_of_here else "unseen"
+    return {"word": word, "heard": _number(guard.get("wall"))}
+
+
+def judge(evidence: Evidence) -> RunStatus:
+    """The word and the reason. Pure but for asking whether the state's writer still exists."""
+    locks = evidence.locks
+    if locks.trainer is not None:
+        word, detail = _alive(evidence)
+    elif locks.guard is not None:
+        word, detail = _between_lives(evidence)
+    elif _works_elsewhere(evidence):
+        word, detail = "running", f"on {evidence.host}, by its state file: locks do not reach here"
+    else:
+        word, detail = _dead(evidence)
+    silent_s = silence(evidence) if word in ("running", "unguarded") else None
+    if silent_s is not None:
+        detail = "; ".join(part for part in (f"no news for {_span(silent_s)}", detail) if part)
+    return RunStatus(word, detail, locks.trainer, locks.guard, silent_s)
+
+
+def silence(evidence: Evidence) -> float | None:
+    """For how long a life that trains has been silent; None where that is no longer than its steps
+    take at times, or nobody knows how long they take.
+    """
+    state, age_s = evidence.current_state, evidence.age_s
+    if state is None or age_s is None or state.get("phase") not in ("training", "", None):
+        return None
+    known = (_number(state.get("step_ms")), _number(state.get("news_gap_seconds")))
+    step_s = [value / scale for value, scale in zip(known, (1000, 1), strict=True) if value]
+    if not step_s or age_s < max(SILENT_S, SILENT_STEPS * max(step_s)):
+        return None
+    return age_s
+
+
+def _span(seconds: float) -> str:
+    """How long, for a sentence: `45 s`, `12 min`, `3 h`."""
+    for unit, scale in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * scale:
+            return f"{seconds / scale:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _alive(evidence: Evidence) -> tuple[str, str]:
+    state = evidence.current_state
+    has_guard = evidence.locks.guard is not None
+    missing = evidence.guard is not None and not has_guard
+    if has_guard and _is_held(evidence.guard, evidence.attempt):
+        return "paused", "held by its guard"  # a program stopped by a signal cannot say so itself
+    if state is None:
+        detail = _why_silent(evidence)
+        return ("unguarded", f"its guard is gone; {detail}") if missing else ("running", detail)
+    phase = str(state.get("phase") or "")
+    limit = _number(state.get("phase_limit_s")) or NO_NEWS_S
+    if evidence.age_s is not None and evidence.age_s > limit:
+        return "stalled", f"no news for {_span(evidence.age_s)} while {phase or 'running'}"
+    if phase == "paused":
+        return "paused", "its guard is gone" if missing else ""
+    if missing:
+        return "unguarded", "its guard is gone: it will not be restarted"
+    return "running", "" if phase in ("training", "") else phase
+
+
+def _why_silent(evidence: Evidence) -> str:
+    """Why a held lock is all there is of this life."""
+    if evidence.state_flaw:
+        return evidence.state_flaw
+    if evidence.state is None and (evidence.age_s is not None or evidence.has_steps):
+        return "its state file is missing"
+    if evidence.state is not None and _attempt(evidence.state) >= evidence.attempt:
+        return "the process that gave news has ended"
+    life = f"attempt {evidence.attempt}" if evidence.attempt else "the program"
+    return f"{life}: no news yet"
+
+
+def _is_held(guard: Document | None, attempt: int) -> bool:
+    """Whether the guard has stopped this life's processes until somebody resumes them."""
+    return guard is not None and guard.get("state") == "paused" and _attempt(guard) >= attempt
+
+
+def _between_lives(evidence: Evidence) -> tuple[str, str]:
+    """The guard lives and the trainer does not."""
+    guard = evidence.guard or {}
+    word, attempt = str(guard.get("state") or ""), _attempt(guard)
+    why = f" after {guard['class_last']}" if guard.get("class_last") else ""
+    match word:
+        case "backoff":
+            left = _seconds_left(guard)
+            when = "" if left is None else f" in {left:.0f} s"
+            return "restarting", f"attempt {attempt + 1}{when}{why}"
+        case "done":
+            return "completed", "the guard is finishing"
+        case "failed":
+            return _final_word(guard), f"the guard is finishing{why}"
+        case "stopped" | "stopping":
+            return "stopped", "the guard is finishing"
+        case "collecting":
+            return "restarting", f"collecting the crash report{why}"
+        case "running" | "paused" if _child_lives(guard):
+            return word, "its program holds no lock"
+        case "hung" | "running" | "paused":
+            return "restarting", "the trainer has just ended"
+    if attempt <= 1 and evidence.state is None:
+        return "queued", word or "its guard is starting"
+    return "restarting", word or f"attempt {max(attempt, 1)} is starting"
+
+
+def _final_word(guard: Document) -> str:
+    """The guard's verdict; what Andon stopped was stopped, though it will not be started again."""
+    word = GUARD_ENDS[str(guard["state"])]
+    return "stopped" if guard.get("exit_code") == STOPPED_BY_ANDON else word
+
+
+def _dead(evidence: Evidence) -> tuple[str, str]:
+    """Neither lock is held: whose last words of the newest life count?"""
+    newest = evidence.attempt
+    guard = evidence.guard if _attempt(evidence.guard) >= newest else None
+    last_words = evidence.exit if _attempt(evidence.exit) >= newest else None
+    state = evidence.state if _attempt(evidence.state) >= newest else None
+    if guard is not None and str(guard.get("state")) in GUARD_ENDS:
+        return _final_word(guard), _last_reason(last_words, guard)
+    if last_words is not None:
+        word = end_word(str(last_words.get("reason") or ""), last_words.get("code"))
+        gone = "" if evidence.guard is None or word != "failed" else "; its guard is gone"
+        return word, _last_reason(last_words, None) + gone
+    if state is not None and state.get("phase") in ENDS:
+        return str(state["phase"]), ""
+    if evidence.ended:
+        return end_word(evidence.ended, None), ""
+    if newest and _is_of_elsewhere(evidence):
+        return "unknown", _since_when(evidence)
+    if newest:
+        return "lost", _without_last_words(newest, guard)
+    young = evidence.created is not None and time.time() - evidence.created < FRESH_S
+    return ("queued", "not started yet") if young else ("lost", NEVER_STARTED)
+
+
+def _without_last_words(newest: int, guard: Document | None) -> str:
+    """Who vanished: a guard that waited had told how the life before ended."""
+    why = (guard or {}).get("reason") or (guard or {}).get("class_last")
+    if guard is not None and why and guard.get("state") in ("backoff", "collecting"):
+        return f"its guard vanished before attempt {newest + 1}; attempt {newest}: {why}"
+    return f"attempt {newest} vanished without last words"
+
+
+def _works_elsewhere(evidence: Evidence) -> bool:
+    """Whether another machine's run gives news: its locks may not be visible on a shared disk."""
+    if not _is_of_elsewhere(evidence):
+        return False
+    state = evidence.state or {}
+    wall = _number(state.get("wall"))
+    limit_s = _number(state.get("phase_limit_s")) or NO_NEWS_S
+    return wall is not None and time.time() - wall < limit_s
+
+
+def _is_of_elsewhere(evidence: Evidence) -> bool:
+    """Whether another machine wrote the newest that is known of a run, and that is no end.
+
+    Another host name alone proves nothing (containers rename themselves), another kernel does.
+    """
+    state = evidence.state
+    if state is None or evidence.host in ("", os.uname().nodename):
+        return False
+    if state.get("boot_id") in (None, boot_id()) or _attempt(state) < evidence.attempt:
+        return False
+    return state.get("phase") not in ENDS and _attempt(evidence.exit) < _attempt(state)
+
+
+def _since_when(evidence: Evidence) -> str:
+    """What is true of a run of another machine that has given no news here for long."""
+    wall = _number((evidence.state or {}).get("wall"))
+    try:
+        form = "%H:%M" if time.time() - (wall or 0.0) < DAY_S else "%Y-%m-%d %H:%M"
+        since = "" if wall is None else f"since {time.strftime(form, time.localtime(wall))}: "
+    except (OverflowError, ValueError, OSError):  # a number that is no time
+        since = ""
+    return f"{since}it ran on {evidence.host}, and whether it still does cannot be seen from here"
+
+
+def _last_reason(last_words: Document | None, guard: Document | None) -> str:
+    words = last_words or {}
+    reason = str(words.get("reason") or "")
+    if reason == "completed":
+        return ""
+    said_by_guard = str((guard or {}).get("reason") or "")
+    if (line := exit_reason(words)) != reason:
+        return said_by_guard if said_by_guard.startswith(line) else line
+    if (
+        reason == "stopped"
+        and said_by_guard.startswith("stopped: SIG")
+        and " job " in said_by_guard
+    ):
+        return said_by_guard.removeprefix("stopped: ")
+    message = str(words.get("message") or "")
+    if not message and guard is not None and guard.get("state") != "done":
+        message = said_by_guard or str(guard.get("class_last") or "")
+    if message and reason in ("stopped", "failed"):
+        return message[:500]  # the word says that much
+    return ": ".join(part for part in (reason, message) if part)[:500]
+
+
+def _attempt(document: Document | None) -> int:
+    found = None if document is None else document.get("attempt")
+    return found if isinstance(found, int) and found.bit_length() < 64 else 0
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; an int of any length is JSON, and what is beyond a float is unknown."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if good and abs(value) <= sys.float_info.max else None
+
+
+def _writer_lives(state: Document) -> bool:
+    """Whether the process that wrote the state still exists; True where that cannot be asked."""
+    if isinstance(state.get("host"), str) and state["host"] != os.uname().nodename:
+        return True
+    if state.get("boot_id") != boot_id():
+        return False
+    pid, ticks = state.get("pid"), state.get("start_ticks")
+    if not isinstance(pid, int) or not isinstance(ticks, int):
+        return True
+    return start_ticks(pid) == ticks
+
+
+def _child_lives(guard: Document) -> bool:
+    child = guard.get("child") or {}
+    pid = child.get("pid") if isinstance(child, Mapping) else None
+    if not isinstance(pid, int) or guard.get("boot_id") not in (None, boot_id()):
+        return False
+    found = start_ticks(pid)
+    return found is not None and child.get("start_ticks") in (None, found)
+
+
+def _seconds_left(guard: Document) -> float | None:
+    backoff = guard.get("backoff")
+    until = _number(backoff.get("until_mono_ns")) if isinstance(backoff, Mapping) else None
+    if until is None or guard.get("boot_id") != boot_id():
+        return None
+    return max(0.0, until / 1e9 - time.monotonic())

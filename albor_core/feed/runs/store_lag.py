@@ -1,0 +1,134 @@
+"""What the figures that a store has of an ended run are short of.
+
+An index process may die shortly before its run does, and a disk that stays full takes no more
+lines. The first shows by the size of the journal, which need not be read for it; the second is said
+by the run's own last words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albor_core.feed.runs.state_word import LIVE_WORDS
+from albor_core.feed.runs.status import run_status
+from albor_core.run.errors import AlborError
+from albor_core.run.liveness import lock_holder
+from albor_core.run.rundir import FRESH_S, RunDir, read_json
+from albor_core.store.file.paths import local_store
+from albor_core.store.query.table import RunList
+
+_SETTLED_S = 5.0  # from a run's last line to its index process at work, on a busy machine
+
+
+class Arrears(NamedTuple):
+    """Of one ended run: bytes of its journal that the store lacks, and lines that its program
+    logged and no disk ever took.
+    """
+
+    unindexed_bytes: int = 0
+    lines_lost: int = 0
+
+
+def find_arrears(
+    table: RunList, shown: Collection[str] = (), *, settled: bool = False
+) -> dict[str, Arrears]:
+    """By run, of those that have any: the runs without a recorded end, and those in `shown`. A run
+    at work has none. `settled` leaves bytes out that an index process is about to read.
+    """
+    found = {}
+    for run_id, path, offset, has_ended, facts in table.indexed(shown):
+        run = RunDir(Path(path))
+        behind = _size(os.path.join(path, "journal.jsonl")) - offset  # noqa: PTH118  of thousands
+        if behind > 0 and ((settled and _is_settling(run)) or not _has_unread_lines(run, offset)):
+            behind = 0
+        lost = _lost(_parsed(facts) if has_ended else read_json(run.exit))
+        if behind > 0 or lost:
+            found[run_id] = Arrears(max(0, behind), lost)
+    return found
+
+
+def index_arrears(table: RunList, late: Collection[str], *, timeout_s: float) -> None:
+    """Have them indexed as far as this user may, and as the time suffices."""
+    if not late:
+        return
+    from albor_core.store.index.catch_up import bring_home  # noqa: PLC0415  loads what lists do without
+
+    deadline = time.monotonic() + timeout_s
+    for run_id, path, *_ in table.indexed(late):
+        if run_id in late and (left_s := deadline - time.monotonic()) > 0:
+            try:
+                bring_home(RunDir(Path(path)), timeout_s=left_s)
+            except (AlborError, OSError):
+                continue  # whoever asks looks again, and tells what is still missing
+
+
+def lines_lost(path: str, facts: Mapping[str, Any]) -> int:
+    """How many lines a run's program logged that no disk took, by its last words or by what a store
+    kept of them.
+    """
+    return _lost(read_json(RunDir(Path(path)).exit) or facts)
+
+
+def is_coming(run: RunDir) -> bool:
+    """Whether a run that the store of all runs lacks may still be on its way there: it has just
+    begun, and was not indexed to its end before.
+    """
+    try:
+        is_fresh = time.time() - run.run_json.stat().st_mtime < FRESH_S
+    except OSError:  # its folder is gone
+        return False
+    return is_fresh and (
+        run.liveness().is_alive
+        or lock_holder(run.index_lock) is not None
+        or not local_store(run).is_file()
+    )
+
+
+def _is_settling(run: RunDir) -> bool:
+    try:
+        is_young = time.time() - run.journal.stat().st_mtime < _SETTLED_S
+    except OSError:
+        return False
+    return is_young or lock_holder(run.index_lock) is not None
+
+
+def _has_unread_lines(run: RunDir, offset: int) -> bool:
+    """Whether nobody works on it, and more than a torn line follows."""
+    from albor_core.store.index.sources import (  # noqa: PLC0415  as above
+        Position,
+        parse_plain,
+        read_batch,
+    )
+
+    status = run_status(run)
+    if status.is_alive or status.word in LIVE_WORDS:
+        return False
+    try:
+        return read_batch(run.journal, Position(offset=offset), parse_plain) is not None
+    except OSError:
+        return False
+
+
+def _parsed(facts: str | None) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(facts or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _lost(said: Mapping[str, Any] | None) -> int:
+    count = (said or {}).get("lines_lost")
+    return count if isinstance(count, int) and 0 < count < 1 << 63 else 0
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except (OSError, ValueError):  # gone, or no path at all
+        return 0

@@ -1,0 +1,1 @@
+"""Why an attempt died: hangs, evidence, crash reports, what earlier attempts left."""

@@ -1,0 +1,1 @@
+"""Processes without races: found, adopted, signalled, bounded."""

@@ -1,0 +1,1 @@
+"""Histories that other trackers wrote, read in."""

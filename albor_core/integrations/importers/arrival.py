@@ -1,0 +1,300 @@
+"""A foreign run becomes a run directory of ours: run.json, journal, exit.json, tags and notes.
+
+The journal's bytes are a function of the source alone: times are the source's, ids its hash. So a
+second import writes the same bytes and changes nothing; of a source that has grown it writes more,
+and the index goes on where it was; of one that was rewritten it writes others, and the index
+notices and begins again. Odd values, keys and steps are treated as in `track.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
+from albor_core.run.errors import AlborError, InUseError
+from albor_core.run.journal import Journal
+from albor_core.run.rundir import (
+    RunDir,
+    create_run,
+    own_home,
+    private_folder,
+    read_json,
+    write_json,
+)
+from albor_core.run.values.flatten import flatten
+from albor_core.run.values.metrics import Odd, as_json, printable, tidy
+from albor_core.run.values.redact import redact
+from albor_core.store.index.annotations import append_annotation, read_annotations
+from albor_core.store.index.catch_up import settle
+
+MAX_KEYS = 10_000
+_MAX_STEP = 1 << 48
+_PIECE = 1 << 20
+_BY = "import"
+_MAX_TAG_CHARS, _MAX_NOTE_CHARS = 64, 16384
+
+
+@dataclass
+class ImportResult:
+    """What became of one foreign run. `change` is new, extended, replaced or unchanged."""
+
+    run: str
+    source: str
+    origin: str
+    name: str
+    experiment: str
+    path: str
+    change: str
+    status: str
+    points: int = 0
+    last_step: int | None = None
+    keys: int = 0
+    damaged: int = 0
+    unmapped: dict[str, int] = field(default_factory=dict)
+    odd: dict[str, int] = field(default_factory=dict)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Held while importing into this home. Raises InUseError while somebody else imports."""
+    folder = own_home() / "runs"
+    private_folder(folder.parent)
+    private_folder(folder)
+    fd = os.open(folder / ".import.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise InUseError("another import is at work here", hint="wait for its end") from error
+    finally:
+        os.close(fd)
+
+
+def import_run(foreign: ForeignRun, *, experiment: str | None = None) -> ImportResult:
+    """Make or update the run of `foreign`, and index it into both stores.
+
+    Only while holding `one_at_a_time`. Raises DataError where the source cannot be read (nothing
+    is made then), AlborError where a run directory cannot be made.
+    """
+    run = RunDir(own_home() / "runs" / run_id(foreign))
+    about = _described(foreign)
+    arrival = ImportResult(
+        run=run.id,
+        source=foreign.source,
+        origin=str(foreign.where),
+        name=about["name"],
+        experiment=about["experiment"] if experiment is None else printable(experiment),
+        path=str(run.path),
+        change="new",
+        status=foreign.status,
+    )
+    fresh = run.path.parent / ".import.jsonl"
+    fresh.unlink(missing_ok=True)  # of an import that was killed
+    try:
+        _write_journal(fresh, foreign, about["params"], arrival)
+        _place(run, fresh, arrival, foreign.created, about)
+    finally:
+        fresh.unlink(missing_ok=True)
+    _write_end(run, foreign, arrival)
+    _annotate(run, about["tags"], about["notes"])
+    settle(run)
+    return arrival
+
+
+def _place(
+    run: RunDir, fresh: Path, arrival: ImportResult, created: float | None, about: Mapping[str, Any]
+) -> None:
+    """The new journal in its run directory, which is made if need be."""
+    facts = dict(about["facts"])
+    commit = facts.pop("commit", None)
+    if run.run_json.is_file():
+        known = run.metadata()  # written once: a new name in the source changes nothing
+        arrival.name, arrival.experiment = str(known.get("name")), str(known.get("experiment"))
+        arrival.change = _compare(run.journal, fresh)
+        if read_json(run.config_resolved) != about["params"]:
+            write_json(run.config_resolved, about["params"])
+    else:
+        create_run(
+            run.path.parent,
+            run.id,
+            experiment=arrival.experiment,
+            name=arrival.name,
+            kind="imported",
+            argv=[],
+            seed=_seed(about["params"]),
+            resolved=about["params"],
+            facts={"git": {"commit": commit}, "imported": facts},
+            created=created,
+        )
+    if arrival.change != "unchanged":
+        fresh.replace(run.journal)
+
+
+def run_id(foreign: ForeignRun) -> str:
+    """The run that `foreign` is or becomes: the same for the same source and key, whatever name
+    people give it.
+    """
+    digest = sha256(f"{foreign.source}\0{foreign.key}".encode("utf-8", "backslashreplace"))
+    word = str(foreign.facts.get("id") or "")
+    slug = re.sub(r"[^a-z0-9._-]+", "-", word.lower()).strip("-._")[:16]
+    return "-".join(part for part in (foreign.source, slug, digest.hexdigest()[:10]) if part)
+
+
+def _described(foreign: ForeignRun) -> dict[str, Any]:
+    """What people wrote about the run, as JSON without secrets."""
+    facts = {key: value for key, value in foreign.facts.items() if value not in ("", None)}
+    said = {
+        "name": printable(foreign.name)[:200],
+        "experiment": printable(foreign.experiment)[:200],
+        "params": as_json(foreign.params),
+        "tags": [printable(tag)[:_MAX_TAG_CHARS] for tag in foreign.tags if tag.strip()],
+        "notes": foreign.notes[:_MAX_NOTE_CHARS],
+        "facts": {"source": foreign.source, "from": str(foreign.where), **as_json(facts)},
+    }
+    safe, _ = redact(said, dict(os.environ))
+    return safe
+
+
+def _seed(params: Mapping[str, Any]) -> int | None:
+    seed = params.get("seed")
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
+
+
+def _write_journal(
+    path: Path, foreign: ForeignRun, params: Mapping[str, Any], arrival: ImportResult
+) -> None:
+    journal = Journal(path, attempt=1)
+    try:
+        start = {"wall": foreign.created, "mono": 0.0}
+        journal.append(
+            "e", step=None, name="run.imported", severity="info",
+            data={"source": foreign.source}, **start,
+        )  # fmt: skip
+        for key, value in flatten(params).items():
+            journal.append("p", key=key, value=value, **start)
+        losses, odd = Losses(), Odd()
+        scribe = _Scribe(journal, foreign.created, losses, odd)
+        for item in foreign.items(losses):
+            scribe.take(item)
+        arrival.points, arrival.keys = scribe.points, len(scribe.last)
+        arrival.last_step = scribe.step if scribe.points else None
+        arrival.damaged, arrival.unmapped = losses.damaged, dict(losses.unmapped)
+        arrival.odd = dict(odd.counts)
+        if odd.total:
+            data = {"counts": arrival.odd, "examples": dict(odd.examples)}
+            journal.append(
+                "e", step=None, name="track.odd", severity="yellow", data=data,
+                wall=scribe.wall, mono=0.0,
+            )  # fmt: skip
+        if arrival.unmapped or losses.damaged:
+            data = {"unmapped": arrival.unmapped, "damaged": losses.damaged}
+            journal.append(
+                "e", step=None, name="import.left_out", severity="info", data=data,
+                wall=scribe.wall, mono=0.0,
+            )  # fmt: skip
+        if journal.pending or journal.dropped:
+            raise AlborError(str(journal.error), hint="free some space, import again")
+    finally:
+        journal.close()
+
+
+class _Scribe:
+    """Points into journal lines by the rules of `track.py`, which its module docstring states."""
+
+    def __init__(self, journal: Journal, start: float | None, losses: Losses, odd: Odd) -> None:
+        self._journal, self._start = journal, start
+        self._losses, self._odd = losses, odd
+        self.step, self.points = -1, 0
+        self.wall = start
+        self.last: dict[str, int] = {}  # newest step of each key
+
+    def take(self, item: Point | Rewind) -> None:
+        if isinstance(item, Rewind):
+            self._journal.append("r", to=item.to, wall=self.wall, mono=self._mono())
+            self.last = {key: min(step, item.to) for key, step in self.last.items()}
+            return
+        values = tidy(item.values, self._odd)
+        if not values:
+            return
+        step = self._placed(item.step)
+        for key in list(values):
+            if key not in self.last and len(self.last) >= MAX_KEYS:
+                self._losses.note(f"value of more than {MAX_KEYS} keys")
+                del values[key]
+                continue
+            if step < self.last.get(key, step):
+                self._odd.note("step_backwards", key, step)
+            self.last[key] = max(step, self.last.get(key, step))
+        self.step = max(self.step, step)
+        self.points += len(values)
+        self.wall = item.wall if item.wall is not None else self.wall
+        self._journal.metrics(step, values, wall=item.wall, mono=self._mono())
+
+    def _mono(self) -> float:
+        return (
+            0.0 if self.wall is None or self._start is None else max(0.0, self.wall - self._start)
+        )
+
+    def _placed(self, step: Any) -> int:
+        if step is None:
+            return self.step + 1
+        try:
+            whole = int(step)
+            if isinstance(step, str) or whole != step or not 0 <= whole < _MAX_STEP:
+                raise ValueError
+        except (TypeError, ValueError, OverflowError):
+            self._odd.note("bad_step", step)
+            return self.step + 1
+        return whole
+
+
+def _compare(old: Path, new: Path) -> str:
+    """How the history changed: new lines only (extended), other ones (replaced), or not at all;
+    an older copy of the same history changes nothing.
+    """
+    if not old.is_file():
+        return "replaced"
+    with old.open("rb") as before, new.open("rb") as now:
+        while piece := before.read(_PIECE):
+            other = now.read(_PIECE)
+            if len(other) > len(piece) and other.startswith(piece):
+                return "extended"
+            if other != piece:
+                return "unchanged" if piece.startswith(other) and not now.read(1) else "replaced"
+        return "extended" if now.read(1) else "unchanged"
+
+
+def _write_end(run: RunDir, foreign: ForeignRun, arrival: ImportResult) -> None:
+    """exit.json says how it ended, and not the journal, whose lines then stay as a source grows."""
+    document = {
+        "schema": "albor.exit/1",
+        "run_id": run.id,
+        "attempt": 1,
+        "nonce": None,
+        "code": 0 if foreign.status == "completed" else 1,
+        "reason": foreign.status,
+        "step": arrival.last_step,
+        "message": f"imported from {foreign.source}: {foreign.ending}",
+        "error": None,
+        "wall": foreign.ended,
+    }
+    if read_json(run.exit) != document:
+        write_json(run.exit, document, durable=True)
+
+
+def _annotate(run: RunDir, tags: list[str], notes: str) -> None:
+    """Tags and notes, each said once: what people took away since stays away."""
+    said = {(a.kind, a.value) for a in read_annotations(run) if a.by == _BY}
+    wanted = [("tag", tag) for tag in tags] + ([("note", notes)] if notes.strip() else [])
+    for kind, value in wanted:
+        if (kind, value) not in said:
+            with suppress(FileNotFoundError):
+                append_annotation(run, kind, value, by=_BY)

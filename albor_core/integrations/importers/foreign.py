@@ -1,0 +1,118 @@
+"""What every reader of somebody else's history hands over: runs as neutral values.
+
+A reader knows one format and nothing of Albor's files; `arrival.py` knows Albor's files and no
+format. Between them stand the classes here. Nothing that is read is trusted: sizes and depths are
+bounded, and what has no place in Albor is counted, not guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.values.metrics import MAX_DEPTH, printable
+
+_MAX_KINDS = 100
+_NOT_FINITE = {
+    "nan": math.nan, "NaN": math.nan,
+    "inf": math.inf, "Infinity": math.inf,
+    "-inf": -math.inf, "-Infinity": -math.inf,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    """Values of one step. `step` None is the one after the last; `wall` is UTC seconds."""
+
+    step: Any
+    wall: float | None
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """The source took back what it had said after step `to`."""
+
+    to: int
+
+
+@dataclass
+class Losses:
+    """What could not be brought over: kind -> how many, and records whose bytes are damaged."""
+
+    unmapped: Counter[str] = field(default_factory=Counter)
+    damaged: int = 0
+
+    def note(self, kind: str, count: int = 1) -> None:
+        """Count something that has no place here. The number of kinds is bounded."""
+        word = printable(kind)[:60] or "unnamed"
+        if word not in self.unmapped and len(self.unmapped) >= _MAX_KINDS:
+            word = "others"
+        self.unmapped[word] += count
+
+
+@dataclass(frozen=True)
+class ForeignRun:
+    """One run of another tracker. `key` is what makes it the same run at the next import.
+
+    `items` reads the history, in the source's order, and counts into the Losses it is given; it may
+    be called again. Damage inside is counted; it raises DataError only where nothing can be read.
+    """
+
+    source: str
+    key: str
+    name: str
+    experiment: str
+    where: Path
+    items: Callable[[Losses], Iterator[Point | Rewind]]
+    created: float | None = None
+    ended: float | None = None
+    status: str = "completed"
+    ending: str = "the source does not say how it ended"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A file that looked like history and could not be read; the others are none the worse."""
+
+    where: Path
+    message: str
+
+
+def numbers_in(values: Mapping[str, Any], losses: Losses, depth: int = 0) -> dict[str, Any]:
+    """The numbers among JSON values, nested as they were; everything else is counted by kind.
+
+    NaN and Inf may come as the texts that JSON writers use for them.
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, bool | int | float):
+            found[key] = value
+        elif isinstance(value, str):
+            if value in _NOT_FINITE:
+                found[key] = _NOT_FINITE[value]
+            else:
+                losses.note("text")
+        elif isinstance(value, Mapping):
+            if "_type" in value:
+                losses.note(str(value["_type"]))
+            elif depth + 1 < MAX_DEPTH:
+                found[key] = numbers_in(value, losses, depth + 1)
+            else:
+                losses.note("nested too deep")
+        elif value is not None:
+            losses.note("list")
+    return found
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """`value` if it is an object of JSON, else an empty one."""
+    return value if isinstance(value, dict) else {}

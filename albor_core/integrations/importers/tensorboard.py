@@ -1,0 +1,286 @@
+"""TensorBoard's event files: each folder that holds some is a run, as in TensorBoard itself.
+
+A file is a row of TFRecords (length, its CRC-32C, an Event, its CRC-32C). Scalars come as
+`simple_value` (tensorboardX, torch) or as tensors of one element (TensorFlow 2, whose metadata only
+stands with the first value of a tag). A SessionLog START takes back the steps from its own on, as
+`purge_step` of the writers means it. Hyper-parameters are read from the head of each file.
+Source: tensorflow/core/util/event.proto, framework/summary.proto, tsl/lib/io/record_writer.cc.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
+from albor_core.integrations.importers.wire import (
+    WireError,
+    block,
+    double,
+    fields,
+    packed_varints,
+    signed,
+    single,
+    text,
+)
+
+SOURCE = "tensorboard"
+MAX_RECORD_BYTES = 64 << 20
+_CHECKED_BYTES = (
+    64 << 10
+)  # a longer record is a picture or a graph: its CRC would cost more than it
+_HEAD_RECORDS = 256
+_MAX_TAGS = 100_000
+_MAX_KEYS_A_POINT = 512
+_START = 1  # SessionLog.START
+_FORMATS = {1: "f", 2: "d", 3: "i", 4: "B", 5: "h", 6: "b", 9: "q", 10: "?", 17: "H", 19: "e",
+            22: "I", 23: "Q"}  # fmt: skip  # DataType -> struct
+_MEDIA = {3: "histogram", 4: "image", 5: "histogram", 6: "audio"}
+
+
+def _crc_of_byte(crc: int) -> int:
+    for _ in range(8):
+        crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)  # Castagnoli's polynomial, reversed
+    return crc
+
+
+_BYTE = tuple(map(_crc_of_byte, range(256)))
+
+
+def is_event_file(head: bytes) -> bool:
+    """Whether a file that begins so is a row of TFRecords."""
+    return len(head) >= 12 and _masked(head[:8]) == int.from_bytes(head[8:12], "little")
+
+
+def read(files: list[Path], root: Path) -> Iterator[ForeignRun]:
+    """A run for each folder with event files; `root` is where the search began."""
+    folders: dict[Path, list[Path]] = {}
+    for path in sorted(files):
+        folders.setdefault(path.parent, []).append(path)
+    for folder, inside in folders.items():
+        first = next((r for path in inside for r in records(path, Losses())), None)
+        if first is None:
+            continue  # a writer that has not said anything yet
+        base = root if root.is_dir() else root.parent
+        created, _, _ = _event(first)
+        yield ForeignRun(
+            source=SOURCE,
+            key=f"{inside[0].name}\0{sha256(first).hexdigest()}",
+            name=str(folder.relative_to(base)) if folder != base else folder.name,
+            experiment=base.name or "tensorboard",
+            where=folder,
+            items=partial(_items, tuple(inside)),
+            created=created or None,
+            params=_hparams(inside),
+            facts={"files": len(inside)},
+        )
+
+
+def records(path: Path, losses: Losses) -> Iterator[bytes]:
+    """The payloads of a file's records. A damaged one is skipped; after a damaged length nothing
+    can be found again, and the rest is counted as one.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while len(head := file.read(12)) == 12:
+            length = int.from_bytes(head[:8], "little")
+            if not is_event_file(head):
+                losses.damaged += 1
+                losses.note("bytes after a damaged length", size - file.tell() + 12)
+                return
+            if length > MAX_RECORD_BYTES:
+                losses.note("record over 64 MiB")
+                file.seek(length + 4, 1)
+                continue
+            payload, crc = file.read(length), file.read(4)
+            if len(crc) < 4:
+                break
+            if length <= _CHECKED_BYTES and _masked(payload) != int.from_bytes(crc, "little"):
+                losses.damaged += 1
+                continue
+            yield payload
+        else:
+            if not head:
+                return
+    losses.note("torn record at the end of a file")
+
+
+def _masked(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _BYTE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _event(payload: bytes) -> tuple[float, int, list[tuple[int, bytes]]]:
+    """(wall, step, the parts that are messages or bytes by field number)."""
+    wall, step = 0.0, 0
+    parts: list[tuple[int, bytes]] = []
+    for number, value in fields(payload):
+        if number == 1:
+            wall = double(value)
+        elif number == 2:
+            step = signed(value)
+        elif isinstance(value, bytes):
+            parts.append((number, value))
+    return wall, step, parts
+
+
+def _items(files: tuple[Path, ...], losses: Losses) -> Iterator[Point | Rewind]:
+    plugins: dict[str, str] = {}
+    waiting: Point | None = None
+    for payload in (record for path in files for record in records(path, losses)):
+        try:
+            wall, step, parts = _event(payload)
+            values, starts = _parts(parts, plugins, losses)
+        except WireError:
+            losses.damaged += 1
+            continue
+        if starts and waiting is not None:
+            yield waiting
+            yield Rewind(step - 1)
+            waiting = None
+        if not values:
+            continue
+        if waiting is not None and _joins(waiting, step, values):
+            waiting = Point(step, waiting.wall, {**waiting.values, **values})
+            continue
+        if waiting is not None:
+            yield waiting
+        waiting = Point(step, wall, values)
+    if waiting is not None:
+        yield waiting
+
+
+def _joins(waiting: Point, step: int, values: dict[str, float]) -> bool:
+    """Whether an event says more of the same step: writers make one for each scalar."""
+    is_same = waiting.step == step and waiting.values.keys().isdisjoint(values)
+    return is_same and len(waiting.values) < _MAX_KEYS_A_POINT
+
+
+def _parts(
+    parts: list[tuple[int, bytes]], plugins: dict[str, str], losses: Losses
+) -> tuple[dict[str, float], bool]:
+    """The scalars of an event, and whether a session starts with it."""
+    values: dict[str, float] = {}
+    starts = False
+    for number, part in parts:
+        if number == 5:
+            for inner, value in fields(part):
+                if inner == 1:
+                    _take_value(block(value), values, plugins, losses)
+        elif number == 7:
+            starts = dict(fields(part)).get(1) == _START
+        elif number in (4, 8, 9):
+            losses.note("graph")
+    return values, starts
+
+
+def _take_value(
+    message: bytes, values: dict[str, float], plugins: dict[str, str], losses: Losses
+) -> None:
+    found = dict(fields(message))
+    tag = text(found.get(1, b""))
+    plugin = _plugin(found)[0] if 9 in found else plugins.get(tag, "")
+    if 9 in found and len(plugins) < _MAX_TAGS:
+        plugins[tag] = plugin
+    if 2 in found:
+        values[tag] = single(found[2])
+        return
+    number = _scalar(block(found[8])) if 8 in found and plugin in ("", "scalars") else None
+    if number is not None:
+        values[tag] = number
+    elif plugin != "hparams":  # they are parameters
+        media = next((word for at, word in _MEDIA.items() if at in found), "value of no known kind")
+        losses.note(plugin or media)
+
+
+def _plugin(value: dict[int, Any]) -> tuple[str, bytes]:
+    """(plugin's name, its content) of a Summary.Value with metadata."""
+    data = dict(fields(block(dict(fields(block(value[9]))).get(1, b""))))
+    return text(data.get(1, b"")), block(data.get(2, b""))
+
+
+def _scalar(tensor: bytes) -> float | int | None:
+    """The one number of a TensorProto; None where there are more or it is no number."""
+    found = dict(fields(tensor))
+    kind = found.get(1)
+    form = _FORMATS.get(kind) if isinstance(kind, int) else None
+    if form is None or not _has_one_element(block(found.get(2, b""))):
+        return None
+    content = block(found.get(4, b""))
+    if content:
+        fits = len(content) == struct.calcsize("<" + form)
+        number: float | int | None = struct.unpack("<" + form, content)[0] if fits else None
+        return number
+    if form in "fd":
+        raw = block(found.get(5 if form == "f" else 6, b""))
+        return (single(raw) if form == "f" else double(raw)) if raw else 0.0
+    return _listed(found, form)
+
+
+def _listed(found: dict[int, Any], form: str) -> float | int | None:
+    """A number from the tensor's lists of whole numbers; half precision lies there as bits."""
+    at = {"q": 10, "?": 11, "I": 16, "Q": 17, "e": 13}.get(form, 7)
+    value = found.get(at, b"\0")
+    numbers = [value] if isinstance(value, int) else packed_varints(value, 2)
+    if len(numbers) != 1:
+        return None
+    if form == "e":
+        half: float = struct.unpack("<e", (numbers[0] & 0xFFFF).to_bytes(2, "little"))[0]
+        return half
+    return int(numbers[0]) if form in "QI?" else signed(numbers[0])
+
+
+def _has_one_element(shape: bytes) -> bool:
+    dims = [dict(fields(block(value))) for number, value in fields(shape) if number == 2]
+    return all(dim.get(1) == 1 for dim in dims)
+
+
+def _hparams(files: list[Path]) -> dict[str, Any]:
+    """Hyper-parameters of the hparams plugin, said once near the head of a file."""
+    found: dict[str, Any] = {}
+    for path in files:
+        for _, payload in zip(range(_HEAD_RECORDS), records(path, Losses()), strict=False):
+            try:
+                for number, part in _event(payload)[2]:
+                    if number == 5:
+                        found.update(_session(part))
+            except WireError:
+                continue  # counted where the history is read
+    return found
+
+
+def _session(summary: bytes) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+    for number, value in fields(summary):
+        inside = dict(fields(block(value))) if number == 1 else {}
+        if 9 not in inside:
+            continue
+        plugin, content = _plugin(inside)
+        if plugin != "hparams":
+            continue
+        start = block(dict(fields(content)).get(3, b""))
+        for at, entry in fields(start):
+            if at == 1:
+                pair = dict(fields(block(entry)))
+                params[text(pair.get(1, b""))] = _plain(block(pair.get(2, b"")))
+    return params
+
+
+def _plain(value: bytes) -> float | str | bool | None:
+    """google.protobuf.Value but for lists and structures."""
+    for number, inside in fields(value):
+        match number:
+            case 2:
+                return double(inside)
+            case 3:
+                return text(inside)
+            case 4:
+                return bool(inside)
+    return None

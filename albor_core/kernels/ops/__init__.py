@@ -1,0 +1,1 @@
+"""One fused Triton operation a file, beside its reference."""

@@ -1,0 +1,308 @@
+"""The memory a run will need, and which step needs it. Pure; every formula is stated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from albor_core.config.load import Config
+from albor_core.plan.facts import PlanFacts
+
+CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator slack
+LOGITS_BYTES, SCORED_BYTES = 1 << 30, 1 << 28
+CHECKED_BYTES = 17 << 28  # 4.25 GiB: swiglu and attention in fp64; 3.9 to 4.2 on an H100
+GRAPHED_TOKENS = 32768
+NORM_PROGRAMS = 396
+GATE_ROWS = 2
+MUON_BATCH = 1 << 26
+FP8_MULTIPLE = 64
+FP8_CAPABILITY, FUSED_CAPABILITY = (9, 0), (8, 0)  # Hopper; Ampere, the first with bf16
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Peak bytes of a rank, by what holds them."""
+
+    step: str
+    """fused (model/fused.py), compiled (torch.compile) or plain: which one they are for."""
+    weights: int
+    gradients: int
+    optimizer: int
+    half_copies: int
+    activations: int
+    """Of a micro-batch, or what an update needs where that is more."""
+    start: int
+    """What comparing the fused or compiled step with the plain one before step 1 needs beyond."""
+    evaluation: int = 0
+    """Of a micro-batch that is only scored; 0 without validation data."""
+    keeps_activations: bool = False
+    """Whether their room stays taken between steps (CUDA graphs), so that an evaluation comes on
+    top. Otherwise the two never are at the same time.
+    """
+    overhead: int = 0
+    capacity: int | None = None
+
+    @property
+    def fixed(self) -> int:
+        """What the smallest micro-batch needs, too."""
+        held = self.weights + self.gradients + self.optimizer + self.half_copies
+        return held + self.overhead
+
+    @property
+    def total(self) -> int:
+        evaluating = self.evaluation + (self.activations if self.keeps_activations else 0)
+        return self.fixed + max(self.activations + self.start, evaluating)
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are not there; 0 if it fits or nobody knows."""
+        return 0 if self.capacity is None else max(0, self.total - self.capacity)
+
+
+def fusion_obstacles(config: Config, facts: PlanFacts) -> tuple[str, ...]:
+    """Why the step of written-out kernels (model/fused.py) will not run here: what of
+    `obstacle_to_fusion` (train/build.py) can be known without a GPU. Empty: it is to be expected.
+    """
+    training, shape = config.training, config.model.architecture.shape()
+    is_fp8 = training.mixed_precision == "fp8"
+    lowest, capability = FP8_CAPABILITY if is_fp8 else FUSED_CAPABILITY, facts.gpu_capability
+    sizes = (shape.hidden_size, shape.intermediate_size, config.data.seq_len)
+    found = (
+        (facts.device != "cuda", "it needs a GPU"),
+        (training.compile is False, "training.compile is false"),
+        (
+            training.mixed_precision not in ("bf16", "fp8"),
+            f"training.mixed_precision is {training.mixed_precision}",
+        ),
+        (training.deterministic, "training.deterministic is true"),
+        (_is_sharded(config), "training.distributed.strategy is fsdp"),
+        (training.activation_checkpointing, "training.activation_checkpointing is true"),
+        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
+        (
+            is_fp8 and any(size % FP8_MULTIPLE for size in sizes),
+            f"hidden_size, intermediate_size and seq_len have to be multiples of {FP8_MULTIPLE}",
+        ),
+        (
+            capability is not None and capability < lowest,
+            f"it needs compute capability {_dotted(lowest)}, and the GPU has "
+            f"{_dotted(capability or lowest)}",
+        ),
+    )
+    return tuple(reason for is_so, reason in found if is_so)
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
+
+
+def _is_sharded(config: Config) -> bool:
+    distributed = config.training.distributed
+    return distributed.world_size > 1 and distributed.strategy == "fsdp"
+
+
+def memory(config: Config, facts: PlanFacts) -> MemoryEstimate:
+    """fp32 weights 4 N, the optimizer's state (AdamW 8 N, `optimizer_bytes`), and what the step
+    that will run needs beside them; on a GPU 1 GiB for context and workspaces. Ranks on a CPU share
+    its memory. An evaluation scores micro-batches without gradients, logits in pieces: the largest
+    of it and of a step counts.
+    """
+    on_gpu, ranks = facts.device == "cuda", config.share().world_size
+    capacity = facts.device_memory_bytes
+    if not fusion_obstacles(config, facts):
+        found = _fused(config)
+    else:
+        found = _by_autograd(config, is_compiled=on_gpu and config.training.compile is not False)
+    return replace(
+        found,
+        evaluation=0 if config.data.val is None else found.evaluation,
+        overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
+        capacity=capacity if capacity is None or on_gpu else capacity // ranks,
+    )
+
+
+def _fused(config: Config) -> MemoryEstimate:
+    """The step of model/fused.py, read off its `Tape`, `_score` and `_backward`; a number is bf16.
+
+    Per token and layer 6 D + 2 K E + 2 F: both norms' results and both points of the residual
+    stream, q, k, v, attention's result, gate and SwiGLU's result; fp32 statistics of two norms and
+    H heads. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm (2 D) and
+    the head's gradient (D), and the larger of a piece of logits, whose gradient is written over
+    them, and what one layer's backward needs.
+    Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
+
+    Up to GRAPHED_TOKENS a step is replayed as CUDA graphs, whose memory nobody else uses. An
+    evaluation has one layer at a time, 21 D + 4 K E + 4 F bytes a token, and then logits in pieces.
+    That of fp8 is the plain model's, which makes half copies of all weights.
+
+    Before step 1 it is compared with the plain model on two sequences: fp32 activations of autograd
+    there, or both references' gradients beside the fused step's own. And each kernel is checked
+    in fp64 at the size that it is timed at: CHECKED_BYTES, whatever the model.
+
+    350M class on an H200, GiB at B 4, 16, 64, and 64 in fp8, without the overhead and what is
+    needed before step 1: 8.9, 17.9, 50.9, 57.1; a test holds them to what was measured.
+    """
+    shape, share = config.model.architecture.shape(), config.share()
+    D, F, V = shape.hidden_size, shape.intermediate_size, shape.vocab_size
+    L, N = shape.num_hidden_layers, shape.num_parameters
+    norms = (2 * L + 1) * D
+    tokens = share.batch_size * config.data.seq_len
+    is_fp8 = config.training.mixed_precision == "fp8"
+    mixer = 4 * D + 2 * shape.num_key_value_heads * shape.head_dim  # numbers of attention and norms
+    always = 2 * (mixer + D + 2 * F) + D + F if is_fp8 else 2 * (mixer + 2 * D + 2 * F)
+    always += 4 * (2 + shape.num_attention_heads)
+    logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
+    one_backward = tokens * (2 * 3 * D + (2 * D + 6 * F if is_fp8 else 2 * F))
+    one_backward += 4 * norms * NORM_PROGRAMS
+    step = tokens * (L * always + 6 * D) + max(logits, one_backward)
+    step = max(step, _muon_bytes(config, size=2, around=0))
+
+    compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
+    in_fp32 = compared * (L * 4 * (8 * D + 4 * F) + _eager_head(config))
+    beside = 8 * N + compared * (L * always + 6 * D + 8 * V)
+    half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
+    return MemoryEstimate(
+        step="fused",
+        weights=4 * N,
+        gradients=2 * N + 2 * norms + (4 * N if share.accumulation > 1 else 0),
+        optimizer=optimizer_bytes(config) + (2 * _num_hidden(config) if _has_muon(config) else 0),
+        half_copies=half_copies,
+        activations=step,
+        start=max(0, in_fp32 - step, beside - step, CHECKED_BYTES - step),
+        evaluation=_plain_evaluation(config) + 2 * shape.num_matmul_parameters
+        if is_fp8
+        else max(
+            tokens * (21 * D + 4 * shape.num_key_value_heads * shape.head_dim + 4 * F),
+            6 * D * tokens + _scored(config, each=2),
+        ),
+        keeps_activations=tokens <= GRAPHED_TOKENS,
+    )
+
+
+def _plain_evaluation(config: Config) -> int:
+    """Of the plain model without gradients: in a block two points of the residual stream, its norm
+    and three results of the MLP, or what turning q takes; then logits in pieces. The half copies of
+    weights are counted where a step has them, too.
+    """
+    shape, half = config.model.architecture.shape(), config.training.mixed_precision != "fp32"
+    D, F, size = shape.hidden_size, shape.intermediate_size, 2 if half else 4
+    point = D * (4 if config.training.residual_in_fp32 or not half else 2)
+    block = 2 * point + size * D + max(size * 3 * F, 18 * D)
+    tokens = config.share().batch_size * config.data.seq_len
+    head = size * shape.vocab_size * D if half else 0
+    return max(tokens * block, tokens * size * D + head + _scored(config, each=8))
+
+
+def _scored(config: Config, *, each: int) -> int:
+    """Bytes of a piece of logits, `each` a logit with what is made of it."""
+    row = each * config.model.architecture.vocab_size
+    tokens = config.share().batch_size * config.data.seq_len
+    return row * min(tokens, max(1, SCORED_BYTES // row))
+
+
+def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
+    """The plain model: fp32 gradients 4 N, under autocast 2 N for half copies of weights.
+
+    Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision, s the
+    bytes of a number of the residual stream (`residual_in_fp32`):
+    eager     L (2 s D + a (8 D + 4 F)), attention without a T^2 matrix, and 4 K E more in half
+              precision; within 2 % of what autograd saves. Head: `_eager_head`.
+    compiled  in half precision L (2 s D + a (4 D + 2 K E + 3 F)) and 2 V: Inductor makes the rest
+              again. With 12 N of weights and moments and 2 N of copies that is 9.3, 21.6, 70.8 GiB
+              for the 350M class at B 4, 16, 64 of 1024 where an H200 took 9.4, 21.7, 71.1 (9.0,
+              20.2, 65.1 with a stream in bf16). Gradients, which come as activations go, are
+              counted beside them here: micro-batches add theirs up.
+    With activation checkpointing L s D and one whole eager block.
+    fsdp: 4 N and the optimizer's state over the ranks, and what is gathered at a time (two blocks,
+    embedding, head); gradients that accumulate are whole; blocks are compiled, the head is not.
+    """
+    shape, share = config.model.architecture.shape(), config.share()
+    half = config.training.mixed_precision != "fp32"
+    size, ranks = 2 if half else 4, share.world_size
+    D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
+    keys = 2 * shape.num_key_value_heads * shape.head_dim
+    point = D * (4 if config.training.residual_in_fp32 or not half else 2)
+    block, head = 2 * point + size * (8 * D + 4 * F), _eager_head(config)
+    block += 2 * keys if half else 0
+    blocks = layers * block
+    if is_compiled and half:
+        blocks = 2 * point + 2 * (4 * D + keys + 3 * F) + 4 * (2 + shape.num_attention_heads)
+        blocks *= layers
+        head = head if _is_sharded(config) else 2 * shape.vocab_size
+    if config.training.activation_checkpointing:
+        blocks = layers * point + block
+    tokens = share.batch_size * config.data.seq_len
+    parameters, gradients = shape.num_parameters, shape.num_parameters
+    halves, gathered = shape.num_matmul_parameters if half else 0, 0
+    if _is_sharded(config):
+        one_block = (parameters - shape.vocab_size * D) // layers
+        gathered = size * (parameters - max(0, layers - 2) * one_block)
+        parameters, halves = -(-parameters // ranks), 0
+        gradients = parameters if share.accumulation == 1 else gradients
+    in_update = _muon_bytes(config, size=2 if is_compiled else 4, around=12)
+    activations = max(tokens * (blocks + head), in_update)
+    checked = 4 * (2 * D + 8 * D + 4 * F)  # of a token of the one sequence, in a block, in fp32
+    checkpoints = config.training.activation_checkpointing
+    checked = layers * 4 * D + checked if checkpoints else layers * checked
+    in_fp32 = (
+        config.data.seq_len * (checked + _eager_head(config))
+        if is_compiled and not _is_sharded(config)
+        else 0
+    )
+    return MemoryEstimate(
+        step="compiled" if is_compiled else "plain",
+        weights=4 * parameters + gathered,
+        gradients=4 * gradients,
+        optimizer=-(-optimizer_bytes(config) // (ranks if _is_sharded(config) else 1)),
+        half_copies=2 * halves,
+        activations=activations,
+        start=max(0, in_fp32 - activations),
+        evaluation=_plain_evaluation(config),
+    )
+
+
+def _eager_head(config: Config) -> int:
+    """Bytes a token, per logit 12: the logit, its log-softmax and gradient; with z_loss a second
+    gradient and what it is made from.
+    """
+    each = 20 if config.training.stability.z_loss else 12
+    return each * config.model.architecture.vocab_size
+
+
+def _has_muon(config: Config) -> bool:
+    return config.optimizer.name == "muon"
+
+
+def _num_hidden(config: Config) -> int:
+    """Weights of the matrices inside the blocks, which Muon moves."""
+    shape = config.model.architecture.shape()
+    return shape.num_hidden_layers * shape.num_block_matmul_parameters
+
+
+def optimizer_bytes(config: Config) -> int:
+    """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone."""
+    muon = _num_hidden(config) if _has_muon(config) else 0
+    return 8 * config.model.architecture.shape().num_parameters - 4 * muon
+
+
+def _muon_bytes(config: Config, *, size: int, around: int) -> int:
+    """What Newton-Schulz (train/optim/muon.py) takes while an update is made: of the largest batch
+    of matrices of one shape three copies and two squares of the smaller side, in numbers of `size`
+    bytes; `around` bytes a weight are held meanwhile, and as many made of the result. fsdp: batches
+    are larger, a rank has its share of one, and two copies more: what it sent and what came.
+    """
+    if not _has_muon(config):
+        return 0
+    shape = config.model.architecture.shape()
+    D, F, L = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
+    keys = shape.num_key_value_heads * shape.head_dim
+    ranks, copies = (config.share().world_size, 5) if _is_sharded(config) else (1, 3)
+    alike = {(D, D): 2 * L, (F, D): 2 * L}
+    for matrix, count in (((keys, D), 2 * L), ((D, F), L)):
+        alike[matrix] = alike.get(matrix, 0) + count
+    found = 0
+    for (rows, columns), count in alike.items():
+        batch = min(count, max(1, ranks * MUON_BATCH // (rows * columns)))
+        mine = -(-batch // ranks)
+        weights, squares = mine * rows * columns, mine * min(rows, columns) ** 2
+        products = size * (copies * weights + 2 * squares)
+        found = max(found, around * weights + max(products, around * weights))
+    return found

@@ -1,0 +1,466 @@
+"""What a run would do and cost, and everything that would stop it: a pure function of config and
+facts.
+
+`problems` stop a run and come all at once; `warnings` are what a careful person would change;
+`notes` are worth knowing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from albor_core.config.load import Config
+from albor_core.plan.estimates import (
+    LEAST_TOKENS_PER_PARAMETER,
+    TOKENS_PER_PARAMETER,
+    Disk,
+    Duration,
+    PlannedSteps,
+    disk,
+    duration,
+    schedule,
+)
+from albor_core.plan.facts import PlanFacts, SplitFacts
+from albor_core.plan.memory import MemoryEstimate, fusion_obstacles, memory
+from albor_core.run.errors import Problem
+from albor_core.run.values.numbers import bytes_text
+
+SCHEMA = "albor.train.plan/1"
+_WARMUP_SHARE = 0.10  # C-TRAINCFG-001; a run of ours never left its warm-up at 40 %
+_WORTHWHILE_PASSES = 4  # repeated data teaches little beyond (Muennighoff et al., arXiv:2305.16264)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer of `albor train plan`. A run may start when `problems` is empty."""
+
+    config: Config
+    facts: PlanFacts
+    schedule: PlannedSteps
+    memory: MemoryEstimate
+    disk: Disk
+    duration: Duration | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    andon: tuple[str, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Trainable numbers."""
+        return self.config.model.architecture.shape().num_parameters
+
+    @property
+    def max_steps(self) -> int | None:
+        """Steps the run will take; None while the data is unknown and the config does not say."""
+        return self.schedule.max_steps
+
+    def data_facts(self) -> dict[str, Any]:
+        """What data the run is made with, for run.json."""
+        facts = self.facts
+        tokenizer = None if facts.tokenizer is None else asdict(facts.tokenizer)
+        return {
+            "train": _split_json(facts.train),
+            "val": None if facts.val is None else _split_json(facts.val),
+            "tokenizer": None
+            if tokenizer is None
+            else {**tokenizer, "path": str(tokenizer["path"])},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Strict JSON of schema albor.train.plan/1: bytes, seconds, null for unknown."""
+        facts = self.facts
+        shape = self.config.model.architecture.shape()
+        return {
+            "schema": SCHEMA,
+            "config": str(facts.config_path),
+            "ok": not self.problems,
+            "model": {
+                "parameters": shape.num_parameters,
+                "flops_per_token": shape.flops_per_token(self.config.data.seq_len),
+                "precision": self.config.training.mixed_precision,
+                "architecture": asdict(shape),
+            },
+            "memory": {**asdict(self.memory), "total": self.memory.total},
+            "distributed": {
+                **asdict(self.config.share()),
+                "strategy": self.config.training.distributed.strategy,
+            },
+            "data": self.data_facts(),
+            "training": asdict(self.schedule),
+            "disk": {**asdict(self.disk), "total": self.disk.total},
+            "device": {
+                "kind": facts.device,
+                "name": facts.device_name,
+                "memory_bytes": facts.device_memory_bytes,
+                "cpu_count": facts.cpu_count,
+            },
+            "code": {"commit": facts.git_commit, "dirty": facts.git_dirty},
+            "time": None if self.duration is None else asdict(self.duration),
+            "problems": [asdict(problem) for problem in self.problems],
+            "warnings": [asdict(warning) for warning in self.warnings],
+            "notes": list(self.notes),
+            "andon": list(self.andon),
+        }
+
+
+def plan(
+    config: Config,
+    facts: PlanFacts,
+    andon_notes: tuple[str, ...] = (),
+    extra_problems: tuple[Problem, ...] = (),
+    extra_notes: tuple[str, ...] = (),
+    unit: int | None = None,
+) -> Plan:
+    """Decide. `andon_notes`, `extra_problems`, `extra_notes` come from rooms above and are passed
+    on; `unit` as in `schedule`.
+    """
+    steps = schedule(config, facts, unit)
+    need = memory(config, facts)
+    space = disk(config, facts, steps.max_steps)
+    file = str(facts.config_path)
+    problems = [
+        *extra_problems,
+        *facts.train.problems,
+        *(facts.val.problems if facts.val is not None else ()),
+        *_step_problems(config, steps),
+        *_split_problems(config, facts.train, "data.train"),
+        *(_split_problems(config, facts.val, "data.val") if facts.val is not None else ()),
+        *_tokenizer_problems(config, facts),
+        *_device_problems(config, facts),
+        *_memory_problems(config, facts, need, steps),
+        *_disk_problems(config, facts, space),
+    ]
+    return Plan(
+        config=config,
+        facts=facts,
+        schedule=steps,
+        memory=need,
+        disk=space,
+        duration=duration(config, facts, steps.total_tokens),
+        problems=tuple(_placed(problem, file) for problem in problems),
+        warnings=tuple(_placed(warning, file) for warning in _warnings(config, facts, steps)),
+        notes=(*extra_notes, *_notes(config, facts, steps)),
+        andon=tuple(andon_notes),
+    )
+
+
+def _placed(problem: Problem, file: str) -> Problem:
+    return problem if problem.file else Problem(problem.field, problem.message, problem.hint, file)
+
+
+def _split_json(split: SplitFacts) -> dict[str, Any]:
+    document = asdict(split)
+    del document["problems"]
+    return {**document, "path": str(split.path)}
+
+
+def _step_problems(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
+    """C-TRAINCFG-001: the data holds the steps, and the steps hold the warm-up."""
+    epochs, wanted = config.training.epochs, config.training.max_steps
+    per_epoch, reachable = steps.steps_per_epoch, steps.reachable_steps
+    if steps.sequences == 0:
+        return  # nothing to train on, which the checks of the split say with its cause
+    if per_epoch == 0:
+        per_step = steps.tokens_per_step // config.data.seq_len
+        message = f"one step takes {per_step:,} sequences and the data holds {steps.sequences:,}"
+        hint = f"at most {steps.sequences:,} in all: lower it or training.gradient_accumulation"
+        yield Problem("data.batch_size", message, hint)
+        return
+    if per_epoch and reachable is not None and wanted is not None and reachable < wanted:
+        message = (
+            f"{wanted:,} steps cannot be reached: {epochs:,} epoch{'s' * (epochs > 1)} of "
+            f"{per_epoch:,} steps end at {reachable:,}"
+        )
+        enough = -(-wanted // per_epoch)
+        hint = f"set training.epochs to {enough:,}, or training.max_steps to {reachable:,}"
+        yield Problem("training.max_steps", message, hint)
+    end = steps.max_steps if reachable is None else min(steps.max_steps or reachable, reachable)
+    if end is not None and steps.warmup_steps >= end:
+        message = f"the warm-up of {steps.warmup_steps:,} steps never completes in {end:,} steps"
+        hint = f"about 10 %: training.warmup_steps={max(1, end // 10)}"
+        yield Problem("training.warmup_steps", message, hint)
+
+
+def _split_problems(config: Config, split: SplitFacts, field: str) -> Iterator[Problem]:
+    seq_len, vocab = config.data.seq_len, config.model.architecture.vocab_size
+    if split.row_len is not None and split.row_len < seq_len and split.sequences:
+        message = (
+            f"{seq_len:,} is longer than the {split.row_len:,} tokens of a row in {split.path}"
+        )
+        yield Problem("data.seq_len", message, f"use data.seq_len={split.row_len}, or pack again")
+    if split.sequences == 0:
+        yield Problem(field, f"{split.path} holds no sequences", "pack a larger corpus")
+    if split.max_id is not None and split.max_id >= vocab:
+        message = f"{vocab:,}, but {split.path} holds token id {split.max_id:,}"
+        hint = f"use at least {max(split.max_id + 1, split.vocab_size or 0)}"
+        yield Problem("model.architecture.vocab_size", message, hint)
+    elif split.vocab_size is not None and split.vocab_size > vocab:
+        message = f"{vocab:,}, but {split.path} was packed with {split.vocab_size:,} tokens"
+        yield Problem("model.architecture.vocab_size", message, f"use {split.vocab_size}")
+
+
+def _tokenizer_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
+    tokenizer = facts.tokenizer
+    if tokenizer is None:
+        return
+    if tokenizer.error:
+        hint = "albor tokenizer apply CORPUS --vocab-size N --out FILE, or leave it out"
+        yield Problem("data.tokenizer", tokenizer.error, hint)
+        return
+    vocab = config.model.architecture.vocab_size
+    if tokenizer.vocab_size is not None and tokenizer.vocab_size > vocab:
+        message = f"{vocab:,}, but {tokenizer.path} has {tokenizer.vocab_size:,} tokens"
+        hint = f"use model.architecture.vocab_size={tokenizer.vocab_size}"
+        yield Problem("model.architecture.vocab_size", message, hint)
+    packed = facts.train.tokenizer_sha256
+    if packed is not None and tokenizer.sha256 is not None and packed != tokenizer.sha256:
+        message = f"{tokenizer.path} is not the tokenizer {facts.train.path} was packed with"
+        yield Problem("data.tokenizer", message, "name that one, or pack again")
+
+
+def _device_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
+    if not facts.torch_available:
+        yield Problem("", "torch is not installed here", "pip install 'albor[train]'")
+    if facts.gpu_missing:
+        why = f"cuda: {facts.gpu_idle or 'this machine has no GPU'}"
+        fix = facts.gpu_remedy or "albor gpu says why"
+        yield Problem("training.device", why, f"{fix}; training.device=cpu trains without")
+    yield from _precision_problems(config, facts)
+    yield from _rank_problems(config, facts)
+
+
+def _precision_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
+    """What train/ranks/placement.py and train/build.py would refuse before the first step."""
+    field, precision = "training.mixed_precision", config.training.mixed_precision
+    idle = f": {facts.gpu_idle}" if facts.gpu_idle else ""
+    if precision == "fp16" and facts.device == "cpu":
+        hint = facts.gpu_remedy or "use training.mixed_precision=fp32 or bf16 on a CPU"
+        yield Problem(field, f"fp16 needs a GPU for its loss scaling{idle}", hint)
+    if precision == "fp8" and (obstacles := fusion_obstacles(config, facts)):
+        message = f"fp8 cannot be used here: {'; '.join(obstacles)}{idle}"
+        yield Problem(field, message, "use training.mixed_precision=bf16, or fix that")
+
+
+def _rank_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
+    field, ranks = "training.distributed.world_size", config.training.distributed.world_size
+    if ranks == 1:
+        return
+    if facts.torch_available and not facts.accelerate_available:
+        message = f"{ranks} ranks need accelerate, which is not installed here"
+        yield Problem(field, message, "pip install 'albor[train]'")
+    if facts.device == "cuda" and facts.device_count is not None and facts.device_count < ranks:
+        message = f"{ranks} ranks, but there {_are(facts.device_count)} here (albor gpu)"
+        hint = f"use {field}={facts.device_count}: the global batch and the steps stay the same"
+        yield Problem(field, message, hint)
+
+
+def _are(gpus: int) -> str:
+    return "is 1 GPU" if gpus == 1 else f"are {gpus} GPUs"
+
+
+def _memory_problems(
+    config: Config, facts: PlanFacts, need: MemoryEstimate, steps: PlannedSteps
+) -> Iterator[Problem]:
+    if not need.missing:
+        return
+    where = facts.device_name or facts.device
+    message = (
+        f"needs about {bytes_text(need.total)}, {bytes_text(need.missing)} more than "
+        f"the {bytes_text(need.capacity)} of {where}"
+    )
+    if steps.sequences and steps.steps_per_epoch == 0:  # the same steps are no way out
+        advice = "lower it as the data needs, and plan again"
+    else:
+        advice = _memory_advice(config, facts, need)
+    yield Problem("data.batch_size", message, advice)
+
+
+def _memory_advice(config: Config, facts: PlanFacts, need: MemoryEstimate) -> str:
+    """What makes it fit and trains the same, at the least loss of speed, by trying all there is."""
+    known = set(_precision_problems(config, facts))  # said by themselves
+    fitting = [
+        (words, changed)
+        for words, changed in _smaller(config)
+        if next(changed.problems(), None) is None
+        and known.issuperset(_precision_problems(changed, facts))
+        and not memory(changed, facts).missing
+    ]
+    if not fitting:
+        if need.fixed > (need.capacity or 0):
+            fixed = bytes_text(need.fixed)
+            return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
+        return "no smaller micro-batch fits: shorter sequences, a smaller model or a larger device"
+    words, changed = max(fitting, key=lambda one: _relative_speed(one[1], facts))
+    loses = need.step == "fused" and memory(changed, facts).step != "fused"
+    return f"{words} would fit{', without the fused step' if loses else ''}"
+
+
+def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
+    """Configs that need less memory for the same steps, in words: smaller micro-batches of the same
+    global batch, blocks recomputed, weights spread over the ranks.
+    """
+    training, data = config.training, config.data
+    distributed = training.distributed
+    sequences = data.batch_size * training.gradient_accumulation
+    sharded = distributed.world_size > 1 and distributed.strategy == "ddp"
+    for batch in _divisors(sequences, up_to=data.batch_size):
+        for is_checkpointed in dict.fromkeys((training.activation_checkpointing, True)):
+            for strategy in (distributed.strategy, *(["fsdp"] if sharded else [])):
+                words = []
+                if strategy != distributed.strategy:
+                    words.append(f"training.distributed.strategy={strategy}")
+                if is_checkpointed != training.activation_checkpointing:
+                    words.append("training.activation_checkpointing=true")
+                if batch != data.batch_size:
+                    accumulated = f"training.gradient_accumulation={sequences // batch}"
+                    words.append(f"data.batch_size={batch} with {accumulated}")
+                changed = _with(
+                    _with(config, "data", batch_size=batch),
+                    "training",
+                    gradient_accumulation=sequences // batch,
+                    activation_checkpointing=is_checkpointed,
+                    distributed=distributed.model_copy(update={"strategy": strategy}),
+                )
+                if words:
+                    yield " and ".join(words), changed
+
+
+def _divisors(number: int, *, up_to: int) -> list[int]:
+    """Of `number`, the largest first; above 2^32 those below 2^16 and what they leave."""
+    small = [n for n in range(1, min(math.isqrt(number), 1 << 16) + 1) if number % n == 0]
+    found = {*small, *(number // n for n in small)}
+    return sorted((n for n in found if n <= up_to), reverse=True)
+
+
+def _relative_speed(config: Config, facts: PlanFacts) -> float:
+    """For ranking alone. Micro-batches of t tokens: t / (t + 900), fitted to docs/performance.md (B
+    4, 16, 64); recomputing a forward is a third of the work again; the fused step was 1.05 to 1.25
+    times as fast as the compiled one.
+    """
+    tokens = config.share().batch_size * config.data.seq_len
+    speed = tokens / (tokens + 900)
+    if config.training.activation_checkpointing:
+        speed *= 0.75
+    if config.training.distributed.strategy == "fsdp":
+        speed *= 0.9
+    return speed if fusion_obstacles(config, facts) else speed * 1.1
+
+
+def _with(config: Config, section: str, **changes: object) -> Config:
+    changed = getattr(config, section).model_copy(update=changes)
+    return config.model_copy(update={section: changed})
+
+
+def _disk_problems(config: Config, facts: PlanFacts, space: Disk) -> Iterator[Problem]:
+    folder = config.training.output_dir
+    if not facts.output_writable:
+        yield Problem("training.output_dir", f"{folder} cannot be written", "choose another folder")
+    elif space.missing:  # of a place that takes nothing, how much is free says nothing
+        message = (
+            f"{space.copies} checkpoints of {bytes_text(space.checkpoint)} need "
+            f"{bytes_text(space.total)}, {bytes_text(space.missing)} more than is free at {folder}"
+        )
+        fits = space.copies - -(-space.missing // space.checkpoint) - 2
+        keep = config.training.checkpoint
+        if keep.keep_every is not None:
+            hint = "leave out training.checkpoint.keep_every, or free space"
+        elif fits >= 1:
+            hint = f"training.checkpoint.keep={fits} would fit, or free space"
+        else:
+            hint = "free space, or set training.output_dir to a larger disk"
+        yield Problem("training.checkpoint.keep", message, hint)
+
+
+def _warnings(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator[Problem]:
+    training, end = config.training, steps.max_steps
+    if facts.gpu_idle and facts.device == "cpu":
+        message = f"the run will train on the CPU: {facts.gpu_idle}"
+        yield Problem("training.device", message, facts.gpu_remedy)
+    if end and _WARMUP_SHARE < steps.warmup_steps / end < 1:
+        message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run, more than 10 %"
+        hint = f"at most {end // 10:,}: the peak learning rate is what a run is there for"
+        yield Problem("training.warmup_steps", message, hint)
+    yield from _too_few_tokens(config, steps)
+    if steps.data_passes is not None and steps.data_passes > _WORTHWHILE_PASSES:
+        message = f"every sequence is seen {steps.data_passes:.1f} times"
+        yield Problem("training.max_steps", message, "beyond 4 passes more data helps more")
+    row_len = facts.train.row_len
+    if row_len is not None and row_len > config.data.seq_len and row_len % config.data.seq_len:
+        lost = row_len % config.data.seq_len / row_len
+        message = f"rows of {row_len:,} tokens cut into {config.data.seq_len:,} lose {lost:.0%}"
+        yield Problem("data.seq_len", message, "use a divisor of the row length")
+    if facts.train.sequences is None and not facts.train.problems:
+        message = f"{facts.train.path} has no manifest: its sequences are unknown"
+        yield Problem("data.train", message, f"albor data verify {facts.train.path}")
+    if training.early_stopping_patience is not None and config.data.val is None:
+        message = "early stopping needs a validation loss, and data.val is not set"
+        yield Problem("training.early_stopping_patience", message, "set data.val")
+    if config.data.val is not None and end is not None and training.eval_interval > end:
+        message = f"evaluated every {training.eval_interval:,} steps, but the run has {end:,}"
+        yield Problem("training.eval_interval", message, "evaluated at the start and the end only")
+
+
+def _too_few_tokens(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
+    """A model that sees too little to be worth its size: a rehearsal, or a slip in the steps."""
+    parameters = config.model.architecture.shape().num_parameters
+    least = LEAST_TOKENS_PER_PARAMETER * parameters
+    if steps.total_tokens is not None and steps.max_steps and steps.total_tokens < least:
+        message = (
+            f"{steps.total_tokens:,} tokens are {steps.total_tokens / parameters:.2g} per "
+            f"parameter, fewer than {LEAST_TOKENS_PER_PARAMETER}"
+        )
+        needed = -(-least // steps.tokens_per_step)
+        yield Problem("training.max_steps", message, f"{needed:,} steps would, or a smaller model")
+
+
+def _notes(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator[str]:
+    parameters = config.model.architecture.shape().num_parameters
+    if steps.total_tokens is not None:
+        ratio = steps.total_tokens / parameters
+        yield (
+            f"{ratio:.2g} tokens per parameter; compute-optimal is about {TOKENS_PER_PARAMETER} "
+            f"({parameters * TOKENS_PER_PARAMETER:,} tokens)"
+        )
+    if config.training.grad_clip is None and not config.training.stability.zclip:
+        yield "gradients are not clipped (training.grad_clip, training.stability.zclip)"
+    if config.data.val is None:
+        yield "no validation data: the best checkpoint is unknown"
+    budget = config.monitoring.budgets.tokens
+    if budget is not None and steps.total_tokens is not None and budget < steps.total_tokens:
+        at = -(-budget // steps.tokens_per_step)
+        yield f"the token budget is used up at step {at:,} of {steps.max_steps:,}"
+    if config.training.mixed_precision == "fp32" and not config.training.residual_in_fp32:
+        yield "training.residual_in_fp32 has no effect where mixed_precision is fp32"
+    obstacles = fusion_obstacles(config, facts)
+    if obstacles and facts.device == "cuda" and config.training.mixed_precision == "bf16":
+        yield f"slower than it could be, the fused step is off: {'; '.join(obstacles)}"
+    yield from _without_effect(config, facts)
+    if facts.git_patched:
+        yield "the repository has uncommitted changes: the run records them as a patch"
+    if facts.git_untracked:
+        yield (
+            f"untracked in the repository: {facts.git_untracked:,} file(s) and folder(s); of code "
+            "among them the run records the hash, of the rest nothing"
+        )
+
+
+def _without_effect(config: Config, facts: PlanFacts) -> Iterator[str]:
+    """What the config asks for and will not get, or not as it seems."""
+    training, data = config.training, config.data
+    distributed, threads = training.distributed, training.num_threads
+    if training.compile is True and facts.device == "cpu":
+        yield "training.compile has no effect on a CPU"
+    if distributed.strategy == "fsdp" and distributed.world_size == 1:
+        yield "training.distributed.strategy fsdp has no effect with a world_size of 1"
+    if data.val is not None and data.val.resolve() == data.train.resolve():
+        yield (
+            "data.val is data.train: the validation loss says nothing about data that the model "
+            "has not seen"
+        )
+    if threads is not None and threads > facts.cpu_count:
+        cores = f"{facts.cpu_count} core{'s' * (facts.cpu_count != 1)}"
+        yield f"training.num_threads is {threads:,}, more than the {cores} here: slower, not faster"

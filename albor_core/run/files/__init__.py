@@ -1,0 +1,1 @@
+"""How bytes reach the disk: whole files, appended lines, hashes, headers."""

@@ -1,0 +1,1 @@
+"""What a value is and how it reads: metrics, directions, lenient JSON, text without secrets."""

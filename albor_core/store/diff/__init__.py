@@ -1,0 +1,1 @@
+"""What differs between runs, and which is better."""

@@ -1,0 +1,319 @@
+"""What differs between runs, and whether it mattered: config, code, data, environment, curves,
+verdict.
+
+Everything is relative to the first run. Curves come from a run's own store where it still exists,
+from the preview in the global one otherwise.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.rundir import RunDir
+from albor_core.run.state import finite
+from albor_core.run.values.directions import Direction, Goals, direction
+from albor_core.store.diff.judge import default_metric, judge
+from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
+from albor_core.store.diff.verdict import MIN_POINTS, Verdict
+from albor_core.store.file.connect import REBUILD_HINT
+from albor_core.store.index.write import WALL_KEY
+from albor_core.store.query.names import meant_metric
+from albor_core.store.query.reader import KeyStat, Reader, RunRow, Series
+
+MOST_CURVES = 8
+MOST_RUNS = 10
+CURVE_POINTS = 80
+_SMOOTH = 0.02  # of a curve's points: what a loss is averaged over before it counts as reached
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value that is not the same in all runs, in their order; None where a run has none."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class UnknownConfig:
+    """A run whose config nobody can compare: why, and the command that may bring it back."""
+
+    run: str
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Reach:
+    """When `run` first had the smoothed final loss of `other`; None in all three: never.
+
+    `seconds` counts from the first line of the journal, pauses and restarts included; where the
+    clock was set back that step counts as none.
+    """
+
+    run: str
+    other: str
+    target: float
+    step: int | None
+    tokens: float | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class RunDiff:
+    """The comparison. `verdicts` has one entry per run after the first, each against the first.
+
+    `unrecorded` names the parts (config, code, data) that no run said anything about: they are not
+    the same, they are unknown. So it is with the config where fewer than two runs have one;
+    `unknown_config` says of each run without one why. `left_out` are the runs beyond MOST_RUNS.
+    """
+
+    metric: str
+    direction: Direction | None
+    runs: tuple[RunRow, ...]
+    left_out: tuple[str, ...]
+    config: tuple[Change, ...]
+    code: tuple[Change, ...]
+    data: tuple[Change, ...]
+    environment: tuple[Change, ...]
+    unrecorded: tuple[str, ...]
+    unknown_config: tuple[UnknownConfig, ...]
+    metrics: dict[str, tuple[KeyStat | None, ...]]
+    reach: tuple[Reach, ...]
+    verdicts: tuple[Verdict, ...]
+    curves: dict[str, tuple[Series, ...]]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The second run against the first."""
+        return self.verdicts[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Schema albor.runs.diff/1: strict JSON."""
+        document = {
+            "schema": "albor.runs.diff/1",
+            "metric": self.metric,
+            "direction": self.direction,
+            "runs": [asdict(run) for run in self.runs],
+            "left_out": [*self.left_out],
+            "config": [asdict(change) for change in self.config],
+            "code": [asdict(change) for change in self.code],
+            "data": [asdict(change) for change in self.data],
+            "environment": [asdict(change) for change in self.environment],
+            "unrecorded": [*self.unrecorded],
+            "unknown_config": [asdict(unknown) for unknown in self.unknown_config],
+            "metrics": {
+                key: [None if stat is None else asdict(stat) for stat in stats]
+                for key, stats in self.metrics.items()
+            },
+            "reach": [asdict(reach) for reach in self.reach],
+            "verdict": self.verdict.to_json(),
+            "verdicts": [
+                {"run": run.id, "against": self.runs[0].id, **found.to_json()}
+                for run, found in zip(self.runs[1:], self.verdicts, strict=True)
+            ],
+            "curves": {
+                key: [
+                    {
+                        "steps": [*series.steps],
+                        "min": [*series.minimum],
+                        "max": [*series.maximum],
+                        "mean": [*series.mean],
+                    }
+                    for series in found
+                ]
+                for key, found in self.curves.items()
+            },
+        }
+        strict: dict[str, Any] = finite(document)
+        return strict
+
+
+def is_at_work(run: Mapping[str, Any]) -> bool:
+    """Whether a process works on a run of the document: its locks know, the store does not. Not for
+    a run that the asking process tracks itself (run/liveness.py).
+    """
+    path = run.get("path")
+    return bool(path) and RunDir(Path(str(path))).liveness().is_alive
+
+
+def diff_runs(
+    reader: Reader,
+    run_ids: Sequence[str],
+    *,
+    metric: str | None = None,
+    goals: Goals | None = None,
+    own_stores: Mapping[str, Path] | None = None,
+) -> RunDiff:
+    """Compare two or more runs of a store, the first MOST_RUNS of them; of a run that it does not
+    know, what `own_stores` has. Without a `metric` they are compared by val/loss, or by train/loss
+    where no run has that. `goals` win over those that the runs' experiments declared.
+
+    A run beside itself differs in nothing. Raises NotFoundError for an unknown run, metric or
+    goal, UsageError for fewer than two.
+    """
+    if len(run_ids) < 2:
+        raise UsageError("diff needs at least two runs", hint="albor runs diff A B")
+    compared = run_ids[:MOST_RUNS]
+    rows = tuple(row_of(reader, run_id, own_stores or {}) for run_id in compared)
+    with open_sources(reader, rows) as readers:
+        ways = _goals_of(reader, readers, rows) | dict(goals or {})
+        sources = [ComparedRun(found, row, ways) for found, row in zip(readers, rows, strict=True)]
+        by = default_metric(sources) if metric is None else _meant(metric, sources)
+        for goal in goals or ():
+            _meant(goal, sources)  # one misspelt would change nothing, and say nothing
+        verdicts = tuple(
+            judge(sources[0], other, by, ways, is_asked=metric is not None) for other in sources[1:]
+        )
+        shown = _shown(by, sources, ways)
+        return RunDiff(
+            metric=by,
+            direction=direction(by, ways),
+            runs=rows,
+            left_out=tuple(run_ids[MOST_RUNS:]),
+            config=_config_changes(sources),
+            code=_changes([source.code | source.command() for source in sources]),
+            data=_changes([source.data for source in sources]),
+            environment=_changes([source.environment() for source in sources]),
+            unrecorded=_unrecorded(sources),
+            unknown_config=_unknown_configs(sources),
+            metrics=_shared_metrics(sources),
+            reach=tuple(_reaches(sources, by, ways)),
+            verdicts=verdicts,
+            curves={
+                key: tuple(source.series(key, CURVE_POINTS) for source in sources) for key in shown
+            },
+        )
+
+
+def _goals_of(
+    reader: Reader, readers: Sequence[Reader], rows: Sequence[RunRow]
+) -> dict[str, Direction]:
+    """What the runs' experiments declared; where they disagree the first run's counts."""
+    found: dict[str, Direction] = {}
+    for own, row in [*zip(readers, rows, strict=True)][::-1]:
+        found |= own.goals(row.id)
+        found |= reader.goals(row.id)
+    return found
+
+
+def _meant(metric: str, sources: Sequence[ComparedRun]) -> str:
+    """The key that is asked about. Raises NotFoundError where no run has such a metric."""
+    try:
+        return meant_metric(metric, {key for source in sources for key in source.summary})
+    except NotFoundError as error:
+        error.hint = f"albor runs show {sources[0].row.id}"
+        raise
+
+
+def _config_changes(sources: Sequence[ComparedRun]) -> tuple[Change, ...]:
+    """What differs between the configs that are known: an unknown one is no other config."""
+    known = [source.params for source in sources if source.params]
+    keys = [change.key for change in _changes(known)] if len(known) > 1 else []
+    return tuple(Change(key, tuple(s.params.get(key) for s in sources)) for key in keys)
+
+
+def _unknown_configs(sources: Sequence[ComparedRun]) -> tuple[UnknownConfig, ...]:
+    if not any(source.params for source in sources):
+        return ()
+    return tuple(UnknownConfig(s.row.id, *_why_none(s)) for s in sources if not s.params)
+
+
+def _why_none(source: ComparedRun) -> tuple[str, str]:
+    if source.has_own_store():
+        return "it recorded none", ""
+    if Path(source.row.path).is_dir():
+        return "it is not in the store", REBUILD_HINT
+    return "it is not in the store, and the run's folder is gone", ""
+
+
+def _changes(maps: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
+    changes = []
+    for key in sorted({key for found in maps for key in found}):
+        values = tuple(found.get(key) for found in maps)
+        if any(value != values[0] for value in values[1:]):
+            changes.append(Change(key, values))
+    return tuple(changes)
+
+
+def _unrecorded(sources: Sequence[ComparedRun]) -> tuple[str, ...]:
+    known = {
+        "config": sum(bool(source.params) for source in sources) > 1,
+        "code": any(value for source in sources for value in source.code.values()),
+        "data": any(source.data for source in sources),
+    }
+    return tuple(part for part, is_known in known.items() if not is_known)
+
+
+def _shared_metrics(sources: Sequence[ComparedRun]) -> dict[str, tuple[KeyStat | None, ...]]:
+    keys = set.intersection(*(set(source.summary) for source in sources))
+    return {key: tuple(source.summary.get(key) for source in sources) for key in sorted(keys)}
+
+
+def _shown(metric: str, sources: Sequence[ComparedRun], ways: Goals) -> tuple[str, ...]:
+    """The metrics whose curves are told: of runs without a loss what all have, first what is known
+    to be better higher or lower.
+    """
+    wanted = dict.fromkeys((metric, "train/loss", "val/loss"))
+    found = tuple(key for key in wanted if any(key in source.summary for source in sources))
+    shared = sorted(_shared_metrics(sources), key=lambda key: direction(key, ways) is None)
+    return found or tuple(shared[:MOST_CURVES])
+
+
+def _reaches(sources: Sequence[ComparedRun], metric: str, goals: Goals) -> Iterator[Reach]:
+    key = metric if all(metric in source.summary for source in sources) else "train/loss"
+    way = direction(key, goals)
+    if way is None or not all(key in source.summary for source in sources):
+        return
+    sources = [*{source.row.id: source for source in sources}.values()]
+    curves = {source.row.id: _smoothed(source.series(key, REACH_POINTS)) for source in sources}
+    for source in sources:
+        for other in sources:
+            if source.row.id == other.row.id or not curves[other.row.id]:
+                continue
+            target = curves[other.row.id][-1][1]
+            reached = (
+                step
+                for step, value in curves[source.row.id]
+                if (value <= target if way == "min" else value >= target)
+            )
+            yield _reach(source, other, target, next(reached, None))
+
+
+def _reach(source: ComparedRun, other: ComparedRun, target: float, step: int | None) -> Reach:
+    if step is None:
+        return Reach(source.row.id, other.row.id, target, None, None, None)
+    tokens = _value_at(source.series("train/tokens", REACH_POINTS), step)
+    seconds = _elapsed(source.row.first_wall, source.series(WALL_KEY, REACH_POINTS), step)
+    return Reach(source.row.id, other.row.id, target, step, tokens, seconds)
+
+
+def _elapsed(start: float | None, walls: Series, step: int) -> float | None:
+    """Seconds from `start` to `step`, by a clock that never goes back."""
+    reached = bisect.bisect_right(walls.steps, step)
+    if start is None or not reached:
+        return None
+    return sum(max(0.0, b - a) for a, b in pairwise((start, *walls.last[:reached])))
+
+
+def _smoothed(series: Series) -> list[tuple[int, float]]:
+    """Trailing means over _SMOOTH of the points; few evaluations stay as they are."""
+    points = [(s, v) for s, v in zip(series.steps, series.mean, strict=True) if v == v]
+    size = max(1, int(len(points) * _SMOOTH)) if len(points) >= MIN_POINTS else 1
+    found, total = [], 0.0
+    for i, (step, value) in enumerate(points):
+        total += value - (points[i - size][1] if i >= size else 0.0)
+        if i + 1 >= size:
+            found.append((step, total / size))
+    return found
+
+
+def _value_at(series: Series, step: int) -> float | None:
+    place = bisect.bisect_right(series.steps, step) - 1
+    return None if place < 0 else series.last[place]

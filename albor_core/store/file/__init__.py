@@ -1,0 +1,1 @@
+"""One SQLite file: where it lies, its schema, upgrades, connections."""

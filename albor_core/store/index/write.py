@@ -1,0 +1,444 @@
+"""The write path of a local store: lines in, rows out, within the caller's transaction.
+
+A line of a known type becomes rows; a damaged one, or one of an unknown shape, is counted and
+skipped, since the file belongs to another process and may hold anything. Nothing here reads a
+clock.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from albor_core.run.state import finite, real
+from albor_core.store.file import goals
+from albor_core.store.index.series import SeriesWriter, load_series
+
+WALL_KEY = "_wall"  # the wall time of each step, kept as a series like any other
+MAX_STEP = 1 << 48
+_MAX_KEYS = 10_000
+_MAX_KEY_CHARS = 256
+_MAX_TEXT_CHARS = 64 << 10
+
+# (column of runs, metric it is the newest value of)
+HEADLINES = (
+    ("tokens", "train/tokens"),
+    ("loss", "train/loss"),
+    ("val_loss", "val/loss"),
+    ("val_ppl", "val/ppl"),
+    ("tokens_per_s", "perf/tokens_per_s"),
+    ("mfu", "perf/mfu"),
+)
+_EVENT = (
+    "INSERT OR REPLACE INTO events (run_id, source, at, wall, attempt, step, name, severity,"
+    " subject, data) VALUES (?,?,?,?,?,?,?,?,?,?)"
+)
+_BRING_UP = (
+    "UPDATE runs SET first_wall = coalesce(first_wall, ?1),"
+    # a clock that was set back makes no run shorter than nothing
+    " last_wall = max(coalesce(?2, last_wall), coalesce(first_wall, ?1)),"
+    " attempts = (SELECT coalesce(max(attempt), 0) FROM attempts WHERE run_id = runs.id),"
+    " alerts_open = (SELECT count(DISTINCT subject) FROM events e WHERE e.run_id = runs.id"
+    "  AND subject IS NOT NULL AND name = 'andon.alert' AND NOT EXISTS"
+    "  (SELECT 1 FROM events a WHERE a.run_id = e.run_id AND a.name = 'andon.ack'"
+    "   AND a.subject = e.subject)) WHERE id = ?3"
+)
+_TABLES = (
+    "attempts",
+    "params",
+    "keys",
+    "metrics",
+    "metrics_discarded",
+    "metric_levels",
+    "events",
+    "artifacts",
+    "tags",
+    "notes",
+    "goals",
+    "span_ids",
+    "journal",
+)
+
+
+class RunWriter:
+    """Rows of one run in its local store. `run_id` is its small integer there."""
+
+    def __init__(self, db: sqlite3.Connection, run: str) -> None:
+        self._db, self._run = db, run
+        self.run_id = _ensure_run(db, run)
+        self._series = load_series(db, self.run_id)
+        self._pending: dict[str, dict[int, float]] = {}
+        self._first_wall: float | None = None
+        self._last_wall: float | None = None
+        self.is_described = False  # the run's row has to be made again from its small files
+        self.touched: set[str] = set()  # tables that the global store has not seen the newest of
+
+    def take_journal(self, record: Mapping[str, Any], at: int) -> bool:
+        """One line of journal.jsonl that starts at byte `at`; False if it is of no known shape."""
+        kind = record.get("t")
+        if kind == "m":
+            return self._take_metrics(record)
+        self._see_wall(number(record.get("wall")))
+        match kind:
+            case "r":
+                return self._take_rewind(record, at)
+            case "p":
+                return self._take_param(record)
+            case "e":
+                return self._take_event(record, "journal", at)
+            case "s":
+                return self._take_sample(record, at)
+            case "a":
+                return self._take_artifact(record)
+        return False
+
+    def _see_wall(self, wall: float | None) -> None:
+        if wall is not None:
+            self._first_wall = wall if self._first_wall is None else self._first_wall
+            self._last_wall = wall
+
+    def _take_metrics(self, record: Mapping[str, Any]) -> bool:
+        step, values, wall = record.get("step"), record.get("v"), number(record.get("wall"))
+        if wall is not None:
+            self._see_wall(wall)
+        if not isinstance(step, int) or not 0 <= step < MAX_STEP or not isinstance(values, dict):
+            return False
+        whole = True
+        for key, value in values.items():
+            if type(value) is float:
+                points = self._pending.get(key)
+                if points is None:
+                    if not self._may_record(key):
+                        whole = False
+                        continue
+                    points = self._pending[key] = {}
+                points[step] = value
+            elif value is not None:
+                whole = self._take_odd(step, key, value) and whole
+        if wall is not None:
+            self._pending.setdefault(WALL_KEY, {})[step] = wall
+        return whole
+
+    def _take_odd(self, step: int, key: str, value: Any) -> bool:
+        """A value that is not a float: integers and truths are numbers, the rest is not."""
+        if not isinstance(value, int) or not self._may_record(key):
+            return False
+        self._pending.setdefault(key, {})[step] = real(value)
+        return True
+
+    def _may_record(self, key: str) -> bool:
+        if key in self._series:
+            return key != WALL_KEY
+        room = len(self._series) + len(self._pending) < _MAX_KEYS
+        return room and key != WALL_KEY and 0 < len(key) <= _MAX_KEY_CHARS and key.isprintable()
+
+    def _take_rewind(self, record: Mapping[str, Any], at: int) -> bool:
+        to = record.get("to")
+        if not isinstance(to, int) or abs(to) >= MAX_STEP:
+            return False
+        self.flush()
+        for series in self._series.values():
+            series.rewind(to, at)
+        return True
+
+    def _take_param(self, record: Mapping[str, Any]) -> bool:
+        key = record.get("key")
+        if not isinstance(key, str) or not key:
+            return False
+        value = record.get("value")
+        self.touched.add("params")
+        self._db.execute(
+            "INSERT OR REPLACE INTO params (run_id, key, value) VALUES (?,?,?)",
+            (self.run_id, text(key), dump(value)),
+        )
+        return True
+
+    def _take_event(self, record: Mapping[str, Any], source: str, at: int) -> bool:
+        name, data = record.get("name"), record.get("data")
+        if not isinstance(name, str) or not name:
+            return False
+        data = data if isinstance(data, dict) else {}
+        attempt = whole_number(record.get("attempt"))
+        wall = number(record.get("wall"))
+        self.event(
+            source,
+            at,
+            wall=wall,
+            attempt=attempt,
+            step=whole_number(record.get("step")),
+            name=name,
+            severity=str(record.get("severity") or "info"),
+            data=data,
+        )
+        self.is_described |= name == "run.described"
+        if name == "run.goals":
+            self.goals(data)
+        elif name == "run.start" and attempt is not None:
+            self.attempt(attempt, {"started": wall}, keep=True)
+        if name == "run.start" and (planned := whole_number(data.get("max_steps"))) is not None:
+            self._db.execute(
+                "UPDATE runs SET max_steps = coalesce(max_steps, ?) WHERE id = ?",
+                (planned, self.run_id),
+            )
+        elif name == "run.end" and attempt is not None:
+            self.attempt(
+                attempt, {"ended": wall, "code": whole_number(data.get("code"))}, keep=True
+            )
+        return True
+
+    def _take_sample(self, record: Mapping[str, Any], at: int) -> bool:
+        prompt, body = record.get("prompt"), record.get("text")
+        if not isinstance(body, str):
+            return False
+        data = {"prompt": prompt if isinstance(prompt, str) else "", "text": body}
+        return self._take_event({**record, "name": "sample", "data": data}, "journal", at)
+
+    def _take_artifact(self, record: Mapping[str, Any]) -> bool:
+        path = record.get("path")
+        if not isinstance(path, str) or not path:
+            return False
+        self.touched.add("artifacts")
+        self._db.execute(
+            "INSERT OR REPLACE INTO artifacts (run_id, path, name, kind, bytes, hash, step, wall)"
+            " VALUES (?,?,?,?,?,?,?,?)",
+            (
+                self.run_id,
+                text(path),
+                text(record.get("name") or path),
+                text(record.get("kind") or "file"),
+                whole_number(record.get("bytes")),
+                optional_text(record.get("hash")),
+                _step_of(record),
+                number(record.get("wall")),
+            ),
+        )
+        return True
+
+    def take_attempts(self, record: Mapping[str, Any], at: int) -> bool:
+        """One line of the guard's attempts.jsonl."""
+        kind, attempt = record.get("t"), whole_number(record.get("attempt"))
+        wall = number(record.get("wall"))
+        if kind == "attempt.start" and attempt is not None:
+            given = {"started": wall, "pid": whole_number(record.get("pid"))}
+            flags = {key: int(bool(record.get(key))) for key in ("diagnostic", "adopted")}
+            self.attempt(attempt, {**given, **flags})
+        elif kind == "attempt.end" and attempt is not None:
+            self.attempt(attempt, _ending(record, wall))
+        elif kind == "state" and isinstance(record.get("state"), str):
+            data = {"state": record["state"]}
+            state = {"name": "guard.state", "data": data, "wall": wall}
+            return self._take_event(state, "attempts", at)
+        elif kind == "event":
+            return self._take_event(record, "attempts", at)
+        else:
+            return False
+        return True
+
+    def take_annotations(self, record: Mapping[str, Any], at: int) -> bool:
+        """One line of annotations.jsonl."""
+        kind, value = record.get("t"), record.get("value")
+        by, wall = text(record.get("by") or ""), number(record.get("wall"))
+        said = value if isinstance(value, str) else ""
+        self.touched |= {"tags", "notes"}
+        match kind:
+            case "tag" if said:
+                self._db.execute(
+                    "INSERT OR IGNORE INTO tags VALUES (?,?)", (self.run_id, text(said))
+                )
+            case "untag" if said:
+                self._db.execute(
+                    "DELETE FROM tags WHERE run_id = ? AND tag = ?", (self.run_id, text(said))
+                )
+            case "note" if said:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO notes (run_id, at, wall, by, text) VALUES (?,?,?,?,?)",
+                    (self.run_id, at, wall, by, text(said)),
+                )
+            case "pin" | "unpin":
+                self.update({"pinned": int(kind == "pin")})
+            case "name" if said:
+                self.update({"name": text(said)})
+                self._note_event("run.renamed", {"name": said, "by": by}, wall, at)
+            case "ack" if said:
+                self._note_event("andon.ack", {"id": said, "by": by}, wall, at)
+            case "event" if isinstance(value, dict):
+                return self._take_event({**value, "wall": wall}, "annotations", at)
+            case _:
+                return False
+        return True
+
+    def _note_event(self, name: str, data: dict[str, Any], wall: float | None, at: int) -> None:
+        self._take_event({"name": name, "data": data, "wall": wall}, "annotations", at)
+
+    def event(
+        self,
+        source: str,
+        at: int,
+        *,
+        wall: float | None,
+        attempt: int | None,
+        step: int | None,
+        name: str,
+        severity: str,
+        data: Mapping[str, Any],
+    ) -> None:
+        subject = optional_text(data.get("id")) if name in ("andon.alert", "andon.ack") else None
+        body = dump(data)
+        self.touched.add("events")
+        row = (
+            self.run_id,
+            source,
+            at,
+            wall,
+            attempt,
+            step,
+            text(name),
+            text(severity),
+            subject,
+            body,
+        )
+        self._db.execute(_EVENT, row)
+
+    def attempt(self, attempt: int, given: Mapping[str, Any], *, keep: bool = False) -> None:
+        """Set columns of an attempt; with `keep` only those that nobody has set."""
+        self.touched.add("attempts")
+        self._db.execute(
+            "INSERT OR IGNORE INTO attempts (run_id, attempt) VALUES (?,?)", (self.run_id, attempt)
+        )
+        value = "coalesce({0}, ?)" if keep else "coalesce(?, {0})"
+        columns = ", ".join(f"{name} = {value.format(name)}" for name in given)
+        self._db.execute(
+            f"UPDATE attempts SET {columns} WHERE run_id = ? AND attempt = ?",
+            (*given.values(), self.run_id, attempt),
+        )
+
+    def update(self, columns: Mapping[str, Any]) -> None:
+        """Set columns of the run's own row."""
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+        self._db.execute(
+            f"UPDATE runs SET {assignments} WHERE id = ?", (*columns.values(), self.run_id)
+        )
+
+    def goals(self, declared: object, *, if_new: bool = False) -> None:
+        """Which way metrics are better, as the run declared it."""
+        if goals.record(self._db, self.run_id, declared, if_new=if_new):
+            self.touched.add("goals")
+
+    def flush(self) -> None:
+        """Let the points taken so far become rows."""
+        for key, points in self._pending.items():
+            series = self._series.get(key)
+            if series is None:
+                series = SeriesWriter(self._db, self.run_id, len(self._series), key)
+                self._series[key] = series
+            series.add(points)
+        self._pending = {}
+
+    def finish(self) -> None:
+        """The last act of a transaction that took lines: points down, the run's row brought up to
+        date.
+        """
+        self.flush()
+        columns: dict[str, Any] = {column: self._headline(key) for column, key in HEADLINES}
+        steps = [s.last_step for s in self._series.values() if s.last_step is not None]
+        columns["last_step"] = max(steps, default=None)
+        val = self._series.get("val/loss")
+        columns["best_val_loss"] = None if val is None else val.best
+        self.update(columns)
+        self._db.execute(
+            _BRING_UP,
+            (self._first_wall, self._last_wall, self.run_id),
+        )
+
+    def _headline(self, key: str) -> float | str | None:
+        series = self._series.get(key)
+        if series is None or series.last is None:
+            return None
+        return "nan" if math.isnan(series.last) else series.last
+
+    def forget(self) -> None:
+        """Remove all but the run's own row: the files are read again from the start."""
+        for table in _TABLES:
+            self._db.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))
+        empty = {column: None for column, _ in HEADLINES}
+        ended = ("ended_status", "ended_reason", "ended_wall")
+        unknown = ("last_step", "best_val_loss", "first_wall", "last_wall", *ended)
+        self.update({**empty, **dict.fromkeys(unknown), "pinned": 0})
+        self._series, self._pending = {}, {}
+        self._first_wall = self._last_wall = None
+
+
+def _step_of(artifact: Mapping[str, Any]) -> int | None:
+    """The step that a file belongs to; older journals say it in the names of checkpoints only."""
+    step = whole_number(artifact.get("step"))
+    name = str(artifact.get("name") or "")
+    if step is None and artifact.get("kind") == "checkpoint" and name.startswith("step-"):
+        digits = name.removeprefix("step-")
+        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else None
+    return step
+
+
+def _ensure_run(db: sqlite3.Connection, run: str) -> int:
+    found = db.execute("SELECT id FROM runs WHERE run = ?", (run,)).fetchone()
+    if found is not None:
+        return int(found[0])
+    experiment = experiment_id(db, "")
+    db.execute(
+        "INSERT INTO runs (run, experiment_id, name, kind, path) VALUES (?, ?, ?, '', '')",
+        (run, experiment, run),
+    )
+    return int(db.execute("SELECT last_insert_rowid()").fetchone()[0])
+
+
+def experiment_id(db: sqlite3.Connection, name: str) -> int:
+    """The small integer of an experiment, made if need be."""
+    db.execute("INSERT OR IGNORE INTO experiments (name) VALUES (?)", (name,))
+    return int(db.execute("SELECT id FROM experiments WHERE name = ?", (name,)).fetchone()[0])
+
+
+def _ending(record: Mapping[str, Any], wall: float | None) -> dict[str, Any]:
+    return {
+        "ended": wall,
+        "code": whole_number(record.get("code")),
+        "signal": optional_text(record.get("signal")),
+        "exit_class": optional_text(record.get("class")),
+        "action": optional_text(record.get("action")),
+        "reason": optional_text(record.get("reason")),
+        "delay_s": number(record.get("delay_s")),
+        "report": optional_text(record.get("report")),
+        "step": whole_number(record.get("step")),
+    }
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for anything else."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    found = real(value)
+    return found if math.isfinite(found) else None
+
+
+def whole_number(value: Any) -> int | None:
+    """An integer that SQLite can hold, or None."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def text(value: Any) -> str:
+    """Any text as SQLite can hold it: lone surrogates escaped, bounded."""
+    return str(value)[:_MAX_TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
+
+
+def optional_text(value: Any) -> str | None:
+    return None if value is None else text(value)
+
+
+def dump(value: Any) -> str:
+    """Strict JSON; NaN and Inf become null."""
+    return json.dumps(finite(value), separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,1 @@
+"""Questions to a store: filters, lists, series, groups, exports."""

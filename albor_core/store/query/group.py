@@ -1,0 +1,231 @@
+"""Runs that differ by their seed only, as one: mean and band of their numbers and of their curves.
+
+Two runs belong together when they are of one experiment and their recorded params are equal, apart
+from seed, name and output folder. A run without params stands for itself. `std` is the sample
+standard deviation over runs, so it needs two. A run whose number is NaN or infinite is counted in
+`nonfinite` and kept out of the rest: a diverged seed is said, never averaged away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from albor_core.store.query.listing import Column
+from albor_core.store.query.reader import Reader
+from albor_core.store.query.table import RunList
+from albor_core.store.rows.rows import Param, RunRow, Series
+
+IGNORED = (
+    *("seed", "training.seed", "data.seed"),
+    *("name", "run_name", "training.name"),
+    *("output_dir", "training.output_dir"),
+)
+_PARAMS = (  # the primary key keeps the params of a run in order, and runs by their small id
+    "SELECT (SELECT run FROM runs WHERE id = p.run_id),"
+    " group_concat(p.key || '\x1f' || p.value, '\x1f') FROM params p"
+    " WHERE p.run_id IN (SELECT id FROM runs WHERE run IN (SELECT value FROM json_each(?)))"
+    f" AND p.key NOT IN ({', '.join('?' * len(IGNORED))}) GROUP BY p.run_id"
+)
+_PAGE = 5_000  # runs of one question: each has the store's limit of time to itself
+HEADLINES = ("loss", "val_loss", "val_ppl", "best_val_loss", "tokens_per_s")
+
+
+@dataclass(frozen=True)
+class Band:
+    """A number over the runs of a group. All but the counts are None where no run has a finite one;
+    `std` is None below two.
+    """
+
+    n: int
+    nonfinite: int
+    mean: float | None
+    std: float | None
+    minimum: float | None
+    maximum: float | None
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """Runs of one config. `key` is the same for the same config in every store."""
+
+    key: str
+    experiment: str
+    name: str
+    runs: tuple[str, ...]
+    seeds: tuple[int, ...]
+    created: float | None
+    pinned: bool
+    bands: Mapping[str, Band]
+
+
+@dataclass(frozen=True)
+class BandSeries:
+    """A metric over steps for a group: per bucket over the runs that have a point there."""
+
+    key: str
+    steps: Sequence[int]
+    mean: Sequence[float]
+    std: Sequence[float]
+    minimum: Sequence[float]
+    maximum: Sequence[float]
+    n: Sequence[int]
+
+
+def groups_of(
+    table: RunList, rows: Sequence[RunRow], columns: Sequence[Column] = ()
+) -> tuple[GroupRow, ...]:
+    """The groups that these rows form. `columns` adds metrics and params to the numbers."""
+    runs = [row.id for row in rows]
+    same: dict[str, str] = {}
+    cells: dict[str, tuple[Param, ...]] = {}
+    for start in range(0, len(runs), _PAGE):
+        some = runs[start : start + _PAGE]
+        same |= table.query(lambda db, some=some: configs(db, some))  # type: ignore[misc]
+        cells |= table.cells(some, columns)
+    names = [":".join(part for part in column if part) for column in columns]
+    return group(rows, same, cells, names)
+
+
+def band_of(
+    reader: Reader, run_ids: Sequence[str], key: str, *, max_points: int = 600
+) -> BandSeries:
+    """A metric over steps for several runs of one store: mean and band."""
+    curves = [reader.series(run_id, key, max_points=max_points) for run_id in run_ids]
+    return band_series(key, curves)
+
+
+def configs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
+    """By run a digest of its config without what names or seeds it; runs without params are left
+    out.
+    """
+    return {
+        run: hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
+        for run, text in db.execute(_PARAMS, (json.dumps([*runs]), *IGNORED))
+    }
+
+
+def group(
+    rows: Iterable[RunRow],
+    configs: Mapping[str, str],
+    cells: Mapping[str, Sequence[Param]] | None = None,
+    names: Sequence[str] = (),
+) -> tuple[GroupRow, ...]:
+    """Groups in the order of their first run. `cells` holds the values of the further columns
+    `names` by run.
+    """
+    members: dict[tuple[str, str], list[RunRow]] = {}
+    for row in rows:
+        members.setdefault((row.experiment, configs.get(row.id, row.id)), []).append(row)
+    return tuple(
+        _group_row(key, experiment, found, cells or {}, names)
+        for (experiment, key), found in members.items()
+    )
+
+
+def _group_row(
+    key: str,
+    experiment: str,
+    rows: list[RunRow],
+    cells: Mapping[str, Sequence[Param]],
+    names: Sequence[str],
+) -> GroupRow:
+    bands = {name: band([getattr(row, name) for row in rows]) for name in HEADLINES}
+    for place, name in enumerate(names):
+        bands[name] = band([_number(cells[row.id][place]) for row in rows if row.id in cells])
+    return GroupRow(
+        key=key,
+        experiment=experiment,
+        name=_common_name([row.name for row in rows]),
+        runs=tuple(row.id for row in rows),
+        seeds=tuple(row.seed for row in rows if row.seed is not None),
+        created=max((row.created for row in rows if row.created is not None), default=None),
+        pinned=any(row.pinned for row in rows),
+        bands=bands,
+    )
+
+
+def _number(value: Param) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _common_name(names: Sequence[str]) -> str:
+    """What the names begin with together, without a dangling separator; the first if nothing."""
+    first, last = min(names), max(names)
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
+    prefix = first[: len(min(first, last, key=len)) if same is None else same]
+    if first == last:
+        return prefix
+    unfinished = re.compile(r"[-_. ,]*\w*=[^=\s]*$")  # `seed=1` and `seed=2` share `seed=`
+    return unfinished.sub("", prefix.rstrip("-_. 0123456789")) or names[0]
+
+
+def band(values: Iterable[float | None]) -> Band:
+    """The numbers of some runs as one; None is unknown and counts nowhere."""
+    known = [value for value in values if value is not None]
+    finite = [value for value in known if math.isfinite(value)]
+    if not finite:
+        return Band(0, len(known), None, None, None, None)
+    n = len(finite)
+    try:
+        mean = math.fsum(finite) / n
+        std = math.sqrt(math.fsum((v - mean) ** 2 for v in finite) / (n - 1)) if n > 1 else None
+    except OverflowError:  # their sum or their squares are beyond floats
+        mean, std = math.fsum(v / n for v in finite), math.inf
+    return Band(n, len(known) - n, mean, std, min(finite), max(finite))
+
+
+def band_series(key: str, curves: Sequence[Series]) -> BandSeries:
+    """Curves of several runs as one, over buckets as wide as those of the coarsest curve.
+
+    A run takes part in a bucket with the mean of its own points there, and with none if it has no
+    finite one; minimum and maximum are those of the runs' means. std is NaN where one run is left.
+    """
+    given = [curve for curve in curves if curve.steps]
+    if not given:
+        return BandSeries(key, (), (), (), (), (), ())
+    width = max(_width(curve.steps) for curve in given)
+    first, last = (pick(step for c in given for step in c.steps) for pick in (min, max))
+    starts = range(first, last + 1, width)
+    cells: list[list[float]] = [[] for _ in starts]
+    for curve in given:
+        for place, mean in _means(curve, starts):
+            cells[place].append(mean)
+    kept = [(step, band(cell)) for step, cell in zip(starts, cells, strict=True) if cell]
+    bands = [made for _, made in kept]
+    return BandSeries(
+        key,
+        steps=tuple(step for step, _ in kept),
+        mean=tuple(_or_nan(made.mean) for made in bands),
+        std=tuple(_or_nan(made.std) for made in bands),
+        minimum=tuple(_or_nan(made.minimum) for made in bands),
+        maximum=tuple(_or_nan(made.maximum) for made in bands),
+        n=tuple(made.n for made in bands),
+    )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _width(steps: Sequence[int]) -> int:
+    """Steps from one bucket to the next, on average, rounded up."""
+    return -((steps[0] - steps[-1]) // (len(steps) - 1)) if len(steps) > 1 else 1
+
+
+def _means(curve: Series, starts: range) -> Iterable[tuple[int, float]]:
+    """Per bucket of `starts` the mean over the curve's finite points in it."""
+    totals: dict[int, tuple[float, int]] = {}
+    for step, mean, count, bad in zip(
+        curve.steps, curve.mean, curve.counts, curve.nonfinite, strict=True
+    ):
+        if count > bad:
+            place = (step - starts.start) // starts.step
+            total, points = totals.get(place, (0.0, 0))
+            totals[place] = (total + mean * (count - bad), points + count - bad)
+    return [(place, total / points) for place, (total, points) in totals.items()]

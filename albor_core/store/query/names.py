@@ -1,0 +1,66 @@
+"""What a filter, a column, an order or a metric may be called, and what a misspelt one meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from albor_core.run.errors import NotFoundError
+from albor_core.run.values.metrics import HOUSE_NAMES
+from albor_core.store.query.filter import FilterError
+from albor_core.store.query.table import RunList
+from albor_core.store.rows.terms import FIELDS, Filter
+
+
+class Unknown:
+    """Terms of a filter about something that is not a field, nor a metric or param of any run: an
+    empty answer would read as "no such run". Tables are looked at one after the other.
+    """
+
+    def __init__(self, where: Filter) -> None:
+        self._terms = [term for term in where.terms if term.kind in ("number", "param")]
+        self._names: set[str] = set()
+        self._has_runs = False
+
+    def look(self, table: RunList) -> None:
+        """A table without runs knows nothing and refuses nothing."""
+        if not self._terms or table.is_empty():
+            return
+        self._has_runs = True
+        self._terms = [term for term in self._terms if not table.is_known(term.field)]
+        if self._terms:
+            self._names |= table.measured()
+
+    def refuse(self) -> None:
+        """Raises FilterError, with the nearest name, for a term that no table knew."""
+        if self._has_runs and self._terms:
+            term = self._terms[0]
+            close = nearest(term.field, {*FIELDS, *self._names})
+            raise FilterError(
+                term.at, f"{term.field!r} is not a field, nor a metric or param of any run{close}"
+            )
+
+
+def meant_metric(said: str, keys: Collection[str]) -> str:
+    """The key of `keys` that a metric's name stands for: itself, its house name (`loss` is
+    `train/loss`), or the only one that ends with it. Raises NotFoundError with the nearest.
+    """
+    if said in keys:
+        return said
+    if (house := HOUSE_NAMES.get(said)) in keys and house is not None:
+        return house
+    ends = [key for key in keys if key.endswith(f"/{said}")]
+    if len(ends) == 1:
+        return ends[0]
+    raise NotFoundError(f"no metric {said!r}{nearest(said, ends or keys)}")
+
+
+def nearest(said: str, known: Iterable[str]) -> str:
+    """`; the nearest is 'x'`, or nothing where nothing is near."""
+    import difflib  # noqa: PLC0415  3 ms, where something was misspelt
+
+    words: dict[str, str] = {}
+    for name in sorted(known):
+        words.setdefault(name.lower(), name)
+        words.setdefault(name.lower().rpartition("/")[2], name)
+    close = difflib.get_close_matches(said.lower(), words, n=1)
+    return f"; the nearest is {words[close[0]]!r}" if close else ""

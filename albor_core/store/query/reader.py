@@ -1,0 +1,415 @@
+"""Every query. A store is opened read-only; SQL appears nowhere above this room.
+
+A reader belongs to the thread and the process that opened it. Rows are frozen; the same calls give
+the same rows from a live store and from one rebuilt out of the journals. From the global store
+`series` gives the preview of at most 256 buckets and `points` nothing: the points are in the run's
+own store.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection
+from typing import Any
+
+from albor_core.run.values.directions import Direction, Goals, direction
+from albor_core.store.file.goals import best_of, goals_of_run
+from albor_core.store.index.levels import (
+    TOP,
+    Bucket,
+    group_points,
+    merge,
+    point,
+    unpack_preview,
+    width,
+)
+from albor_core.store.index.write import WALL_KEY
+from albor_core.store.index.zoom import Zoom
+from albor_core.store.query.listing import SORT_KEYS
+from albor_core.store.query.lives import attempts_of
+from albor_core.store.query.outline import Outline
+from albor_core.store.query.table import RunList
+from albor_core.store.rows.rows import (
+    AlertRow,
+    ArtifactRow,
+    AttemptRow,
+    EventRow,
+    JournalPosition,
+    KeyStat,
+    NoteRow,
+    Param,
+    RunDetail,
+    RunRow,
+    SampleRow,
+    Series,
+)
+
+__all__ = [
+    "SORT_KEYS",
+    "AlertRow",
+    "ArtifactRow",
+    "AttemptRow",
+    "EventRow",
+    "JournalPosition",
+    "KeyStat",
+    "NoteRow",
+    "Param",
+    "Reader",
+    "RunDetail",
+    "RunRow",
+    "SampleRow",
+    "Series",
+]
+_MOST_GROUPED = 8  # points per bucket of a chart, where it is made of points
+_MOST_BOUND = 500  # values in one statement
+_QUIET = ("sample", "guard.state")  # kept as events, shown elsewhere
+_ACK = (
+    "SELECT data, wall FROM events WHERE run_id = ? AND subject = ? AND name = 'andon.ack'"
+    " ORDER BY wall, source LIMIT 1"
+)
+
+
+class Reader(RunList):
+    """The run table and everything about each run."""
+
+    def detail(self, run_id: str) -> RunDetail:
+        """One run with its command line and the facts of run.json (git, versions, data)."""
+        row = self.run(run_id)
+        argv, facts = self._all("SELECT argv, facts FROM runs WHERE id = ?", (self._id(run_id),))[0]
+        with self._errors():
+            return RunDetail(row, tuple(json.loads(argv)), json.loads(facts))
+
+    def params(self, run_id: str) -> dict[str, Param]:
+        """The resolved config as recorded, flattened to dotted keys."""
+        rows = self._all(
+            "SELECT key, value FROM params WHERE run_id = ? ORDER BY key", (self._id(run_id),)
+        )
+        with self._errors():
+            return {key: json.loads(value) for key, value in rows}
+
+    def keys(self, run_id: str) -> tuple[str, ...]:
+        """Names of the series, sorted."""
+        rows = self._all("SELECT name FROM keys WHERE run_id = ?", (self._id(run_id),))
+        return tuple(sorted(name for (name,) in rows if name != WALL_KEY))
+
+    def goals(self, run_id: str) -> dict[str, Direction]:
+        """Which way metrics are better, as the run's experiment declared it."""
+        return self.query(lambda db: goals_of_run(db, run_id))
+
+    def summary(self, run_id: str, *, goals: Goals | None = None) -> dict[str, KeyStat]:
+        """Every series in numbers; of one that a rewind emptied the count is 0. `goals` win over
+        those that the run's experiment declared.
+        """
+        number = self._id(run_id)
+        rows = self._all(
+            "SELECT name, last, best, best_step, minimum, maximum, count, first_step, last_step,"
+            " nonfinite FROM keys WHERE run_id = ? ORDER BY name",
+            (number,),
+        )
+        ways = {**self.goals(run_id), **(goals or {})}
+        found = {}
+        for name, last, stored, stored_step, low, high, *rest in rows:
+            if name == WALL_KEY:
+                continue
+            best = best_of(direction(name, ways), name, stored, low, high)
+            step = stored_step if best == stored else self._step_of(number, name, best)
+            last = math.nan if last is None and rest[0] else last
+            found[name] = KeyStat(last, best, None if best is None else step, low, high, *rest)
+        return found
+
+    def _step_of(self, number: int, key: str, value: float | None) -> int | None:
+        """The first step with this value; None in a store without points."""
+        rows = self._all(
+            "SELECT min(step) FROM metrics WHERE run_id = ?1 AND value = ?3 AND key_id ="
+            " (SELECT key_id FROM keys WHERE run_id = ?1 AND name = ?2)",
+            (number, key, value),
+        )
+        return None if value is None else rows[0][0]
+
+    def series(
+        self,
+        run_id: str,
+        key: str,
+        *,
+        lo: int | None = None,
+        hi: int | None = None,
+        max_points: int = 600,
+    ) -> Series:
+        """A window of a series, lo <= step <= hi, in at most `max_points` buckets, ready to draw.
+
+        Milliseconds whatever the length, and no spike is lost: see levels.py. An unknown key is an
+        empty series, since a viewer may ask before the first point.
+        """
+        number = self._id(run_id)
+        rows = self._all(
+            "SELECT key_id, base, count, first_step, last_step FROM keys"
+            " WHERE run_id = ? AND name = ? AND count > 0",
+            (number, key),
+        )
+        if not rows:
+            return _series(key, [], is_raw=True)
+        key_id, base, count, first, last = rows[0]
+        low, high = max(first, first if lo is None else lo), min(last, last if hi is None else hi)
+        if low > high:
+            return _series(key, [], is_raw=True)
+        with self._errors():
+            preview = self._preview(number, key_id)
+            if preview is not None:
+                inside = [bucket for bucket in preview if low <= bucket.start <= high]
+                if len(inside) > max_points:
+                    inside = merge(inside, _steps_per_bucket(low, high, max_points))
+                return _series(key, inside, is_raw=False)
+            zoom = Zoom(self._db, number, key_id, max(base, 1))
+            density = count / (last - first + 1)
+            return _window(key, zoom, (low, high), last, density, max(max_points, 1))
+
+    def _preview(self, run_id: int, key_id: int) -> list[Bucket] | None:
+        row = self._db.execute(
+            "SELECT data FROM metric_levels WHERE run_id = ? AND key_id = ? AND level = 0",
+            (run_id, key_id),
+        ).fetchone()
+        return None if row is None else unpack_preview(row[0])
+
+    def points(
+        self,
+        run_id: str,
+        key: str,
+        lo: int | None = None,
+        hi: int | None = None,
+        *,
+        limit: int | None = None,
+    ) -> tuple[tuple[int, float, float | None], ...]:
+        """Raw (step, value, wall) in order of steps, the first `limit` of them; to draw a long
+        series prefer `series`.
+        """
+        number = self._id(run_id)
+        ids = dict(
+            self._all(
+                "SELECT name, key_id FROM keys WHERE run_id = ? AND name IN (?, ?)",
+                (number, key, WALL_KEY),
+            )
+        )
+        # by the keys' numbers: joined by name, the planner reads every point of the run
+        rows = self._all(
+            "SELECT m.step, m.value, w.value FROM metrics m LEFT JOIN metrics w"
+            " ON w.run_id = m.run_id AND w.key_id = ? AND w.step = m.step"
+            " WHERE m.run_id = ? AND m.key_id = ? AND m.step BETWEEN ? AND ?"
+            " ORDER BY m.step LIMIT ?",
+            (
+                ids.get(WALL_KEY),
+                number,
+                ids.get(key),
+                -(2**62) if lo is None else lo,
+                2**62 if hi is None else hi,
+                -1 if limit is None else max(limit, 0),
+            ),
+        )
+        return tuple((step, math.nan if v is None else v, wall) for step, v, wall in rows)
+
+    def outline(
+        self, run_id: str, key: str, most: int
+    ) -> tuple[tuple[int, float, float | None], ...]:
+        """At most `most` of a series' own points, (step, value, wall) in order of steps: all of
+        them where they are few, else the first, the last and each stretch's extremes.
+        """
+        number = self._id(run_id)
+        rows = self._all(
+            "SELECT key_id, base, count, nonfinite, first_step, last_step FROM keys"
+            " WHERE run_id = ? AND name = ?",
+            (number, key),
+        )
+        if not rows or most <= 0:
+            return ()
+        key_id, base, count, nonfinite, first, last = rows[0]
+        with self._errors():
+            if count <= most or self._preview(number, key_id) is not None:
+                return self.points(run_id, key, limit=most)
+            outline = Outline(self._db, number, key_id, base, (first, last))
+            steps = outline.steps(most, count=count, has_nan=bool(nonfinite))
+        walls = self._all(
+            "SELECT key_id FROM keys WHERE run_id = ? AND name = ?", (number, WALL_KEY)
+        )
+        found: list[tuple[int, float | None, float | None]] = []
+        for start in range(0, len(steps), _MOST_BOUND):
+            some = steps[start : start + _MOST_BOUND]
+            found += self._all(
+                "SELECT m.step, m.value, w.value FROM metrics m LEFT JOIN metrics w"
+                " ON w.run_id = m.run_id AND w.key_id = ? AND w.step = m.step"
+                " WHERE m.run_id = ? AND m.key_id = ?"
+                f" AND m.step IN ({', '.join('?' * len(some))}) ORDER BY m.step",
+                (walls[0][0] if walls else None, number, key_id, *some),
+            )
+        return tuple((step, math.nan if v is None else v, wall) for step, v, wall in found)
+
+    def events(
+        self,
+        run_id: str,
+        *,
+        names: Collection[str] | None = None,
+        limit: int | None = None,
+        after: float | None = None,
+    ) -> tuple[EventRow, ...]:
+        """Events in order of time; with `limit` the newest ones, with `after` those later than that
+        time.
+
+        Samples and the guard's states are only given when named.
+        """
+        where = ["run_id = ?"]
+        arguments: list[Any] = [self._id(run_id)]
+        if names is None:
+            where.append("name NOT IN (?, ?)")
+            arguments += [*_QUIET]
+        else:
+            where.append(f"name IN ({', '.join('?' * len(names))})")
+            arguments += [*names]
+        if after is not None:
+            where.append("wall > ?")
+            arguments.append(after)
+        rows = self._all(
+            "SELECT source, at, wall, attempt, step, name, severity, data FROM events"
+            f" WHERE {' AND '.join(where)} ORDER BY wall DESC, source DESC, at DESC LIMIT ?",
+            [*arguments, -1 if limit is None else max(limit, 0)],
+        )
+        with self._errors():
+            return tuple(_event_row(run_id, row) for row in reversed(rows))
+
+    def alerts(self, run_id: str | None = None, *, open_only: bool = False) -> tuple[AlertRow, ...]:
+        """Andon alerts of one run or of all, oldest first, each once."""
+        where, arguments = "", []
+        if run_id is not None:
+            where, arguments = " AND r.id = ?", [self._id(run_id)]
+        rows = self._all(
+            "SELECT r.id, r.run, r.name, v.subject, v.severity, v.step, v.attempt, v.wall, v.data"
+            " FROM events v JOIN runs r ON r.id = v.run_id"
+            f" WHERE v.subject IS NOT NULL AND v.name = 'andon.alert'{where}"
+            " GROUP BY v.run_id, v.subject HAVING v.at = min(v.at) ORDER BY v.wall, v.at",
+            arguments,
+        )
+        found = []
+        for number, *row in rows:
+            acks = self._all(_ACK, (number, row[2]))
+            if not (open_only and acks):
+                with self._errors():
+                    found.append(
+                        _alert_row([run_id or row[0], *row[1:]], acks[0] if acks else None)
+                    )
+        return tuple(found)
+
+    def attempts(self, run_id: str) -> tuple[AttemptRow, ...]:
+        """The lives of a run, first to last, each with the step that it came to."""
+        number = self._id(run_id)
+        return self.query(lambda db: attempts_of(db, number))
+
+    def tags(self, run_id: str) -> tuple[str, ...]:
+        return self.run(run_id).tags
+
+    def notes(self, run_id: str) -> tuple[NoteRow, ...]:
+        """Notes in the order they were written."""
+        rows = self._all(
+            'SELECT wall, "by", text FROM notes WHERE run_id = ? ORDER BY at', (self._id(run_id),)
+        )
+        return tuple(NoteRow(*row) for row in rows)
+
+    def artifacts(self, run_id: str) -> tuple[ArtifactRow, ...]:
+        """Files the run made, by time."""
+        rows = self._all(
+            "SELECT name, path, kind, bytes, hash, step, wall FROM artifacts WHERE run_id = ?"
+            " ORDER BY wall, path",
+            (self._id(run_id),),
+        )
+        return tuple(ArtifactRow(*row) for row in rows)
+
+    def samples(self, run_id: str) -> tuple[SampleRow, ...]:
+        """Generated texts by time."""
+        return tuple(
+            SampleRow(event.step, event.wall, str(event.data.get("prompt", "")), str(text))
+            for event in self.events(run_id, names=("sample",))
+            if (text := event.data.get("text")) is not None  # not so of an event by that name
+        )
+
+    def positions(self, run_id: str) -> tuple[JournalPosition, ...]:
+        """How far each file of the run is indexed, and what had to be skipped."""
+        rows = self._all(
+            "SELECT file, offset, lines, damaged, ignored FROM journal WHERE run_id = ?"
+            " ORDER BY file",
+            (self._id(run_id),),
+        )
+        return tuple(JournalPosition(*row) for row in rows)
+
+
+def _event_row(run_id: str, row: Any) -> EventRow:
+    source, at, wall, attempt, step, name, severity, data = row
+    event_id = f"{source}:{at}"
+    return EventRow(event_id, run_id, source, wall, attempt, step, name, severity, json.loads(data))
+
+
+def _alert_row(row: Any, ack: Any | None) -> AlertRow:
+    run, name, alert_id, severity, step, attempt, wall, raw = row
+    data = json.loads(raw)
+    acked = None if ack is None else str(json.loads(ack[0]).get("by") or "unknown")
+    return AlertRow(
+        id=alert_id,
+        run_id=run,
+        run_name=name,
+        rule=str(data.get("rule") or ""),
+        severity=severity,
+        action=str(data.get("action") or ""),
+        metric=data.get("metric"),
+        value=_number(data.get("value")),
+        threshold=_number(data.get("threshold")),
+        message=str(data.get("message") or ""),
+        step=step,
+        attempt=attempt,
+        wall=wall,
+        acked_by=acked,
+        acked_wall=None if ack is None else ack[1],
+    )
+
+
+def _number(value: Any) -> float | None:
+    """A number of an event's data, where NaN and Inf travel as words."""
+    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
+        return float(value)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _window(
+    key: str,
+    zoom: Zoom,
+    window: tuple[int, int],
+    last: int,
+    density: float,
+    max_points: int,
+) -> Series:
+    low, high = window
+    expected = density * (high - low + 1)
+    steps = _steps_per_bucket(low, high, max_points)
+    level = 0  # the coarsest whose buckets lie whole in those that are wanted
+    while level < TOP and width(level + 1) <= steps:
+        level += 1
+    if expected <= (4 if level else _MOST_GROUPED) * max_points:
+        points = zoom.points(low, high + 1)
+        if len(points) <= max_points:
+            return _series(key, [point(step, value) for step, value in points], is_raw=True)
+        if len(points) <= _MOST_GROUPED * max_points:
+            return _series(key, group_points(points, steps, 0), is_raw=False)
+    level = max(level, zoom.base)  # of a series that turned denser: coarser than wanted, in time
+    buckets = merge(zoom.cover(level, low, high + 1, last), max(steps, width(level)))
+    return _series(key, buckets, is_raw=False)
+
+
+def _steps_per_bucket(low: int, high: int, most: int) -> int:
+    """The smallest power of two that cuts the grid of all steps into at most `most` places over a
+    window: while a run grows, old buckets stay as they are, and so does their picture."""
+    width = 1 << ((high - low) // most).bit_length()
+    while high // width - low // width >= most and width < 1 << 60:
+        width *= 2
+    return width
+
+
+def _series(key: str, buckets: list[Bucket], *, is_raw: bool) -> Series:
+    if not buckets:
+        return Series(key, (), (), (), (), (), (), (), is_raw)
+    starts, counts, nonfinite, minima, maxima, means, lasts = zip(*buckets, strict=True)
+    return Series(key, starts, minima, maxima, means, lasts, counts, nonfinite, is_raw)

@@ -1,0 +1,242 @@
+"""The run table of a store, open for reading: what lists need, and nothing that takes long to load.
+
+`Reader` (reader.py) adds what is asked about single runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from albor_core.run.errors import NotFoundError, StoreError, UsageError
+from albor_core.run.rundir import albor_home, read_json, run_at
+from albor_core.run.values.directions import Direction
+from albor_core.store.file.access import restrict, time_limit, with_any_text
+from albor_core.store.file.connect import as_store_error, open_reader, remove_copy
+from albor_core.store.file.goals import goal_of
+from albor_core.store.file.paths import local_store
+from albor_core.store.query import lineage, listing
+from albor_core.store.query.listing import Column
+from albor_core.store.rows.run_row import Param, RunRow
+from albor_core.store.rows.terms import MAX_CHARS, Filter, Term
+
+T = TypeVar("T")
+
+
+class RunList:
+    """A store, open for reading. Belongs to the thread and the process that opened it.
+
+    Raises NotFoundError, StoreError, TryAgainError (briefly held elsewhere).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection, self._folder = _open(path)
+        self._pid = os.getpid()
+        self._file, self._files = _identity(path), 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+        remove_copy(self._folder)
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if os.getpid() != self._pid:
+            raise StoreError(f"{self.path}: opened before a fork; open it again in this process")
+        return self._connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, ValueError) as error:
+            raise as_store_error(self.path, error) from error
+
+    def _all(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
+        with self._errors():
+            ask = self._db.execute
+            return with_any_text(self._db, lambda: ask(sql, arguments).fetchall())
+
+    def query(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        """The answer to a question that must not take longer than two seconds."""
+        with self._errors(), time_limit(self._db):
+            return with_any_text(self._db, lambda: question(self._db))
+
+    def version(self) -> int:
+        """A number that moves when another connection commits: cheap to poll, no table is read.
+
+        A store that was replaced (rebuilt, quarantined) is opened again here.
+        """
+        now = _identity(self.path)
+        if now != self._file and now is not None:
+            fresh = _open(self.path)
+            self.close()
+            self._connection, self._folder = fresh
+            self._file, self._files = now, self._files + 1
+        return (self._files << 40) + int(self._all("PRAGMA data_version")[0][0])
+
+    def runs(
+        self,
+        *,
+        limit: int | None = None,
+        experiment: str | None = None,
+        name: str | None = None,
+        sort: str = "created",
+        descending: bool = True,
+        where: Filter | None = None,
+        statuses: Mapping[str, str] | None = None,
+        pinned_first: bool = False,
+    ) -> tuple[RunRow, ...]:
+        """Runs, newest first by default; unknown values sort last. `name` is a part of a name or
+        id. `sort` is one of SORT_KEYS, a metric or a param (see filter.py). `statuses` has the
+        present word of the runs in `unended`, where the filter asks for it.
+
+        Raises UsageError for a sort key that nobody knows, StoreError after two seconds.
+        """
+        terms = (where or Filter()).terms
+        for field, value in (("experiment", experiment), ("name", name)):
+            if value is not None:
+                terms = (*terms, Term("text", field, "=", (_bounded(field, value),), 0))
+        asked = listing.ListQuery(
+            Filter(terms), statuses or {}, sort, descending, pinned_first, limit
+        )
+        return tuple(self.query(lambda db: listing.ask(db, asked)))
+
+    def ids(
+        self,
+        *,
+        where: Filter,
+        statuses: Mapping[str, str],
+        sort: str,
+        descending: bool,
+        limit: int,
+    ) -> tuple[str, ...]:
+        """Ids of what `runs` would give: of a hundred thousand runs in a tenth of its time."""
+        asked = listing.ListQuery(where, statuses, sort, descending, False, limit)
+        return tuple(self.query(lambda db: listing.ask_ids(db, asked)))
+
+    def by_id(self, run_ids: Collection[str]) -> tuple[RunRow, ...]:
+        """These runs, of those that the store has, in no order."""
+        return tuple(self.query(lambda db: listing.by_id(db, run_ids)))
+
+    def outstanding(self, limit: int) -> tuple[str, ...]:
+        """Ids of the newest runs that are pinned or have no recorded end."""
+        return tuple(self.query(lambda db: listing.outstanding(db, limit)))
+
+    def count(self, where: Filter, statuses: Mapping[str, str] | None = None) -> int:
+        """How many runs a filter keeps. Raises StoreError after two seconds."""
+        return self.query(lambda db: listing.count(db, listing.ListQuery(where, statuses or {})))
+
+    def matching(self, where: Filter, statuses: Mapping[str, str] | None = None) -> frozenset[str]:
+        """Ids of the runs that a filter keeps. Raises StoreError after two seconds."""
+        return self.query(lambda db: listing.ids(db, listing.ListQuery(where, statuses or {})))
+
+    def pointers(self) -> frozenset[str]:
+        """The names of the files by which a home knows the runs of its store."""
+        return self.query(listing.pointers)
+
+    def names(self) -> tuple[tuple[str, str, str], ...]:
+        """Id, name and path of every run, the oldest first."""
+        return tuple(self.query(listing.names))
+
+    def unended(self) -> tuple[tuple[str, str], ...]:
+        """Id and path of every run whose end nobody recorded: what it does now is asked of locks,
+        not of a store.
+        """
+        return tuple(self.query(listing.unended))
+
+    def indexed(self, shown: Collection[str]) -> tuple[tuple[str, str, int, int, str | None], ...]:
+        """Of each run in `shown`, and of each without a recorded end: id, path, how many bytes of
+        its journal are indexed, whether it has ended, and its facts where they tell of lost lines.
+        """
+        return tuple(self.query(lambda db: listing.indexed(db, shown)))
+
+    def cells(
+        self, run_ids: Sequence[str], columns: Sequence[Column]
+    ) -> dict[str, tuple[Param, ...]]:
+        """By run the values of metric and param columns; None where a run has no such thing."""
+        return self.query(lambda db: listing.cells(db, run_ids, columns))
+
+    def goal(self, metric: str, experiment: str | None = None) -> Direction | None:
+        """Which way a metric is better, as runs declared it, those of one experiment if named; None
+        where none did, or they disagree.
+        """
+        return self.query(lambda db: goal_of(db, metric, experiment))
+
+    def is_known(self, name: str) -> bool:
+        """Whether any run has a metric or param of this name."""
+        return self.query(lambda db: listing.is_known(db, name))
+
+    def is_empty(self) -> bool:
+        """Whether it has no run at all."""
+        return not self._all("SELECT 1 FROM runs LIMIT 1")
+
+    def measured(self) -> frozenset[str]:
+        """The names of all metrics and params, and the numbers of the run table."""
+        return self.query(listing.measured)
+
+    def parents(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """By run the run whose checkpoint it began from, if it did."""
+        return self.query(lambda db: lineage.parents(db, run_ids))
+
+    def children(self, run_id: str) -> frozenset[str]:
+        """The runs that began from a checkpoint of this one."""
+        return self.matching(Filter((Term("text", "parent", "=", (run_id,), 0),))) - {run_id}
+
+    def run(self, run_id: str) -> RunRow:
+        """One run by its id. Raises NotFoundError."""
+        with self._errors():
+            return listing.with_tags(self._db, [self._row_of(run_id)])[0]
+
+    def _row_of(self, run_id: str) -> Any:
+        rows = self._all(f"{listing.RUN} WHERE r.run = ?", (run_id,))
+        if not rows and "@" in run_id:
+            rows = self._all(f"{listing.RUN} WHERE r.run = ?", (self._own_id(run_id),))
+            rows = [(run_id, *row[1:]) for row in rows]
+        if not rows:
+            raise NotFoundError(f"{self.path}: no run {run_id!r}", hint="albor runs ls")
+        return rows[0]
+
+    def _own_id(self, run_id: str) -> str | None:
+        """What this store calls the run that the home knows by `run_id`, if it is its own store."""
+        run = run_at(run_id, read_json(albor_home() / "runs" / f"{run_id}.json"))
+        return run.own_id if run is not None and local_store(run) == self.path else None
+
+    def _id(self, run_id: str) -> int:
+        return int(self._row_of(run_id)[-1])
+
+
+def _open(path: Path) -> tuple[sqlite3.Connection, Path | None]:
+    connection, folder = open_reader(path)
+    restrict(connection)
+    return connection, folder
+
+
+def _bounded(field: str, value: str) -> str:
+    if len(value) > MAX_CHARS:
+        raise UsageError(f"{field}: at most {MAX_CHARS} characters")
+    return value
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,1 @@
+"""What a store hands out: frozen rows and terms."""

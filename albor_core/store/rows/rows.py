@@ -1,0 +1,176 @@
+"""What the store hands out: frozen rows, no cursors, no dicts of columns.
+
+Times are UTC seconds, sizes bytes, steps optimizer steps. Unknown is None, never 0. Strings are as
+they were recorded: a name may hold anything, so whoever draws it must treat it as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from albor_core.store.rows.run_row import Param, RunRow
+
+__all__ = [
+    "AlertRow",
+    "ArtifactRow",
+    "AttemptRow",
+    "EventRow",
+    "JournalPosition",
+    "KeyStat",
+    "NoteRow",
+    "Param",
+    "RunDetail",
+    "RunRow",
+    "SampleRow",
+    "Series",
+]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric over steps, one entry per bucket; where `is_raw` an entry is one recorded point.
+
+    `steps` holds the first step of each bucket. minimum and maximum keep every spike, Inf too; a
+    bucket whose points are all NaN has NaN in all four. `nonfinite` counts NaN and Inf per bucket.
+    """
+
+    key: str
+    steps: Sequence[int]
+    minimum: Sequence[float]
+    maximum: Sequence[float]
+    mean: Sequence[float]
+    last: Sequence[float]
+    counts: Sequence[int]
+    nonfinite: Sequence[int]
+    is_raw: bool
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """Something that happened. `id` names it for ever: source file and first byte."""
+
+    id: str
+    run_id: str
+    source: str
+    wall: float | None
+    attempt: int | None
+    step: int | None
+    name: str
+    severity: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AlertRow:
+    """An Andon alert; open until `acked_by` somebody."""
+
+    id: str
+    run_id: str
+    run_name: str
+    rule: str
+    severity: str
+    action: str
+    metric: str | None
+    value: float | None
+    threshold: float | None
+    message: str
+    step: int | None
+    attempt: int | None
+    wall: float | None
+    acked_by: str | None
+    acked_wall: float | None
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    """One life of a run. Guarded attempts carry the guard's judgement, others what the journal
+    says.
+    """
+
+    attempt: int
+    started: float | None
+    ended: float | None
+    pid: int | None
+    code: int | None
+    signal: str | None
+    exit_class: str | None
+    action: str | None
+    reason: str | None
+    delay_s: float | None
+    report: str | None
+    step: int | None
+    diagnostic: bool
+    adopted: bool
+
+
+@dataclass(frozen=True)
+class KeyStat:
+    """A series in numbers. minimum and maximum may be infinite; `best` is finite, and None where
+    nothing says which way the metric is better (run/values/directions.py, goals.py).
+    """
+
+    last: float | None
+    best: float | None
+    best_step: int | None
+    minimum: float | None
+    maximum: float | None
+    count: int
+    first_step: int | None
+    last_step: int | None
+    nonfinite: int
+
+
+@dataclass(frozen=True)
+class NoteRow:
+    """What somebody wrote about a run."""
+
+    wall: float | None
+    by: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ArtifactRow:
+    """A file that a run made."""
+
+    name: str
+    path: str
+    kind: str
+    bytes: int | None
+    hash: str | None
+    step: int | None
+    wall: float | None
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """Text that the model produced during training."""
+
+    step: int | None
+    wall: float | None
+    prompt: str
+    text: str
+
+
+@dataclass(frozen=True)
+class JournalPosition:
+    """How far a run is indexed; `damaged` lines were skipped, `ignored` ones were of no known
+    shape.
+    """
+
+    file: str
+    offset: int
+    lines: int
+    damaged: int
+    ignored: int
+
+
+@dataclass(frozen=True)
+class RunDetail:
+    """What `run.json` said beyond the list's columns."""
+
+    row: RunRow
+    argv: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)

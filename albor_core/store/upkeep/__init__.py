@@ -1,0 +1,1 @@
+"""Check, rebuild, move, remove."""

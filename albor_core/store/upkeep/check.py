@@ -1,0 +1,129 @@
+"""Do the stores say what the runs wrote? A look at all of them; nothing is written, none repaired.
+
+A store is whole if SQLite finds no damage in it, and says what its run wrote if it was made from
+the very files that lie beside it, up to their last whole line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from albor_core.run.errors import NotFoundError
+from albor_core.run.rundir import RunDir, not_plain, read_json
+from albor_core.store.file.connect import open_reader, problems, remove_copy
+from albor_core.store.file.paths import local_store
+from albor_core.store.index.catch_up import positions_of
+from albor_core.store.index.sources import files_of, is_same_file, parse_plain, read_batch
+from albor_core.store.upkeep.rebuild import unreadable
+
+_YOUNG_S = 10.0  # from the start of a run to its own store, on a busy machine
+
+
+@dataclass
+class CheckReport:
+    """What was looked at. `problems` has a sentence for each thing that a rebuild would mend, or
+    that somebody should know of.
+    """
+
+    target: Path
+    stores: int = 0
+    runs: int = 0
+    gone: list[str] = field(default_factory=list)
+    """Runs whose folder is gone: the global store is all there is of them."""
+    lost: list[str] = field(default_factory=list)
+    """Those of them that it does not have either: no rebuild brings them back."""
+    damaged_lines: dict[str, int] = field(default_factory=dict)
+    """Run -> lines of its files that were skipped; a rebuild skips them too."""
+    problems: list[str] = field(default_factory=list)
+
+
+def check(target: Path, runs: Iterable[RunDir], *, thorough: bool = False) -> CheckReport:
+    """Look at the global store `target` and at the stores of `runs`; `thorough` compares every
+    index of a store with its table. Raises OSError, StoreError where a store is harmed meanwhile.
+    """
+    report = CheckReport(target)
+    listed: set[str] | None = None  # unknown where the store is damaged: that is said already
+    is_missing = False
+    try:
+        report.problems += _damage(target, report, thorough)
+        listed = None if report.problems else _listed(target)
+    except NotFoundError:
+        is_missing = True
+    for run in runs:
+        report.runs += 1
+        if not run.path.is_dir():
+            report.gone.append(run.id)
+        elif why := unreadable(run):
+            report.problems.append(f"{run.path}: {why}")
+        else:
+            report.problems += _of_run(run, report, thorough)
+        if listed is not None and run.id not in listed and not run.liveness().is_alive:
+            report.problems.append(_unlisted(run, target, report))
+    if is_missing and report.runs:
+        report.problems.insert(0, f"{target}: no such store, and {report.runs} run(s) have a place")
+    return report
+
+
+def _unlisted(run: RunDir, target: Path, report: CheckReport) -> str:
+    if run.id not in report.gone:
+        return f"{run.id}: not in {target}"
+    report.lost.append(run.id)
+    return f"{run.id}: neither in {target} nor in its folder; albor runs rm {run.id} forgets it"
+
+
+def _listed(target: Path) -> set[str]:
+    """The runs that a whole global store has."""
+    db, copy = open_reader(target)
+    try:
+        return {row[0] for row in db.execute("SELECT run FROM runs")}
+    finally:
+        db.close()
+        remove_copy(copy)
+
+
+def _damage(path: Path, report: CheckReport, thorough: bool) -> list[str]:
+    """What SQLite finds wrong. Raises NotFoundError."""
+    found = problems(path, thorough=thorough)
+    report.stores += 1
+    return [text if text.startswith(str(path)) else f"{path}: {text}" for text in found]
+
+
+def _of_run(run: RunDir, report: CheckReport, thorough: bool) -> Iterator[str]:
+    store, files = local_store(run), files_of(run)
+    is_alive = run.liveness().is_alive
+    try:
+        damage = _damage(store, report, thorough)
+        yield from damage
+        positions = {} if damage else positions_of(store, run.own_id)
+    except NotFoundError:
+        if is_alive and _should_have_a_store(run):
+            yield f"{run.path}: the run is active, but its store {store} is missing"
+        if not is_alive and any(_size(path) for path in files.values()):
+            yield f"{run.path}: what it wrote is in no store of its own"
+        return
+    if skipped := sum(position.damaged for position in positions.values()):
+        report.damaged_lines[run.id] = skipped
+    for name, position in positions.items():
+        path = files[name]
+        if what := not_plain(path):
+            yield f"{path}: {what}, not a plain file"
+        elif not is_same_file(path, position):
+            yield f"{path}: not the file that {store} was made from"
+        elif not is_alive and read_batch(path, position, parse_plain) is not None:
+            yield f"{path}: {_size(path) - position.offset} bytes of it are not in {store}"
+
+
+def _should_have_a_store(run: RunDir) -> bool:
+    """Whether a living run began so long ago that its index process has made one, if it has any."""
+    is_indexed = (read_json(run.launch) or {}).get("index", True)
+    return bool(is_indexed) and time.time() - run.run_json.stat().st_mtime > _YOUNG_S
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,384 @@
+"""AdamW and its learning rate. The rate is a pure function of the step: a resumed run needs no
+scheduler state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from albor_core.config.sections import OptimizerConfig
+from albor_core.kernels.ops.adamw import adamw, square_sum
+from albor_core.model.flat import FlatParameters, Segment
+from albor_core.model.llama import param_groups
+from albor_core.train.ranks.sharding import part_of
+from albor_core.train.step.stability import Clip
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Linear warm-up, then cosine or linear down to `min_lr` at `num_steps`, or constant. Steps are
+    those of the config (config/clock.py), and may be parts of one.
+    """
+
+    lr: float
+    min_lr: float
+    warmup_steps: int
+    num_steps: int
+    name: str = "cosine"
+
+    def lr_at(self, step: float) -> float:
+        """The rate of step 1, 2, ...: `lr` at the last step of warm-up, `min_lr` at the end."""
+        if step < self.warmup_steps:
+            return self.lr * step / self.warmup_steps
+        if self.name == "constant":
+            return self.lr
+        span = max(1, self.num_steps - self.warmup_steps)
+        done = min(1.0, max(0.0, (step - self.warmup_steps) / span))
+        left = 1.0 - done if self.name == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.min_lr + (self.lr - self.min_lr) * left
+
+
+class Updated(NamedTuple):
+    """What an update was, as scalars on the device."""
+
+    norm: Tensor
+    """Of the gradients, before clipping."""
+    skip: Tensor
+    """1.0 if something was not finite and nothing moved, else 0.0."""
+    counts: Tensor
+    """`skip`, but 0.0 for an overflow by which a loss scale is found."""
+    spike: Tensor
+    """1.0 if ZClip scaled the gradients down, else 0.0."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Hyper-parameters as an optimizer uses them, named like the config's fields."""
+
+    kind: str
+    """matrices or vectors of AdamW; hidden: Muon's matrices."""
+    values: Mapping[str, float]
+
+
+def wrong_groups(groups: list[Group], wanted: OptimizerConfig) -> list[str]:
+    """What does not agree with the config before the first step; fp32 rounding does not count."""
+    rates = {
+        "lr": wanted.lr,
+        "beta1": wanted.beta1,
+        "beta2": wanted.beta2,
+        "eps": wanted.eps,
+        "weight_decay": wanted.weight_decay,
+    }
+    expected = {
+        "matrices": rates,
+        "vectors": {**rates, "weight_decay": 0.0},
+        "hidden": {
+            "lr": wanted.muon_lr or wanted.lr,
+            "muon_momentum": wanted.muon_momentum,
+            "weight_decay": wanted.weight_decay,
+        },
+    }
+    kinds = {"matrices", "vectors"} | ({"hidden"} if wanted.name == "muon" else set())
+    wrong = [f"no group of {kind}" for kind in sorted(kinds - {group.kind for group in groups})]
+    for group in groups:
+        for name, value in expected[group.kind].items():
+            found = group.values.get(name, math.nan)
+            if not math.isclose(found, value, rel_tol=1e-6):
+                wrong.append(f"{name} of {group.kind} is {found:g}, not {value:g}")
+    return wrong
+
+
+class Optimizer:
+    """torch's AdamW, fused on a GPU and one plain loop over the tensors on a CPU (same bits every
+    time), with state by parameter name, so that a checkpoint reads like the model's.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        fused: bool,
+        without: frozenset[str] = frozenset(),
+    ) -> None:
+        """`without`: parameters that somebody else updates."""
+        mine = {id(p): n for n, p in model.named_parameters() if p.requires_grad}
+        self._names = {key: name for key, name in mine.items() if name not in without}
+        groups = param_groups(model, weight_decay)
+        for group in groups:
+            group["params"] = [p for p in group["params"] if id(p) in self._names]
+        self.adamw = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            fused=fused,
+            foreach=None if fused else False,
+        )
+        self._fused = fused
+
+    def named(self) -> dict[str, Tensor]:
+        """Every trained tensor, in the optimizer's order."""
+        found = [p for group in self.adamw.param_groups for p in group["params"]]
+        return {self._names[id(p)]: p for p in found}
+
+    def groups(self) -> list[Group]:
+        """What torch was told, read from torch."""
+        return [
+            Group(
+                "vectors" if group["params"][0].ndim < 2 else "matrices",
+                {
+                    "lr": group["lr"],
+                    "beta1": group["betas"][0],
+                    "beta2": group["betas"][1],
+                    "eps": group["eps"],
+                    "weight_decay": group["weight_decay"],
+                },
+            )
+            for group in self.adamw.param_groups
+        ]
+
+    def set_lr(self, lr: float) -> None:
+        for group in self.adamw.param_groups:
+            group["lr"] = lr
+
+    def step(self, skip: Tensor) -> None:
+        """Apply the gradients unless `skip` (a float scalar on the device) is 1.
+
+        A skipped step leaves weights, moments and step counts as they are. On a GPU the fused
+        kernel reads `skip` itself; on a CPU reading it costs nothing.
+        """
+        if self._fused:
+            self.adamw.found_inf = skip  # type: ignore[attr-defined]  # torch's own protocol with GradScaler
+            self.adamw.step()
+        elif not skip.item():
+            self.adamw.step()
+        self.adamw.zero_grad(set_to_none=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """State as flat names, `exp_avg.<parameter>` and so on; live tensors, not copies."""
+        flat = {}
+        for parameter, state in self.adamw.state.items():
+            for key, value in state.items():
+                flat[f"{key}.{self._names[id(parameter)]}"] = value
+        return flat
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the state that `tensors` gave. Raises KeyError for an unknown parameter."""
+        named = Optimizer.named(self)
+        self.adamw.state.clear()
+        for flat, value in tensors.items():
+            key, name = flat.split(".", 1)
+            parameter = named[name]
+            # step counts live where torch keeps them: on the device only for the fused kernel
+            device = "cpu" if key == "step" and not self._fused else parameter.device
+            placed = part_of(value, parameter)  # of its own where it was cut out of the whole
+            mine = value.to(device, copy=True) if placed is value else placed
+            self.adamw.state[parameter][key] = mine
+
+    def reset(self) -> None:
+        """As before the first step."""
+        self.load({})
+
+
+class Piece:
+    """A range of a flat segment that one AdamW kernel updates, and its moments (zero at first)."""
+
+    def __init__(self, segment: Segment, begin: int, end: int, decay: float) -> None:
+        self.segment, self.begin, self.end, self.decay = segment, begin, end, decay
+        self.exp_avg = torch.zeros_like(segment.master[begin:end])
+        self.exp_avg_sq = torch.zeros_like(self.exp_avg)
+
+    def cut(self, flat: Tensor) -> Tensor:
+        """This range of a buffer laid out like the segment."""
+        return flat[self.begin : self.end]
+
+    def moments(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """(parameter, first moment, second moment); views."""
+        for name, (at, shape) in self.segment.places.items():
+            if self.begin <= at < self.end:
+                here = slice(at - self.begin, at - self.begin + shape.numel())
+                yield name, self.exp_avg[here].view(shape), self.exp_avg_sq[here].view(shape)
+
+
+class FlatAdamW:
+    """The same update by one kernel per flat buffer: clip, moments, decay, weights and their
+    half-precision shadows. Its state has the names of `Optimizer`'s, and either reads the other's.
+
+    Nothing here waits for the device or depends on a host number, so a CUDA graph can replay it.
+    """
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        accumulates: bool = False,
+    ) -> None:
+        """Vectors (norms) do not decay, as in `param_groups`. `accumulates`: gradients come in
+        several parts, by `accumulate`, and are added up in fp32.
+        """
+        self.flat, self.betas, self.eps, self.weight_decay = flat, betas, eps, weight_decay
+        self.accumulates = accumulates
+        self._segments = (flat.matrices, flat.vectors)
+        self._pieces = self._cut()
+        device = flat.matrices.master.device
+        self._lr = torch.full((), lr, device=device)
+        self._step = torch.zeros((), dtype=torch.float32, device=device)
+        self._betas = torch.tensor(betas, dtype=torch.float64, device=device)
+        self._sums = [torch.zeros_like(s.master) for s in self._segments] if accumulates else []
+        self._gradient_views = [
+            [segment.view(gradient, name) for name in segment.places]
+            for segment, gradient in zip(self._segments, self.gradients(), strict=True)
+        ]
+
+    def _cut(self) -> list[Piece]:
+        """What AdamW updates: everything."""
+        flat = self.flat
+        return [
+            Piece(flat.matrices, 0, flat.matrices.master.numel(), self.weight_decay),
+            Piece(flat.vectors, 0, flat.vectors.master.numel(), 0.0),
+        ]
+
+    def groups(self) -> list[Group]:
+        """What the kernels are told."""
+        shared = {
+            "lr": float(self._lr),
+            "beta1": self.betas[0],
+            "beta2": self.betas[1],
+            "eps": self.eps,
+        }
+        return [
+            Group(
+                "vectors" if piece.segment is self.flat.vectors else "matrices",
+                {**shared, "weight_decay": piece.decay},
+            )
+            for piece in self._pieces
+        ]
+
+    def set_lr(self, lr: float) -> None:
+        self._lr.fill_(lr)
+
+    def accumulate(self, micro: int) -> None:
+        """Add the gradients of micro-batch 0, 1, ... of a step to those that `step` will use."""
+        for total, segment in zip(self._sums, self._segments, strict=bool(self._sums)):
+            _ = total.add_(segment.gradient) if micro else total.copy_(segment.gradient)
+
+    def gradients(self) -> list[Tensor]:
+        """Of the step so far: one flat buffer for matrices, one for vectors."""
+        return self._sums or [segment.gradient for segment in self._segments]
+
+    def norms(self) -> dict[str, Tensor]:
+        """The L2 norm of each parameter's gradient, fp32; a few launches, no host sync."""
+        found: dict[str, Tensor] = {}
+        for segment, views in zip(self._segments, self._gradient_views, strict=True):
+            norms = torch._foreach_norm(views, 2, torch.float32)
+            found |= dict(zip(segment.places, norms, strict=True))
+        return found
+
+    def norm(self) -> Tensor:
+        """The global L2 norm of `gradients`, fp32, on the device."""
+        return torch.stack([square_sum(g) for g in self.gradients()]).sum().sqrt()
+
+    def step(self, loss: Tensor, clip: Clip) -> tuple[Tensor, Tensor, Tensor]:
+        """(norm before clipping, 1.0 if loss or norm is not finite: then nothing moved, 1.0 if
+        ZClip found a spike).
+        """
+        norm = self.norm()
+        skip = (~(torch.isfinite(norm) & torch.isfinite(loss))).float()
+        factor, spike = clip.factor(norm, skip)
+        self._apply(torch.ones_like(norm) if factor is None else factor, skip)
+        return norm, skip, spike
+
+    def _apply(self, scale: Tensor, skip: Tensor) -> None:
+        """Move what this optimizer moves, by gradients times `scale`, unless `skip` is 1."""
+        self._step += 1 - skip
+        corrections = (1 - self._betas.pow(self._step.double())).float()  # fp32 powers lose 1e-4
+        size, root = self._lr / corrections[0], corrections[1].rsqrt()
+        control = torch.stack((skip, scale, self._lr, size, root))
+        by_segment = dict(zip(map(id, self._segments), self.gradients(), strict=True))
+        for piece in self._pieces:
+            segment, gradient = piece.segment, piece.cut(by_segment[id(piece.segment)])
+            shadow = None if segment.shadow is segment.master else piece.cut(segment.shadow)
+            state = (piece.cut(segment.master), piece.exp_avg, piece.exp_avg_sq, gradient, shadow)
+            adamw(*state, control, betas=self.betas, eps=self.eps, decay=piece.decay)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """As `Optimizer.tensors`: live views under `exp_avg.<parameter>` and so on."""
+        found = {}
+        for piece in self._pieces:
+            for name, first, second in piece.moments():
+                found[f"step.{name}"] = self._step
+                found[f"exp_avg.{name}"], found[f"exp_avg_sq.{name}"] = first, second
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over a state, and the weights' shadows. KeyError for an unknown parameter."""
+        mine = self.tensors()
+        for tensor in mine.values():
+            tensor.zero_()
+        for name, value in tensors.items():
+            mine[name].copy_(value)
+        self.flat.refresh()
+
+    def reset(self) -> None:
+        """As before the first step."""
+        self.load({})
+
+
+def gradient_norms(gradients: list[Tensor]) -> Tensor:
+    """(n,) the L2 norm of each gradient, on the device; no host sync."""
+    return torch.stack(list(torch._foreach_norm(gradients)))
+
+
+def scale_gradients(gradients: list[Tensor], factor: Tensor | None) -> None:
+    """In place. A factor of NaN makes every gradient NaN: such a step is skipped anyway."""
+    if factor is not None:
+        torch._foreach_mul_(gradients, factor)
+
+
+class LossScale:
+    """Dynamic loss scaling for fp16, kept on the device: halves after an overflow, doubles after
+    GROW_AFTER good steps (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2). Never syncs.
+    """
+
+    GROW_AFTER = 2000
+    START = 65536.0
+
+    def __init__(self, device: torch.device) -> None:
+        self.scale = torch.full((), self.START, device=device)
+        self.good_steps = torch.zeros((), device=device)
+
+    def reset(self) -> None:
+        self.load([self.START, 0.0])
+
+    def unscale(self, gradients: list[Tensor]) -> None:
+        torch._foreach_mul_(gradients, self.scale.reciprocal())
+
+    def update(self, overflowed: Tensor) -> None:
+        """Adapt to one step; `overflowed` is a float scalar, 1 if its gradients were not finite."""
+        bad = overflowed > 0
+        good_steps = torch.where(bad, 0.0, self.good_steps + 1)
+        grown = good_steps >= self.GROW_AFTER
+        factor = torch.where(bad, 0.5, torch.where(grown, 2.0, 1.0))
+        self.scale.copy_(torch.clamp(self.scale * factor, 2.0**-14, 2.0**24))
+        self.good_steps.copy_(torch.where(grown, 0.0, good_steps))
+
+    def to_json(self) -> list[float]:
+        return [float(self.scale), float(self.good_steps)]
+
+    def load(self, saved: list[float]) -> None:
+        self.scale.fill_(saved[0])
+        self.good_steps.fill_(saved[1])

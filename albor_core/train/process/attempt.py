@@ -1,0 +1,190 @@
+"""One life of a run: its lock, its number, the signals it listens to and its last words.
+
+Imports nothing heavy: signals must be handled before torch is loaded, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import secrets
+import signal
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+from albor_core.guard.deaths.past_attempts import next_attempt
+from albor_core.run.errors import (
+    AlborError,
+    ConfigError,
+    DataError,
+    NoCheckpointError,
+    NotFoundError,
+    UsageError,
+    refused_by_the_machine,
+)
+from albor_core.run.files.reserved_file import ReservedFile
+from albor_core.run.liveness import take_lock
+from albor_core.run.rundir import RunDir, clear_halves, read_json, write_json
+
+GPU_MEMORY_HINT = (
+    "apply again with --set data.batch_size halved and --set training.gradient_accumulation doubled"
+    " (the same global batch), or --set training.activation_checkpointing=true"
+)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Who this process is: attempt 1, 2, ... of a run, with a nonce that no other life has."""
+
+    run: RunDir
+    attempt: int
+    nonce: str
+    exit: ReservedFile | None = None
+    """Room for its last words, should the disk have none left."""
+
+
+def begin(run: RunDir, environ: Mapping[str, str]) -> Attempt:
+    """Hold the run's lock and know which attempt this is.
+
+    Under a guard the lock came with us through `exec`; alone we take it. Raises InUseError.
+    """
+    if "ALBOR_RUN_LOCK_FD" in environ:
+        life = Attempt(run, int(environ["ALBOR_ATTEMPT"]), environ["ALBOR_NONCE"])
+    else:
+        take_lock(run.run_lock)  # held until this process ends; nothing opens the file again
+        life = Attempt(run, next_attempt(run), secrets.token_hex(8))
+    clear_halves(run.path)
+    run.exit.unlink(missing_ok=True)  # the last words of an earlier life are not ours
+    return replace(life, exit=ReservedFile(run.exit))
+
+
+class SignalRequests:
+    """Requests from outside, noted by signal handlers and read by the loop between two steps.
+
+    TERM and the first INT ask for a graceful end; a second INT leaves at once. USR2 says that a
+    command lies in guard/cmd.json. USR1 dumps every thread's stack.
+    """
+
+    def __init__(self) -> None:
+        self.stop: signal.Signals | None = None
+        self.command = False
+
+    def install(self, life: Attempt) -> None:
+        """Main thread only."""
+        dump_stacks_to(life.run.logs / f"a{life.attempt:04d}.stacks")
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGUSR2, self._on_command)
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.stop is signal.SIGINT:
+            os._exit(130)
+        if self.stop is None:
+            self.stop = signal.Signals(number)
+
+    def _on_command(self, number: int, frame: FrameType | None) -> None:
+        self.command = True
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until the time is up or a request came.
+
+        By short sleeps: an Event set in a signal handler can deadlock with the wait it ends.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.stop is None and not self.command and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+_STACKS: list[TextIO] = []
+
+
+def dump_stacks_to(path: Path) -> None:
+    """USR1 appends every thread's stack. The file stays open: a dump must work when nothing else
+    does.
+    """
+    _STACKS.append(path.open("a"))
+    faulthandler.register(signal.SIGUSR1, file=_STACKS[-1], all_threads=True)
+
+
+def take_command(run: RunDir, last_id: str | None) -> tuple[str, str, str] | None:
+    """(id, word, argument) of the command in guard/cmd.json; None if it is `last_id` or nothing."""
+    found = read_json(run.guard / "cmd.json") or {}
+    command_id, word = found.get("id"), found.get("cmd")
+    if not isinstance(command_id, str) or not isinstance(word, str) or command_id == last_id:
+        return None
+    return command_id, word, str(found.get("argument") or "")
+
+
+def answer_command(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
+    """Tell the guard. Raises OSError."""
+    write_json(run.guard / "cmd_done.json", {"id": command_id, "status": status, "detail": detail})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a life ended. `reason` is a word of exit.json, `code` of DESIGN 7."""
+
+    reason: str
+    code: int
+    step: int
+    message: str = ""
+    error: Mapping[str, str] | None = None
+    lines_lost: int = 0
+    """Journal lines that no disk took."""
+
+
+def outcome_of(error: BaseException, step: int) -> Outcome:
+    """The outcome that an exception means."""
+    reason, code = "exception", 1
+    for kinds, word, its_code in (
+        ((ConfigError, UsageError), "config", 2),
+        ((DataError, NotFoundError), "data", 7),
+        ((NoCheckpointError,), "no_checkpoint", 6),
+    ):
+        if isinstance(error, kinds):
+            reason, code = word, its_code
+    told = refused_by_the_machine(error) if isinstance(error, OSError) else error
+    hint = told.hint if isinstance(told, AlborError) else ""
+    if type(error).__name__ == "OutOfMemoryError":  # torch's; by name, since torch may not be here
+        reason, hint = "gpu_memory", GPU_MEMORY_HINT
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    message = str(error)[:2000]
+    return Outcome(
+        reason,
+        code,
+        step,
+        message,
+        {
+            "type": type(error).__name__,
+            "message": message,
+            "where": where,
+            "hint": hint,
+        },
+    )
+
+
+def last_words(life: Attempt, outcome: Outcome) -> None:
+    """exit.json, in one step and on the disk. Raises OSError."""
+    document: dict[str, Any] = {
+        "schema": "albor.exit/1",
+        "run_id": life.run.id,
+        "attempt": life.attempt,
+        "nonce": life.nonce,
+        "code": outcome.code,
+        "reason": outcome.reason,
+        "step": outcome.step,
+        "message": outcome.message,
+        "error": outcome.error,
+        "wall": time.time(),
+        "lines_lost": outcome.lines_lost,
+    }
+    if life.exit is not None:
+        life.exit.write(document)
+    else:
+        write_json(life.run.exit, document, durable=True)

@@ -1,0 +1,89 @@
+"""A rank that follows: builds what rank 0 builds, then does as it is told until the end.
+
+It writes nothing but a traceback and decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from albor_core.checkpoint.folder import Checkpoint, list_checkpoints, step_name
+from albor_core.config.load import Config
+from albor_core.train.build import build
+from albor_core.train.evaluate import batches_of, sample_with, scoring, validate_with
+from albor_core.train.process.attempt import Attempt
+from albor_core.train.process.faults import Faults
+from albor_core.train.ranks.group import RankOrder, Word
+from albor_core.train.ranks.sharding import fingerprint, whole
+from albor_core.train.resume.train_state import pin_backends, reset_parts, restore_parts
+from albor_core.train.step.choose import choose_step
+from albor_core.train.step.optimizer_step import Stepper, take_step
+
+
+class RankLoop:
+    """One life of a rank above 0."""
+
+    def __init__(self, life: Attempt, config: Config, faults: Faults) -> None:
+        """Meets the others. Raises AlborError as rank 0 does."""
+        self.life, self.config, self.faults = life, config, faults
+        self.parts = build(config, begins=not list_checkpoints(life.run.checkpoints))
+        self.step = 0
+        self._stepper: Stepper | None = None
+        self._val: list[NDArray[np.int64]] | None = None
+
+    def run(self) -> None:
+        """Obey until the end."""
+        ranks = self.parts.ranks
+        while (order := ranks.hear()).word is not Word.END:
+            self._obey(order)
+        ranks.leave()
+
+    def _obey(self, order: RankOrder) -> None:
+        parts = self.parts
+        match order.word:
+            case Word.STEP:
+                assert self._stepper is not None
+                self.step = order.step
+                where = {"step": order.step, "start": order.at, "sequences": order.sequences}
+                take_step(parts, self._stepper, self.faults, _untimed, **where)
+            case Word.CHOOSE:
+                self.parts, self._stepper = choose_step(parts, _say_nothing)
+            case Word.RESTORE:
+                checkpoint = Checkpoint(self.life.run.checkpoints / step_name(order.step), {})
+                trainer = checkpoint.trainer()
+                self.parts = parts = restore_parts(parts, checkpoint, trainer)
+                if self._stepper is None:  # no rollback: this life has chosen nothing yet
+                    pin_backends(parts, trainer)
+            case Word.START_OVER:
+                reset_parts(parts)
+            case Word.VALIDATE:
+                assert self._stepper is not None
+                self._val = self._val or batches_of(parts)
+                validate_with(parts, scoring(parts, self._stepper), self._val, order.at)
+            case Word.FORWARD:
+                sample_with(parts.model, parts.placement, (order.step, order.at))
+            case Word.GATHER:
+                _gather(parts.model.state_dict())
+                _gather(parts.optimizer.tensors())
+            case Word.COMPARE:
+                parts.ranks.agree(fingerprint(parts.model))
+
+
+def _gather(tensors: Mapping[str, Tensor]) -> None:
+    """Rank 0 keeps what comes of it."""
+    for tensor in tensors.values():
+        whole(tensor.detach())
+
+
+@contextlib.contextmanager
+def _untimed(name: str) -> Iterator[None]:
+    yield
+
+
+def _say_nothing(name: str, **data: object) -> None:
+    """Rank 0 has said it."""

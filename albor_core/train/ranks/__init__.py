@@ -1,0 +1,1 @@
+"""The processes that train together, and how a model is spread over them."""

@@ -1,0 +1,106 @@
+"""Which device a process computes on, in which precision and with whom; accelerate owns the
+devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from albor_core.config.sections import TrainingConfig
+from albor_core.run.errors import ConfigError
+from albor_core.train.ranks.group import ALONE, Ranks, join
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+"""What is not a product of the fused step's MLPs is bf16 in fp8, too."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One process on one device."""
+
+    device: torch.device
+    device_name: str | None
+    precision: str
+    compiles: bool
+    ranks: Ranks = ALONE
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Half-precision arithmetic over fp32 weights, or nothing for fp32."""
+        if self.half is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.half)
+
+    @property
+    def half(self) -> torch.dtype | None:
+        """What matrices are multiplied in; None for fp32."""
+        return _AUTOCAST.get(self.precision)
+
+
+def place(training: TrainingConfig) -> Placement:
+    """Choose the device and set the process up for it: threads, determinism, the other ranks.
+
+    Raises ConfigError for a device that is not there, and for processes that somebody else started.
+    """
+    if training.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    if training.num_threads is not None:
+        torch.set_num_threads(training.num_threads)
+    if training.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "training.device: cuda, but torch finds no usable GPU",
+            hint="set training.device to cpu or auto; albor doctor says why",
+        )
+    use_cpu = training.device == "cpu" or not torch.cuda.is_available()
+    ranks = _ranks(training, use_cpu=use_cpu)
+    device = _device(ranks, use_cpu=use_cpu)
+    if device.type == "cpu" and training.mixed_precision in ("fp16", "fp8"):
+        raise ConfigError(
+            f"training.mixed_precision: {training.mixed_precision} needs a GPU",
+            hint="use bf16 or fp32 on a CPU",
+        )
+    is_gpu = device.type == "cuda"
+    return Placement(
+        device,
+        torch.cuda.get_device_name(device) if is_gpu else None,
+        training.mixed_precision,
+        compiles=is_gpu and training.compile in ("auto", True),
+        ranks=ranks,
+    )
+
+
+def _ranks(training: TrainingConfig, *, use_cpu: bool) -> Ranks:
+    wanted = training.distributed
+    if wanted.world_size == 1:
+        return ALONE
+    if not use_cpu and torch.cuda.device_count() < wanted.world_size:
+        raise ConfigError(
+            f"training.distributed.world_size: {wanted.world_size} ranks, but torch sees "
+            f"{torch.cuda.device_count()} GPU(s)",
+            hint="albor train resume RUN --world-size N, with as many as `albor gpu` shows",
+        )
+    return join(use_cpu=use_cpu, is_sharded=wanted.strategy == "fsdp")
+
+
+def _device(ranks: Ranks, *, use_cpu: bool) -> torch.device:
+    from accelerate import PartialState  # noqa: PLC0415  0.15 s, and only here
+
+    state = PartialState(cpu=use_cpu)
+    if state.num_processes != ranks.world_size:
+        raise ConfigError(
+            f"{state.num_processes} processes were started, and "
+            f"training.distributed.world_size is {ranks.world_size}",
+            hint="start it with `albor train apply`, without torchrun or accelerate launch",
+        )
+    device: torch.device = state.device
+    return torch.device("cpu") if use_cpu else device  # a CPU has no number

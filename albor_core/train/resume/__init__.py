@@ -1,0 +1,1 @@
+"""Out to a checkpoint and back: train state, random numbers, rewinds."""

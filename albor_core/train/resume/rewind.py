@@ -1,0 +1,244 @@
+"""Back to a checkpoint: when a life begins, and when a run has left its path.
+
+Either way the journal says so, on the disk, before the next step: what was said about later steps
+is no part of this history. After a rollback the run trains on other data than the first time
+(Chowdhery et al. 2022, arXiv:2204.02311, section 5.1: the same batches give the same spike), so the
+batches in between are left behind for good.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albor_core.checkpoint.folder import (
+    RESTORE,
+    Checkpoint,
+    discard_after,
+    list_checkpoints,
+    newest_usable,
+    unmark_best,
+)
+from albor_core.config.edits import bound
+from albor_core.config.load import with_defaults
+from albor_core.kernels.forced import unmet_demand
+from albor_core.plan.found_gpu import find_gpu
+from albor_core.run.errors import DataError, NoCheckpointError
+from albor_core.run.journal import last_event
+from albor_core.run.values.flatten import diff_configs
+from albor_core.train.build import Parts
+from albor_core.train.observe.reporter import versions
+from albor_core.train.process.attempt import Attempt
+from albor_core.train.resume.train_state import (
+    TrainState,
+    changed_fields,
+    hashes,
+    pin_backends,
+    refuse_change,
+    restore,
+    start_over,
+)
+from albor_core.train.step.stability import Trouble
+
+
+def begin(course: TrainState, life: Attempt, *, allow_config_change: bool) -> Checkpoint | None:
+    """Go to the newest good checkpoint and return it; without any, to the beginning.
+
+    Raises NoCheckpointError (also where all that were saved are gone), ConfigError (another
+    config) or DataError (other data).
+    """
+    journal = course.reporter.journal
+    checkpoint = _newest(course, life.run.checkpoints)
+    if checkpoint is None:
+        if life.attempt > 1:
+            journal.rewind(-1)
+    else:
+        _resume(course, life, checkpoint, allow_config_change=allow_config_change)
+        journal.rewind(checkpoint.step)
+    # in every life: one that died before it saved may have said others than this checkpoint has
+    course.reporter.params(course.parts.config.resolved())
+    journal.barrier()
+    _announce(course, life, checkpoint)
+    return checkpoint
+
+
+def _newest(course: TrainState, folder: Path) -> Checkpoint | None:
+    journal = course.reporter.journal
+    try:
+        checkpoint, rejected = newest_usable(folder)
+        if checkpoint is None:
+            _refuse_lost(folder, journal.path)
+    except NoCheckpointError as error:
+        journal.event("checkpoint.bad", severity="red", reason=error.message[:1500])
+        raise
+    for bad in rejected:
+        path, reason = str(bad.path), bad.reason[:500]
+        journal.event("checkpoint.bad", severity="yellow", path=path, reason=reason)
+    return checkpoint
+
+
+def _refuse_lost(folder: Path, journal: Path) -> None:
+    """Raises NoCheckpointError if one was ever saved: no pruning and no rollback takes the last."""
+    if (saved := last_event(journal, "checkpoint.saved")) is not None:
+        raise NoCheckpointError(
+            f"{folder}: no checkpoint is left; the last one saved was of step {saved['step']}",
+            hint=RESTORE,
+        )
+
+
+def _resume(
+    course: TrainState, life: Attempt, checkpoint: Checkpoint, *, allow_config_change: bool
+) -> None:
+    parts, trainer = course.parts, checkpoint.trainer()
+    before, now = with_defaults(trainer["config"]), parts.config.resolved()
+    changes = changed_fields(before, now)
+    replaced = _replaced_data(parts, checkpoint.manifest)
+    refuse_change(bound(changes), str(life.run.config_resolved), is_final=True)
+    if not allow_config_change:
+        refuse_change(changes, str(life.run.config_resolved))
+        for split, _, _ in replaced:
+            folder, done = getattr(parts.config.data, split), _USE[split]
+            raise DataError(
+                f"{folder}: not the shards this run was {done} so far",
+                hint="put them back, or go on with --allow-config-change",
+            )
+    restore(course, checkpoint, trainer)
+    course.progress.kernels = pin_backends(parts, trainer)
+    journal, step = course.reporter.journal, course.progress.step
+    for path, old, new in diff_configs(before, now):  # also what needs no leave to change
+        journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)
+    for split, old, new in replaced:
+        journal.event("data.changed", step=step, severity="yellow", split=split, was=old, now=new)
+    is_other = any(split == "val" for split, _, _ in replaced)
+    if is_other or _evaluated(parts, before) != _evaluated(parts, now):
+        _measure_anew(course, life.run.checkpoints)
+
+
+_USE = {"train": "trained on", "val": "evaluated on"}
+
+
+def _replaced_data(parts: Parts, manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(train or val, hash that was, hash that is) of shards that are others than a checkpoint's;
+    older checkpoints know none of val.
+    """
+    now, found = hashes(parts), []
+    for split, key in (("train", "data_hash"), ("val", "val_hash")):
+        was, is_now = manifest.get(key), now.get(key)
+        if was and is_now and was != is_now:
+            found.append((split, was, is_now))
+    return found
+
+
+def _evaluated(parts: Parts, resolved: Mapping[str, Any]) -> int:
+    """How many validation sequences a config scores: `val_batches` spreads them by their number."""
+    wanted = resolved["data"]["batch_size"] * resolved["training"]["eval_batches"]
+    return 0 if parts.val is None else min(len(parts.val), wanted)
+
+
+def _measure_anew(course: TrainState, checkpoints: Path) -> None:
+    """Losses on other sequences are not compared: best and patience begin again."""
+    progress = course.progress
+    progress.best_val, progress.evals_without_gain, progress.evaluated_step = None, 0, None
+    course.reporter.state.fields |= {"val_loss": None, "val_ppl": None}
+    unmark_best(checkpoints)
+    course.reporter.journal.event("validation.restarted", step=progress.step, severity="yellow")
+
+
+def _announce(course: TrainState, life: Attempt, checkpoint: Checkpoint | None) -> None:
+    parts, reporter = course.parts, course.reporter
+    placement = parts.placement
+    reporter.state.fields["device"] = placement.device_name or str(placement.device)
+    reporter.journal.event(
+        "run.start",
+        step=course.progress.step,
+        resumed_from=None if checkpoint is None else checkpoint.step,
+        attempt=life.attempt,
+        device=placement.device_name or str(placement.device),
+        precision=placement.precision,
+        threads=torch.get_num_threads(),
+        world_size=parts.ranks.world_size,
+        **(
+            {} if parts.ranks.is_alone else {"strategy": parts.config.training.distributed.strategy}
+        ),
+        versions=versions(torch.__version__),
+        num_steps=course.last_step,
+        parameters=parts.model.config.num_parameters,
+    )
+    if unmet := unmet_demand(os.environ, placement.device.type):
+        step = course.progress.step
+        reporter.journal.event("kernels.unmet", step=step, severity="yellow", reason=unmet)
+    if not placement.is_gpu and parts.config.training.device == "auto":
+        _tell_idle_gpu(course)
+
+
+def _tell_idle_gpu(course: TrainState) -> None:
+    """A machine with a GPU is seldom meant to train on its CPU."""
+    if (gpu := find_gpu()) is not None:
+        why, step = gpu.obstacle or "torch finds no usable GPU", course.progress.step
+        course.reporter.journal.event(
+            "gpu.idle", step=step, severity="yellow", gpu=gpu.name, why=why, remedy=gpu.remedy
+        )
+
+
+def target_of(folder: Path, trouble: Trouble) -> int:
+    """The step to go back to: of the newest checkpoint from before the trouble; if all are younger,
+    of the oldest (skipped steps leave the weights alone); 0 if there is none.
+    """
+    steps = [int(path.name[5:]) for path in list_checkpoints(folder)]
+    return max((step for step in steps if step < trouble.step), default=min(steps, default=0))
+
+
+def leave_good(course: TrainState, folder: Path, trouble: Trouble) -> Checkpoint | None:
+    """Remove the checkpoints made since the trouble; return what is the newest then."""
+    discard_after(folder, target_of(folder, trouble))
+    return _newest(course, folder)
+
+
+def go_back(
+    course: TrainState, folder: Path, trouble: Trouble, *, in_a_row: int
+) -> Checkpoint | None:
+    """Go back to `target_of`, past the data since; None: that is the beginning.
+
+    Nothing may be in flight. The caller saves: only then is the rollback itself beyond a kill, and
+    a kill before that repeats it, to the same bits. Raises NoCheckpointError if all are damaged or
+    gone.
+    """
+    before = course.progress
+    checkpoint = leave_good(course, folder, trouble)
+    if checkpoint is None:
+        start_over(course)
+    else:
+        restore(course, checkpoint, checkpoint.trainer())
+    course.tally.reset_skip_streak()
+    here = course.progress
+    course.progress = replace(
+        here,
+        skipped=before.skipped,
+        spikes=before.spikes,
+        last_command=before.last_command,
+        kernels=before.kernels,
+        cursor=before.cursor,
+        rollbacks=before.rollbacks + 1,
+        rollbacks_in_a_row=in_a_row,
+        last_trouble=before.step,
+    )
+    journal = course.reporter.journal
+    journal.rewind(-1 if checkpoint is None else here.step)
+    journal.barrier()
+    journal.event(
+        "training.rollback",
+        step=here.step,
+        severity="yellow",
+        reason=trouble.reason,
+        message=trouble.message,
+        at_step=before.step,
+        batches_left_behind=before.step - here.step,
+        last_step=course.last_step,
+        in_a_row=in_a_row,
+    )
+    return checkpoint

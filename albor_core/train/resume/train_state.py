@@ -1,0 +1,302 @@
+"""From a running loop to a snapshot, and from a checkpoint back: one list of what a run is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albor_core.checkpoint.folder import TRAINER, Checkpoint, Snapshot
+from albor_core.config.clock import Place, place_in
+from albor_core.config.edits import change_refused
+from albor_core.config.load import with_defaults
+from albor_core.kernels import dispatch
+from albor_core.model.fused import OPS
+from albor_core.model.llama import Llama
+from albor_core.run.errors import ConfigError, NoCheckpointError
+from albor_core.run.state import finite
+from albor_core.run.values.flatten import Difference, diff_configs
+from albor_core.train.build import Parts, first_weights, on_clock, seed_everything
+from albor_core.train.observe.alert_monitor import AlertMonitor
+from albor_core.train.observe.reporter import Reporter
+from albor_core.train.optim.adamw import Optimizer
+from albor_core.train.ranks.group import Word
+from albor_core.train.ranks.sharding import load_weights, whole
+from albor_core.train.resume.rng import restore_rng, rng_state
+from albor_core.train.step.interval_totals import IntervalTotals
+from albor_core.train.step.stability import INITIAL_STATS
+
+ALLOW = ", or go on with `albor train resume RUN --allow-config-change`"
+# What may change between two lives without changing where the weights go.
+FREE = (
+    "monitoring",
+    "guard",
+    "training.output_dir",
+    "training.save_interval",
+    "training.checkpoint",
+    "training.log_interval",
+    "training.eval_interval",
+    "training.eval_batches",
+    "training.num_threads",
+    "training.early_stopping_patience",
+    "training.sample_prompts",
+    "training.nan_limit",
+    "training.stability.loss_spike",
+    "training.stability.max_rollbacks",
+    "training.stability.noise_scale_interval",
+    "training.device",
+    "training.compile",
+    "training.deterministic",
+    "training.activation_checkpointing",
+    "training.distributed",
+)
+
+
+@dataclass
+class Progress(Place):
+    """Where a run is, and what has become of it."""
+
+    evaluated_step: int | None = None
+    """Step of the last validation; an evaluation that a stop cut short is made up for on resume."""
+    best_val: float | None = None
+    evals_without_gain: int = 0
+    skipped: int = 0
+    last_command: str | None = None
+    kernels: dict[str, str] = field(default_factory=dict)
+    """Backends the race chose: a resumed life keeps to them."""
+    spikes: int = 0
+    """Steps whose gradient ZClip scaled down."""
+    rollbacks: int = 0
+    rollbacks_in_a_row: int = 0
+    last_trouble: int | None = None
+    """Step at which the last rollback began."""
+    sound: int = 0
+    """Step of the newest figures that were read and showed no trouble."""
+
+
+@dataclass
+class TrainState:
+    """All that a checkpoint holds, alive."""
+
+    parts: Parts
+    reporter: Reporter
+    cord: AlertMonitor
+    tally: IntervalTotals
+    progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(unit=self.parts.clock.unit)
+
+    @property
+    def last_step(self) -> int:
+        """Of the run, as things stand."""
+        return self.parts.clock.last_step(self.progress)
+
+
+def binding(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a resolved config that decides where the weights go."""
+    return {
+        path: value
+        for path, _, value in diff_configs({}, resolved)
+        if not any(path == free or path.startswith(f"{free}.") for free in FREE)
+    }
+
+
+def config_hash(resolved: Mapping[str, Any]) -> str:
+    """SHA-256 over `binding`."""
+    text = json.dumps(binding(resolved), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """What of `binding` differs between a checkpoint's config and the run's."""
+    return diff_configs(binding(with_defaults(saved)), binding(now))
+
+
+def refuse_change(changes: tuple[Difference, ...], file: str, *, is_final: bool = False) -> None:
+    """Raises ConfigError that lists them, if there are any. `is_final`: nothing allows them."""
+    if changes:
+        what = "the config is not the one this run's checkpoint was made with"
+        hint = f"put it back{'' if is_final else ALLOW}"
+        raise change_refused(what, changes, file=file, hint=hint)
+
+
+def hashes(parts: Parts) -> dict[str, str]:
+    """Identity of config and data, for the manifest."""
+    return {
+        "config_hash": config_hash(parts.config.resolved()),
+        "data_hash": parts.train.manifest.data_hash,
+        **({} if parts.val is None else {"val_hash": parts.val.manifest.data_hash}),
+    }
+
+
+class HostCopies:
+    """Copies of tensors on the host. From a GPU into pinned buffers, kept and filled again: the
+    copies of one call are valid until the next, so one save at a time may use them.
+    """
+
+    def __init__(self) -> None:
+        self._pinned: dict[str, Tensor] = {}
+
+    def copy(self, tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+        """The same names with whole values of their own; complete after a device sync."""
+        return {name: self._one(f"{kind}/{name}", whole(t.detach())) for name, t in tensors.items()}
+
+    def _one(self, key: str, tensor: Tensor) -> Tensor:
+        if not tensor.is_cuda:
+            return tensor.clone()
+        if key not in self._pinned:
+            self._pinned[key] = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        return self._pinned[key].copy_(tensor, non_blocking=True)
+
+
+def take_snapshot(
+    course: TrainState, companions: Mapping[str, bytes], copies: HostCopies
+) -> Snapshot:
+    """Copy everything to the host, of all ranks. Waits for the device."""
+    parts, progress, reporter = course.parts, course.progress, course.reporter
+    val_loss = reporter.state.fields["val_loss"]
+    zclip = parts.clip.zclip
+    trainer = {
+        "step": progress.step,
+        "tokens": reporter.tokens(progress.step),
+        "epoch": progress.cursor / parts.order.num_sequences,
+        "order": {"seed": parts.order.seed, "cursor": progress.cursor},
+        "progress": dict(vars(progress)),
+        "reporter": reporter.to_json(),
+        "andon": course.cord.to_json(),
+        "scaler": None if parts.scale is None else parts.scale.to_json(),
+        "fp8": None if parts.scales is None else parts.scales.to_json(),
+        "zclip": None if zclip is None else zclip.to_json(),
+        "noise": parts.noise.to_json(),
+        "rng": rng_state(),
+        "config": parts.config.resolved(),
+        "world_size": parts.ranks.world_size,
+        "device": parts.placement.device.type,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+    journal = reporter.journal
+    if parts.ranks.is_sharded:
+        parts.ranks.tell(Word.GATHER)
+    model = copies.copy(parts.model.state_dict(), "model")
+    optimizer = copies.copy(parts.optimizer.tensors(), "optimizer")
+    if parts.placement.is_gpu:
+        torch.cuda.synchronize(parts.placement.device)
+    return Snapshot(
+        progress.step,
+        model,
+        optimizer,
+        # in this order: it is by adding up that the spikes' watch is told of the last steps
+        {
+            **finite(trainer),
+            "tally": course.tally.to_json(),
+            "spikes": course.tally.spikes.to_json(),
+        },
+        {"offset": journal.offset, "seq": journal.seq},
+        companions,
+        val_loss if progress.evaluated_step == progress.step else None,
+        progress.sound,
+    )
+
+
+def restore(course: TrainState, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> None:
+    """Put a checkpoint back, on every rank; `trainer` is its trainer.json.
+
+    Raises ConfigError where its tensors do not fit the model, NoCheckpointError for a trainer.json
+    that this version does not understand.
+    """
+    course.parts.ranks.tell(Word.RESTORE, checkpoint.step)
+    try:
+        course.parts = restore_parts(course.parts, checkpoint, trainer)
+        course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
+        course.cord.load(trainer["andon"])
+        course.tally.load(trainer["tally"])
+        course.tally.spikes.load(trainer.get("spikes"))
+        saved = {"sound": trainer["step"]} | trainer["progress"]
+        saved.pop("data_offset", None)  # `place_in` reads it
+        course.progress = Progress(**saved | vars(_place_in(course.parts, trainer)))
+        course.progress.kernels = dict(course.progress.kernels)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"[:500]
+        raise NoCheckpointError(
+            f"{checkpoint.path / TRAINER}: this version of Albor does not understand it ({reason})",
+            hint="resume with the version that made it, or begin a run with its weights: "
+            f"albor train apply --set model.path={checkpoint.path}",
+        ) from error
+
+
+def _place_in(parts: Parts, trainer: Mapping[str, Any]) -> Place:
+    return place_in(
+        trainer, seq_len=parts.config.data.seq_len, num_sequences=parts.order.num_sequences
+    )
+
+
+def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, Any]) -> Parts:
+    """What of a checkpoint belongs to every rank; parts on the run's clock. Raises as `restore`."""
+    try:
+        load_weights(parts.model, checkpoint.model())
+        parts.optimizer.load(checkpoint.optimizer())
+    except (RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:1000]
+        raise ConfigError(
+            f"{checkpoint.path}: its tensors do not fit the config ({reason})",
+            hint="start a new run with `albor train apply`",
+        ) from error
+    if parts.scale is not None and trainer["scaler"] is not None:
+        parts.scale.load(trainer["scaler"])
+    if parts.scales is not None and trainer.get("fp8") is not None:
+        parts.scales.load(trainer["fp8"])
+    if parts.clip.zclip is not None:
+        parts.clip.zclip.load(trainer.get("zclip") or INITIAL_STATS)
+    parts.noise.load(trainer.get("noise") or INITIAL_STATS)
+    restore_rng(trainer["rng"])
+    return on_clock(parts, _place_in(parts, trainer).unit)
+
+
+def pin_backends(parts: Parts, trainer: Mapping[str, Any]) -> dict[str, str]:
+    """Keep to the backends that the checkpoint's run used, on every rank: a resumed run must not
+    change bits. Returns them; none where it was trained on another kind of device.
+    """
+    if trainer["device"] != parts.placement.device.type:
+        return {}
+    chosen = trainer["progress"].get("kernels", {}).items()  # old ones have "inductor", too
+    known = {op: backend for op, backend in chosen if backend in ("triton", "reference")}
+    is_plain = isinstance(parts.optimizer, Optimizer)  # a fused step has no choice of OPS
+    dispatch.pin({op: known[op] for op in known if is_plain or op.split()[0] not in OPS})
+    return known
+
+
+def start_over(course: TrainState) -> None:
+    """As `build` left it, on every rank: the weights of step 0, and no memory of any step."""
+    course.parts.ranks.tell(Word.START_OVER)
+    reset_parts(course.parts)
+    course.reporter.forget()
+    course.cord.load({})
+    course.tally.reset()
+    course.progress = Progress(unit=course.parts.clock.unit)
+
+
+def reset_parts(parts: Parts) -> None:
+    """What of it belongs to every rank."""
+    seed = parts.config.training.seed
+    seed_everything(seed)
+    if parts.ranks.is_sharded:
+        fresh = Llama(parts.model.config)
+        first_weights(fresh, parts.config)
+        load_weights(parts.model, fresh.state_dict())
+    else:
+        first_weights(parts.model, parts.config)
+    parts.optimizer.reset()
+    if parts.scale is not None:
+        parts.scale.reset()
+    if parts.scales is not None:
+        parts.scales.reset()
+    if parts.clip.zclip is not None:
+        parts.clip.zclip.load(INITIAL_STATS)
+    parts.noise.load(INITIAL_STATS)

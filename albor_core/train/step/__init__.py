@@ -1,0 +1,1 @@
+"""One optimizer step: how it is computed, timed, and judged stable."""

@@ -1,0 +1,470 @@
+"""How a step is taken: written-out kernels where they pass, otherwise autograd, compiled or plain.
+
+The fused step is a candidate on a GPU in bf16, and the only one in fp8. Before the first step its
+logits, its loss and each of its gradients meet the plain model's in fp32, on a batch of the run's
+own data; what it may err is twice what the plain model errs in bf16, in fp8 with its MLPs' operands
+rounded alike. A compiled model's loss and gradients do, too; where they do not pass, or nothing
+compiles, the plain model trains as it is. Speed is not raced here: docs/performance.md has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albor_core.model.flat import FlatParameters
+from albor_core.model.fp8 import emulated
+from albor_core.model.fused import FusedLlama
+from albor_core.model.llama import HALF_JITTER, Llama, role_of
+from albor_core.run.errors import AlborError
+from albor_core.train.build import Forward, Parts, fp8_refused, plain_optimizer
+from albor_core.train.optim.adamw import (
+    FlatAdamW,
+    Optimizer,
+    Updated,
+    gradient_norms,
+    scale_gradients,
+    wrong_groups,
+)
+from albor_core.train.ranks.sharding import (
+    forget_eager,
+    local,
+    ran_eagerly,
+    replicate,
+    sync_gradients,
+    uncompiled,
+)
+from albor_core.train.step.fused import GraphedStep
+
+GATE_ROWS = 2  # sequences of a batch that the gate compares at least
+SLACK = 2.0
+ROOM = 4.0  # between the loss scale of a comparison and one that overflows
+UNEVEN = 0.75  # logits about 0.1 large at a width of 1,024, as those of a quiet start
+
+
+class PlainStep:
+    """Autograd through `parts.forward`; the reference, and the only one on a CPU."""
+
+    def __init__(self, parts: Parts, event: Callable[..., None] | None = None) -> None:
+        """`event` is told if the first step turns out not to be compiled, as it should be."""
+        assert isinstance(parts.optimizer, Optimizer)
+        self.parts, self.optimizer = parts, parts.optimizer
+        self._doubted = event if parts.placement.compiles else None
+        self._model = self._spread(parts)
+        self._loss: Tensor | None = None
+        self._norms: dict[str, Tensor] = {}
+
+    @staticmethod
+    def _spread(parts: Parts) -> Forward:
+        """Over the other ranks, if there are any."""
+        if parts.ranks.is_alone or parts.ranks.is_sharded:
+            return parts.forward
+        placement = parts.placement
+        is_exact = parts.config.training.deterministic or not placement.is_gpu
+        copies = replicate(parts.model, is_exact=is_exact)
+        forward: Forward = torch.compile(copies, dynamic=False) if placement.compiles else copies
+        return forward
+
+    def forward(
+        self,
+        ids: Tensor,
+        loss_factor: float = 1.0,
+        grad_factor: float = 1.0,
+        *,
+        labels: Tensor | None = None,
+        divisor: float | None = None,
+        is_last: bool = True,
+    ) -> Tensor:
+        """Loss of a micro-batch over `divisor` (`Parts.divisors`; how many are accumulated, if none
+        is given); the factors are injected faults. Without `labels` they are the ids.
+
+        `is_last`: of the step, so that its backward ends with the gradients of all ranks.
+        """
+        divisor = divisor or self.parts.share.accumulation
+        if isinstance(self._model, nn.Module):
+            sync_gradients(self._model, syncs=is_last)
+        if self._doubted is not None:
+            forget_eager(self.parts.model)
+        with self.parts.placement.autocast():
+            _, loss = self._model(ids, ids if labels is None else labels)
+            assert loss is not None
+            loss = loss / divisor if loss_factor == 1 else loss * (loss_factor / divisor)
+        self._loss = loss if grad_factor == 1 else loss * grad_factor
+        if self._doubted is not None:
+            self._check_compiled(self._doubted)
+        return loss.detach()
+
+    def _check_compiled(self, event: Callable[..., None]) -> None:
+        """A compiler that has used up its graphs says nothing and runs what it was given."""
+        self._doubted = None
+        if ran_eagerly(self.parts.model):
+            reason = "no compiled graph ran in the first step: it is slower and needs more memory"
+            event("step.chosen", severity="yellow", backend="plain", reason=reason)
+
+    def backward(self, micro: int) -> None:
+        """Its gradients; they add up over a step's micro-batches."""
+        loss, scale = self._loss, self.parts.scale
+        assert loss is not None
+        (loss if scale is None else loss * scale.scale).backward()  # type: ignore[no-untyped-call]
+        self._loss = None
+
+    def look(self, ids: Tensor, scale: float = 1.0) -> Seen:
+        """Loss and gradients as a step takes them, but for accumulation; `scale` is the loss's on
+        the way back, as fp16 has one, and gone from both.
+        """
+        if isinstance(self._model, nn.Module):
+            sync_gradients(self._model, syncs=True)
+        with self.parts.placement.autocast():
+            _, loss = self._model(ids, ids)
+            assert loss is not None
+        (loss * scale).backward()  # type: ignore[no-untyped-call]
+        named = self.parts.model.named_parameters()
+        found = {name: p.grad / scale for name, p in named if p.grad is not None}
+        self.drop()
+        return Seen(loss.detach(), None, found)
+
+    def norm(self) -> Tensor:
+        """L2, of the gradients so far, on the device."""
+        norms = self._norms_of(list(self._gradients().values()))
+        norm: Tensor = torch.linalg.vector_norm(norms)
+        return norm if self.parts.scale is None else norm / self.parts.scale.scale
+
+    def first_norm(self, divisor: float) -> Tensor | None:
+        """Of the first micro-batch of several, by itself, on this rank; None where its gradients
+        cannot be seen.
+        """
+        if self.parts.ranks.is_sharded:
+            return None
+        return self.norm() * divisor
+
+    def _norms_of(self, gradients: list[Tensor]) -> Tensor:
+        """(n,) of whole gradients; a collective where they are sharded."""
+        norms = gradient_norms(gradients)
+        ranks = self.parts.ranks
+        return ranks.total(norms.square()).sqrt() if ranks.is_sharded else norms
+
+    def drop(self) -> None:
+        """Forget the gradients so far."""
+        for parameter in self.optimizer.named().values():
+            parameter.grad = None
+
+    def norms(self) -> dict[str, Tensor]:
+        """Gradient norm () of each parameter in the last update, before clipping; 0 without one."""
+        if not self._norms:
+            return {}
+        none = torch.zeros_like(next(iter(self._norms.values())))
+        return {name: self._norms.get(name, none) for name in self.optimizer.named()}
+
+    def update(self, total: Tensor) -> Updated:
+        """Clip and apply the gradients, unless loss (`total`) or gradients are not finite: then the
+        weights stay as they are, the step counts, and so does the skip.
+        """
+        scale, named = self.parts.scale, self._gradients()  # parts of them, where sharded
+        gradients = list(named.values())
+        if scale is not None:
+            scale.unscale(gradients)
+        norms = self._norms_of(gradients)
+        self._norms = dict(zip(named, norms.unbind(), strict=True))
+        norm: Tensor = torch.linalg.vector_norm(norms)
+        skip = (~(torch.isfinite(norm) & torch.isfinite(total))).float()
+        counts = skip
+        if scale is not None:  # overflowing is how the scale is found, until it is at 1
+            counts = skip * (~torch.isfinite(total) | (scale.scale <= 1.0))
+            scale.update(skip)
+        factor, spike = self.parts.clip.factor(norm, skip)
+        scale_gradients(gradients, factor)
+        self.optimizer.step(skip)
+        return Updated(norm, skip, counts, spike)
+
+    def _gradients(self) -> dict[str, Tensor]:
+        named = self.optimizer.named()
+        return {name: local(p.grad) for name, p in named.items() if p.grad is not None}
+
+
+def half_batch_norm(step: PlainStep | GraphedStep, ids: Tensor, labels: Tensor) -> Tensor:
+    """Gradient norm of the first half of a micro-batch (B, T), B even; nothing else changes.
+
+    The half goes in twice: shapes stay, so nothing is compiled or captured anew.
+    """
+    half, scored = ids[: len(ids) // 2], labels[: len(ids) // 2]
+    step.forward(torch.cat((half, half)), labels=torch.cat((scored, scored)))
+    step.backward(0)
+    norm = step.norm()
+    step.drop()
+    return norm
+
+
+def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -> None:
+    """That hyper-parameters arrived as the config has them, and that new state is zero.
+
+    Raises AlborError (C-HYPERPARAMS-001, C-GPUINIT-001). `event` is told what arrived.
+    """
+    groups = parts.optimizer.groups()
+    wrong = wrong_groups(groups, parts.config.optimizer)
+    state = parts.optimizer.tensors() if is_new else {}
+    wrong += [f"{name} does not begin at zero" for name, t in state.items() if local(t).any()]
+    told = [  # as many digits as fp32 holds: the rates lie on the device
+        {"kind": group.kind, **{name: float(f"{x:.7g}") for name, x in group.values.items()}}
+        for group in groups
+    ]
+    event("optimizer.ready", optimizer=parts.config.optimizer.name, groups=told)
+    if wrong:
+        raise AlborError(
+            f"the optimizer is not the one of the config: {'; '.join(wrong[:5])}",
+            hint="this is a mistake of Albor, please report it",
+        )
+
+
+def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainStep | GraphedStep]:
+    """The step to train with, and parts that fit it; `event` is told what was chosen and why."""
+    if not isinstance(parts.optimizer, FlatAdamW):
+        return _plain(parts, event, f"not fused: {parts.obstacle}"[:500])
+    fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales)
+    step, faults = _graphed(parts, fused)
+    faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
+    if step is not None and not faults:
+        without = fused.left_out(parts.share.batch_size, parts.config.data.seq_len)
+        told = ["logits and gradients pass parity", *(f"no {op}: {w}" for op, w in without.items())]
+        event("step.chosen", backend="fused", reason="; ".join(told)[:500])
+        return parts, step
+    del step
+    event("kernels.rejected", severity="yellow", backend="fused", reason=faults[:1000])
+    if parts.scales is not None:
+        raise fp8_refused(faults[:300])
+    plain = plain_optimizer(parts.config, parts.model)
+    if int(parts.optimizer.tensors()["step.model.norm.weight"]):
+        plain.load(parts.optimizer.tensors())
+    return _plain(replace(parts, optimizer=plain), event, "not fused: it was rejected")
+
+
+def _plain(parts: Parts, event: Callable[..., None], reason: str) -> tuple[Parts, PlainStep]:
+    """Compiled where that is wanted and passes, otherwise as it stands."""
+    step = PlainStep(parts, event)
+    if parts.placement.compiles:
+        if not (faults := _compiled_faults(parts, step)):
+            event("step.chosen", backend="compiled", reason=reason)
+            return parts, step
+        event("kernels.rejected", severity="yellow", backend="compiled", reason=faults[:1000])
+        uncompiled(parts.model)
+        placement = replace(parts.placement, compiles=False)
+        parts = replace(parts, placement=placement, forward=parts.model)
+        event("step.chosen", backend="plain", reason=f"{reason}; not compiled: it was rejected")
+        return parts, PlainStep(parts)
+    if parts.placement.is_gpu:
+        event("step.chosen", backend="plain", reason=reason)
+    return parts, step
+
+
+def _compiled_faults(parts: Parts, step: PlainStep) -> str:
+    """What is wrong with the compiled step on any rank, or "".
+
+    Sharded, a compiler is only tried: no rank has the gradients to compare with.
+    """
+    faults: list[str] = []
+    try:
+        if parts.ranks.is_sharded:
+            probe = torch.ones(8, device=parts.placement.device, requires_grad=True)
+            torch.compile(nn.functional.silu)(probe).sum().backward()  # type: ignore[no-untyped-call]
+        else:
+            faults = compare_compiled(parts, step, parts.batch(0, 0))
+            if parts.placement.is_gpu:
+                torch.cuda.empty_cache()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a compiler raises, the run goes on without it
+        faults = [f"{type(error).__name__}: {str(error)[:300]}"]
+    finally:
+        step.drop()
+    return parts.ranks.first("; ".join(faults))
+
+
+def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
+    """The fused step, or what is wrong with it."""
+    assert isinstance(parts.optimizer, FlatAdamW)
+    ids = parts.batch(0, 0)
+    try:
+        for part in compared(fused, ids):
+            if faults := compare(parts, fused, part):
+                return None, "; ".join(faults)
+        if ids.is_cuda:
+            torch.cuda.empty_cache()  # what the plain model took is of no use to the fused step
+        step = GraphedStep(
+            fused,
+            parts.optimizer,
+            batch=(ids.shape[0], ids.shape[1]),
+            accumulation=parts.share.accumulation,
+            clip=parts.clip,
+            ranks=parts.ranks,
+        )
+        _scale(fused, ids[:GATE_ROWS])
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a driver or compiler raises, the run goes on without it
+        return None, f"{type(error).__name__}: {str(error)[:300]}"
+    return step, ""
+
+
+def _scale(fused: FusedLlama, ids: Tensor) -> None:
+    """fp8's scales: a checkpoint's, or found here. The gate's were its own, and the warm-up before
+    a capture saw one token only.
+    """
+    if fused.scales is None:
+        return
+    if fused.scales.first is None:
+        fused.calibrate(ids)
+        fused.scales.first = fused.scales.to_json()
+    else:
+        fused.scales.reset()
+
+
+def compared(fused: FusedLlama, ids: Tensor) -> Iterator[Tensor]:
+    """What of a batch (B, T) the gate looks at: GATE_ROWS sequences; if some kernels take these but
+    not the batch, or the other way round, also as few sequences with which it is as in the batch,
+    each as long as may be.
+    """
+    B, T = ids.shape
+    yield ids[:GATE_ROWS]
+    whole = set(fused.left_out(B, T))
+    unseen = whole ^ set(fused.left_out(min(B, GATE_ROWS), T))
+    if unseen:
+        sizes = ((rows, tokens) for rows in range(GATE_ROWS, B + 1) for tokens in range(T, 0, -1))
+        alike = (at for at in sizes if unseen & whole == unseen & set(fused.left_out(*at)))
+        rows, tokens = next(alike)
+        yield ids[:rows, :tokens]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a way to compute the model gives for one batch."""
+
+    loss: Tensor
+    logits: Tensor | None
+    gradients: dict[str, Tensor]
+
+    def results(self) -> dict[str, Tensor]:
+        logits = {} if self.logits is None else {"logits": self.logits}
+        return {"loss": self.loss, **logits, **self.gradients}
+
+
+def compare(parts: Parts, fused: FusedLlama, ids: Tensor) -> list[str]:
+    """Every result of the fused model that errs too much, with its numbers; [] is a pass."""
+    assert isinstance(parts.optimizer, FlatAdamW)
+    with uneven(parts.model, parts.optimizer.flat):
+        fused.calibrate(ids)
+        truth = look_plainly(parts, ids, half=False)
+        with nullcontext() if fused.scales is None else emulated(parts.model):
+            plain = look_plainly(parts, ids, half=True)
+        return violations(look_fused(fused, parts.optimizer, ids), plain, truth)
+
+
+def compare_compiled(parts: Parts, step: PlainStep, ids: Tensor) -> list[str]:
+    """As `compare`, of loss and gradients. One sequence fills the batch again and again, which
+    changes neither, nor the shape that was compiled; but each has a smaller part in the mean, and
+    what flows back to it is as small in fp16 only if the plain model's loss is scaled by less.
+    """
+    with uneven(parts.model):
+        truth = _averaged(parts, ids[:1], half=False)
+        scale = _bearable_scale(parts, ids[:1])
+        plain = _averaged(parts, ids[:1], half=True, scale=scale / len(ids))
+        found = step.look(ids[:1].repeat(len(ids), 1), scale)
+    return violations(found, plain, truth)
+
+
+def _bearable_scale(parts: Parts, ids: Tensor) -> float:
+    """What to multiply the loss by: in fp16 the run's scale, halved while the plain model's
+    gradients overflow; with ROOM, for a compiled model adds up in another order.
+    """
+    if parts.scale is None:
+        return 1.0
+    scale = float(parts.scale.scale)
+    while scale > 1 and not _are_finite(_averaged(parts, ids, half=True, scale=scale)):
+        scale /= 2
+    return scale / ROOM
+
+
+def _are_finite(seen: Seen) -> bool:
+    return all(bool(torch.isfinite(gradient).all()) for gradient in seen.gradients.values())
+
+
+def _averaged(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -> Seen:
+    """`look_plainly` without logits, gradients as DDP would have them, out of the GPU's memory."""
+    seen, ranks = look_plainly(parts, ids, half=half, scale=scale), parts.ranks
+    return Seen(seen.loss, None, {n: ranks.mean(g).cpu() for n, g in seen.gradients.items()})
+
+
+@contextmanager
+def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
+    """A start whose blocks write alike to both halves of the residual stream (`residual_scale`) has
+    logits near 0 and hardly a gradient behind them: mostly rounding would be compared. In here the
+    second half is written UNEVEN times as loudly; weights that have parted stay as they are.
+    """
+    writers = [p.data for name, p in model.named_parameters() if role_of(name) == "residual"]
+    halves = [writer.chunk(2) for writer in writers]
+    even = [b for a, b in halves if float((a - b).norm()) < 2 * HALF_JITTER * float(a.norm())]
+    kept = [part.clone() for part in even]
+    try:
+        for part in even:
+            part.mul_(UNEVEN)
+        if flat is not None:
+            flat.refresh()
+        yield
+    finally:
+        for part, before in zip(even, kept, strict=True):
+            part.copy_(before)
+        if flat is not None:
+            flat.refresh()
+
+
+def look_plainly(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -> Seen:
+    """Autograd through the plain model, in fp32 or under the run's autocast; `scale` as in
+    `PlainStep.look`.
+    """
+    model = parts.model
+    with parts.placement.autocast() if half else nullcontext():
+        _, loss = model(ids, ids)
+        (loss * scale).backward()
+        with torch.no_grad():
+            logits, _ = model(ids)
+    named = model.named_parameters()
+    # in place: there is room for one of each
+    found = {n: p.grad.div_(scale) for n, p in named if p.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return Seen(loss.detach(), logits.detach(), found)
+
+
+def look_fused(fused: FusedLlama, optimizer: FlatAdamW, ids: Tensor) -> Seen:
+    """The same by the kernels; gradients are live views."""
+    logits = fused.logits(ids)
+    loss = fused.forward(ids, torch.ones((), device=ids.device))
+    fused.backward(ids)
+    return Seen(loss, logits, optimizer.flat.gradients())
+
+
+def violations(found: Seen, plain: Seen, truth: Seen) -> list[str]:
+    """Results whose error is above SLACK times the plain model's, or not a number.
+
+    An error is the norm of the difference over the norm of the truth; half a unit of bf16 is always
+    allowed.
+    """
+    roundoff = torch.finfo(torch.bfloat16).eps / 2
+    got, allowed, broken = found.results(), plain.results(), []
+    for name, exact in truth.results().items():
+        if name not in got:
+            broken.append(f"{name}: missing")
+            continue
+        error, usual = _error(got[name], exact), _error(allowed[name], exact)
+        if not error <= SLACK * max(usual, roundoff):
+            broken.append(f"{name}: error {error:.2e}, plainly {usual:.2e}")
+    return broken
+
+
+def _error(value: Tensor, exact: Tensor) -> float:
+    wide = exact.to(value.device).double()
+    tiny = torch.finfo(torch.float64).tiny  # a loss of 0 has gradients of 0
+    difference: Any = (value.double() - wide).norm() / wide.norm().clamp_min(tiny)
+    return float(difference)

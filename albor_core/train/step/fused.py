@@ -1,0 +1,136 @@
+"""The fused step: forward, backward, update; small batches are replayed as CUDA graphs.
+
+A small batch's kernels end sooner than a host can launch the next; a replay launches all at once.
+Shapes never change in a run, so one capture serves all its steps. The graphs share one pool of
+memory, because what the forward keeps is what the backward frees. Large batches are launched one
+kernel at a time: nothing waits there, and a pool would keep their memory from everybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from albor_core.model.fused import FusedLlama
+from albor_core.train.optim.adamw import FlatAdamW, Updated
+from albor_core.train.ranks.group import ALONE, Ranks
+from albor_core.train.step.stability import Clip
+
+GRAPHED_TOKENS = 32768  # of a micro-batch, at most
+WARM_UP = 2  # runs before a capture: Triton compiles, cuBLAS and cuDNN choose and allocate
+
+
+class GraphedStep:
+    """Loss, gradients and update of (B, T) micro-batches, `accumulation` of them a step."""
+
+    def __init__(
+        self,
+        model: FusedLlama,
+        optimizer: FlatAdamW,
+        *,
+        batch: tuple[int, int],
+        accumulation: int,
+        clip: Clip,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """Compiles, warms up and captures; changes neither weights nor optimizer.
+
+        ValueError where the optimizer would keep the last of several micro-batches only.
+        """
+        if accumulation > 1 and not optimizer.accumulates:
+            raise ValueError(f"{accumulation} micro-batches, and the optimizer adds up none")
+        self.model, self.optimizer = model, optimizer
+        self.accumulation, self.clip, self.ranks = accumulation, clip, ranks
+        self._is_last = True
+        device = optimizer.flat.matrices.master.device
+        self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
+        self._labels = torch.zeros_like(self._ids)
+        self._upstream = torch.full((), 1 / accumulation, device=device)
+        self._total = torch.full((), torch.nan, device=device)  # of a step: warm-up skips
+        self._loss = torch.full_like(self._total, torch.nan)
+        self._norm = self._skip = self._spike = self._total
+        self._run: list[Callable[[], None]] = [self._forward, self._backward, self._update]
+        if device.type != "cuda" or self._ids.numel() > GRAPHED_TOKENS:
+            return
+        self._pool = torch.cuda.graph_pool_handle()
+        self._warm_up()
+        self._run = [self._capture(work) for work in self._run]
+
+    def _warm_up(self) -> None:
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                for work in self._run:
+                    work()
+        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # the graphs have a pool of their own
+
+    def _capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: NCCL's watchdog may look at its events meanwhile
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+    def _forward(self) -> None:
+        self._loss = self.model.forward(self._ids, self._upstream, self._labels)
+
+    def _backward(self) -> None:
+        self.model.backward(self._ids)
+
+    def _update(self) -> None:
+        self._norm, self._skip, self._spike = self.optimizer.step(self._total, self.clip)
+
+    def forward(
+        self,
+        ids: Tensor,
+        loss_factor: float = 1.0,
+        grad_factor: float = 1.0,
+        *,
+        labels: Tensor | None = None,
+        divisor: float | None = None,
+        is_last: bool = True,
+    ) -> Tensor:
+        """As `PlainStep.forward`."""
+        divisor = divisor or self.accumulation
+        self._ids.copy_(ids, non_blocking=True)
+        self._labels.copy_(ids if labels is None else labels, non_blocking=True)
+        self._is_last = is_last
+        shares = divisor * self.ranks.world_size  # so the sum over ranks is their mean
+        self._upstream.fill_(loss_factor * grad_factor / shares)
+        self._loss.fill_(torch.nan)  # which stays if nothing runs
+        self._run[0]()
+        return self._loss * (loss_factor / divisor)
+
+    def backward(self, micro: int) -> None:
+        """Its gradients; they add up over a step's micro-batches."""
+        self._run[1]()
+        self.optimizer.accumulate(micro)
+        if self._is_last:
+            for gradient in self.optimizer.gradients():
+                self.ranks.total(gradient)
+
+    def norm(self) -> Tensor:
+        """Of the gradients so far, on the device."""
+        return self.optimizer.norm()
+
+    def first_norm(self, divisor: float) -> Tensor:
+        """Of the first micro-batch of several, by itself, on this rank."""
+        return self.norm() * (divisor * self.ranks.world_size)
+
+    def drop(self) -> None:
+        """Forget the gradients so far: the next micro-batch 0 writes over them."""
+
+    def norms(self) -> dict[str, Tensor]:
+        """Gradient norm () of each parameter in the last update, before clipping."""
+        return self.optimizer.norms()
+
+    def update(self, total: Tensor) -> Updated:
+        """Clip and apply, unless `total` (the step's loss) or the norm is not finite."""
+        self._total.copy_(total)
+        self._run[2]()
+        return Updated(self._norm, self._skip, self._skip, self._spike)

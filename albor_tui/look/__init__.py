@@ -1,0 +1,1 @@
+"""How things look: glyphs, themes, numbers, names."""

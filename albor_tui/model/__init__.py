@@ -1,0 +1,1 @@
+"""What the screens know and can do: sources, actions, launches."""

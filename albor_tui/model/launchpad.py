@@ -1,0 +1,166 @@
+"""From a config file to a started run: which configs there are, what their fields mean, whether
+the values fit, what the run would cost. Blocks; called from worker threads only.
+
+The config models (pydantic, 0.1 s to import) load with the first question.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.values.flatten import bare
+from albor_tui.model.command import albor
+from albor_tui.model.recent import recent_configs, remember
+
+if TYPE_CHECKING:
+    from albor_core.config.reference import FieldDoc
+
+_PLACES = ("configs", ".")  # below the working directory
+_MOST = 200
+_PLAN_S = 60.0
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A config that could be launched, with its first comment."""
+
+    path: Path
+    about: str = ""
+    launched: float | None = None  # wall time of its last launch from here
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The values of a config by dotted key, as they would be typed, and what is wrong with them."""
+
+    values: Mapping[str, str]
+    problems: tuple[Problem, ...] = ()
+
+
+class Launchpad(Protocol):
+    """Plans and starts runs. Every method may raise AlborError."""
+
+    def configs(self) -> tuple[ConfigFile, ...]: ...
+
+    def fields(self) -> tuple[FieldDoc, ...]: ...
+
+    def check(self, path: Path, overrides: Sequence[str]) -> Checked: ...
+
+    def plan(
+        self, path: Path, overrides: Sequence[str], cancelled: threading.Event
+    ) -> dict[str, Any]: ...
+
+    def start(self, path: Path, overrides: Sequence[str], name: str) -> tuple[str, str]: ...
+
+
+class LiveLaunchpad:
+    """The real thing, in the working directory."""
+
+    def configs(self) -> tuple[ConfigFile, ...]:
+        """Those launched lately, then the YAML files of ./configs and of the working directory,
+        then those that come with Albor."""
+        from albor_core.config import load as config
+
+        package = Path(config.__file__).resolve().parents[1]
+        packaged = [root / "configs" for root in (package, package.parent)]
+        found: dict[Path, ConfigFile] = {}
+        for path, wall in recent_configs().items():
+            if path.is_file():
+                found[path.resolve()] = ConfigFile(_near(path), _about(path), wall)
+        for folder in (*map(Path, _PLACES), *packaged):
+            pattern = "*.yaml" if folder == Path() else "**/*.yaml"
+            for path in sorted(folder.glob(pattern)):
+                if len(found) < _MOST and path.is_file():
+                    found.setdefault(path.resolve(), ConfigFile(path, _about(path)))
+        return tuple(found.values())
+
+    def fields(self) -> tuple[FieldDoc, ...]:
+        from albor_core.config.reference import field_docs
+
+        return tuple(field_docs())
+
+    def check(self, path: Path, overrides: Sequence[str]) -> Checked:
+        """Values with every default, or what is in the file where it is wrong. Raises NotFoundError
+        where it cannot be read."""
+        from albor_core.config.load import load_config
+
+        try:
+            return Checked(_leaves(load_config(path, overrides).config.resolved()))
+        except ConfigError as error:
+            return Checked(
+                _written(path, overrides), error.problems or (Problem("", error.message),)
+            )
+
+    def plan(
+        self, path: Path, overrides: Sequence[str], cancelled: threading.Event
+    ) -> dict[str, Any]:
+        """The albor.train.plan document; a plan with problems is one, too."""
+        return albor(
+            "train",
+            "plan",
+            *_sets(overrides),
+            operands=(str(path),),
+            timeout_s=_PLAN_S,
+            cancelled=cancelled,
+            accept=(0, 1),
+        )
+
+    def start(self, path: Path, overrides: Sequence[str], name: str) -> tuple[str, str]:
+        """Start detached; the run's id and folder."""
+        named = ("--name", name) if name else ()
+        document = albor(
+            "train", "apply", "--detach", *named, *_sets(overrides), operands=(str(path),)
+        )
+        remember(path)
+        return str(document["run"]["id"]), str(document["run"]["path"])
+
+
+def _near(path: Path) -> Path:
+    """As it is typed from here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _sets(overrides: Sequence[str]) -> list[str]:
+    return [part for text in overrides for part in ("--set", text)]
+
+
+def _about(path: Path) -> str:
+    """The first comment of a file."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            first = file.readline(400)
+    except OSError:
+        return ""
+    return first.lstrip("#").strip() if first.startswith("#") else ""
+
+
+def _written(path: Path, overrides: Sequence[str]) -> Mapping[str, str]:
+    """What stands in a file that does not fit the models, as far as it is YAML at all."""
+    from albor_core.config.strict_yaml import load_yaml
+
+    try:
+        data = load_yaml(path.read_bytes(), file=str(path)).data
+    except (ConfigError, OSError):
+        data = {}
+    values = dict(_leaves(data)) if isinstance(data, Mapping) else {}
+    for text in overrides:
+        key, _, value = text.partition("=")
+        values[key] = value
+    return values
+
+
+def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Dotted keys of a config; lists and free mappings stay whole."""
+    found: dict[str, str] = {}
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            found |= _leaves(value, f"{name}.")
+        found[name] = bare(value)
+    return found

@@ -1,0 +1,77 @@
+"""A cockpit that can look and do nothing: what is served to a browser unless somebody says more.
+
+Keys that do something are not named, and refused with the reason on the status line; behind them
+every deed is refused once more, at its own door.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from albor_core.feed.view import RunView
+from albor_core.run.errors import AlborError
+from albor_tui.messages import CommandReport
+from albor_tui.model.desk import Desk, LiveDesk
+from albor_tui.model.launchpad import LiveLaunchpad
+from albor_tui.model.source import LiveSource
+
+WHY = "read-only"
+HINT = "start it without --read-only, in a browser with --allow-control"
+DEEDS = frozenset(
+    (
+        *("stop", "stop_too", "pause", "checkpoint", "retry", "launch", "export", "report"),
+        *("tag", "note", "rename", "pin", "undo", "acknowledge", "acknowledge_all"),
+    )
+)
+"""Actions of screens that act on runs or write files."""
+
+
+def _refuse() -> NoReturn:
+    raise AlborError(WHY, hint=HINT)
+
+
+class ReadOnlySource(LiveSource):
+    """Shows everything, commands nobody."""
+
+    def command(self, view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]:
+        yield CommandReport(view.name or view.id, cmd, "refused", f"{WHY}; {HINT}")
+
+    def acknowledge(self, view: RunView, alert_id: str) -> None:
+        _refuse()
+
+
+class ReadOnlyDesk(LiveDesk, Desk):
+    """Answers questions, writes nothing, anywhere."""
+
+    def annotate(self, run: str, kind: str, value: str = "") -> str:
+        _refuse()
+
+    def resume(self, run: str) -> str:
+        _refuse()
+
+    def stop(self, run: str, number: str) -> str:
+        _refuse()
+
+    def export(self, runs: Sequence[str], out: Path) -> str:
+        _refuse()
+
+    def report(self, runs: Sequence[str], out: Path) -> str:
+        _refuse()
+
+
+class ReadOnlyLaunchpad(LiveLaunchpad):
+    """Reads no file that a stranger names and starts nothing."""
+
+    def check(self, path: Path, overrides: Sequence[str]) -> Any:
+        _refuse()
+
+    def plan(
+        self, path: Path, overrides: Sequence[str], cancelled: threading.Event
+    ) -> dict[str, Any]:
+        _refuse()
+
+    def start(self, path: Path, overrides: Sequence[str], name: str) -> tuple[str, str]:
+        _refuse()

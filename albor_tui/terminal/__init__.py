@@ -1,0 +1,1 @@
+"""The terminal: a link that may be slow, and the fewest bytes over it."""

@@ -1,0 +1,1 @@
+"""What the other widgets are made of."""

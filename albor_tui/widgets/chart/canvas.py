@@ -1,0 +1,266 @@
+"""A line chart that draws itself: axes, canvas, marks and cursor, and no more often than it must.
+
+The one widget that knows of plotting. `data` goes in, the plotting thread draws, and the cells that
+differ are refreshed. News is drawn at a pace, what somebody asked to see at once. Points that are
+NaN or infinite break their line and leave a mark at the top edge: they are events, not gaps.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from textual import log, on
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.timer import Timer
+
+from albor_tui.look import glyphs
+from albor_tui.widgets.base.cells import CellWidget, words_in_the_middle
+from albor_tui.widgets.chart import plot, ticks
+from albor_tui.widgets.chart.data import X_AXES, ChartData, Look, Trace
+from albor_tui.widgets.chart.frame import Frame, Overlay, compose, measure
+from albor_tui.widgets.chart.lines import Drawn, extremes, project, snapped
+from albor_tui.widgets.chart.plot import Canvas, PlotJob
+from albor_tui.widgets.chart.reading import reading
+from albor_tui.widgets.chart.ticks import Range
+
+TONES = ("raw", "main", "val", "second", "third", "fourth")
+KINDS = ("alert", "warning", "restart", "rewind", "checkpoint", "phase")
+PACE_S = 2.0  # between two drawings of news: each costs about 1 KB on the link
+BURST = 3  # drawings of a new subject that do not wait: its history comes in pieces
+
+
+class ChartCanvas(CellWidget):
+    """Draws `data` as `look` says; colours come from the component classes `chart--<tone>`."""
+
+    PREFIX = "chart"
+    COMPONENT_CLASSES = {f"chart--{name}" for name in (*TONES, *KINDS)} | {
+        *(f"chart--{tone}-faint" for tone in TONES),
+        *("chart--axis", "chart--label", "chart--grid", "chart--hair", "chart--unit"),
+        *("chart--broken", "chart--empty", "chart--value-raw"),
+    }
+    data: reactive[ChartData] = reactive(ChartData(), init=False, repaint=False)
+    look: reactive[Look] = reactive(Look(), init=False, repaint=False)
+
+    @dataclass
+    class Painted(Message):
+        """A canvas has come back from the plotting thread."""
+
+        job: PlotJob
+        frame: Frame
+        drawn: Drawn
+        canvas: Future[Canvas]
+
+    def __init__(
+        self, heading: str = "", *, id: str | None = None, classes: str | None = None
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self._title = Content(heading)
+        self.border_title = Content(heading)
+        self._job: PlotJob | None = None
+        self._painted: PlotJob | None = None
+        self._drawing: Future[Canvas] | None = None
+        self.frame: Frame | None = None
+        self._canvas: Canvas = ()
+        self._broken: tuple[float, ...] = ()
+        self._y: Range | None = None
+        self._drawings, self._newest = 0, -math.inf
+        self._timer: Timer | None = None
+
+    def entitle(self, title: Content) -> None:
+        """Set the border title, once: setting it repaints the whole chart."""
+        if not title.is_same(self._title):
+            self._title = title
+            self.border_title = Content.assemble(title)
+
+    @property
+    def is_painted(self) -> bool:
+        """Whether the screen shows the newest data."""
+        if self._timer is not None:
+            return False
+        return self._painted is self._job if self.data.has_points else self.frame is None
+
+    @property
+    def axis(self) -> str:
+        """The x axis in use: steps where the one asked for is not known."""
+        return self.look.axis if self.look.axis in self.axes else "step"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The x axes that these data have."""
+        known = {name for trace in self.data.traces for name in trace.rulers}
+        return tuple(name for name in X_AXES if name == "step" or name in known)
+
+    def watch_data(self, old: ChartData, new: ChartData) -> None:
+        if old.subject != new.subject:
+            self._drawings, self._y = 0, None
+        elif old.lines and new.lines:
+            self.has_grown(old)
+        wait = PACE_S - (time.monotonic() - self._newest)
+        if self._drawings < BURST or wait <= 0 or not old.has_points:
+            self._draw_news()
+        elif self._timer is None:
+            self._timer = self.set_timer(wait, self._draw_news)
+
+    def has_grown(self, old: ChartData) -> None:
+        """The data went on from `old`: where a subclass moves the look along."""
+
+    def _draw_news(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        self._drawings, self._newest = self._drawings + 1, time.monotonic()
+        self._request()
+
+    def watch_look(self, old: Look, new: Look) -> None:
+        if replace(old, cursor=None) != replace(new, cursor=None):
+            if old.is_log != new.is_log:
+                self._y = None
+            self._drawings = 0  # what somebody asked to see comes at once
+            self._request()
+        else:
+            self._show()
+
+    def on_resize(self) -> None:
+        self._drawings = 0
+        self._request()
+
+    def _request(self) -> None:
+        try:
+            self._ask_for_canvas()
+        except Exception as error:  # the barrier: one broken chart must not take the cockpit down
+            log.error(f"chart cannot draw: {error!r}")
+            self._forget(f"cannot draw: {type(error).__name__}: {error}")
+
+    def _ask_for_canvas(self) -> None:
+        width, height = self.content_size
+        if width < 12 or height < 3 or not self.data.has_points:
+            self._forget("" if self.data.has_points else self.data.empty)
+            return
+        look = replace(self.look, axis=self.axis)
+        x = look.window or self.whole
+        guess = width - (self.frame.gutter if self.frame else 6)
+        laid = self._laid(look, x, guess)
+        if laid is not None and laid[1].canvas_width != guess:  # labels are not as wide as thought
+            laid = self._laid(look, x, laid[1].canvas_width)
+        if laid is None:
+            self._forget("nothing above 0: no logarithm")
+            return
+        drawn, frame = laid
+        if extremes(drawn.lines) is not None:
+            self._y = frame.y
+        y, size = frame.y, (frame.canvas_width, frame.canvas_height)
+        lines = tuple(snapped(line, x, y, *size) for line in drawn.lines)
+        job = PlotJob(lines, *size, x, y, glyphs.current.is_ascii)
+        if job != self._job:
+            self._job = job
+            self._paint(job, frame, drawn)
+        elif self._painted is self._job:
+            self.frame, self._broken = frame, drawn.broken
+            self._show()
+
+    def _laid(self, look: Look, x: Range, columns: int) -> tuple[Drawn, Frame] | None:
+        """Lines drawn for so many columns, and their frame; None without anything that `look` can
+        show.
+        """
+        drawn = project(self.data.traces, look, x, columns)
+        ends = extremes(drawn.lines)
+        kind = "log" if look.is_log else "linear"
+        if ends is None and look.is_log and look.window is None:
+            return None
+        held, marks = self._y, bool(self.data.marks)
+        y = ticks.hold(held, *ends, kind) if ends is not None else held or Range(0.0, 1.0)
+        is_log, size = look.is_log, self.content_size
+        return drawn, measure(size, x, y, axis=look.axis, is_log=is_log, has_marks=marks)
+
+    def _forget(self, words: str) -> None:
+        """Nothing to draw but words."""
+        self._job, self._painted, self.frame, self._canvas = None, None, None, ()
+        width, height = self.content_size
+        self.show_rows(words_in_the_middle(words, width, height) if height else [])
+
+    def _paint(self, job: PlotJob, frame: Frame, drawn: Drawn) -> None:
+        if self._drawing is not None:
+            self._drawing.cancel()  # if it has not begun
+
+        def tell(canvas: Future[Canvas]) -> None:  # in the plotting thread
+            if not canvas.cancelled():
+                self.post_message(self.Painted(job, frame, drawn, canvas))
+
+        self._drawing = plot.submit(job)
+        self._drawing.add_done_callback(tell)
+
+    @on(Painted)
+    def _take(self, message: Painted) -> None:
+        message.stop()
+        if message.job is not self._job:
+            return
+        error = message.canvas.exception()
+        if error is not None:
+            self._forget(f"cannot draw: {type(error).__name__}")
+            return
+        self._painted, self.frame = message.job, message.frame
+        self._canvas, self._broken = message.canvas.result(), message.drawn.broken
+        self._show()
+
+    def _show(self) -> None:
+        """The rows as they are now; only what differs is sent."""
+        if self.frame is None:
+            return
+        self.show_rows(compose(self.frame, self._canvas, self._overlay(self.frame)))
+
+    def _overlay(self, frame: Frame) -> Overlay:
+        look, traces = replace(self.look, axis=self.axis), self.data.traces
+        places = tuple((self.x_at(mark.step), mark) for mark in self.data.marks)
+        if look.cursor is None:
+            return Overlay(self._broken, places)
+        at = self.x_at(look.cursor)
+        here = frame.column(at)
+        near = [mark for place, mark in places if here is not None and frame.column(place) == here]
+        room = frame.canvas_width, frame.width
+        return Overlay(self._broken, places, at, reading(traces, near, look, frame.x, room))
+
+    @property
+    def ruled(self) -> Trace | None:
+        """The trace whose measure of steps stands for the chart."""
+        traces = self.data.traces
+        known = [trace for trace in traces if self.axis in trace.rulers]
+        return next(iter((*known, *traces)), None)
+
+    def x_at(self, step: float) -> float:
+        """Where a step lies on the x axis in use."""
+        return step if self.ruled is None else self.ruled.x_at(step, self.axis)
+
+    @property
+    def whole(self) -> Range:
+        """The x axis without a window, in its own unit."""
+        axis = self.axis
+        ends = [t.x_at(step, axis) for t in self.data.traces if t.x for step in (t.x[0], t.x[-1])]
+        if self.data.extent is not None:
+            ends += [self.x_at(step) for step in self.data.extent]
+        return whole_axis(min(ends, default=0.0), max(ends, default=1.0), self.data.is_growing)
+
+    @property
+    def steps_shown(self) -> tuple[float, float] | None:
+        """First and last step of the window; None for the whole."""
+        window = self.look.window
+        if window is None or self.ruled is None:
+            return None
+        axis = self.axis
+        return self.ruled.step_at(window.low, axis), self.ruled.step_at(window.high, axis)
+
+
+def whole_axis(first: float, last: float, is_growing: bool) -> Range:
+    """From 0, or from a round place that stays where only the newest part is known, to the end or
+    so far beyond it that it rarely moves."""
+    start = 0.0
+    if first > last / 2:
+        grain = 2.0 ** math.floor(math.log2(max(last - first, 1.0)))
+        start = math.floor(first / grain) * grain
+    if is_growing:
+        return ticks.reach(last, start)
+    return Range(start, last if last > start else start + 1)

@@ -1,0 +1,194 @@
+"""What a chart shows and how somebody looks at it, as frozen values."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from albor_tui.widgets.chart.plot import PlotLine
+from albor_tui.widgets.chart.ticks import Range
+
+X_AXES = ("step", "tokens", "time")
+# weight of what came before per thousandth of the axis; the same look at every zoom and every
+# spacing of points, as in W&B's time-weighted average
+SMOOTHINGS = (0.0, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
+DEFAULT_SMOOTHING = 3
+DEEPEST = 1e-9  # of the whole axis: beyond it neighbours are the same float
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Another measure of a step (tokens seen, seconds since the start): piecewise linear between
+    known places, both ascending, by the overall slope beyond them."""
+
+    steps: tuple[float, ...]
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[float, float]]) -> Ruler | None:
+        """A ruler through places in order of steps; None where fewer than one of them is finite
+        and beyond zero. Places that go back (a clock set back) are left out."""
+        steps, values = [0.0], [0.0]
+        for step, value in pairs:
+            if math.isfinite(value) and step > steps[-1] and value >= values[-1]:
+                steps.append(step)
+                values.append(value)
+        known = values[-1] > values[0]
+        return cls(tuple(steps), tuple(values)) if known else None
+
+    def at(self, step: float) -> float:
+        """The measure of a step."""
+        return _interpolated(self.steps, self.values, step)
+
+    def step_at(self, value: float) -> float:
+        """The step at which the measure is reached."""
+        return _interpolated(self.values, self.steps, value)
+
+
+def _interpolated(xs: tuple[float, ...], ys: tuple[float, ...], x: float) -> float:
+    i = bisect_right(xs, x)
+    if 0 < i < len(xs):
+        share = (x - xs[i - 1]) / (xs[i] - xs[i - 1])
+        return ys[i - 1] + share * (ys[i] - ys[i - 1])
+    edge = 0 if i == 0 else -1
+    slope = (ys[-1] - ys[0]) / (xs[-1] - xs[0])
+    return ys[edge] + (x - xs[edge]) * slope
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One series of one run, over steps: the points or, in buckets, their mean, low and high.
+
+    `tone` names the stylesheet class. Where it is noisy the points are drawn in the tone "raw" (or
+    `tone` again where several runs share a chart) and a smoothed line in `tone` over them.
+    """
+
+    tone: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    label: str = ""
+    nonfinite: tuple[int, ...] = ()
+    is_noisy: bool = False
+    rulers: Mapping[str, Ruler] = field(default_factory=dict)
+
+    def nearest(self, step: float) -> int | None:
+        """The place of the point at `step` or next to it."""
+        if not self.x:
+            return None
+        i = bisect_left(self.x, step)
+        near = [k for k in (i - 1, i) if 0 <= k < len(self.x)]
+        return min(near, key=lambda k: abs(self.x[k] - step))
+
+    def x_at(self, step: float, axis: str) -> float:
+        """Where a step lies on an axis; on that of steps where the other measure is unknown."""
+        ruler = self.rulers.get(axis)
+        return step if ruler is None else ruler.at(step)
+
+    def step_at(self, x: float, axis: str) -> float:
+        """The step at a place of an axis."""
+        ruler = self.rulers.get(axis)
+        return x if ruler is None else ruler.step_at(x)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened at a step. Kinds: alert, warning, restart, rewind, checkpoint,
+    phase."""
+
+    kind: str
+    step: float
+    words: str
+
+
+@dataclass(frozen=True)
+class ChartData:
+    """Lines from the bottom layer to the top; a growing chart reserves room at its right.
+
+    `extent` is the first and last step of the run where it reaches beyond the lines, so that
+    several charts share an axis. Another `subject` is another picture: it is drawn at once.
+    """
+
+    lines: tuple[Trace | PlotLine, ...] = ()
+    is_growing: bool = True
+    empty: str = "loading"
+    marks: tuple[Mark, ...] = ()
+    extent: tuple[float, float] | None = None
+    subject: str = ""
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The lines; plain ones as they are."""
+        return tuple(
+            line
+            if isinstance(line, Trace)
+            else Trace(line.tone, line.x, line.y, line.low, line.high, line.label)
+            for line in self.lines
+        )
+
+    @property
+    def newest(self) -> float:
+        """The last step known; 0 where there is none."""
+        ends = [line.x[-1] for line in self.lines if line.x]
+        return max(ends + ([self.extent[1]] if self.extent else []), default=0.0)
+
+    @property
+    def has_points(self) -> bool:
+        """Whether there is anything finite to draw."""
+        return any(math.isfinite(y) for line in self.lines for y in line.y)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How somebody looks at a chart. `window` is in units of the x axis, None the whole; `cursor`
+    is a step."""
+
+    is_log: bool = False
+    axis: str = "step"
+    smoothing: int = DEFAULT_SMOOTHING
+    window: Range | None = None
+    cursor: float | None = None
+    is_pinned: bool = False  # the cursor stays when the mouse leaves
+
+    @property
+    def weight(self) -> float:
+        return SMOOTHINGS[self.smoothing]
+
+    def smoothed(self, by: int) -> Look:
+        """More or less smoothing."""
+        return replace(self, smoothing=min(max(self.smoothing + by, 0), len(SMOOTHINGS) - 1))
+
+    def zoomed(self, whole: Range, factor: float, share: float) -> Look:
+        """The window `factor` as wide round the place at `share` (0..1) of it; the whole once it
+        is no narrower."""
+        old = self.window or whole
+        span = old.span * factor
+        if span >= whole.span:
+            return replace(self, window=None)
+        if span < max(whole.span, abs(whole.high)) * DEEPEST:
+            return self
+        low = old.low + old.span * share - span * share
+        return replace(self, window=_inside(low, span, whole))
+
+    def following(self, before: float, newest: float, whole: Range) -> Look:
+        """The window moved on by quarters where the newest point has just left it at the right;
+        before, it was inside."""
+        if self.window is None or not before <= self.window.high < newest:
+            return self
+        quarters = math.ceil((newest - self.window.high) / (self.window.span / 4))
+        return self.panned(whole, quarters / 4)
+
+    def panned(self, whole: Range, share: float) -> Look:
+        """The window moved by `share` of its width, never beyond the whole."""
+        if self.window is None:
+            return self
+        low = self.window.low + self.window.span * share
+        return replace(self, window=_inside(low, self.window.span, whole))
+
+
+def _inside(low: float, span: float, whole: Range) -> Range:
+    low = min(max(low, whole.low), whole.high - span)
+    return Range(low, low + span)

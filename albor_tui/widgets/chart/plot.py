@@ -1,0 +1,176 @@
+"""Lines to braille, by plotext, in one thread.
+
+plotext keeps one figure per process and is not thread-safe, so one thread owns it; it is imported
+there too, which keeps its 0.06 s out of the first paint. Each line is drawn on its own canvas and
+the canvases are laid over each other here, so that colour stays a matter of the stylesheet.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from albor_tui.widgets.chart.ticks import Range
+
+_BLANK = frozenset(" \u2800")
+_TOGETHER_S = 0.05  # the first of many charts waits no longer
+_asked: deque[tuple[PlotJob, Future[Canvas]]] = deque()
+_drawn: list[tuple[float, Callable[[], None]]] = []  # when, and who gives it back; one thread's
+FAINT = ("raw", "-faint")  # how the tones end that lie under another line
+
+
+@dataclass(frozen=True)
+class PlotLine:
+    """One series. `tone` names the stylesheet class that colours it.
+
+    Values that are not finite break the line. `low` and `high`, where given, are the envelope of
+    each bucket: a spike inside a bucket is drawn although the mean hides it.
+    """
+
+    tone: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    label: str = ""
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlotJob:
+    """What to draw: lines from the bottom layer to the top, canvas size in cells, data limits."""
+
+    lines: tuple[PlotLine, ...]
+    width: int
+    height: int
+    x: Range
+    y: Range
+    ascii: bool = False
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """Neighbouring cells of one tone; an empty tone is background."""
+
+    text: str
+    tone: str
+
+
+Canvas = tuple[tuple[CellRun, ...], ...]
+
+
+def submit(job: PlotJob) -> Future[Canvas]:
+    """Draw in the plotting thread. What is asked for together is given back together: each chart by
+    itself would be a frame of its own."""
+    promise: Future[Canvas] = Future()
+    _asked.append((job, promise))
+    _thread().submit(_draw_next)
+    return promise
+
+
+def _draw_next() -> None:
+    job, promise = _asked.popleft()
+    if promise.set_running_or_notify_cancel():
+        try:
+            give: Callable[[], None] = partial(promise.set_result, paint(job))
+        except Exception as error:  # whoever asked is told
+            give = partial(promise.set_exception, error)
+        _drawn.append((time.monotonic(), give))
+    if _drawn and (not _asked or time.monotonic() - _drawn[0][0] > _TOGETHER_S):
+        for _, give in _drawn:
+            give()
+        _drawn.clear()
+
+
+@lru_cache(maxsize=1)
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="plot")
+
+
+def paint(job: PlotJob) -> Canvas:
+    """Rows of runs, exactly `height` rows of `width` cells. Plotting thread only."""
+    cells = [[(" ", "")] * job.width for _ in range(job.height)]
+    for line in job.lines:
+        xs, ys, joined = _points(line, job.x)
+        if xs:
+            marker = "braille" if not job.ascii else "." if line.tone.endswith(FAINT) else "*"
+            _lay(cells, _draw(job, marker, xs, ys, joined), line.tone)
+    return tuple(_runs(row) for row in cells)
+
+
+def _points(line: PlotLine, limits: Range) -> tuple[list[float], list[float], list[bool]]:
+    """What to connect: with an envelope every bucket is a stroke from its low to its high."""
+    xs: list[float] = []
+    ys: list[float] = []
+    joined: list[bool] = []
+    unbroken = False
+    for i, (x, y) in enumerate(zip(line.x, line.y, strict=True)):
+        if not (math.isfinite(y) and limits.low <= x <= limits.high):
+            unbroken = False
+            continue
+        marks = [y]
+        if line.low and line.high[i] > line.low[i] and math.isfinite(line.high[i] - line.low[i]):
+            up = bool(ys) and ys[-1] <= y
+            marks = [line.low[i], line.high[i]] if up else [line.high[i], line.low[i]]
+        for mark in marks:
+            xs.append(x)
+            ys.append(mark)
+            joined.append(unbroken)
+            unbroken = True
+    return xs, ys, joined
+
+
+def _draw(
+    job: PlotJob, marker: str, xs: list[float], ys: list[float], joined: list[bool]
+) -> list[str]:
+    plotext = _plotext()
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(job.width, job.height)
+    figure.axes(False)
+    figure.legend(False)
+    figure.ruler("x", "lower").lim(job.x.low, job.x.high).frequency(0)
+    figure.ruler("y", "left").lim(job.y.low, job.y.high).frequency(0)
+    clipped = [min(max(y, job.y.low), job.y.high) for y in ys]
+    # one marker for each point and more: fewer are copied until there are enough, half of the time
+    same = [plotext.marker(marker)] * (len(xs) + 2)
+    signal = figure.signal(xs, clipped, marker=same)
+    signal.lines(True)
+    for i, connected in enumerate(joined):
+        if not connected:
+            signal.line(i, False)
+    figure.draw(signal)
+    return str(figure.build().string(colorless=True)).splitlines()
+
+
+@lru_cache(maxsize=1)
+def _plotext() -> Any:
+    from albor_tui.widgets.chart.light_plotext import (
+        load,  # only with the first chart, and in its thread
+    )
+
+    plotext = load()
+    plotext.terminal.limit(False, False)
+    return plotext
+
+
+def _lay(cells: list[list[tuple[str, str]]], drawn: list[str], tone: str) -> None:
+    for row, text in zip(cells, drawn, strict=False):
+        for column, character in enumerate(text[: len(row)]):
+            if character not in _BLANK:
+                row[column] = (character, tone)
+
+
+def _runs(row: list[tuple[str, str]]) -> tuple[CellRun, ...]:
+    runs: list[CellRun] = []
+    start = 0
+    for i in range(1, len(row) + 1):
+        if i == len(row) or row[i][1] != row[start][1]:
+            runs.append(CellRun("".join(c for c, _ in row[start:i]), row[start][1]))
+            start = i
+    return tuple(runs)

@@ -1,0 +1,141 @@
+"""The timed parts of a step as a table: how long now, on average, against the budget, and which of
+them held the run up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.reactive import reactive
+
+from albor_core.feed.view import BrickView, Curve, EventView
+from albor_tui.look import quantity
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.run.system_lines import trace
+
+_SPARK = 60  # buckets of a brick's past that its line can show
+
+
+@dataclass(frozen=True)
+class BrickRow:
+    """One brick: milliseconds per step now and on average, its share of the step, how often it
+    paused the run and when last, and its past."""
+
+    name: str
+    last_ms: float | None
+    mean_ms: float | None
+    budget_ms: float | None
+    share: float | None
+    pauses: int = 0
+    paused_at: int | None = None
+    past: tuple[float, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        both = self.last_ms is not None and self.budget_ms is not None
+        return both and self.last_ms > self.budget_ms  # type: ignore[operator]
+
+
+def brick_rows(
+    bricks: Sequence[BrickView], curves: Mapping[str, Curve], events: Iterable[EventView]
+) -> tuple[BrickRow, ...]:
+    """Bricks of the live state in its order, then those that only history knows."""
+    known = {brick.name: brick for brick in bricks}
+    for key in curves:
+        name = key.removeprefix("brick/").removesuffix("_ms")
+        known.setdefault(name, BrickView(name))
+    pauses = [event for event in events if event.name == "jidoka.pause"]
+    last = {name: _last(brick, curves) for name, brick in known.items()}
+    step = sum(ms for ms in last.values() if ms is not None and math.isfinite(ms))
+    rows = []
+    for name, brick in known.items():
+        past = curves.get(f"brick/{name}_ms", Curve("")).mean
+        finite = [ms for ms in past if math.isfinite(ms)]
+        mine = [event.step for event in pauses if event.data.get("brick") == name]
+        now = last[name]
+        rows.append(
+            BrickRow(
+                name,
+                now,
+                sum(finite) / len(finite) if finite else None,
+                brick.budget_ms,
+                now / step if now is not None and step else None,
+                len(mine),
+                max((s for s in mine if s is not None), default=None),
+                tuple(past[-_SPARK:]),
+            )
+        )
+    return tuple(rows)
+
+
+def _deviations(row: BrickRow, width: int) -> Content:
+    """The past of a brick: half its mean is the ground, half as much again the top."""
+    mean = row.mean_ms or 0.0
+    return trace(row.past, width, 1.5 * mean, low=0.5 * mean)
+
+
+def _last(brick: BrickView, curves: Mapping[str, Curve]) -> float | None:
+    if brick.measured_ms is not None:
+        return brick.measured_ms
+    past = curves.get(f"brick/{brick.name}_ms", Curve("")).mean
+    return past[-1] if past else None
+
+
+class BrickTable(LineList):
+    """One line per brick under a line of headings."""
+
+    rows: reactive[tuple[BrickRow, ...]] = reactive((), init=False, repaint=False)
+
+    @property
+    def current(self) -> BrickRow | None:
+        at = self.cursor - 1
+        return self.rows[at] if 0 <= at < len(self.rows) else None
+
+    def count(self) -> int:
+        return len(self.rows) + 1 if self.rows else 0
+
+    def can_stand(self, index: int) -> bool:
+        return index > 0
+
+    def watch_rows(self, old: tuple[BrickRow, ...], new: tuple[BrickRow, ...]) -> None:
+        names = [row.name for row in old], [row.name for row in new]
+        if names[0] != names[1]:
+            self.lines_changed()
+        else:
+            self.redraw(index + 1 for index, row in enumerate(new) if row != old[index])
+
+    def draw_line(self, index: int, width: int) -> Content:
+        left = width - 58
+        bars = left if left < 22 else min(40, left // 2)
+        past = left - bars - 2
+        if index == 0:
+            heads = ("brick".ljust(11), "now".rjust(9), "mean".rjust(9), "budget".rjust(9))
+            line = "".join(heads) + "share".rjust(7) + "paused".rjust(11) + "  "
+            return Content.styled(line + "against the budget", "$ink-muted")
+        row = self.rows[index - 1]
+        scale = max(
+            (max(r.last_ms or 0, r.budget_ms or 0) for r in self.rows), default=0
+        )  # one scale for all: their lengths can be compared
+        scale = scale if scale and math.isfinite(scale) else 1.0
+        tone = "$error" if row.is_over else "$ink"
+        budget = row.budget_ms / scale if row.budget_ms else None
+        held = f"{row.pauses} @ {quantity.si(row.paused_at)}" if row.pauses else "no"
+        return Content.assemble(
+            meters.fit(meters.text(row.name, "bold $ink"), 11),
+            (quantity.milliseconds(row.last_ms).rjust(9), tone),
+            (quantity.milliseconds(row.mean_ms).rjust(9), "$ink"),
+            (quantity.milliseconds(row.budget_ms).rjust(9), "$ink-muted"),
+            (quantity.percent(row.share).rjust(7), "$ink"),
+            (held.rjust(11), "$warning" if row.pauses else "$ink-faint"),
+            "  ",
+            meters.bar(
+                (row.last_ms or 0) / scale,
+                bars,
+                "$error" if row.is_over else "$line-second",
+                mark=budget,
+            ),
+            "  " + _deviations(row, past) if past >= 8 else "",
+        )

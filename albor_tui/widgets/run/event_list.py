@@ -1,0 +1,176 @@
+"""What happened in a run, newest first, and what kind of thing each was."""
+
+from __future__ import annotations
+
+import time
+
+from textual.content import Content
+
+from albor_core.feed.view import AlertView, AttemptView, EventView
+from albor_core.run.values.flatten import bare
+from albor_tui.look import glyphs, quantity
+from albor_tui.widgets.base import meters
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.base.panel import Panel
+
+now_wall = time.time  # replaced in tests
+
+KINDS = ("all", "alerts", "restarts", "rewinds", "checkpoints", "control", "life", "other")
+_DETAIL_CHARS = 400
+_WIDE = 110  # cells of a line that has room for long names
+
+
+def kind_of(event: EventView) -> str:
+    """The filter that an event falls under. A restart is the start of a later attempt, so that
+    their number is that of the restarts; `life` has the other words of the run and its guard.
+    """
+    name, room = event.name, event.name.partition(".")[0]
+    if room in ("andon", "jidoka"):
+        return "alerts"
+    if name == "run.start" and ((event.attempt or 1) > 1 or _resumed_from(event) is not None):
+        return "restarts"
+    if "rewind" in name or "rollback" in name:
+        return "rewinds"
+    if room == "checkpoint":
+        return "checkpoints"
+    if room in ("run", "guard"):
+        return "life"
+    return "control" if room in ("control", "config") else "other"
+
+
+def words_of_event(event: EventView) -> str:
+    """An event in one line, for people; what is not known by name is shown as its data."""
+    data = event.data
+    match event.name:
+        case "andon.alert":
+            return str(data.get("message") or data.get("rule") or "an alert")
+        case "andon.ack":
+            by = f" by {data['by']}" if data.get("by") else ""
+            return f"{data.get('id')} acknowledged{by}"
+        case "jidoka.pause":
+            return f"paused: {data.get('brick')} took {_ms(data.get('value_ms'))}"
+        case "checkpoint.saved":
+            seconds = data.get("seconds")
+            took = f" in {seconds:.2f} s" if isinstance(seconds, int | float) else ""
+            return f"saved {_bytes(data.get('bytes'))}{took}"
+        case "checkpoint.failed" | "checkpoint.bad":
+            return str(data.get("reason") or "no reason given")
+        case "run.start":
+            back = _resumed_from(event)
+            begin = f"resumed from step {quantity.count(back)}" if back is not None else "started"
+            return f"attempt {event.attempt or 1} {begin}   {data.get('device') or ''}".rstrip()
+        case "run.end":
+            return f"{data.get('status') or 'ended'}   {data.get('message') or ''}".rstrip()
+    return "  ".join(f"{key}={bare(value)}" for key, value in data.items())[:_DETAIL_CHARS]
+
+
+class EventList(LineList):
+    """The events of one kind. An alert that nobody has seen yet is open."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.events: tuple[EventView, ...] = ()
+        self.opened: frozenset[str] = frozenset()
+
+    def show(self, events: tuple[EventView, ...], alerts: tuple[AlertView, ...]) -> None:
+        """Newest first. The cursor stays on its event, or at the top where it was there."""
+        opened = frozenset(alert.id for alert in alerts if not alert.is_acknowledged)
+        if (events, opened) == (self.events, self.opened):
+            return
+        stood = self.current if self.cursor else None
+        self.events, self.opened = events, opened
+        if stood is not None:
+            at = next((i for i, event in enumerate(events) if event is stood or event == stood), 0)
+            self.set_reactive(LineList.cursor, at)
+        self.lines_changed()
+
+    @property
+    def current(self) -> EventView | None:
+        return self.events[self.cursor] if self.cursor < len(self.events) else None
+
+    def count(self) -> int:
+        return len(self.events)
+
+    def draw_line(self, index: int, width: int) -> Content:
+        event = self.events[index]
+        is_open = event.name == "andon.alert" and event.data.get("id") in self.opened
+        tone = meters.SEVERITY_TONE.get(event.severity, "$warning")
+        if event.name == "andon.alert" and not is_open:
+            tone = "$ink-faint"
+        mark = glyphs.current.alert if is_open else glyphs.current.dot
+        step = glyphs.current.missing if event.step is None else quantity.count(event.step)
+        age = glyphs.current.missing
+        if event.wall is not None:
+            age = quantity.age(max(0.0, now_wall() - event.wall))
+        words = words_of_event(event)
+        return Content.assemble(
+            (f"{mark} ", tone),
+            (f"{age:>4} ", "$ink-muted"),
+            (f"{step:>9}  ", "$ink"),
+            meters.fit(meters.text(event.name, "$secondary"), 18 if width < _WIDE else 26),
+            " ",
+            meters.text(words, tone if event.severity in ("yellow", "red") else "$ink"),
+        )
+
+
+class AttemptTable(Panel):
+    """The lives of a run, newest first: how long, how it ended, what the guard did about it."""
+
+    HEADING = "attempts"
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._attempts: tuple[AttemptView, ...] = ()
+        self._alive = False
+
+    def show(self, attempts: tuple[AttemptView, ...], *, is_active: bool) -> None:
+        self._attempts, self._alive = attempts, is_active
+        self.changed()
+
+    def draw(self, width: int, height: int) -> Content:
+        if not self._attempts:
+            told = "no attempt yet" if self._alive else "no attempt was recorded"
+            return Content.styled(told, "$ink-muted")
+        newest = self._attempts[-1].attempt
+        lines = [
+            Content.styled(f"{'':>2}{'began':<21}{'took':>8}{'step':>10}  ended", "$ink-muted")
+        ]
+        for one in reversed(self._attempts):
+            lines.append(_attempt_line(one, is_alive=self._alive and one.attempt == newest))
+        lines = meters.cut(lines, height, "earlier attempt")
+        return meters.rows([meters.fit(line, width) for line in lines])
+
+
+def _attempt_line(one: AttemptView, *, is_alive: bool) -> Content:
+    end = now_wall() if one.ended is None and is_alive else one.ended
+    took = None if one.started is None or end is None else max(0.0, end - one.started)
+    if one.ended is None:
+        ended = Content.styled("at work", "$success") if is_alive else Content.styled(
+            "no end was recorded", "$warning"
+        )  # fmt: skip
+    else:
+        tone = "$ink-muted" if one.kind in ("", "clean", "done") else "$warning"
+        parts = (one.kind or "ended", f"code {one.code}" if one.code is not None else "",
+                 one.signal or "", one.action, one.reason)  # fmt: skip
+        ended = meters.text("  ".join(part for part in parts if part), tone)
+    return Content.assemble(
+        (f"{one.attempt} ", "bold $ink"),
+        (f"{quantity.clock(one.started):<21}", "$ink-muted"),
+        (quantity.duration(took).rjust(8), "$ink"),
+        (quantity.count(one.step).rjust(10), "$ink"),
+        "  ",
+        ended,
+    )
+
+
+def _resumed_from(event: EventView) -> int | None:
+    back = event.data.get("resumed_from") if event.name == "run.start" else None
+    return back if isinstance(back, int) else None
+
+
+def _ms(value: object) -> str:
+    return quantity.milliseconds(value if isinstance(value, int | float) else None)
+
+
+def _bytes(value: object) -> str:
+    return quantity.bytes_(value if isinstance(value, int | float) else None)

@@ -1,0 +1,182 @@
+"""The machine of a run in full, as lines: each GPU, then the host. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from textual.content import Content
+
+from albor_core.telemetry.sample import GpuSample, HostSample
+from albor_tui.look import glyphs, quantity
+from albor_tui.widgets.base import meters
+
+Past = Mapping[str, Sequence[float]]
+_NAME, _NUMBERS = 9, 22
+HOT_C, WARM_C = 88, 80
+
+
+def system_lines(
+    gpus: Sequence[GpuSample], host: HostSample | None, past: Past, width: int, why_none: str
+) -> list[Content]:
+    """Everything known; `past` holds values by metric key (gpu0/util_percent), oldest first."""
+    lines: list[Content] = []
+    for gpu in gpus:
+        lines += [*gpu_block(gpu, past, width), Content("")]
+    if not gpus:
+        lines += [
+            Content.styled("no GPU", "bold $ink"),
+            meters.text(why_none, "$ink-muted"),
+            Content(""),
+        ]
+    return lines + host_block(host, past, width)
+
+
+def gpu_block(gpu: GpuSample, past: Past, width: int) -> list[Content]:
+    """One GPU on six lines and one more per process."""
+    key = f"gpu{gpu.index}"
+    util = None if gpu.util_percent is None else gpu.util_percent / 100
+    memory = _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    power = _share(gpu.power_w, gpu.power_limit_w)
+    heat = None if gpu.temperature_c is None else gpu.temperature_c / 100
+    used = f"{quantity.bytes_(gpu.memory_used_bytes)} / {quantity.bytes_(gpu.memory_total_bytes)}"
+    watts = f"{_whole(gpu.power_w)} / {_whole(gpu.power_limit_w)} W"
+    total = gpu.memory_total_bytes
+    head = Content.assemble(
+        (f"gpu {gpu.index}  ", "bold $accent"),
+        meters.text(gpu.name or glyphs.current.missing, "bold $ink"),
+        meters.text(f"   {gpu.uuid}" if gpu.uuid and width > 90 else "", "$ink-faint"),
+    )
+    return [
+        meters.pair(head, _throttle(gpu), width),
+        _gauge(
+            "load", util, quantity.percent(util), "$line-main", past.get(f"{key}/util_percent"),
+            100, width,
+        ),
+        _gauge(
+            "memory", memory, used, meters.load_tone(memory, 0.92, 0.98),
+            past.get(f"{key}/memory_bytes"), total, width,
+        ),
+        _gauge(
+            "power", power, watts, meters.load_tone(power, 0.97, 1.02), past.get(f"{key}/power_w"),
+            gpu.power_limit_w, width,
+        ),
+        _gauge(
+            "temp", heat, _heat(gpu.temperature_c), _heat_tone(gpu.temperature_c),
+            past.get(f"{key}/temperature_c"), 100, width,
+        ),
+        Content.assemble(
+            ("clocks".ljust(_NAME), "$ink-muted"),
+            (f"sm {_whole(gpu.sm_clock_mhz)} MHz   memory {_whole(gpu.memory_clock_mhz)} MHz",
+             "$ink"),
+        ),
+        *_processes(gpu),
+    ]  # fmt: skip
+
+
+def host_block(host: HostSample | None, past: Past, width: int) -> list[Content]:
+    """The host on six lines."""
+    head = Content.styled("host", "bold $accent")
+    if host is None:
+        return [head, Content.styled("no figures of the host", "$ink-muted")]
+    cpu = None if host.cpu_percent is None else host.cpu_percent / 100
+    total = host.memory_total_bytes
+    used = None
+    if total and host.memory_available_bytes is not None:
+        used = total - host.memory_available_bytes
+    ram, mine = _share(used, total), _share(host.rss_bytes, total)
+    return [
+        head,
+        _gauge(
+            "cpu", cpu, quantity.percent(cpu), meters.load_tone(cpu, 0.9, 1.01),
+            past.get("host/cpu_percent"), 100, width,
+        ),
+        _gauge(
+            "ram", ram, f"{quantity.bytes_(used)} / {quantity.bytes_(total)}",
+            meters.load_tone(ram), past.get("host/used_bytes"), total, width,
+        ),
+        _gauge(
+            "this run", mine, quantity.bytes_(host.rss_bytes), "$line-val",
+            past.get("host/rss_bytes"), None, width,
+        ),
+        _fact("disk", f"{quantity.bytes_(host.disk_free_bytes)} free where the run lies"),
+        _fact("load", quantity.ratio(host.load1)),
+    ]  # fmt: skip
+
+
+def _gauge(
+    name: str,
+    share: float | None,
+    numbers: str,
+    tone: str,
+    past: Sequence[float] | None,
+    top: float | None,
+    width: int,
+) -> Content:
+    """Name, bar, numbers, and the past in what room is left."""
+    room = width - _NAME - _NUMBERS
+    bars = max(8, room // 2)
+    drawn = trace(past or (), max(0, room - bars), top)
+    return Content.assemble(
+        (name.ljust(_NAME), "$ink-muted"),
+        meters.bar(share, bars, tone),
+        (f"  {numbers}".ljust(_NUMBERS), "$ink"),
+        " " * (room - bars - drawn.cell_length) if drawn.plain else "",  # newest at the right
+        drawn,
+    )
+
+
+def trace(values: Sequence[float], width: int, top: float | None, *, low: float = 0.0) -> Content:
+    """The newest values as small columns between `low` and `top` (None: their maximum)."""
+    finite = [v for v in values if math.isfinite(v)][-width:] if width > 0 else []
+    steps = glyphs.current.spark
+    high = top if top and math.isfinite(top) and top > 0 else max(finite, default=0.0)
+    if not finite or high <= low:
+        return Content("")
+    last = len(steps) - 1
+    drawn = "".join(
+        steps[round(min(max((v - low) / (high - low), 0.0), 1.0) * last)] for v in finite
+    )
+    return Content.assemble((drawn[:-1], "$line-spark"), (drawn[-1:], "$line-main"))
+
+
+def _fact(name: str, words: str) -> Content:
+    return Content.assemble((name.ljust(_NAME), "$ink-muted"), meters.text(words, "$ink"))
+
+
+def _processes(gpu: GpuSample) -> list[Content]:
+    if not gpu.processes:
+        return [_fact("processes", "none that can be seen")]
+    return [
+        Content.assemble(
+            (("processes" if i == 0 else "").ljust(_NAME), "$ink-muted"),
+            (f" {process.pid:>8}  ", "$ink-muted"),
+            (quantity.bytes_(process.memory_bytes).rjust(6), "$ink"),
+            meters.text(f"  {process.name or glyphs.current.missing}", "$ink"),
+        )
+        for i, process in enumerate(gpu.processes)
+    ]
+
+
+def _throttle(gpu: GpuSample) -> Content:
+    if not gpu.throttle_reasons:
+        return Content.styled("not throttled", "$ink-muted")
+    return meters.text("throttled: " + ", ".join(gpu.throttle_reasons), "bold $warning")
+
+
+def _share(used: float | None, total: float | None) -> float | None:
+    return used / total if used is not None and total else None
+
+
+def _whole(value: float | None) -> str:
+    return glyphs.current.missing if value is None else quantity.count(value).replace(",", "")
+
+
+def _heat(celsius: float | None) -> str:
+    return f"{_whole(celsius)} {glyphs.current.degree}C"
+
+
+def _heat_tone(celsius: float | None) -> str:
+    if celsius is None:
+        return "$ink-faint"
+    return "$error" if celsius >= HOT_C else "$warning" if celsius >= WARM_C else "$success"

@@ -1,0 +1,174 @@
+"""Every leaf of the config's schema is read by something, and not by the schema alone.
+
+A recorder notes which fields are looked up from outside the schema's own modules while a config is
+planned, begun and trained; sections that are handed on as plain data (guard, alerts, terminal, ...)
+are held against what becomes of them when a leaf changes. A leaf that neither finds is dead.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from tiny_run import make_run, tiny_config, train_here
+
+from albor_core.andon.budgets import Budgets
+from albor_core.andon.rules import rules_from
+from albor_core.config.load import Config, LoadedConfig, parse_config
+from albor_core.config.sections import GuardConfig, Section
+from albor_core.feed.terminal import terminal_of
+from albor_core.guard import options
+from albor_core.guard.options import parse_options
+from albor_core.plan import launch
+from albor_core.train.observe.alert_monitor import AlertMonitor
+
+OWN = tuple(f"run/{name}.py" for name in ("sections", "config", "reference", "kept_config"))
+
+
+def leaves(section: type[Section] = Config, path: str = "") -> Iterator[tuple[type[Section], str]]:
+    """(class, dotted path) of every leaf, those of sections in lists too."""
+    for name, field in section.model_fields.items():
+        inner = section_in(field.annotation)
+        if inner is not None:
+            yield from leaves(inner, f"{path}{name}.")
+        else:
+            yield section, f"{path}{name}"
+
+
+def section_in(annotation: Any) -> type[Section] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(section_in, get_args(annotation))), None)
+
+
+LEAVES = tuple(leaves())
+
+
+def is_fixed(section: type[Section], name: str) -> bool:
+    """Whether the schema knows one value only: every other is refused."""
+    annotation = section.model_fields[name].annotation
+    return get_origin(annotation) is Literal and len(get_args(annotation)) == 1
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[type[Section], str]]:
+    """The fields that planning, starting and training look up."""
+    found: set[tuple[type[Section], str]] = set()
+    plain = Section.__getattribute__
+
+    def noting(self: Section, name: str) -> Any:
+        fields = type(self).__dict__.get("__pydantic_fields__", {})
+        if name in fields and not sys._getframe(1).f_code.co_filename.endswith(OWN):
+            found.add((type(self), name))
+        return plain(self, name)
+
+    muon = {"optimizer__name": "muon", "training__nan_limit": 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALBOR_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr(Section, "__getattribute__", noting)
+        patch.setattr(launch, "start_guard", lambda run, **_: None)
+        for number, (changes, faults) in enumerate((({}, ""), (muon, "loss:nan@8-9"))):
+            folder = tmp_path_factory.mktemp(f"leaves{number}")
+            raw = json.dumps(tiny_config(folder, **changes)).encode()
+            loaded = LoadedConfig(raw, parse_config(raw, file="tiny.yaml"), Path("tiny.yaml"))
+            launch.start(launch.new_run(loaded, launch.plan_run(loaded), name=None))
+            train_here(make_run(folder / "run", f"leaves-{number}", **changes), faults=faults)
+    return found
+
+
+Consumer = Callable[[Config], Any]
+HANDED_ON: dict[str, Consumer] = {  # sections that are handed on as plain data -> what they become
+    "model.architecture.": lambda config: config.model.architecture.shape(),
+    "monitoring.terminal.": lambda config: terminal_of(config.resolved()),
+    "monitoring.alerts.": lambda config: rules_from(monitoring(config), warmup_steps=0),
+    "monitoring.budgets.": lambda config: Budgets.from_config(monitoring(config)),
+    "monitoring.bricks.": lambda config: (
+        AlertMonitor(monitoring(config), warmup_steps=0, attempt=1).budgets_ms
+    ),
+    "guard.": lambda config: parse_options(config.resolved()["guard"]),
+}
+WORDS = {  # texts say for themselves what else may stand there
+    "monitoring.terminal.metrics": ["mfu"],
+    "monitoring.terminal.charts.metric": "brick/data_ms",
+    "monitoring.alerts.condition": "loss > 7",
+    "monitoring.alerts.message": "other",
+    "guard.backoff_s": [7.0],
+}
+
+
+def monitoring(config: Config) -> dict[str, Any]:
+    found: dict[str, Any] = config.resolved()["monitoring"]
+    return found
+
+
+def other_value(section: type[Section], path: str, now: Any) -> Any:
+    """Another value that may stand at `path`."""
+    field = section.model_fields[path.rsplit(".", 1)[-1]]
+    if path in WORDS:
+        return WORDS[path]
+    if isinstance(now, bool):
+        return not now
+    if get_origin(field.annotation) is Literal:
+        return next(word for word in get_args(field.annotation) if word != now)
+    assert now is None or isinstance(now, int | float), f"say in WORDS what else {path} may be"
+    return 7 if now is None else now * 2
+
+
+def changed(config: dict[str, Any], section: type[Section], path: str) -> dict[str, Any]:
+    """The same config with another value at `path`, in the first item of a list."""
+    config = json.loads(json.dumps(config))
+    *parents, last = path.split(".")
+    place = config
+    for name in parents:
+        place = place[name][0] if isinstance(place[name], list) else place[name]
+    place[last] = other_value(section, path, place[last])
+    return config
+
+
+@pytest.mark.parametrize(("section", "path"), LEAVES, ids=[path for _, path in LEAVES])
+def test_every_leaf_of_the_config_has_an_effect(section, path, read, tmp_path):
+    if is_fixed(section, path.rsplit(".", 1)[-1]):
+        return
+    becomes = next((one for start, one in HANDED_ON.items() if path.startswith(start)), None)
+    if becomes is None:
+        assert (section, path.rsplit(".", 1)[-1]) in read, f"nothing reads {path}"
+        return
+    base = full_config(tmp_path)
+    other = changed(base, section, path)
+    assert becomes(checked(base)) != becomes(checked(other)), f"nothing comes of {path}"
+
+
+def checked(data: dict[str, Any]) -> Config:
+    return parse_config(json.dumps(data).encode(), file="tiny.yaml")
+
+
+def full_config(folder: Path) -> dict[str, Any]:
+    """A config in which every leaf stands, with one item in each list of sections."""
+    given = tiny_config(
+        folder,
+        monitoring__terminal={"charts": [{"type": "line", "metric": "loss"}]},
+        monitoring__alerts=[{"condition": "loss > 9", "action": "warn", "message": "high"}],
+    )
+    return checked(given).resolved()
+
+
+def test_the_guard_uses_every_option_that_a_config_gives_it():
+    source = "".join(
+        path.read_text() for path in Path(options.__file__).parent.rglob("*.py")
+        if path.name != "options.py"
+    )  # fmt: skip
+    dead = [name for name in GuardConfig.model_fields if f"options.{name}" not in source
+            and f"policy.{name}" not in source]  # fmt: skip
+    assert dead == []
+
+
+def test_a_leaf_that_nobody_reads_is_found(read):
+    class Lonely(Section):
+        forgotten: int = 1
+
+    assert (Lonely, "forgotten") not in read
+    assert Lonely().forgotten == 1

@@ -1,0 +1,197 @@
+"""A run small enough to train in a test: about 30,000 parameters, a few milliseconds a step."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from albor_core.config.load import parse_config
+from albor_core.run.journal import read_journal
+from albor_core.run.rundir import RunDir, create_run, read_json, write_json
+from albor_core.run.state import StateWriter
+from albor_core.train.process.attempt import Attempt, Outcome, SignalRequests
+from albor_core.train.process.faults import faults_from
+
+VOCAB, SEQ_LEN = 64, 32
+
+
+def write_shards(folder: Path, sequences: int, seed: int) -> Path:
+    """Random walks over the vocabulary: something a model can learn in a few steps."""
+    rng = np.random.default_rng(seed)
+    steps = rng.integers(1, 4, size=(sequences, SEQ_LEN))
+    ids = (steps.cumsum(axis=1) % VOCAB).astype(np.uint32)
+    folder.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"input_ids": pa.array(list(ids), pa.list_(pa.uint32()))})
+    pq.write_table(table, folder / "shard-00000.parquet")
+    return folder
+
+
+def tiny_config(folder: Path, **changes: Any) -> dict[str, Any]:
+    """A config as plain data; `changes` are dotted paths with `__` for the dot."""
+    write_shards(folder / "train", 40, seed=1)
+    write_shards(folder / "val", 8, seed=2)
+    config: dict[str, Any] = {
+        "model": {
+            "path": ".",
+            "mode": "transformer",
+            "architecture": {
+                "hidden_size": 32,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "intermediate_size": 64,
+                "vocab_size": VOCAB,
+                "max_position_embeddings": SEQ_LEN,
+            },
+        },
+        "data": {
+            "train": str(folder / "train"),
+            "val": str(folder / "val"),
+            "batch_size": 4,
+            "seq_len": SEQ_LEN,
+        },
+        "optimizer": {"name": "adamw", "lr": 0.003},
+        "training": {
+            "epochs": 10,
+            "max_steps": 24,
+            "warmup_steps": 4,
+            "grad_clip": 1.0,
+            "output_dir": str(folder / "out"),
+            "checkpoint": {"save_every": 5},
+            "eval_interval": 8,
+            "eval_batches": 2,
+            "num_threads": 1,
+            "device": "cpu",
+        },
+        "monitoring": {"system": {"interval": 100}},
+    }
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        section = config
+        for name in parents:
+            section = section.setdefault(name, {})
+        section[last] = value
+    return config
+
+
+def make_run(folder: Path, run_id: str = "tiny", **changes: Any) -> RunDir:
+    """A run directory as `albor train apply` makes it."""
+    raw = json.dumps(tiny_config(folder, **changes)).encode()
+    config = parse_config(raw, file="tiny.yaml")
+    return create_run(
+        folder / "out",
+        run_id,
+        experiment="tests",
+        name=run_id,
+        kind="train",
+        argv=["test"],
+        seed=0,
+        config=raw,
+        resolved=config.resolved(),
+    )
+
+
+def start(run: RunDir, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    """The trainer as a process of its own."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
+    return subprocess.Popen(
+        [sys.executable, "-m", "albor_core.train", str(run.path), *arguments],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def train(run: RunDir, *arguments: str, limit_s: float = 120, **environ: str) -> tuple[int, str]:
+    """Run the trainer to its end: exit code and stderr. After `limit_s` it is killed: no process
+    of a test outlives it.
+    """
+    process = start(run, *arguments, **environ)
+    try:
+        _, stderr = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return process.returncode, stderr
+
+
+def history(run: RunDir, keys: tuple[str, ...]) -> list[tuple[int, str, float]]:
+    """Effective history: rewinds applied, in the order it was said."""
+    said: list[tuple[int, str, float]] = []
+    for line in read_journal(run.journal) if run.journal.exists() else ():
+        assert line.record is not None, line
+        if line.record["t"] == "r":
+            said = [entry for entry in said if entry[0] <= line.record["to"]]
+        elif line.record["t"] == "m":
+            values = line.record["v"]
+            said += [(line.record["step"], key, values[key]) for key in keys if key in values]
+    return said
+
+
+def events(run: RunDir, name: str) -> list[dict[str, Any]]:
+    found = [line.record for line in read_journal(run.journal) if line.record is not None]
+    return [record for record in found if record["t"] == "e" and record["name"] == name]
+
+
+def last_words(run: RunDir) -> dict[str, Any]:
+    return read_json(run.exit) or {}
+
+
+def train_here(
+    run: RunDir,
+    *,
+    attempt: int = 1,
+    faults: str = "",
+    stop_after: int | None = None,
+    allow_config_change: bool = False,
+    during: Callable[[SignalRequests, RunDir], None] | None = None,
+) -> Outcome:
+    """One life in this process, without lock and signal handlers; `during` runs in a thread."""
+    from albor_core.train.loop import Training
+
+    config = parse_config(run.config_resolved.read_bytes(), file=str(run.config_resolved))
+    state = StateWriter(run.state, run_id=run.id, attempt=attempt, nonce=f"n{attempt}")
+    signals = SignalRequests()
+    training = Training(
+        Attempt(run, attempt, f"n{attempt}"),
+        config,
+        signals,
+        faults_from({"ALBOR_FAULTS": faults}, attempt=attempt),
+        state,
+        allow_config_change=allow_config_change,
+    )
+    if during is not None:
+        threading.Thread(target=during, args=(signals, run), daemon=True).start()
+    return training.run(stop_after=stop_after)
+
+
+def wait_until(claim: Callable[[], object], timeout_s: float = 60.0) -> None:
+    """Until `claim()` is true; fails the test by name if it never is."""
+    deadline = time.monotonic() + timeout_s
+    while not claim():
+        assert time.monotonic() < deadline, claim
+        time.sleep(0.01)
+
+
+def rewrite_config(run: RunDir, path: str, value: Any) -> None:
+    """Edit one field of the run's own config, as somebody might between two lives."""
+    resolved = read_json(run.config_resolved) or {}
+    *parents, last = path.split(".")
+    section = resolved
+    for name in parents:
+        section = section[name]
+    section[last] = value
+    write_json(run.config_resolved, resolved)

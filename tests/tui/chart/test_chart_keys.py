@@ -1,0 +1,533 @@
+"""Every key and every gesture on a chart and on the grid of charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import chart_stage
+import pytest
+from chart_stage import KEYS, LAST, Stage
+from settled import settled, until
+from textual import events
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from albor_tui.screens.curves import loss_chart
+from albor_tui.widgets.chart import canvas
+from albor_tui.widgets.chart.chart import Chart, ChartData
+from albor_tui.widgets.chart.data import Look, Trace
+from albor_tui.widgets.chart.grid import ChartGrid, first_shown, shape
+from albor_tui.widgets.chart.head import ChartHead
+from albor_tui.widgets.chart.ticks import Range
+
+pytestmark = pytest.mark.slow
+SIZE = (80, 17)  # what a Run screen leaves of 80x24
+
+
+@asynccontextmanager
+async def grid_stage(size: tuple[int, int] = SIZE, **options: Any):
+    """A grid with its first curves drawn."""
+    app = Stage(ChartGrid(), **options)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: bool(app.asked) or not app._keys)
+        await settled(pilot)
+        yield app, pilot, app.query_one(ChartGrid)
+
+
+def loss_data(**changes: Any) -> ChartData:
+    keys = ("train/loss", "val/loss", "optim/lr", "_wall", "train/tokens")
+    curves = {key: chart_stage.curve(key, None, None, 400) for key in keys}
+    return loss_chart(chart_stage.view(**changes), curves)
+
+
+@asynccontextmanager
+async def chart_alone(data: ChartData | None = None, size: tuple[int, int] = (80, 20)):
+    app = Stage(Chart("loss"))
+    async with app.run_test(size=size) as pilot:
+        chart = app.query_one(Chart)
+        chart.styles.height = "1fr"
+        chart.data = data or loss_data()
+        chart.focus()
+        await settled(pilot)
+        yield pilot, chart
+
+
+def lines(chart: Chart) -> list[str]:
+    return [chart.render_line(y).text for y in range(chart.content_size.height)]
+
+
+def heads(app: Stage) -> str:
+    return str(app.query_one(ChartHead).render())
+
+
+async def chosen(pilot: Pilot, key: str) -> None:
+    """Until the chart of `key` has the focus."""
+
+    def holds() -> bool:
+        widget = pilot.app.focused
+        is_named = isinstance(widget, Chart) and key in str(widget.border_title)
+        return is_named and pilot.app.query_one(ChartGrid).current == key
+
+    await until(pilot, holds, f"{key} was not chosen")
+
+
+async def press(pilot: Pilot, *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
+
+
+async def test_y_makes_the_axis_logarithmic_and_back():
+    async with chart_alone() as (pilot, chart):
+        plain = lines(chart)
+        await press(pilot, "y")
+        assert chart.look.is_log
+        assert any(line.startswith("log") for line in lines(chart))
+        assert lines(chart)[:5] != plain[:5]
+        await press(pilot, "y")
+        assert lines(chart) == plain
+
+
+async def test_x_goes_through_steps_tokens_and_time():
+    async with chart_alone() as (pilot, chart):
+        assert "10k" in lines(chart)[-1]
+        await press(pilot, "x")
+        assert chart.axis == "tokens"
+        assert "1.0B" in lines(chart)[-1]
+        await press(pilot, "x")
+        assert chart.axis == "time"
+        assert "1h" in lines(chart)[-1]
+        await press(pilot, "x")
+        assert chart.axis == "step"
+
+
+async def test_x_skips_what_is_not_known():
+    data = ChartData((Trace("main", (1.0, 2.0, 3.0), (1.0, 2.0, 3.0)),))
+    async with chart_alone(data) as (pilot, chart):
+        await press(pilot, "x")
+        assert chart.axis == "step"
+
+
+async def test_the_smoothing_slider_moves_and_at_zero_the_points_are_bright():
+    async with chart_alone() as (pilot, chart):
+        tones = {tone for row in chart._rows for _, tone in row}
+        assert {"raw", "main", "val"} <= tones
+        before = chart.look.weight
+        await press(pilot, "full_stop")
+        assert chart.look.weight > before
+        await press(pilot, "greater_than_sign", *["full_stop"] * 9)
+        assert chart.look.weight < 1
+        await press(pilot, *["comma"] * 6, "less_than_sign", "comma", "comma")
+        assert chart.look.weight == 0
+        tones = {tone for row in chart._rows for _, tone in row}
+        assert "main" in tones
+        assert "raw" not in tones
+
+
+async def test_plus_and_minus_zoom_and_zero_is_the_whole_again():
+    async with chart_alone() as (pilot, chart):
+        whole = chart.whole
+        await press(pilot, "plus")
+        assert chart.look.window is not None
+        assert chart.look.window.high == LAST  # the newest point at the right end
+        span = chart.look.window.span
+        await press(pilot, "equals_sign")
+        assert chart.look.window.span == pytest.approx(span / 2)
+        await press(pilot, "minus")
+        assert chart.look.window.span == pytest.approx(span)
+        await press(pilot, "0")
+        assert chart.look.window is None
+        assert chart.whole == whole
+
+
+async def test_arrows_pan_a_window_and_never_beyond_the_run():
+    async with chart_alone() as (pilot, chart):
+        await press(pilot, "plus", "plus")
+        high = chart.look.window.high
+        await press(pilot, "left")
+        assert chart.look.window.high < high
+        await pilot.press(*["left"] * 20)
+        assert chart.look.window.low == chart.whole.low
+        await pilot.press(*["right"] * 30)
+        assert chart.look.window.high == chart.whole.high
+
+
+async def test_the_cursor_reads_exact_values_and_arrows_move_it():
+    async with chart_alone() as (pilot, chart):
+        await press(pilot, "v")
+        step = chart.look.cursor
+        trace = chart.data.traces[0]
+        value = trace.y[trace.x.index(step)]
+        assert f"step {step:,.0f}  loss  {value:.6g}" in lines(chart)[-1]
+        assert any(tone == "hair" for row in chart._rows for _, tone in row)
+        await press(pilot, "left")
+        assert chart.look.cursor < step
+        await press(pilot, "right", "right")
+        assert chart.look.cursor > step
+        await press(pilot, "v")
+        assert chart.look.cursor is None
+        assert not any(tone == "hair" for row in chart._rows for _, tone in row)
+
+
+async def test_the_cursor_goes_to_both_ends_and_takes_the_window_along():
+    async with chart_alone(size=(36, 12)) as (pilot, chart):
+        await press(pilot, "plus", "plus", "v")
+        await pilot.press(*["left"] * 40)
+        await settled(pilot)
+        x = chart.data.traces[0].x
+        assert chart.look.window.low <= chart.look.cursor <= chart.look.window.high
+        assert chart.look.cursor < LAST * 0.6
+        await pilot.press(*["right"] * 80)
+        await settled(pilot)
+        assert chart.look.cursor == x[-1]
+
+
+async def test_the_cursor_tells_what_happened_there():
+    async with chart_alone(size=(110, 20)) as (pilot, chart):
+        await press(pilot, "v")
+        chart.look = Look(cursor=8_800.0, is_pinned=True)
+        assert "loss is NaN" in lines(chart)[-1]
+
+
+async def test_the_wheel_zooms_at_the_pointer():
+    async with chart_alone() as (pilot, chart):
+        frame = chart.frame
+        column = frame.canvas_width // 4
+        place = frame.x_of(column)
+        at = (chart.gutter.left + frame.gutter + column, 5)
+        await wheel(pilot, chart, events.MouseScrollUp, at)
+        await settled(pilot)
+        window = chart.look.window
+        assert window.span < chart.whole.span
+        assert window.low + window.span * column / (frame.canvas_width - 1) == pytest.approx(place)
+        await wheel(pilot, chart, events.MouseScrollDown, at)
+        assert chart.look.window is None
+
+
+async def test_the_wheel_leaves_a_chart_alone_that_was_not_chosen():
+    async with chart_alone() as (pilot, chart):
+        chart.blur()
+        await wheel(pilot, chart, events.MouseScrollUp, (30, 5))
+        assert chart.look.window is None
+        await wheel(pilot, chart, events.MouseScrollUp, (30, 5), ctrl=True)
+        assert chart.look.window is not None
+
+
+async def test_dragging_pans():
+    async with chart_alone() as (pilot, chart):
+        await press(pilot, "plus", "plus")
+        window = chart.look.window
+        await pilot.mouse_down(chart, offset=(30, 6))
+        await pilot.hover(chart, offset=(40, 6))
+        await pilot.mouse_up(chart, offset=(40, 6))
+        moved = window.low - chart.look.window.low
+        assert moved == pytest.approx(window.span * 10 / chart.frame.canvas_width)
+        await pilot.hover(chart, offset=(50, 6))  # let go: it moves no more
+        assert chart.look.window == Range(window.low - moved, window.high - moved)
+
+
+async def test_the_pointer_reads_values_and_leaving_ends_it():
+    async with chart_alone() as (pilot, chart):
+        await pilot.hover(chart, offset=(30, 6))
+        await settled(pilot)
+        assert lines(chart)[-1].startswith("step")
+        first = chart.look.cursor
+        await pilot.hover(chart, offset=(40, 6))
+        assert chart.look.cursor > first
+        chart.post_message(events.Leave(chart))
+        await until(pilot, lambda: chart.look.cursor is None)
+        await settled(pilot)
+        assert not lines(chart)[-1].startswith("step")
+
+
+async def test_a_pinned_cursor_stays_when_the_pointer_moves():
+    async with chart_alone() as (pilot, chart):
+        await press(pilot, "v")
+        step = chart.look.cursor
+        await pilot.hover(chart, offset=(20, 6))
+        assert chart.look.cursor == step
+
+
+async def test_moving_the_cursor_repaints_its_columns_and_its_line_only(monkeypatch):
+    async with chart_alone() as (pilot, chart):
+        await press(pilot, "v")
+        regions: list[Any] = []
+        monkeypatch.setattr(chart, "refresh", lambda *found, **_: regions.extend(found))
+        await pilot.press("left")
+        cells = sum(region.area for region in regions)
+        height, width = chart.content_size.height, chart.content_size.width
+        assert 0 < cells <= 16 * height + width
+
+
+async def test_news_are_drawn_at_a_pace_and_keys_at_once(monkeypatch):
+    monkeypatch.setattr(canvas, "PACE_S", 3600.0)
+    async with chart_alone() as (pilot, chart):
+        for step in range(LAST - 900, LAST, 100):
+            curve = chart_stage.curve("train/loss", None, step, 400)
+            chart.data = loss_chart(chart_stage.view(step=step), {"train/loss": curve})
+            await pilot.pause(0.01)
+        assert chart._drawings == canvas.BURST
+        assert not chart.is_painted
+        await pilot.press("y")
+        await until(pilot, lambda: any(line.startswith("log") for line in lines(chart)))
+        chart.data = ChartData((Trace("main", (1.0, 9.0), (1.0, 9.0)),), subject="another run")
+        await until(pilot, lambda: chart._drawings == 1)
+
+
+async def test_a_picture_does_not_depend_on_how_often_it_was_drawn():
+    """Labels of another width than the first drawing thought leave other columns to the lines."""
+    x = tuple(float(i) for i in range(288))
+    trace = Trace("main", x, tuple(4 + 4 * math.sin(i * i) for i in x))
+    async with chart_alone(ChartData((trace,))) as (pilot, chart):
+        first = lines(chart)
+        chart.on_resize()
+        await settled(pilot)
+        assert lines(chart) == first
+
+
+async def test_a_chart_that_cannot_be_drawn_says_so(monkeypatch):
+    async with chart_alone() as (pilot, chart):
+
+        def fail(*_: object, **__: object) -> None:
+            raise ValueError("bad value")
+
+        monkeypatch.setattr(canvas, "project", fail)
+        await pilot.press("y")
+        assert "cannot draw: ValueError: bad value" in "\n".join(lines(chart))
+
+
+async def test_a_log_axis_without_positive_values_says_why():
+    data = ChartData((Trace("main", (1.0, 2.0), (0.0, -1.0)),))
+    async with chart_alone(data) as (pilot, chart):
+        await press(pilot, "y")
+        assert "nothing above 0" in "\n".join(lines(chart))
+
+
+@pytest.mark.parametrize("values", [(1e308, -1e308), (5e-324, 0.0), (1e-300, 2e-300), (7.0, 7.0)])
+async def test_odd_values_are_drawn_somehow(values):
+    data = ChartData((Trace("main", (1.0, 2.0), values),))
+    async with chart_alone(data) as (pilot, chart):
+        for key in ("y", "plus", "v", "y", "0"):
+            await press(pilot, key)
+        assert "cannot draw" not in "\n".join(lines(chart))
+
+
+async def test_the_grid_shows_and_asks_for_what_fits():
+    async with grid_stage() as (app, pilot, grid):
+        assert grid.shown == KEYS[:4]
+        assert len([chart for chart in grid.query(Chart) if chart.display]) == 4
+        assert app.asked[-1].keys == (*KEYS[:4], "_wall", "train/tokens")
+        assert "1-4 of 19" in heads(app)
+        await pilot.resize_terminal(160, 38)
+        await until(pilot, lambda: len(grid.shown) == 16)
+        await until(pilot, lambda: app.asked[-1].keys[:16] == KEYS[:16])
+
+
+async def test_paging_and_moving_give_the_charts_other_keys():
+    async with grid_stage() as (_, pilot, grid):
+        await chosen(pilot, "train/loss")
+        await press(pilot, "down")
+        await chosen(pilot, "optim/lr")
+        await press(pilot, "right")
+        await chosen(pilot, "optim/grad_norm")
+        await press(pilot, "down")
+        assert grid.shown == KEYS[2:6]
+        await chosen(pilot, KEYS[5])
+        await press(pilot, "pagedown")
+        assert grid.shown == KEYS[6:10]
+        await press(pilot, "end")
+        assert grid.shown == KEYS[16:]
+        await chosen(pilot, KEYS[-1])
+        await press(pilot, "home")
+        assert grid.shown == KEYS[:4]
+        await chosen(pilot, KEYS[0])
+        await press(pilot, "up", "left")
+        await chosen(pilot, KEYS[0])
+        await press(pilot, "shift+right")
+        await chosen(pilot, KEYS[1])
+
+
+async def test_charts_made_for_one_page_are_used_for_the_next():
+    async with grid_stage() as (_, pilot, grid):
+        before = list(grid.query(Chart))
+        await press(pilot, "pagedown", "pagedown", "home")
+        assert list(grid.query(Chart)) == before
+
+
+async def test_search_keeps_what_contains_the_words_and_escape_ends_it():
+    async with grid_stage() as (app, pilot, grid):
+        await press(pilot, "slash")
+        assert isinstance(app.focused, Input)
+        await press(pilot, *"LOSS")
+        assert [key for key in grid.shown if "loss" not in key] == []
+        assert len(grid.shown) == 3
+        await press(pilot, "enter")
+        await until(pilot, lambda: not grid.has_class("-searching"))
+        assert "1-3 of 3 with LOSS" in heads(app)
+        await chosen(pilot, "train/loss")
+        await press(pilot, "escape")
+        assert grid.shown == KEYS[:4]
+        await press(pilot, "slash", "q", "q", "escape")
+        assert grid.shown == KEYS[:4]
+        await chosen(pilot, "train/loss")
+
+
+async def test_a_search_that_finds_nothing_says_so():
+    async with grid_stage() as (_, pilot, grid):
+        await press(pilot, "slash", *"zzz")
+        assert "no metric's name contains zzz" in "\n".join(lines(grid.query(Chart).first()))
+        await press(pilot, "escape")
+        assert grid.shown == KEYS[:4]
+
+
+async def test_a_pinned_metric_stands_first_with_its_mark_and_stays_chosen():
+    async with grid_stage() as (_, pilot, grid):
+        await press(pilot, "end", "space")
+        assert grid.order[0] == KEYS[-1]
+        await chosen(pilot, KEYS[-1])
+        assert "\u2605" in str(grid.query(Chart).first().border_title)
+        await press(pilot, "right", "P")
+        assert grid.order[:2] == (KEYS[-1], "train/loss")
+        await press(pilot, "home", "space")
+        assert grid.order[:2] == ("train/loss", "val/loss")
+
+
+@pytest.mark.parametrize("key", ["enter", "z"])
+async def test_one_metric_takes_the_whole_screen_and_gives_it_back(key):
+    async with grid_stage() as (app, pilot, grid):
+        await press(pilot, "right", key)
+        await until(pilot, lambda: grid.shown == ("val/loss",))
+        assert app.screen.maximized is grid
+        await settled(pilot)
+        await until(pilot, lambda: app.asked[-1].keys[0] == "val/loss")
+        assert app.asked[-1].points > app.asked[0].points
+        await press(pilot, "down")
+        assert grid.shown == ("optim/lr",)
+        await press(pilot, "escape")
+        await until(pilot, lambda: grid.shown == KEYS[:4])
+        assert app.screen.maximized is None
+        await chosen(pilot, "optim/lr")
+
+
+async def test_a_double_click_opens_a_chart():
+    async with grid_stage() as (_, pilot, grid):
+        await pilot.click(list(grid.query(Chart))[2], times=2, offset=(5, 3))
+        await until(pilot, lambda: grid.shown == ("optim/lr",))
+
+
+async def test_all_charts_share_window_cursor_and_smoothing():
+    async with grid_stage() as (app, pilot, grid):
+        await press(pilot, "plus", "v", "full_stop", "y", "x")
+        looks = {chart.look for chart in grid.query(Chart)}
+        assert looks == {grid.look}
+        assert grid.look.window is not None
+        assert grid.look.cursor is not None
+        for chart in grid.query(Chart):
+            assert any(tone == "hair" for row in chart._rows for _, tone in row)
+        said = heads(app)
+        assert "tokens" in said
+        assert "log" in said
+        assert "steps" in said
+
+
+async def test_zooming_asks_for_the_window_and_half_of_it_on_either_side():
+    async with grid_stage() as (app, pilot, _):
+        await press(pilot, "plus", "plus")
+        asked = app.asked[-1]
+        window = app.query(Chart).first().look.window
+        assert asked.lo == int(window.low - window.span / 2)
+        assert asked.hi >= window.high + window.span / 2 - 1
+        await press(pilot, "0")
+        assert (app.asked[-1].lo, app.asked[-1].hi) == (None, None)
+
+
+async def test_a_zoomed_grid_still_knows_the_whole_run():
+    async with grid_stage() as (app, pilot, grid):
+        chart = grid.query(Chart).first()
+        whole = chart.whole
+        await press(pilot, *["plus"] * 4)
+        assert chart.whole == whole
+        await press(pilot, "x", "x")
+        low, high = chart.steps_shown
+        assert 0.9 * LAST < low < high <= LAST + 1
+        await press(pilot, *["minus"] * 5)
+        assert grid.look.window is None
+        assert app.asked[-1].lo is None
+
+
+async def test_the_wheel_pages_a_grid_whose_chart_was_not_chosen():
+    async with grid_stage() as (_, pilot, grid):
+        await wheel(pilot, list(grid.query(Chart))[1], events.MouseScrollDown, (9, 3))
+        await wheel(pilot, list(grid.query(Chart))[1], events.MouseScrollDown, (9, 3))
+        await until(pilot, lambda: grid.shown == KEYS[2:6])
+
+
+async def test_the_same_wish_is_not_said_twice():
+    async with grid_stage() as (app, pilot, grid):
+        count = len(app.asked)
+        for _ in range(3):
+            grid.curves = dict(grid.curves)
+            grid.view = chart_stage.view(step=LAST)
+            await pilot.pause()
+        assert len(app.asked) == count
+
+
+async def test_new_metrics_appear_and_the_chosen_one_stays():
+    async with grid_stage() as (_, pilot, grid):
+        await press(pilot, "down")
+        grid.keys = ("a/first", *KEYS)
+        await settled(pilot)
+        await chosen(pilot, "optim/lr")
+        assert "a/first" in grid.shown
+
+
+async def test_a_run_without_metrics_says_so():
+    async with grid_stage(keys=()) as (_, pilot, grid):
+        await until(pilot, lambda: bool(grid.query(Chart)))
+        chart = grid.query(Chart).first()
+        await until(pilot, lambda: "no metrics yet" in "\n".join(lines(chart)))
+
+
+@pytest.mark.parametrize(
+    "size, count, columns_and_rows",
+    [
+        ((80, 16), 40, (2, 2)),
+        ((120, 28), 40, (3, 3)),
+        ((160, 37), 40, (4, 4)),
+        ((160, 37), 4, (1, 4)),
+        ((500, 140), 40, (3, 14)),
+        ((30, 6), 40, (1, 1)),
+        ((80, 16), 0, (1, 1)),
+    ],
+)
+def test_as_many_charts_as_can_be_read(size, count, columns_and_rows):
+    assert shape(*size, count) == columns_and_rows
+
+
+def test_the_first_chart_moves_as_little_as_it_must():
+    def first(at: int, old: int) -> int:
+        return first_shown(at, old, 2, 2, 9)
+
+    assert [first(0, 0), first(3, 0), first(4, 0), first(8, 0)] == [0, 0, 2, 6]
+    assert [first(5, 6), first(3, 6)] == [4, 2]
+    assert first(8, 8) == 6  # no empty row at the end
+
+
+async def wheel(
+    pilot: Pilot,
+    chart: Chart,
+    kind: Callable[..., events.MouseEvent],
+    at: tuple[int, int],
+    *,
+    ctrl: bool = False,
+) -> None:
+    x, y = at
+    region = chart.region
+    event = kind(
+        chart, x, y, 0, 0, 0, False, False, ctrl, screen_x=region.x + x, screen_y=region.y + y
+    )
+    chart.post_message(event)
+    await settled(pilot)

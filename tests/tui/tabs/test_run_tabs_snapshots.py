@@ -1,0 +1,129 @@
+"""How each tab of a run looks, cell by cell, on frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import fake_feed
+import pytest
+from settled import settled, until
+
+from albor_tui.look import glyphs
+from albor_tui.screens.run import TABS
+from albor_tui.screens.tabs.page import Page
+from albor_tui.widgets.chart.grid import ChartGrid
+from albor_tui.widgets.run.facts import Head
+
+SIZES = [
+    pytest.param((width, height), id=f"{width}x{height}")
+    for width, height in ((80, 24), (120, 36), (200, 60))
+]
+ASKS = {"bricks": "curves", "system": "curves", "charts": "curves", "logs": "log"}
+KEYS = [tab.key for tab in TABS if tab.key not in ("overview", "charts")]  # those have their own
+
+
+def ready(source, key):
+    async def wait(pilot) -> None:
+        screen = pilot.app.screen
+        await until(pilot, lambda: "code-125m" in str(screen.query_one(Head).render()))
+        await until(pilot, lambda: source.asked[ASKS.get(key, key)] > 0)
+        if key == "charts":
+            grid = screen.query_one(ChartGrid)
+            await until(pilot, lambda: bool(grid.shown) and set(grid.shown) <= set(grid.curves))
+        await answered(pilot)
+        await settled(pilot)
+
+    return wait
+
+
+async def answered(pilot) -> None:
+    """Until the page has taken the answer to its question; one that asks nothing is ready."""
+    page = pilot.app.screen.page
+    await until(pilot, lambda: page.question is None or page in taken)
+    await pilot.pause()
+
+
+taken: set[Page] = set()
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch):
+    """Writes down which pages have been given their answer."""
+    taken.clear()
+    passed = Page._passed
+
+    def note(page: Page, *kinds: type) -> None:
+        if Page.Answered in kinds:
+            taken.add(page)
+        passed(page, *kinds)
+
+    monkeypatch.setattr(Page, "_passed", note)
+
+
+@pytest.fixture
+def busy(source):
+    """A run to which something has happened."""
+    old = source.rows[0]
+    view = replace(old, events=fake_feed.EVENTS)
+    source.show((view, *source.rows[1:]))
+    return view
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("key", KEYS)
+def test_tab(snap_compare, cockpit, source, busy, key, size):
+    app = cockpit(run=busy, tab=key)
+    assert snap_compare(app, terminal_size=size, run_before=ready(source, key))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["config", "events"])
+def test_tab_in_daylight(snap_compare, cockpit, source, busy, key):
+    app = cockpit(run=busy, tab=key, theme="light")
+    assert snap_compare(app, terminal_size=(120, 36), run_before=ready(source, key))
+
+
+@pytest.mark.slow
+def test_tab_in_ascii(snap_compare, cockpit, source, busy, monkeypatch):
+    monkeypatch.setattr(glyphs, "current", glyphs.ASCII)
+    app = cockpit(run=busy, tab="checkpoints")
+    assert snap_compare(app, terminal_size=(80, 24), run_before=ready(source, "checkpoints"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["logs", "checkpoints"])
+def test_tab_of_a_run_that_has_not_begun(snap_compare, cockpit, source, key):
+    source.logs, source.shelf = {}, fake_feed.ShelfView()
+    queued = next(view for view in source.rows if view.status == "queued")
+
+    async def wait(pilot) -> None:
+        await until(pilot, lambda: source.asked[ASKS.get(key, key)] > 0)
+        await answered(pilot)
+
+    app = cockpit(run=queued, tab=key)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=wait)
+
+
+@pytest.mark.slow
+def test_alerts_to_choose_from(snap_compare, cockpit, source):
+    alerts = tuple(
+        replace(fake_feed.ALERT, id=f"a{i}", severity=severity, step=15_000 + i, message=words)
+        for i, (severity, words) in enumerate(
+            (
+                ("yellow", "gradient_norm > 5: 7.31"),
+                ("red", "loss > 10: inf"),
+                ("yellow", "optimizer takes 61.2 ms, over 2x its budget of 25 ms"),
+            )
+        )
+    )
+    view = replace(source.rows[0], alerts=alerts, alerts_open=3, severity="red")
+    source.show((view, *source.rows[1:]))
+
+    async def wait(pilot) -> None:
+        await ready(source, "events")(pilot)
+        await pilot.press("a")
+        await pilot.pause()
+
+    app = cockpit(run=view, tab="events")
+    assert snap_compare(app, terminal_size=(100, 30), run_before=wait)

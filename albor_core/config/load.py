@@ -38,9 +38,8 @@ from albor_core.config.strict_yaml import (
 )
 from albor_core.run.errors import ConfigError, NotFoundError, Problem
 
-_TWINS: dict[
-    KeyPath, KeyPath
-] = {  # one setting with two names: an override of either replaces both
+# one setting with two names: an override of either replaces both
+_TWINS: dict[KeyPath, KeyPath] = {
     ("training", "save_interval"): ("training", "checkpoint", "save_every"),
     ("training", "checkpoint", "save_every"): ("training", "save_interval"),
 }

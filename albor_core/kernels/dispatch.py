@@ -201,9 +201,8 @@ def _rejection(op: Op, device: torch.device, dtype: torch.dtype) -> str:
                 ]
                 if broken:
                     return f"{tuple(case[0].shape)}: {'; '.join(map(str, broken))}"
-    except (
-        Exception
-    ) as error:  # whatever Triton, ptxas or the driver raise, the run goes on without it
+    except Exception as error:
+        # whatever Triton, ptxas or the driver raise, the run goes on without it
         return f"{type(error).__name__}: {str(error)[:300]}"
     return ""
 

@@ -160,9 +160,8 @@ class Attention(nn.Module):
         k = rotate(self.k_proj(x).view(heads).transpose(1, 2), cos, sin)
         v = self.v_proj(x).view(heads).transpose(1, 2)
         is_half = q.dtype in (torch.bfloat16, torch.float16)
-        if (
-            self.groups > 1 and not is_half
-        ):  # no fp32 kernel on a GPU shares kv heads: it would build T x T
+        # no fp32 kernel on a GPU shares kv heads: it would build T x T
+        if self.groups > 1 and not is_half:
             k, v = (t.repeat_interleave(self.groups, dim=1) for t in (k, v))
         y = F.scaled_dot_product_attention(
             q, k, v, is_causal=True, enable_gqa=self.groups > 1 and is_half

@@ -91,9 +91,8 @@ def disk(config: Config, facts: PlanFacts, max_steps: int | None) -> Disk:
     policy = config.training.checkpoint
     at_once = policy.keep + 2
     every = config.training.log_interval
-    unread = every - math.gcd(
-        every, policy.save_every
-    )  # steps of a save whose figures are not read
+    # steps of a save whose figures are not read
+    unread = every - math.gcd(every, policy.save_every)
     at_once += unread > (policy.keep - 1) * policy.save_every
     if max_steps is not None:
         if policy.keep_every is not None:

@@ -93,9 +93,8 @@ def test_no_widget_parses_markup(path):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             said = {k.arg: k.value for k in node.keywords}
             off = isinstance(said.get("markup"), ast.Constant) and said["markup"].value is False
-            is_toast = name == "notify" and bool(
-                node.args or node.keywords
-            )  # a lock's says nothing
+            # a lock's says nothing
+            is_toast = name == "notify" and bool(node.args or node.keywords)
             if (name in MARKUP_WIDGETS or is_toast) and not off:
                 problems.append(f"{node.lineno}: {name} without markup=False")
             if name in ("from_markup", "from_text"):

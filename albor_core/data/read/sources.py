@@ -28,9 +28,8 @@ from albor_core.run.errors import (
 )
 from albor_core.run.files.publish import check_target, publishing
 
-MAX_FILE_BYTES = (
-    1 << 20
-)  # generated tables and vendored blobs live above it; hand-written code does not
+# generated tables and vendored blobs live above it; hand-written code does not
+MAX_FILE_BYTES = 1 << 20
 _ROW_GROUP_BYTES = 8 << 20
 _SCHEMA = pa.schema(
     [

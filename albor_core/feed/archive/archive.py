@@ -96,9 +96,8 @@ class RunArchive:
     def checkpoints(self) -> ShelfView:
         """What lies in the folder of checkpoints, with what events say about it."""
         run_id = self.run.id
-        points = self._asked(
-            "val", lambda r: r.points(run_id, "val/loss", limit=VALIDATIONS)
-        )  # of the newest life: a rewind takes back what it repeats
+        # of the newest life: a rewind takes back what it repeats
+        points = self._asked("val", lambda r: r.points(run_id, "val/loss", limit=VALIDATIONS))
         losses = {step: value for step, value, _ in points or ()}
         return self._shelf.look(self.events().events, losses)
 

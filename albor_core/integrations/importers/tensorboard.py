@@ -30,9 +30,8 @@ from albor_core.integrations.importers.wire import (
 
 SOURCE = "tensorboard"
 MAX_RECORD_BYTES = 64 << 20
-_CHECKED_BYTES = (
-    64 << 10
-)  # a longer record is a picture or a graph: its CRC would cost more than it
+# a longer record is a picture or a graph: its CRC would cost more than it
+_CHECKED_BYTES = 64 << 10
 _HEAD_RECORDS = 256
 _MAX_TAGS = 100_000
 _MAX_KEYS_A_POINT = 512

@@ -32,9 +32,8 @@ def rms_norm_reference(
     x: Tensor, w: Tensor, eps: float = 1e-5, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Plain PyTorch; rounds to x's dtype before w, like transformers' LlamaRMSNorm."""
-    wide = x.to(
-        torch.promote_types(x.dtype, torch.float32)
-    )  # fp64 stays fp64: tests use it as truth
+    # fp64 stays fp64: tests use it as truth
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     normed = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
     return (w * normed).to(dtype or x.dtype)  # an fp32 master weight must not widen bf16 rows
 

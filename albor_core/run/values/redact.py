@@ -49,9 +49,8 @@ _HOLDER = re.compile(_SENSITIVE + r"s?$", re.IGNORECASE)  # not `token_embedding
 _NUMBER = re.compile(_PLAIN, re.IGNORECASE)
 _NO_SECRET = ("null", "none", "true", "false")
 _FLAG = re.compile(r"--?[\w.-]{1,64}")
-_PAIR = re.compile(
-    r"""(-[\w.-]{1,64}=)(.+)|([\w.+-]{1,64}=)(\S+)""", re.DOTALL
-)  # of a command line, where the word ends the value
+# of a command line, where the word ends the value
+_PAIR = re.compile(r"""(-[\w.-]{1,64}=)(.+)|([\w.+-]{1,64}=)(\S+)""", re.DOTALL)
 _BEARER = re.compile(r"((?:bearer|basic)[^\S\r\n]+)([\w.~+/=-]{8,})", re.IGNORECASE)
 _URL = re.compile(r"(\b[a-z][a-z0-9+.-]{1,15}://)([^\s/@\"'\\]{1,256})@", re.IGNORECASE)
 _PEM = re.compile(

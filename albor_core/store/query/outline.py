@@ -47,9 +47,8 @@ class Outline:
         if places > 1:
             least = -(-(self._last - self._first + 1) // (places - 1))
         level = self._level_within(least)
-        if (
-            level < self._zoom.base
-        ):  # no finer level is kept: the points themselves, if they are few
+        # no finer level is kept: the points themselves, if they are few
+        if level < self._zoom.base:
             level = 0 if count <= _FEW_POINTS else self._zoom.base
         return -(-least // width(level)) * width(level)
 

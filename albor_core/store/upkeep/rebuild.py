@@ -46,9 +46,8 @@ class RebuildReport:
 
     target: Path
     rebuilt: list[str] = field(default_factory=list)
-    in_use: list[str] = field(
-        default_factory=list
-    )  # indexed at this moment: their store is current
+    # indexed at this moment: their store is current
+    in_use: list[str] = field(default_factory=list)
     carried: list[str] = field(default_factory=list)
     carried_from: dict[str, str] = field(default_factory=dict)
     """The store or backup that the rows of each carried run came from."""

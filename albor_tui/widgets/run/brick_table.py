@@ -116,9 +116,8 @@ class BrickTable(LineList):
             line = "".join(heads) + "share".rjust(7) + "paused".rjust(11) + "  "
             return Content.styled(line + "against the budget", "$ink-muted")
         row = self.rows[index - 1]
-        scale = max(
-            (max(r.last_ms or 0, r.budget_ms or 0) for r in self.rows), default=0
-        )  # one scale for all: their lengths can be compared
+        # one scale for all: their lengths can be compared
+        scale = max((max(r.last_ms or 0, r.budget_ms or 0) for r in self.rows), default=0)
         scale = scale if scale and math.isfinite(scale) else 1.0
         tone = "$error" if row.is_over else "$ink"
         budget = row.budget_ms / scale if row.budget_ms else None

@@ -726,9 +726,8 @@ def test_a_resumed_fused_step_keeps_to_the_kernels_that_it_had_a_choice_of(tmp_p
     monkeypatch.setattr(dispatch, "_pinned", {})
     run = make_run(tmp_path)
     train_here(run, stop_after=3)
-    monkeypatch.setattr(
-        train_state, "Optimizer", type(None)
-    )  # as if this step were not the plain one
+    # as if this step were not the plain one
+    monkeypatch.setattr(train_state, "Optimizer", type(None))
     train_here(run, attempt=2, stop_after=6)
     kept = {"swiglu_up bfloat16": "reference", "attention bfloat16": "reference"}
     assert dispatch._pinned == kept

@@ -31,14 +31,6 @@ FADING = 0.98  # of the largest value, a micro-batch: gradients shrink over a ru
 INPUT, GATE_UP, ACTIVATION, DOWN, D_OUTPUT, D_GATE_UP = range(6)
 """A layer's tensors, by their place among its scales."""
 TENSORS = 6
-MULTIPLE = fp8.TILE
-"""Widths and tokens of a micro-batch."""
-
-
-def fits(config: LlamaConfig, tokens: int) -> bool:
-    """Whether the kernels take this shape; `tokens` may be any divisor of a micro-batch's."""
-    sizes = (config.hidden_size, config.intermediate_size, tokens)
-    return all(size % MULTIPLE == 0 for size in sizes)
 
 
 class Scales:

@@ -58,16 +58,19 @@ class MemoryEstimate:
         return 0 if self.capacity is None else max(0, self.total - self.capacity)
 
 
-def fusion_obstacles(config: Config, facts: PlanFacts) -> tuple[str, ...]:
-    """Why the step of written-out kernels (model/fused.py) will not run here: what of
-    `obstacle_to_fusion` (train/build.py) can be known without a GPU. Empty: it is to be expected.
+def fusion_obstacles(
+    config: Config, device: str, capability: tuple[int, int] | None = None
+) -> tuple[str, ...]:
+    """Why the step of written-out kernels (model/fused.py) will not run on a `device` ("cuda" or
+    "cpu"): what can be known without asking its kernels. The trainer asks them, too
+    (`obstacle_to_fusion`), and leaves the GPU's `capability` to them. Empty: it is to be expected.
     """
     training, shape = config.training, config.model.architecture.shape()
     is_fp8 = training.mixed_precision == "fp8"
-    lowest, capability = FP8_CAPABILITY if is_fp8 else FUSED_CAPABILITY, facts.gpu_capability
+    lowest = FP8_CAPABILITY if is_fp8 else FUSED_CAPABILITY
     sizes = (shape.hidden_size, shape.intermediate_size, config.data.seq_len)
     found = (
-        (facts.device != "cuda", "it needs a GPU"),
+        (device != "cuda", "it needs a GPU"),
         (training.compile is False, "training.compile is false"),
         (
             training.mixed_precision not in ("bf16", "fp8"),
@@ -107,7 +110,7 @@ def memory(config: Config, facts: PlanFacts) -> MemoryEstimate:
     """
     on_gpu, ranks = facts.device == "cuda", config.share().world_size
     capacity = facts.device_memory_bytes
-    if not fusion_obstacles(config, facts):
+    if not fusion_obstacles(config, facts.device, facts.gpu_capability):
         found = _fused(config)
     else:
         found = _by_autograd(config, is_compiled=on_gpu and config.training.compile is not False)

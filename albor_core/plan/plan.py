@@ -240,7 +240,9 @@ def _precision_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
     if precision == "fp16" and facts.device == "cpu":
         hint = facts.gpu_remedy or "use training.mixed_precision=fp32 or bf16 on a CPU"
         yield Problem(field, f"fp16 needs a GPU for its loss scaling{idle}", hint)
-    if precision == "fp8" and (obstacles := fusion_obstacles(config, facts)):
+    if precision == "fp8" and (
+        obstacles := fusion_obstacles(config, facts.device, facts.gpu_capability)
+    ):
         message = f"fp8 cannot be used here: {'; '.join(obstacles)}{idle}"
         yield Problem(field, message, "use training.mixed_precision=bf16, or fix that")
 
@@ -347,7 +349,7 @@ def _relative_speed(config: Config, facts: PlanFacts) -> float:
         speed *= 0.75
     if config.training.distributed.strategy == "fsdp":
         speed *= 0.9
-    return speed if fusion_obstacles(config, facts) else speed * 1.1
+    return speed if fusion_obstacles(config, facts.device, facts.gpu_capability) else speed * 1.1
 
 
 def _with(config: Config, section: str, **changes: object) -> Config:
@@ -435,7 +437,7 @@ def _notes(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator[st
         yield f"the token budget is used up at step {at:,} of {steps.max_steps:,}"
     if config.training.mixed_precision == "fp32" and not config.training.residual_in_fp32:
         yield "training.residual_in_fp32 has no effect where mixed_precision is fp32"
-    obstacles = fusion_obstacles(config, facts)
+    obstacles = fusion_obstacles(config, facts.device, facts.gpu_capability)
     if obstacles and facts.device == "cuda" and config.training.mixed_precision == "bf16":
         yield f"slower than it could be, the fused step is off: {'; '.join(obstacles)}"
     yield from _without_effect(config, facts)

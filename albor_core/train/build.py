@@ -19,9 +19,10 @@ from albor_core.config.microbatches import Share
 from albor_core.data.pack.dataset import PackedShards, SequenceOrder
 from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
-from albor_core.model.fp8 import MULTIPLE, Scales, fits
+from albor_core.model.fp8 import Scales
 from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.plan.memory import fusion_obstacles
 from albor_core.plan.start_weights import refuse_misfits, start_weights
 from albor_core.run.errors import ConfigError
 from albor_core.train.optim.adamw import FlatAdamW, LossScale, Optimizer, Schedule
@@ -153,7 +154,7 @@ def build(config: Config, *, begins: bool = True) -> Parts:
     placement = place(training)
     seed_everything(training.seed)
     model = _model(shape, config, placement, begins=begins)
-    obstacle = placement.ranks.first(obstacle_to_fusion(config, placement, shape))
+    obstacle = placement.ranks.first(obstacle_to_fusion(config, placement))
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)
     optimizer = plain_optimizer(config, model) if obstacle else flat_optimizer(config, model)
@@ -211,29 +212,13 @@ def _hyper_parameters(config: Config) -> dict[str, Any]:
     return found
 
 
-def obstacle_to_fusion(config: Config, placement: Placement, shape: LlamaConfig) -> str:
+def obstacle_to_fusion(config: Config, placement: Placement) -> str:
     """Why the step of written-out kernels is no candidate here, or "". On a GPU it checks each of
     its kernels against fp64 first: seconds.
     """
-    training, is_fp8 = config.training, placement.precision == "fp8"
-    for is_so, reason in (
-        (not placement.is_gpu, "it needs a GPU"),
-        (not placement.compiles, "training.compile is false"),
-        (
-            placement.precision not in ("bf16", "fp8"),
-            f"training.mixed_precision is {placement.precision}",
-        ),
-        (training.deterministic, "training.deterministic is true"),
-        (placement.ranks.is_sharded, "training.distributed.strategy is fsdp"),
-        (training.activation_checkpointing, "training.activation_checkpointing is true"),
-        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
-        (
-            is_fp8 and not fits(shape, config.data.seq_len),
-            f"hidden_size, intermediate_size and seq_len have to be multiples of {MULTIPLE}",
-        ),
-    ):
-        if is_so:
-            return reason
+    if obstacles := fusion_obstacles(config, placement.device.type):
+        return obstacles[0]
+    is_fp8 = placement.precision == "fp8"
     update = ("adamw", "muon") if config.optimizer.name == "muon" else ("adamw",)
     for op in (*OPS, *update, *(("fp8",) if is_fp8 else ())):
         if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):

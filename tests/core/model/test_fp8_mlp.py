@@ -10,7 +10,7 @@ import torch
 from albor_core.config.sections import TrainingConfig
 from albor_core.kernels.ops import fp8
 from albor_core.model.flat import FlatParameters
-from albor_core.model.fp8 import HEADROOM, Scales, emulated, fits
+from albor_core.model.fp8 import HEADROOM, Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.errors import ConfigError
@@ -95,10 +95,7 @@ def test_emulation_ends_with_an_error_too():
     assert torch.equal(model(ids)[0], logits)
 
 
-def test_shapes_that_are_no_whole_tiles_do_not_fit():
-    assert fits(CONFIG, 64)
-    assert not fits(CONFIG, 96)
-    assert not fits(LlamaConfig(96, 2, 4, 2, 256, 512, 64), 64)
+def test_what_is_not_made_of_whole_tiles_cannot_be_cast():
     with pytest.raises(ValueError, match="96 x 64"):
         fp8.cast(torch.zeros(96, 64), torch.ones(()), torch.zeros(fp8.SLOTS))
 

@@ -73,8 +73,8 @@ def test_a_block_costs_what_the_formula_says(shape, half, wide):
 
 @pytest.mark.slow  # imports torch
 def test_the_plan_counts_with_the_trainers_own_numbers():
-    from albor_core.kernels.ops import rms_norm
-    from albor_core.model import fp8, fused, llama
+    from albor_core.kernels.ops import fp8, rms_norm
+    from albor_core.model import fused, llama
     from albor_core.train.optim import muon
     from albor_core.train.step import choose
     from albor_core.train.step import fused as graphed
@@ -85,7 +85,7 @@ def test_the_plan_counts_with_the_trainers_own_numbers():
     assert estimated.GRAPHED_TOKENS == graphed.GRAPHED_TOKENS
     assert estimated.NORM_PROGRAMS == rms_norm.PROGRAMS
     assert estimated.MUON_BATCH == muon.BATCH_ELEMENTS
-    assert estimated.FP8_MULTIPLE == fp8.MULTIPLE
+    assert estimated.FP8_MULTIPLE == fp8.TILE
 
 
 TINY = b"""
@@ -108,7 +108,6 @@ def test_plan_and_trainer_agree_on_what_keeps_the_fused_step_away(override, monk
     import torch
 
     from albor_core.kernels import dispatch
-    from albor_core.model.llama import LlamaConfig
     from albor_core.train.build import obstacle_to_fusion
     from albor_core.train.ranks.placement import Placement
 
@@ -118,10 +117,22 @@ def test_plan_and_trainer_agree_on_what_keeps_the_fused_step_away(override, monk
     placement = Placement(
         torch.device("cuda"), "H200", training.mixed_precision, training.compile is not False
     )
-    shape = LlamaConfig(**config.model.architecture.model_dump())
+    told = obstacle_to_fusion(config, placement)
+    assert estimated.fusion_obstacles(config, "cuda", (9, 0)) == ((told,) if told else ())
     facts = PlanFacts(Path("c"), SplitFacts(Path("x")), device="cuda", gpu_capability=(9, 0))
-    told = obstacle_to_fusion(config, placement, shape)
-    assert estimated.fusion_obstacles(config, facts) == ((told,) if told else ())
+    assert (memory(config, facts).step == "fused") == (told == "")
+
+
+@pytest.mark.parametrize(
+    "size", ["hidden_size=96", "intermediate_size=352", "max_position_embeddings=64"]
+)
+def test_fp8_needs_sizes_of_whole_tiles(size):
+    overrides = ["training.mixed_precision=fp8", f"model.architecture.{size}"]
+    config = parse_config(TINY, file="c", overrides=overrides)
+    is_whole = size.endswith("=64")
+    assert (estimated.fusion_obstacles(config, "cuda", (9, 0)) == ()) == is_whole
+    short = parse_config(TINY, file="c", overrides=[*overrides, "data.seq_len=32"])
+    assert any("multiples of 64" in why for why in estimated.fusion_obstacles(short, "cuda"))
 
 
 @pytest.mark.slow

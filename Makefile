@@ -48,7 +48,7 @@ check: $(STAMP)  ## format, lint, types, import floors, fast tests: under a minu
 	$(BIN)/python -m pytest -n 2 -m 'not gpu and not slow'
 
 golden: $(STAMP) ## rewrite snapshots and generated documents; then read git diff
-	$(BIN)/python -m pytest --snapshot-update tests/tui/test_*snapshots.py tests/tui/test_cockpit_screens.py tests/tui/test_pictures.py
+	$(BIN)/python -m pytest --snapshot-update $$(grep -rl snap_compare tests/tui --include=test_*.py) tests/tui/test_pictures.py
 	$(BIN)/python -m albor_core.cli.reference docs/reference
 
 ui: $(STAMP)     ## the cockpit on a simulated live run

@@ -101,6 +101,11 @@ def test_no_folder_holds_more_than_fifteen_modules():
             assert len(modules) <= 15, folder
 
 
+def test_no_folder_of_tests_holds_more_than_thirty_modules():
+    for folder in {path.parent for path in (ROOT / "tests").rglob("*.py")}:
+        assert len([*folder.glob("*.py")]) <= 30, folder
+
+
 def test_code_is_ascii_except_the_table_of_symbols():
     for room in ("albor_core", "albor_tui", "benchmarks", "tests"):
         for path in (ROOT / room).rglob("*.py"):

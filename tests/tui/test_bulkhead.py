@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from screen_stage import at, change, text_of
 from settled import settled, until
-from test_run_tabs import at, change, text_of
 
 from albor_core.run.errors import StoreError
 from albor_tui import error_log

@@ -11,10 +11,9 @@ from pathlib import Path
 import fake_feed
 import pytest
 from picture import picture
+from screen_stage import board, form, ready, run_ready, runs_ready
+from screen_stage import counted as counted
 from settled import settled, until
-from test_cockpit_screens import board, form
-from test_cockpit_snapshots import run_ready, runs_ready
-from test_run_tabs_snapshots import counted, ready  # noqa: F401  a fixture of the tabs
 
 from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import fake_feed
 import pytest
+from screen_stage import at, change, text_of
 from settled import settled, until
 
 from albor_core.feed.archive.archive import SampleView
@@ -30,24 +31,6 @@ from albor_tui.widgets.status_bar import StatusBar
 from albor_tui.widgets.tab_bar import TabBar
 
 pytestmark = pytest.mark.slow  # in sum; test_run_tabs_open.py is the quick look at each tab
-
-RUN = "code-125m"
-
-
-def at(source, name=RUN):
-    return next(view for view in source.rows if view.name == name)
-
-
-def change(source, **fields):
-    """The first run with other values; returns it."""
-    old = at(source)
-    new = replace(old, **fields)
-    source.show(tuple(new if view is old else view for view in source.rows))
-    return new
-
-
-def text_of(screen) -> str:
-    return "\n".join(strip.text for strip in screen._compositor.render_strips())
 
 
 def rows_of(widget) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hostile import check_cells
 from settled import until
-from test_cockpit_hygiene import check_cells
 
 from albor_core.feed.view import RunView
 from albor_core.run.journal import Journal

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import fake_feed
 import pytest
+from hostile import HOSTILE, check_cells, everything_hostile
 from settled import settled, until
-from test_cockpit_hygiene import HOSTILE, check_cells, everything_hostile
 
 from albor_core.feed.archive.archive import SampleView
 from albor_core.feed.archive.checkpoints import SavedView, ShelfView

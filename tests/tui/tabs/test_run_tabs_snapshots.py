@@ -6,58 +6,18 @@ from dataclasses import replace
 
 import fake_feed
 import pytest
-from settled import settled, until
+from screen_stage import ASKS, answered, ready
+from screen_stage import counted as counted
+from settled import until
 
 from albor_tui.look import glyphs
 from albor_tui.screens.run import TABS
-from albor_tui.screens.tabs.page import Page
-from albor_tui.widgets.chart.grid import ChartGrid
-from albor_tui.widgets.run.facts import Head
 
 SIZES = [
     pytest.param((width, height), id=f"{width}x{height}")
     for width, height in ((80, 24), (120, 36), (200, 60))
 ]
-ASKS = {"bricks": "curves", "system": "curves", "charts": "curves", "logs": "log"}
 KEYS = [tab.key for tab in TABS if tab.key not in ("overview", "charts")]  # those have their own
-
-
-def ready(source, key):
-    async def wait(pilot) -> None:
-        screen = pilot.app.screen
-        await until(pilot, lambda: "code-125m" in str(screen.query_one(Head).render()))
-        await until(pilot, lambda: source.asked[ASKS.get(key, key)] > 0)
-        if key == "charts":
-            grid = screen.query_one(ChartGrid)
-            await until(pilot, lambda: bool(grid.shown) and set(grid.shown) <= set(grid.curves))
-        await answered(pilot)
-        await settled(pilot)
-
-    return wait
-
-
-async def answered(pilot) -> None:
-    """Until the page has taken the answer to its question; one that asks nothing is ready."""
-    page = pilot.app.screen.page
-    await until(pilot, lambda: page.question is None or page in taken)
-    await pilot.pause()
-
-
-taken: set[Page] = set()
-
-
-@pytest.fixture(autouse=True)
-def counted(monkeypatch):
-    """Writes down which pages have been given their answer."""
-    taken.clear()
-    passed = Page._passed
-
-    def note(page: Page, *kinds: type) -> None:
-        if Page.Answered in kinds:
-            taken.add(page)
-        passed(page, *kinds)
-
-    monkeypatch.setattr(Page, "_passed", note)
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import fake_desk
 import fake_feed
 import pytest
+import sim_run
 from settled import until
 from textual.content import Content
 
@@ -238,7 +238,7 @@ async def test_a_run_at_work_may_still_reach_the_other_and_an_ended_one_never(
     cockpit, source, tmp_path
 ):
     out = ["--steps", "100000", "--rate", "20", "--name", "at-work"]
-    argv = [sys.executable, str(Path(__file__).with_name("sim_run.py")), str(tmp_path), *out]
+    argv = [sys.executable, sim_run.__file__, str(tmp_path), *out]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from settled import settled, until
+from screen_stage import board, form
+from settled import until
 
-from albor_tui.screens.andon import AndonScreen
 from albor_tui.screens.launch import LaunchScreen
-from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
-from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.config_form import ConfigForm, ConfigList
-from albor_tui.widgets.plan_panel import PlanPanel
+from albor_tui.widgets.config_form import ConfigList
 from albor_tui.widgets.run_table import RunTable
 
 SIZES = [
@@ -18,16 +15,6 @@ SIZES = [
     pytest.param((120, 36), id="120x36", marks=pytest.mark.slow),
     pytest.param((200, 60), id="200x60", marks=pytest.mark.slow),
 ]
-
-
-async def board(pilot) -> None:
-    await pilot.app.push_screen(AndonScreen())
-    screen = pilot.app.screen
-    await until(pilot, lambda: bool(screen.query_one(AlertTable).alerts))
-    await until(pilot, lambda: screen.query_one(RulesPanel).document is not None)
-    chart = screen.query_one("#alert-chart", Chart)
-    await until(pilot, lambda: not chart.display or chart.data.has_points)
-    await settled(pilot)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -39,17 +26,6 @@ def test_andon(snap_compare, cockpit, size):
 def test_andon_for_colour_blind_eyes(snap_compare, cockpit):
     app = cockpit(theme="colour-blind")
     assert snap_compare(app, terminal_size=(120, 36), run_before=board)
-
-
-async def form(pilot) -> None:
-    await pilot.app.push_screen(LaunchScreen())
-    screen = pilot.app.screen
-    await until(pilot, lambda: screen.query_one(ConfigList).count() == 2)
-    await pilot.press("enter")
-    await until(pilot, lambda: screen.query_one(ConfigForm).count() > 3)
-    await pilot.press("down", "down")
-    await until(pilot, lambda: not screen.query_one(PlanPanel).is_old)
-    await pilot.pause()
 
 
 @pytest.mark.parametrize("size", SIZES)

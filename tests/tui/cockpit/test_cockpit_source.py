@@ -6,9 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+import sim_run
 from sim_run import make
 
 from albor_core import track
@@ -18,8 +18,6 @@ from albor_core.store.index.annotations import read_annotations
 from albor_core.store.index.catch_up import settle
 from albor_tui.model import source
 from albor_tui.model.source import LiveSource, deliver
-
-SIM = Path(__file__).with_name("sim_run.py")
 
 OBEDIENT_GUARD = """
 import sys, time
@@ -114,8 +112,8 @@ def test_a_tracked_loop_without_a_loss_is_followed_by_its_own_metrics():
 def test_overview_follower_and_comparison_agree_on_two_finished_runs(tmp_path):
     for seed in (1, 2):
         subprocess.run(
-            [sys.executable, str(SIM), str(tmp_path / "out"), "--steps", "200", "--rate", "0",
-             "--name", f"run-{seed}", "--seed", str(seed)],
+            [sys.executable, sim_run.__file__, str(tmp_path / "out"), "--steps", "200",
+             "--rate", "0", "--name", f"run-{seed}", "--seed", str(seed)],
             check=True, timeout=60, capture_output=True,
         )  # fmt: skip
     for folder in (tmp_path / "out").iterdir():

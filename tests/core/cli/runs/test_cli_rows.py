@@ -23,7 +23,7 @@ from albor_core.store.file.paths import global_store
 from albor_core.store.index.annotations import annotate
 from albor_core.store.index.indexer import Indexer, index_now
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 HOSTILE = (
     "\x1b[2J\x1b[1;1H\x9b31m"  # clear the screen, colour what follows
     "\x1b]52;c;cm0gLXJmIC8=\x07\x1b]0;title\x07\x1b]8;;http://e/\x07"  # clipboard, title, link

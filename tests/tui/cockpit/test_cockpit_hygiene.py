@@ -9,38 +9,15 @@ from pathlib import Path
 
 import fake_feed
 import pytest
+from hostile import HOSTILE, check_cells, everything_hostile
 from settled import settled, until
 
 import albor_tui
-from albor_core.run.values.clean import clean
 from albor_tui.app import AlborApp
 from albor_tui.screens.run import RunScreen
 
 PACKAGE = Path(albor_tui.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-
-HOSTILE = (
-    "[/",
-    "[b",
-    "[@click=app.quit]press me[/]",
-    "[type=x, v={'a[0]'}]",
-    "[link=file:///etc/passwd]here[/link]",
-    "\x1b[2J\x1b[1;1H",
-    "\x9b31m",
-    "\x1b]52;c;cm0gLXJmIC8=\x07",
-    "\x1b]0;owned\x07",
-    "\x1b[6n",
-    "\x1bP$q q\x1b\\",
-    "done\r\nrun-1  running",
-    "\u202egnp.exe",
-    "\u200b" * 40,
-    "e" + "\u0301" * 300,
-    "x" * 50_000,
-    "\x00nul",
-    "\ud800",
-    "'; DROP TABLE runs;--",
-    "\uff37\uff29\uff24\uff25" * 20,
-)
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -114,29 +91,6 @@ def _is_content(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and ast.unparse(value.func).startswith("Content")
 
 
-def everything_hostile(text: str):
-    from dataclasses import replace
-
-    view = fake_feed.training("hostile-000001", alerts_open=1, severity="red")
-    alert = replace(fake_feed.ALERT, message=text, rule=text)
-    return replace(
-        view,
-        name=text,
-        experiment=text,
-        detail=text,
-        device=text,
-        path=text,
-        last_alert=text,
-        alerts=(alert,),
-        status="stalled",
-        tags=(text,),
-        gpu=(replace(fake_feed.gpu(), name=text, throttle_reasons=(text,)),),
-        bricks=tuple(replace(b, name=text) for b in view.bricks),
-        guard={"state": text},
-        attempts=tuple(replace(a, reason=text, kind=text) for a in view.attempts),
-    )
-
-
 QUICK = (2, 4)  # markup and a terminal sequence; the rest runs with the slow ones
 
 
@@ -164,14 +118,6 @@ async def test_hostile_text_is_shown_and_never_obeyed(text):
         await pilot.click("#head", offset=(6, 0))
         check_cells(app)
         assert app.is_running
-
-
-def check_cells(app: AlborApp) -> None:
-    for strip in app.screen._compositor.render_strips():
-        assert strip.cell_length == app.size.width
-        for segment in strip:
-            if not segment.control:
-                assert clean(segment.text) == segment.text
 
 
 @pytest.mark.slow

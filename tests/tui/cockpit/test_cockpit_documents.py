@@ -11,10 +11,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
-from pathlib import Path
 
 import fake_feed
 import pytest
+import sim_run
 
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.snapshot import document, runs_document
@@ -27,7 +27,6 @@ from albor_tui.widgets.run.gpu_panel import gpu_line, gpu_lines, host_lines
 from albor_tui.widgets.run.system_lines import system_lines
 from albor_tui.widgets.run_table import COLUMNS
 
-HERE = Path(__file__).parent
 PANELS = (
     *(
         facts.Head,
@@ -119,7 +118,7 @@ RUNS = {
 def ended(tmp_path_factory) -> RunDir:
     folder = tmp_path_factory.mktemp("documents")
     subprocess.run(
-        [sys.executable, str(HERE / "sim_run.py"), str(folder), "--steps", "40", "--rate", "0",
+        [sys.executable, sim_run.__file__, str(folder), "--steps", "40", "--rate", "0",
          "--rich"],
         check=True, timeout=60, capture_output=True,
     )  # fmt: skip

@@ -18,18 +18,17 @@ import time
 from pathlib import Path
 
 import pytest
+import sim_run
 from sim_run import Simulation, make
 
 from albor_tui.main import main
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture
 def ended_run(tmp_path):
     """A real run directory, written by the simulator to its end, in this test's home."""
     subprocess.run(
-        [sys.executable, str(HERE / "sim_run.py"), str(tmp_path / "out"), "--steps", "40",
+        [sys.executable, sim_run.__file__, str(tmp_path / "out"), "--steps", "40",
          "--rate", "0", "--name", "finished"],
         check=True, timeout=60, capture_output=True,
     )  # fmt: skip
@@ -40,7 +39,7 @@ def ended_run(tmp_path):
 def live_run(tmp_path):
     """A real process that holds run.lock and writes ten steps a second."""
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "sim_run.py"), str(tmp_path / "out"), "--steps", "100000",
+        [sys.executable, sim_run.__file__, str(tmp_path / "out"), "--steps", "100000",
          "--rate", "20", "--name", "alive"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -124,7 +124,7 @@ def test_without_pyarrow_parquet_names_the_command_that_brings_it(desk):
     for out, code in (("x.parquet", 1), ("x.csv", 0)):
         done = subprocess.run(
             [sys.executable, "-c", script, "-o", out],
-            cwd=desk.folder, env=desk.environment(PYTHONPATH=str(Path(__file__).parents[3])),
+            cwd=desk.folder, env=desk.environment(PYTHONPATH=str(Path(__file__).parents[4])),
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert done.returncode == code, done.stderr

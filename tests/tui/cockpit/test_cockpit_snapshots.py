@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import fake_feed
 import pytest
+from screen_stage import run_ready, runs_ready
 from settled import settled, until
 
 from albor_tui.app import AlborApp
 from albor_tui.screens.diff import DiffScreen
-from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.run.facts import Head
-from albor_tui.widgets.run_table import RunTable
 
 SIZES = [
     pytest.param((width, height), id=f"{width}x{height}")
     for width, height in ((80, 24), (120, 36), (160, 45), (200, 60))
 ]
-
-
-async def runs_ready(pilot) -> None:
-    screen = pilot.app.screen
-    await until(pilot, lambda: len(screen.query_one(RunTable).runs) == 7)
-    chart = screen.query_one("#preview-chart", Chart)
-    await until(pilot, lambda: len(chart.data.lines) == 2, "the store's curves never came")
-    await settled(pilot)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -54,16 +43,6 @@ def test_empty(snap_compare, cockpit, source, size):
         await until(pilot, lambda: "albor demo" in str(empty.content))
 
     assert snap_compare(cockpit(), terminal_size=size, run_before=ready)
-
-
-async def run_ready(pilot) -> None:
-    await until(pilot, lambda: "code-125m" in str(pilot.app.screen.query_one(Head).render()))
-    log = pilot.app.screen.query_one("#log")
-    await until(pilot, lambda: log.virtual_size.height == len(fake_feed.LOG))
-    bar = log.vertical_scrollbar
-    await until(pilot, lambda: bar.position == bar.validate_position(log.max_scroll_y))
-    await until(pilot, lambda: len(pilot.app.screen.page.curves) == 5)
-    await settled(pilot)
 
 
 @pytest.mark.parametrize("size", SIZES)

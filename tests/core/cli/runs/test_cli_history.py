@@ -21,7 +21,7 @@ from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now
 from albor_core.store.upkeep.rebuild import rebuild
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def make(folder, run_id="r1", steps=5, *, end=True):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import fake_desk
 import fake_feed
 import pytest
+from hostile import HOSTILE, check_cells
 from settled import until
-from test_cockpit_hygiene import HOSTILE, check_cells
 from textual.command import CommandList
 
 from albor_tui.screens.andon import AndonScreen

@@ -18,7 +18,7 @@ from albor_core.run.state import StateWriter
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def record(folder, run_id, *, seed=0, lr=1e-3, losses=(2.0, 1.0), end=True, **facts):

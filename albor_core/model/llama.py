@@ -6,7 +6,7 @@ intermediate_size, V vocab_size.
 
 Numbers: under autocast matrix products are in its dtype; master weights, residual stream, norm
 statistics, rotation and loss stay fp32 (a stream in bf16 loses what small blocks add:
-docs/performance.md). In fp32 the logits are those of transformers to rounding.
+docs/log/step.md). In fp32 the logits are those of transformers to rounding.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ def init_weights(model: Llama, seed: int) -> None:
     loss ln V + LOGIT_STD^2 / 2; or as loud as `residual_scale` says, but alike for both halves up
     to HALF_JITTER, and logits are nearly 0. The halves part with the first step: their gradients
     have opposite signs. Without `mirrored` nothing is repeated and the final norm is 1, as in
-    GPT-2. docs/performance.md has what such starts reach.
+    GPT-2. docs/concepts/starts.md tells the two starts, docs/log/step.md what they reach.
     """
     config = model.config
     stds, half = init_std(config), config.hidden_size // 2

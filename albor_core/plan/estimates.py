@@ -11,13 +11,13 @@ from albor_core.plan.memory import optimizer_bytes
 
 ASSUMED_MFU = 0.35
 ASSUMED_CORE_FLOPS = 50e9  # fp32 training per core; 60-70 measured on a 2.5 GHz Xeon with AVX-512
-LEAST_TOKENS_PER_PARAMETER = 10  # C-TRAINCFG-001
+LEAST_TOKENS_PER_PARAMETER = 10  # half of compute-optimal; the plan warns below it
 TOKENS_PER_PARAMETER = 20  # compute-optimal, Hoffmann et al. 2022, arXiv:2203.15556
 
 
 @dataclass(frozen=True)
 class PlannedSteps:
-    """C-TRAINCFG-001: how many steps the data holds and how many the run will take."""
+    """How many steps the data holds and how many the run will take."""
 
     sequences: int | None
     steps_per_epoch: int | None

@@ -44,7 +44,7 @@ from albor_core.telemetry.peaks import peak_flops
 # 0.56 s against 0.49 s a step of the demo's model (one core, 2.5 GHz Xeon, torch 2.13)
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(2 << 30)}
 
-QUIET_GRADIENTS = 600.0  # docs/performance.md, "How weights begin"
+QUIET_GRADIENTS = 600.0  # docs/concepts/starts.md, "Quiet"
 
 
 def plan_run(loaded: LoadedConfig, *, begins: bool = True, unit: int | None = None) -> Plan:

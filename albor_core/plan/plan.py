@@ -29,7 +29,7 @@ from albor_core.run.errors import Problem
 from albor_core.run.values.numbers import bytes_text
 
 SCHEMA = "albor.train.plan/1"
-_WARMUP_SHARE = 0.10  # C-TRAINCFG-001; a run of ours never left its warm-up at 40 %
+_WARMUP_SHARE = 0.10  # a run of ours never left its warm-up at 40 %
 _WORTHWHILE_PASSES = 4  # repeated data teaches little beyond (Muennighoff et al., arXiv:2305.16264)
 
 
@@ -159,7 +159,7 @@ def _split_json(split: SplitFacts) -> dict[str, Any]:
 
 
 def _step_problems(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
-    """C-TRAINCFG-001: the data holds the steps, and the steps hold the warm-up."""
+    """That the data holds the steps, and the steps hold the warm-up."""
     epochs, wanted = config.training.epochs, config.training.max_steps
     per_epoch, reachable = steps.steps_per_epoch, steps.reachable_steps
     if steps.sequences == 0:

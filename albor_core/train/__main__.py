@@ -1,8 +1,8 @@
-"""python -m albor_core.train RUN_DIR: one life of a run, in this process.
+"""python -m albor_core.train RUN_DIR: one attempt of a run, in this process.
 
 Reads the run directory's own config, never the user's original. Signals are handled and the state
 file speaks before torch is loaded. However it ends, exit.json says how, unless the process is
-killed. Exit codes are those of DESIGN 7: 0 done, 2 config, 4 Andon, 6 no usable checkpoint,
+killed. Exit codes: 0 done, 2 config, 4 Andon, 6 no usable checkpoint,
 7 data, 8 in use, 130/143 stopped, 1 anything else.
 """
 

@@ -252,7 +252,10 @@ def on_clock(parts: Parts, unit: int) -> Parts:
 
 
 def refuse_unreachable(clock: Clock) -> None:
-    """C-TRAINCFG-001, checked again where it counts. Raises ConfigError."""
+    """Refuse more steps than the data holds, as the plan did, by the data read now.
+
+    Raises ConfigError.
+    """
     if clock.planned > clock.reachable:
         per_epoch = max(1, clock.num_sequences // clock.unit)
         raise ConfigError(

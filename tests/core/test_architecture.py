@@ -114,7 +114,7 @@ def test_code_is_ascii_except_the_table_of_symbols():
 
 
 def test_nothing_can_unpickle_or_run_what_lies_beside_a_model():
-    """X14, X32: a checkpoint or tokenizer from a stranger must never run code."""
+    """A checkpoint or tokenizer from a stranger must never run code."""
     words = ("import pickle", "torch.load", "allow_pickle=True", "import dill", "joblib")
     words += ("trust_remote_code=True", "AutoTokenizer", "spec_from_file_location", "runpy")
     for path in (ROOT / "albor_core").rglob("*.py"):

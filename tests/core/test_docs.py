@@ -14,8 +14,9 @@ from albor_core.cli.reference import pages, walk
 from albor_tui.main import _parse
 
 ROOT = Path(__file__).resolve().parents[2]
-HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *HOW_TO]
+DOCS = ROOT / "docs"
+GENERATED, LOGS = sorted(DOCS.glob("reference/*.md")), sorted(DOCS.glob("log/*.md"))
+PAGES = [ROOT / "README.md", *sorted({*DOCS.rglob("*.md")} - {*GENERATED, *LOGS})]
 
 
 @pytest.mark.parametrize("name", sorted(pages()))
@@ -76,11 +77,55 @@ def test_every_option_of_the_cockpit_in_the_documents_exists(page, line):
 
 def test_every_file_the_documents_link_to_exists():
     missing = []
-    for page in PAGES:
+    for page in (*PAGES, *LOGS, ROOT / "CHANGELOG.md"):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             if not (page.parent / unquote(target)).exists():
                 missing.append(f"{page.name}: {target}")
     assert missing == []
+
+
+def heading_links(text: str) -> set[str]:
+    """What GitHub makes of the headings of a page."""
+    heads = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_every_heading_the_documents_link_to_exists():
+    missing = []
+    for page in (*PAGES, *LOGS):
+        for target, head in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+            linked = (page.parent / unquote(target)) if target else page
+            if head not in heading_links(linked.read_text()):
+                missing.append(f"{page.name}: {target}#{head}")
+    assert missing == []
+
+
+def test_the_index_lists_every_page_with_a_line():
+    index = (DOCS / "README.md").read_text()
+    listed = {DOCS / target for target in re.findall(r"\]\(([^)#]+\.md)\)", index)}
+    assert listed == {*DOCS.rglob("*.md")} - {DOCS / "README.md"}
+
+
+def test_every_page_that_the_code_names_exists():
+    missing = []
+    for package in ("albor_core", "albor_tui", "benchmarks", "configs", "examples"):
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.suffix in {".py", ".yaml", ".sql"}:
+                for named in re.findall(r"\bdocs/[\w/.-]+\.md\b", path.read_text()):
+                    if not (ROOT / named).exists():
+                        missing.append(f"{path.relative_to(ROOT)}: {named}")
+    assert missing == []
+
+
+def test_the_code_cites_no_document_that_is_not_here():
+    """No "DESIGN 7", "C-NAME-001" or "X14": a sentence, or a page below docs/."""
+    cited = []
+    for package in ("albor_core", "albor_tui", "benchmarks", "configs", "examples", "tests"):
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.suffix in {".py", ".yaml", ".sql"} and path != Path(__file__):
+                for word in re.findall(r"\bDESIGN\b|\bC-[A-Z]+-\d{3}\b|\bX\d+\b", path.read_text()):
+                    cited.append(f"{path.relative_to(ROOT)}: {word}")
+    assert cited == []
 
 
 def test_every_document_type_has_a_published_schema():

@@ -125,7 +125,7 @@ def _load_for_plan(config: Path, overrides: tuple[str, ...], seed: int | None) -
     try:
         return _load(config, overrides, seed)
     except ConfigError as error:
-        error.exit_code = 1  # DESIGN 7: plan and validate found problems
+        error.exit_code = 1  # of plan and validate: problems were found
         raise
 
 

@@ -17,7 +17,7 @@ Limits  the kernels: bf16 and fp16, E of 64, T a multiple of 64, Hopper or later
 Speed   H200, bf16, 16 + 4 heads, T 1024, RoPE's gradient with it: 1,110 us for 65,536 tokens (cuDNN
         and rope_qkv 1,520), 110 for 4,096 (130).
 Source  Dao 2023, arXiv:2307.08691 (tiles, and the sum of dy * y in place of a row of scores);
-        gradient derived in docs/kernels.md.
+        gradient derived in docs/concepts/kernels.md.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Design  up to ON_CHIP columns a row stays in registers: read once, exponentiated
 Speed   the same, with the small launches around it: forward and backward 574 us (Inductor 1367,
         plain PyTorch 6488, a copy of the same bytes 513): benchmarks/kernels.py, torch 2.11.
 Source  online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867; z-loss: Chowdhery et al. 2022,
-        arXiv:2204.02311, section 5; gradient derived in docs/kernels.md.
+        arXiv:2204.02311, section 5; gradient derived in docs/concepts/kernels.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ positions are summed in chunks by many programs before.
 Shapes  ids (N,) int64 in [0, V), W (V, D), dx (N, D) in fp32/bf16/fp16. Sums in fp32.
 Memory  the sorted ids, V + 1 offsets, and one fp32 row per CHUNK positions.
 Limits  first derivatives only.
-Source  the gradient of a gather is a scatter-add; docs/kernels.md.
+Source  the gradient of a gather is a scatter-add; docs/concepts/kernels.md.
 """
 
 from __future__ import annotations

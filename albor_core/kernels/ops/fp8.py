@@ -11,7 +11,7 @@ Memory  reads its inputs once, writes two bytes a number; nothing is kept, nothi
 Limits  N, C and I multiples of 64; sm_89 and later. NaN stays NaN, and is not seen. No autograd:
         a step calls these and the products itself.
 Source  Micikevicius et al. 2022, arXiv:2209.05433 (e4m3, per-tensor scales of earlier steps);
-        SwiGLU's gradient is derived in docs/kernels.md.
+        SwiGLU's gradient is derived in docs/concepts/kernels.md.
 """
 
 from __future__ import annotations

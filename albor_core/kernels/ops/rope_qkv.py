@@ -6,7 +6,7 @@ Memory  nothing is kept and nothing is copied: q, k, v are views. The forward WR
         linear layer does not need its output again. The backward gathers dq, dk, dv (any strides
         with a contiguous last axis) into the one buffer that the projection's backward wants.
 Limits  E even; H, K, E known when it is compiled; first derivatives only.
-Source  Su et al. 2021, arXiv:2104.09864; gradient derived in docs/kernels.md (RoPE).
+Source  Su et al. 2021, arXiv:2104.09864; gradient derived in docs/concepts/kernels.md (RoPE).
 """
 
 from __future__ import annotations

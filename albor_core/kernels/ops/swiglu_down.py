@@ -11,7 +11,7 @@ Limits  those of products.py: N a multiple of 256, I of 128, D of 64. Elsewhere:
         swiglu's backward. First derivatives only.
 Speed   H200, bf16, D 1024, I 4096, at the power limit: 1,090 us for 65,536 rows, 90 for 4,096 (the
         product alone 860 and 54; a Triton kernel with a program a tile 1,520 and 94): trials.
-Source  swiglu.py beside this; the gradient is derived in docs/kernels.md.
+Source  swiglu.py beside this; the gradient is derived in docs/concepts/kernels.md.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def answer_command(run: RunDir, command_id: str, status: str, detail: str = "") 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a life ended. `reason` is a word of exit.json, `code` of DESIGN 7."""
+    """How an attempt ended: `reason` and exit `code` as exit.json has them."""
 
     reason: str
     code: int

@@ -202,7 +202,7 @@ def half_batch_norm(step: PlainStep | GraphedStep, ids: Tensor, labels: Tensor) 
 def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -> None:
     """That hyper-parameters arrived as the config has them, and that new state is zero.
 
-    Raises AlborError (C-HYPERPARAMS-001, C-GPUINIT-001). `event` is told what arrived.
+    Raises AlborError. `event` is told what arrived.
     """
     groups = parts.optimizer.groups()
     wrong = wrong_groups(groups, parts.config.optimizer)

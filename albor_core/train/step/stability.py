@@ -171,10 +171,10 @@ def group_norms(norms: Mapping[str, float]) -> dict[str, float]:
 
 
 class GradientFlow:
-    """Whether every trainable parameter gets a gradient in the first steps of a life.
+    """Whether every trainable parameter gets a gradient in the first steps of an attempt.
 
     Two steps and not one: behind a weight that begins at zero there is none in the first. Steps
-    that are skipped or have nothing to learn are no evidence (C-GRADFLOW-001).
+    that are skipped or have nothing to learn are no evidence.
     """
 
     def __init__(self) -> None:

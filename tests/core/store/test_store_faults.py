@@ -425,7 +425,7 @@ def test_a_clock_that_runs_backwards_orders_nothing_and_shortens_nothing_below_z
     assert row.last_wall == row.first_wall == 2_000_000_000.0
 
 
-# -- S16, X20, X21: whose it is ----------------------------------------------------------------
+# -- whose it is --------------------------------------------------------------------------------
 
 
 def test_a_store_of_somebody_else_is_never_written(bench, monkeypatch):

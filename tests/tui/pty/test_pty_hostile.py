@@ -1,4 +1,4 @@
-"""X1 to X7: a thousand hostile names and log lines on a real terminal; nothing but text comes of
+"""A thousand hostile names and log lines on a real terminal; nothing but text comes of
 them. One recording of a walk through every place that shows data; the tests read it."""
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def stroll(session: PtySession, run: RunDir) -> Walk:
     pages.append(session.text())
     for _ in range(30):
         go("\x1b[6~", 0.1)  # page down
-    for number in range(12):  # X2: press every cell that might be a link
+    for number in range(12):  # press every cell that might be a link
         session.press(f"\x1b[<0;{20 + number};{8 + number}M\x1b[<0;{20 + number};{8 + number}m")
     session.pump(0.5)
     if "Overview" in session.text():  # a double click opened one

@@ -29,7 +29,8 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.train.optim.adamw import FlatAdamW, Schedule
+from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.optim.schedules import Schedule
 from albor_core.train.step.fused import GraphedStep
 from albor_core.train.step.stability import Clip
 

@@ -39,7 +39,7 @@ from albor_core.model.llama import (
     repeat_rows,
     role_of,
 )
-from albor_core.train.optim.adamw import Schedule
+from albor_core.train.optim.schedules import Schedule
 
 SIZES = {
     "62m": (LlamaConfig(512, 12, 8, 2, 2048, 32768, T), 2e-3),

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-ACTIONS = ("warn", "pause", "stop")  # in order of strength
+from albor_core.andon.actions import ACTIONS
+
 KINDS = ("rule", "budget", "brick")
-_SEVERITY = {"warn": "yellow", "pause": "red", "stop": "red"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def make_alert(
         id=f"{rule}@{attempt}.{step}",
         rule=rule,
         kind=kind,
-        severity=_SEVERITY[action],
+        severity=ACTIONS[action].severity,
         action=action,
         metric=metric,
         value=value,
@@ -78,7 +78,8 @@ def make_alert(
 
 def worst(alerts: Iterable[Alert]) -> Alert | None:
     """The alert with the strongest action (stop, then pause, then warn), the first of equals."""
-    return max(alerts, key=lambda alert: ACTIONS.index(alert.action), default=None)
+    strength = {action: place for place, action in enumerate(ACTIONS)}
+    return max(alerts, key=lambda alert: strength[alert.action], default=None)
 
 
 def jsonable(value: float) -> float | str:

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from albor_core.andon.alert import ACTIONS, Alert, make_alert
+from albor_core.andon.actions import ACTIONS
+from albor_core.andon.alert import Alert, make_alert
 from albor_core.run.errors import ConfigError, Problem
 
 WARMUP_FREE_STEPS = 100  # a run without warm-up gets this long to reach the good side by itself

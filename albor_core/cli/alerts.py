@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from albor_core.andon.actions import ACTIONS
 from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.output import emit, json_option, number, say, table, talk
 from albor_core.run.errors import NotFoundError
@@ -117,7 +118,7 @@ def rules(run: str, as_json: bool) -> None:
 @click.argument("conditions", nargs=-1, metavar="[CONDITION]...")
 @click.option(
     "--action",
-    type=click.Choice(("warn", "pause", "stop")),
+    type=click.Choice(tuple(ACTIONS)),
     default="warn",
     show_default=True,
     help="What the conditions would do.",

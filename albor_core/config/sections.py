@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from albor_core.config.choices import AlertAction, OptimizerName, ScheduleName
 from albor_core.config.microbatches import MAX_RANKS
 from albor_core.config.shape import ModelShape
 from albor_core.run.errors import ConfigError, Problem
@@ -108,7 +109,6 @@ def _metric(value: object) -> object:
 
 _KEY = re.compile(r"[\w.-]+(/[\w.-]+)+")
 Metric = Annotated[str, BeforeValidator(_convert(_metric))]
-Action = Literal["warn", "pause", "stop"]
 Reading = Literal["gpu_utilization", "memory", "temperature", "power"]
 
 
@@ -262,7 +262,7 @@ class DataConfig(Section):
 class OptimizerConfig(Section):
     """The optimizer and its learning rate."""
 
-    name: Literal["adamw", "muon"] = "adamw"
+    name: OptimizerName = "adamw"
     """`adamw`, or `muon` for the matrices inside the blocks and AdamW for the rest."""
     lr: Rate
     """Peak learning rate, reached at the end of the warm-up."""
@@ -357,7 +357,7 @@ class TrainingConfig(Section):
     """Optimizer steps; without it, as many as the epochs hold."""
     grad_clip: Factor | None = None
     """Largest global gradient norm; without it only ZClip (`stability`) scales gradients."""
-    lr_scheduler: Literal["cosine", "linear", "constant"] = "cosine"
+    lr_scheduler: ScheduleName = "cosine"
     """Shape of the learning rate between warm-up and the last step."""
     warmup_steps: CountOrZero = 0
     """Steps over which the learning rate rises from zero to lr."""
@@ -510,7 +510,7 @@ class AlertConfig(Section):
 
     condition: str = Field(min_length=3, max_length=200)
     """`metric op number`, such as `loss > 10` or `gradient_norm > 100`."""
-    action: Action = "warn"
+    action: AlertAction = "warn"
     """What happens when the condition becomes true."""
     message: str = Field(default="", max_length=500)
     """Text of the alert."""
@@ -523,7 +523,7 @@ class BudgetsConfig(Section):
     """Training tokens."""
     wall_hours: Hours | None = None
     """Hours since the first start."""
-    action: Action = "stop"
+    action: AlertAction = "stop"
     """What happens when a budget is used up."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from albor_core.config.choices import FUSED_OPTIMIZERS
 from albor_core.config.load import Config
 from albor_core.plan.facts import PlanFacts
 
@@ -75,6 +76,10 @@ def fusion_obstacles(
         (
             training.mixed_precision not in ("bf16", "fp8"),
             f"training.mixed_precision is {training.mixed_precision}",
+        ),
+        (
+            config.optimizer.name not in FUSED_OPTIMIZERS,
+            f"optimizer.name is {config.optimizer.name}",
         ),
         (training.deterministic, "training.deterministic is true"),
         (_is_sharded(config), "training.distributed.strategy is fsdp"),

@@ -25,8 +25,10 @@ from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.plan.memory import fusion_obstacles
 from albor_core.plan.start_weights import refuse_misfits, start_weights
 from albor_core.run.errors import ConfigError
-from albor_core.train.optim.adamw import FlatAdamW, LossScale, Optimizer, Schedule
-from albor_core.train.optim.muon import FlatMuon, MuonOptimizer
+from albor_core.train.optim.adamw import FlatAdamW, Optimizer
+from albor_core.train.optim.gradients import LossScale
+from albor_core.train.optim.registry import OPTIMIZERS
+from albor_core.train.optim.schedules import Schedule
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement, place
 from albor_core.train.ranks.sharding import shard
@@ -185,31 +187,17 @@ def fp8_refused(reason: str) -> ConfigError:
 
 
 def plain_optimizer(config: Config, model: Llama) -> Optimizer:
-    """torch's AdamW over the model's parameters as they are, with Muon if it is asked for."""
-    on_gpu = next(model.parameters()).is_cuda
-    kind = MuonOptimizer if config.optimizer.name == "muon" else Optimizer
-    return kind(model, **_hyper_parameters(config), fused=on_gpu)
+    """What optimizer.name says, over the model's parameters as they are."""
+    entry, on_gpu = OPTIMIZERS[config.optimizer.name], next(model.parameters()).is_cuda
+    return entry.plain(model, **entry.settings(config.optimizer), fused=on_gpu)
 
 
 def flat_optimizer(config: Config, model: Llama) -> FlatAdamW:
     """Moves the parameters into flat buffers, with bf16 shadows."""
-    accumulates = config.share().accumulation > 1
+    entry, accumulates = OPTIMIZERS[config.optimizer.name], config.share().accumulation > 1
+    assert entry.flat is not None, "an obstacle to fusion"
     flat = FlatParameters(model, torch.bfloat16)
-    kind = FlatMuon if config.optimizer.name == "muon" else FlatAdamW
-    return kind(flat, **_hyper_parameters(config), accumulates=accumulates)
-
-
-def _hyper_parameters(config: Config) -> dict[str, Any]:
-    wanted = config.optimizer
-    found = {
-        "lr": wanted.lr,
-        "betas": (wanted.beta1, wanted.beta2),
-        "eps": wanted.eps,
-        "weight_decay": wanted.weight_decay,
-    }
-    if wanted.name == "muon":
-        found |= {"muon_lr": wanted.muon_lr, "momentum": wanted.muon_momentum}
-    return found
+    return entry.flat(flat, **entry.settings(config.optimizer), accumulates=accumulates)
 
 
 def obstacle_to_fusion(config: Config, placement: Placement) -> str:
@@ -219,7 +207,7 @@ def obstacle_to_fusion(config: Config, placement: Placement) -> str:
     if obstacles := fusion_obstacles(config, placement.device.type):
         return obstacles[0]
     is_fp8 = placement.precision == "fp8"
-    update = ("adamw", "muon") if config.optimizer.name == "muon" else ("adamw",)
+    update = OPTIMIZERS[config.optimizer.name].kernels
     for op in (*OPS, *update, *(("fp8",) if is_fp8 else ())):
         if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):
             return f"{op}: {reason}"

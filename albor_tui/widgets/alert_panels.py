@@ -11,6 +11,7 @@ from typing import Any
 from textual.content import Content
 from textual.reactive import reactive
 
+from albor_core.andon.actions import ACTIONS
 from albor_core.feed.view import RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import AlertRow
@@ -19,13 +20,13 @@ from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.panel import Panel
 
-_DID = {
-    "warn": "warned; training went on",
-    "pause": "paused training",
-    "stop": "stopped training after a checkpoint",
-}
 _LOOKED_AT = 200  # alerts whose runs' names decide how wide that column is
 now_wall = time.time  # replaced in tests
+
+
+def _did(action: str) -> str:
+    """What an action did, in words; of one from a newer version its name."""
+    return ACTIONS[action].did if action in ACTIONS else action
 
 
 class AlertTable(LineList):
@@ -113,7 +114,7 @@ class AlertPanel(Panel):
             (True, "run", meters.text(name, "$ink")),
             (False, "now", _now(run)),
             (True, "rule", meters.text(f"{row.rule}  {row.action}", "$ink")),
-            (False, "did", meters.text(_DID.get(row.action, row.action), "$ink")),
+            (False, "did", meters.text(_did(row.action), "$ink")),
             (True, "metric", meters.text(row.metric or glyphs.current.missing, "$ink")),
             (True, "value", meters.text(f"{_value(row.value)}{limit}", "$ink")),
             (

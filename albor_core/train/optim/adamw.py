@@ -1,13 +1,10 @@
-"""AdamW and its learning rate. The rate is a pure function of the step: a resumed run needs no
-scheduler state.
-"""
+"""AdamW, in torch's form and over flat buffers."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,43 +18,6 @@ from albor_core.train.step.stability import Clip
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """Linear warm-up, then cosine or linear down to `min_lr` at `num_steps`, or constant. Steps are
-    those of the config (config/clock.py), and may be parts of one.
-    """
-
-    lr: float
-    min_lr: float
-    warmup_steps: int
-    num_steps: int
-    name: str = "cosine"
-
-    def lr_at(self, step: float) -> float:
-        """The rate of step 1, 2, ...: `lr` at the last step of warm-up, `min_lr` at the end."""
-        if step < self.warmup_steps:
-            return self.lr * step / self.warmup_steps
-        if self.name == "constant":
-            return self.lr
-        span = max(1, self.num_steps - self.warmup_steps)
-        done = min(1.0, max(0.0, (step - self.warmup_steps) / span))
-        left = 1.0 - done if self.name == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-        return self.min_lr + (self.lr - self.min_lr) * left
-
-
-class Updated(NamedTuple):
-    """What an update was, as scalars on the device."""
-
-    norm: Tensor
-    """Of the gradients, before clipping."""
-    skip: Tensor
-    """1.0 if something was not finite and nothing moved, else 0.0."""
-    counts: Tensor
-    """`skip`, but 0.0 for an overflow by which a loss scale is found."""
-    spike: Tensor
-    """1.0 if ZClip scaled the gradients down, else 0.0."""
-
-
-@dataclass(frozen=True)
 class Group:
     """Hyper-parameters as an optimizer uses them, named like the config's fields."""
 
@@ -66,32 +26,26 @@ class Group:
     values: Mapping[str, float]
 
 
-def wrong_groups(groups: list[Group], wanted: OptimizerConfig) -> list[str]:
-    """What does not agree with the config before the first step; fp32 rounding does not count."""
-    rates = {
+def settings(wanted: OptimizerConfig) -> dict[str, Any]:
+    """The config's hyper-parameters, as both classes take them."""
+    return {
+        "lr": wanted.lr,
+        "betas": (wanted.beta1, wanted.beta2),
+        "eps": wanted.eps,
+        "weight_decay": wanted.weight_decay,
+    }
+
+
+def expected(wanted: OptimizerConfig) -> dict[str, dict[str, float]]:
+    """The config's hyper-parameters, as `groups` says them."""
+    matrices = {
         "lr": wanted.lr,
         "beta1": wanted.beta1,
         "beta2": wanted.beta2,
         "eps": wanted.eps,
         "weight_decay": wanted.weight_decay,
     }
-    expected = {
-        "matrices": rates,
-        "vectors": {**rates, "weight_decay": 0.0},
-        "hidden": {
-            "lr": wanted.muon_lr or wanted.lr,
-            "muon_momentum": wanted.muon_momentum,
-            "weight_decay": wanted.weight_decay,
-        },
-    }
-    kinds = {"matrices", "vectors"} | ({"hidden"} if wanted.name == "muon" else set())
-    wrong = [f"no group of {kind}" for kind in sorted(kinds - {group.kind for group in groups})]
-    for group in groups:
-        for name, value in expected[group.kind].items():
-            found = group.values.get(name, math.nan)
-            if not math.isclose(found, value, rel_tol=1e-6):
-                wrong.append(f"{name} of {group.kind} is {found:g}, not {value:g}")
-    return wrong
+    return {"matrices": matrices, "vectors": {**matrices, "weight_decay": 0.0}}
 
 
 class Optimizer:
@@ -336,49 +290,3 @@ class FlatAdamW:
     def reset(self) -> None:
         """As before the first step."""
         self.load({})
-
-
-def gradient_norms(gradients: list[Tensor]) -> Tensor:
-    """(n,) the L2 norm of each gradient, on the device; no host sync."""
-    return torch.stack(list(torch._foreach_norm(gradients)))
-
-
-def scale_gradients(gradients: list[Tensor], factor: Tensor | None) -> None:
-    """In place. A factor of NaN makes every gradient NaN: such a step is skipped anyway."""
-    if factor is not None:
-        torch._foreach_mul_(gradients, factor)
-
-
-class LossScale:
-    """Dynamic loss scaling for fp16, kept on the device: halves after an overflow, doubles after
-    GROW_AFTER good steps (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2). Never syncs.
-    """
-
-    GROW_AFTER = 2000
-    START = 65536.0
-
-    def __init__(self, device: torch.device) -> None:
-        self.scale = torch.full((), self.START, device=device)
-        self.good_steps = torch.zeros((), device=device)
-
-    def reset(self) -> None:
-        self.load([self.START, 0.0])
-
-    def unscale(self, gradients: list[Tensor]) -> None:
-        torch._foreach_mul_(gradients, self.scale.reciprocal())
-
-    def update(self, overflowed: Tensor) -> None:
-        """Adapt to one step; `overflowed` is a float scalar, 1 if its gradients were not finite."""
-        bad = overflowed > 0
-        good_steps = torch.where(bad, 0.0, self.good_steps + 1)
-        grown = good_steps >= self.GROW_AFTER
-        factor = torch.where(bad, 0.5, torch.where(grown, 2.0, 1.0))
-        self.scale.copy_(torch.clamp(self.scale * factor, 2.0**-14, 2.0**24))
-        self.good_steps.copy_(torch.where(grown, 0.0, good_steps))
-
-    def to_json(self) -> list[float]:
-        return [float(self.scale), float(self.good_steps)]
-
-    def load(self, saved: list[float]) -> None:
-        self.scale.fill_(saved[0])
-        self.good_steps.fill_(saved[1])

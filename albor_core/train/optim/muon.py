@@ -24,8 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from albor_core.config.sections import OptimizerConfig
 from albor_core.kernels.ops import muon as kernels
 from albor_core.model.flat import FlatParameters
+from albor_core.train.optim import adamw as adamw_room
 from albor_core.train.optim.adamw import FlatAdamW, Group, Optimizer, Piece
 from albor_core.train.ranks.sharding import cut_like, local, num_parts, on_whole, part_of
 
@@ -35,6 +37,22 @@ EPS = 1e-7
 RMS = 0.2
 BATCH_ELEMENTS = 1 << 26  # of matrices that a rank orthogonalises at a time, in a few buffers
 _NOT_HIDDEN = ("embed_tokens", "lm_head")
+
+
+def settings(wanted: OptimizerConfig) -> dict[str, Any]:
+    """The config's hyper-parameters, as both classes take them."""
+    own = {"muon_lr": wanted.muon_lr, "momentum": wanted.muon_momentum}
+    return {**adamw_room.settings(wanted), **own}
+
+
+def expected(wanted: OptimizerConfig) -> dict[str, dict[str, float]]:
+    """The config's hyper-parameters, as `groups` says them."""
+    hidden = {
+        "lr": wanted.muon_lr or wanted.lr,
+        "muon_momentum": wanted.muon_momentum,
+        "weight_decay": wanted.weight_decay,
+    }
+    return {**adamw_room.expected(wanted), "hidden": hidden}
 
 
 def hidden_matrices(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -23,14 +23,9 @@ from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import HALF_JITTER, Llama, role_of
 from albor_core.run.errors import AlborError
 from albor_core.train.build import Forward, Parts, fp8_refused, plain_optimizer
-from albor_core.train.optim.adamw import (
-    FlatAdamW,
-    Optimizer,
-    Updated,
-    gradient_norms,
-    scale_gradients,
-    wrong_groups,
-)
+from albor_core.train.optim.adamw import FlatAdamW, Optimizer
+from albor_core.train.optim.gradients import Updated, gradient_norms, scale_gradients
+from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.ranks.sharding import (
     forget_eager,
     local,

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from albor_core.model.fused import FusedLlama
-from albor_core.train.optim.adamw import FlatAdamW, Updated
+from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.optim.gradients import Updated
 from albor_core.train.ranks.group import ALONE, Ranks
 from albor_core.train.step.stability import Clip
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from albor_core.train.build import Parts
-from albor_core.train.optim.adamw import Updated
+from albor_core.train.optim.gradients import Updated
 from albor_core.train.process.faults import Faults
 from albor_core.train.step.choose import PlainStep, half_batch_norm
 from albor_core.train.step.fused import GraphedStep

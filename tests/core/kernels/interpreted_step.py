@@ -21,14 +21,10 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
-from albor_core.train.optim.adamw import (
-    FlatAdamW,
-    Optimizer,
-    gradient_norms,
-    scale_gradients,
-    wrong_groups,
-)
+from albor_core.train.optim.adamw import FlatAdamW, Optimizer
+from albor_core.train.optim.gradients import gradient_norms, scale_gradients
 from albor_core.train.optim.muon import FlatMuon, MuonOptimizer
+from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement
 from albor_core.train.step.choose import Seen, compare, half_batch_norm, look_fused, violations

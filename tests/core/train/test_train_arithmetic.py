@@ -13,14 +13,10 @@ from albor_core.run.state import HISTORY
 from albor_core.telemetry.peaks import peak_flops
 from albor_core.train.observe.console import Console, EchoingJournal
 from albor_core.train.observe.figures import Ema, Histories, mfu
-from albor_core.train.optim.adamw import (
-    LossScale,
-    Optimizer,
-    Schedule,
-    gradient_norms,
-    scale_gradients,
-    wrong_groups,
-)
+from albor_core.train.optim.adamw import Optimizer
+from albor_core.train.optim.gradients import LossScale, gradient_norms, scale_gradients
+from albor_core.train.optim.registry import wrong_groups
+from albor_core.train.optim.schedules import Schedule
 from albor_core.train.process.faults import InjectedError, faults_from
 from albor_core.train.step.brick_timer import BrickTimes
 from albor_core.train.step.interval_totals import ROOM, IntervalTotals

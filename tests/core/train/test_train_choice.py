@@ -14,7 +14,7 @@ from albor_core.run.errors import ConfigError
 from albor_core.train import build as parts_module
 from albor_core.train import loop
 from albor_core.train.build import build, flat_optimizer
-from albor_core.train.optim.adamw import LossScale
+from albor_core.train.optim.gradients import LossScale
 from albor_core.train.ranks import placement
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.resume.train_state import reset_parts

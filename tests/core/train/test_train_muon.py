@@ -17,8 +17,10 @@ from albor_core.config.sections import OptimizerConfig
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.errors import ConfigError
 from albor_core.train.optim import muon as room
-from albor_core.train.optim.adamw import Optimizer, Schedule, wrong_groups
+from albor_core.train.optim.adamw import Optimizer
 from albor_core.train.optim.muon import Muon, MuonOptimizer, hidden_matrices, orthogonalize
+from albor_core.train.optim.registry import wrong_groups
+from albor_core.train.optim.schedules import Schedule
 from albor_core.train.resume.digest import digest
 
 RUN, STILL = torch.zeros(()), torch.ones(())

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from albor_core.config.sections import StabilityConfig
-from albor_core.train.optim.adamw import LossScale
+from albor_core.train.optim.gradients import LossScale
 from albor_core.train.step.interval_totals import IntervalTotals, Readings
 from albor_core.train.step.spikes import SETTLED, Spike, SpikeWatch
 from albor_core.train.step.stability import (

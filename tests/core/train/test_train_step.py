@@ -16,7 +16,8 @@ from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
 from albor_core.run.errors import ConfigError
 from albor_core.train import build as parts_module
 from albor_core.train.build import build
-from albor_core.train.optim.adamw import LossScale, Optimizer
+from albor_core.train.optim.adamw import Optimizer
+from albor_core.train.optim.gradients import LossScale
 from albor_core.train.process.faults import Faults
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement, place

@@ -1,0 +1,54 @@
+"""Learning-rate schedules: a warm-up, then one of `DECAYS`. The rate is a pure function of the
+step, so a resumed run needs no scheduler state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+def cosine(peak: float, floor: float, done: float) -> float:
+    """Half a cosine from `peak` to `floor`."""
+    return floor + (peak - floor) * (0.5 * (1.0 + math.cos(math.pi * done)))
+
+
+def linear(peak: float, floor: float, done: float) -> float:
+    """A straight line from `peak` to `floor`."""
+    return floor + (peak - floor) * (1.0 - done)
+
+
+def constant(peak: float, floor: float, done: float) -> float:
+    """`peak` to the end."""
+    return peak
+
+
+DECAYS: Mapping[str, Callable[[float, float, float], float]] = {
+    "cosine": cosine,
+    "linear": linear,
+    "constant": constant,
+}
+"""The values of training.lr_scheduler (config/choices.py): name -> rate by (peak, floor, done),
+where `done` goes from 0 at the end of the warm-up to 1 at the last step."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Linear warm-up, then a decay to `min_lr` at `num_steps`. Steps are those of the config
+    (config/clock.py), and may be parts of one.
+    """
+
+    lr: float
+    min_lr: float
+    warmup_steps: int
+    num_steps: int
+    name: str = "cosine"
+
+    def lr_at(self, step: float) -> float:
+        """The rate of step 1, 2, ...: `lr` at the last step of warm-up, `min_lr` at the end."""
+        if step < self.warmup_steps:
+            return self.lr * step / self.warmup_steps
+        span = max(1, self.num_steps - self.warmup_steps)
+        done = min(1.0, max(0.0, (step - self.warmup_steps) / span))
+        return DECAYS[self.name](self.lr, self.min_lr, done)

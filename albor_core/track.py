@@ -59,8 +59,8 @@ import orjson
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.guard.supervised import SupervisedAttempt, is_told_to_end, joined_life
 from albor_core.run.errors import InUseError, UsageError
+from albor_core.run.exit import exit_document, reserve_exit, write_exit
 from albor_core.run.files.fingerprint import fingerprint
-from albor_core.run.files.reserved_file import ReservedFile
 from albor_core.run.journal import LAST_WAIT_S, Journal
 from albor_core.run.liveness import take_lock
 from albor_core.run.program.at_exit import unwatch, watch
@@ -236,7 +236,7 @@ class Run:
         self._life = life
         self._lock = threading.RLock()  # reentrant: a signal handler may close while `log` runs
         self._journal = Journal(life.dir.journal, attempt=life.attempt, dumps=orjson.dumps)
-        self._exit = ReservedFile(life.dir.exit)
+        self._exit = reserve_exit(life.dir)
         self._live = LiveState(
             StateWriter(life.dir.state, run_id=self.id, attempt=life.attempt, nonce=life.nonce),
             max_steps=max_steps,
@@ -617,21 +617,20 @@ class Run:
         error: Mapping[str, str] | None,
         lost: int,
     ) -> None:
-        document = {
-            "schema": "albor.exit/1",
-            "run_id": self.id,
-            "attempt": self._life.attempt,
-            "nonce": self._life.nonce,
-            "code": code,
-            "reason": reason,
-            "step": self.step,
-            "message": message,
-            "error": None if error is None else dict(error),
-            "wall": time.time(),
-            "lines_lost": lost,
-        }
+        document = exit_document(
+            self.dir,
+            self._life.attempt,
+            self._life.nonce,
+            code=code,
+            reason=reason,
+            step=self.step,
+            message=message,
+            wall=time.time(),
+            error=error,
+            lines_lost=lost,
+        )
         try:
-            self._exit.write(document)
+            write_exit(self.dir, document, self._exit)
         except OSError as failed:
             _warn(f"{self.dir.exit}: {failed.strerror}: how run {self.id} ended is not recorded")
 

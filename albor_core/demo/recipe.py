@@ -18,6 +18,7 @@ from albor_core.config.load import Config, LoadedConfig, load_packaged
 from albor_core.demo.corpus import SEQ_LEN, DemoData, Say, short_hash
 from albor_core.plan.launch import exit_code, new_run, plan_run, start
 from albor_core.run.errors import AlborError, ConfigError, UsageError
+from albor_core.run.exit import read_exit
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.diff.compare import diff_runs
 from albor_core.store.diff.verdict import MIN_POINTS
@@ -81,7 +82,7 @@ def wait(runs: list[DemoRun], tick: Callable[[list[DemoRun]], None]) -> None:
     tick(runs)
     for one in runs:
         if not _completed(one.run):
-            last = read_json(one.run.exit) or {}
+            last = read_exit(one.run) or {}
             raise AlborError(
                 f"{one.run.id} did not complete: {last.get('message') or 'no last words'}",
                 hint=f"albor guard status {one.run.id}; logs in {one.run.logs}",
@@ -126,7 +127,7 @@ def _run_document(one: DemoRun) -> dict[str, Any]:
 
 
 def _completed(run: RunDir) -> bool:
-    return (read_json(run.exit) or {}).get("reason") == "completed"
+    return (read_exit(run) or {}).get("reason") == "completed"
 
 
 def _tokens_per_step(config: Config) -> int:

@@ -21,10 +21,10 @@ from enum import StrEnum
 from typing import Any
 
 from albor_core.guard.options import Options
+from albor_core.run.exit import COMPLETED
 
 DAY_S = 86400.0
 FATAL_XIDS = frozenset({48, 79, 95, 119})  # the GPU needs a reset or is gone: a restart cannot help
-_COMPLETED = ("completed", "early_stopped")
 
 
 class ExitPolicy(StrEnum):
@@ -185,7 +185,7 @@ def _exited_0(facts: ExitFacts) -> ExitClass:
     program that was asked to end only its last step tells which, or the word of our own trainer.
     """
     reason = "" if facts.words is None else facts.words.reason
-    finished = reason in _COMPLETED
+    finished = reason in COMPLETED
     at_end = facts.reached_end or (facts.needs_words and finished)
     if facts.hung and not at_end:
         return _restart("hang")
@@ -201,7 +201,7 @@ def _stopped_by(number: int) -> ExitClass:
 
 
 def _is_final(words: Words) -> bool:
-    return words.code in _SPOKEN or (words.code == 0 and words.reason in _COMPLETED)
+    return words.code in _SPOKEN or (words.code == 0 and words.reason in COMPLETED)
 
 
 def _killed(facts: ExitFacts) -> ExitClass:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albor_core.run.errors import InUseError
+from albor_core.run.exit import forget_exit
 from albor_core.run.liveness import lock_holder, take_lock
 from albor_core.run.rundir import RunDir, read_json
 
@@ -43,7 +44,7 @@ def joined_life(environ: Mapping[str, str]) -> SupervisedAttempt | None:
             f"{run.id} is tracked by another process of this program: {error.message}",
             hint="log from one process only (rank 0)",
         ) from error
-    run.exit.unlink(missing_ok=True)  # the last words of an earlier attempt are not ours
+    forget_exit(run)
     attempt, nonce = int(environ["ALBOR_ATTEMPT"]), environ["ALBOR_NONCE"]
     return SupervisedAttempt(run, attempt, nonce, (writer,), is_guarded=True)
 

@@ -26,6 +26,7 @@ from albor_core.plan.plan import Plan
 from albor_core.plan.plan import plan as make_plan
 from albor_core.plan.start_weights import parent_run, start_weights, weights_notes, weights_problems
 from albor_core.run.errors import ConfigError, InUseError, Problem
+from albor_core.run.exit import read_exit
 from albor_core.run.journal import last_event
 from albor_core.run.program.provenance import versions
 from albor_core.run.program.recorded_code import recorded_code
@@ -333,7 +334,7 @@ def exit_code(run: RunDir) -> int | None:
     """
     if run.liveness().is_alive:
         return None
-    guard, words = read_json(run.guard / "guard.json") or {}, read_json(run.exit) or {}
+    guard, words = read_json(run.guard / "guard.json") or {}, read_exit(run) or {}
     code = guard.get("exit_code")
     is_cut_short = code is None and guard.get("child")  # it died while it watched a program
     if is_cut_short and words.get("attempt") == guard.get("attempt"):

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,28 +38,6 @@ PHASES = (
 )
 GUARD_ENDS = {"done": "completed", "failed": "failed", "stopped": "stopped"}
 """The last states of a guard -> how its run ended."""
-STOPPED_BY_ANDON = 4
-"""The exit code with which "failed" is no failure: it was stopped, and is not started again."""
-
-
-def end_word(reason: str, code: object) -> str:
-    """Which of ENDS a program's last words mean."""
-    if reason in ("completed", "early_stopped"):
-        return "completed"
-    if reason in ("stopped", "andon", "paused") or code == STOPPED_BY_ANDON:
-        return "stopped"
-    return "completed" if code == 0 else "failed"
-
-
-def exit_reason(words: Mapping[str, Any]) -> str:
-    """Why a program ended, as its exit.json says: an exception in its own words, else a word."""
-    reason, error = str(words.get("reason") or ""), words.get("error")
-    kind = error.get("type") if isinstance(error, Mapping) else None
-    if reason != "exception" or not kind:
-        return reason
-    assert isinstance(error, Mapping)
-    first = str(error.get("message") or "").strip().partition("\n")[0]
-    return (f"{kind}: {first}" if first else str(kind))[:500]
 
 
 class StateWriter:

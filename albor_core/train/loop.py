@@ -29,8 +29,9 @@ from albor_core.checkpoint.saver import Retention, Saver
 from albor_core.config.load import Config
 from albor_core.kernels import dispatch
 from albor_core.run.errors import AlborError
+from albor_core.run.exit import STOPPED_BY_ANDON, end_word
 from albor_core.run.journal import last_event
-from albor_core.run.state import STOPPED_BY_ANDON, StateWriter, end_word
+from albor_core.run.state import StateWriter
 from albor_core.telemetry.peaks import peak_flops
 from albor_core.train.build import Parts, build, kernels_in_use, rejected_kernels
 from albor_core.train.companions import companions, ids_of

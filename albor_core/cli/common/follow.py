@@ -18,6 +18,7 @@ from albor_core.feed.terminal import terminal_of
 from albor_core.plan.launch import exit_code
 from albor_core.run.control import send
 from albor_core.run.errors import StoreError
+from albor_core.run.exit import read_exit
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import ENDS, GUARD_ENDS, read_state
@@ -83,7 +84,7 @@ def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
         "run": {"id": run.id, "path": str(run.path)},
         "outcome": outcome,
         "exit_code": code,
-        "exit": None if code is None else read_json(run.exit),
+        "exit": None if code is None else read_exit(run),
     }
 
 

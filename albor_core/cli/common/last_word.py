@@ -9,7 +9,8 @@ import click
 from albor_core.cli.common.output import clean
 from albor_core.feed import offers
 from albor_core.feed.runs.status import run_status
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.exit import COMPLETED, read_exit
+from albor_core.run.rundir import RunDir
 
 
 def say_last_word(run: RunDir, code: int) -> None:
@@ -24,15 +25,15 @@ def say_last_word(run: RunDir, code: int) -> None:
 
 def ended_at(run: RunDir) -> str:
     """`stopped at step 80`, as the run's last words say it."""
-    words = read_json(run.exit) or {}
+    words = read_exit(run) or {}
     step = words.get("step")
     return run_status(run).word + (f" at step {step:,}" if isinstance(step, int) else "")
 
 
 def is_complete(run: RunDir) -> bool:
     """Whether its newest attempt did all that its config asks for, and nobody works on it."""
-    words = read_json(run.exit) or {}
-    return words.get("reason") in ("completed", "early_stopped") and not run.liveness().is_alive
+    words = read_exit(run) or {}
+    return words.get("reason") in COMPLETED and not run.liveness().is_alive
 
 
 def way_on(run: RunDir) -> str:
@@ -43,7 +44,7 @@ def way_on(run: RunDir) -> str:
 
 
 def _next(run: RunDir, code: int) -> str:
-    words = read_json(run.exit) or {}
+    words = read_exit(run) or {}
     said = _hint(words)
     if said:
         return said

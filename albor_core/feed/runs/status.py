@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from albor_core.feed.runs.state_word import RunStatus
+from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import (
     ENDS,
     GUARD_ENDS,
-    STOPPED_BY_ANDON,
     Freshness,
-    end_word,
-    exit_reason,
     read_state,
 )
 
@@ -109,7 +107,7 @@ def gather(
         locks=locks,
         state=state,
         guard=read_json(run.guard / "guard.json"),
-        exit=read_json(run.exit),
+        exit=read_exit(run),
         age_s=age,
         created=_number(meta.get("created")),
         host=str(meta.get("host") or ""),

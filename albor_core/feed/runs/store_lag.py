@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from albor_core.feed.runs.state_word import LIVE_WORDS
 from albor_core.feed.runs.status import run_status
 from albor_core.run.errors import AlborError
+from albor_core.run.exit import read_exit
 from albor_core.run.liveness import lock_holder
-from albor_core.run.rundir import FRESH_S, RunDir, read_json
+from albor_core.run.rundir import FRESH_S, RunDir
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.table import RunList
 
@@ -46,7 +47,7 @@ def find_arrears(
         behind = _size(os.path.join(path, "journal.jsonl")) - offset  # noqa: PTH118  of thousands
         if behind > 0 and ((settled and _is_settling(run)) or not _has_unread_lines(run, offset)):
             behind = 0
-        lost = _lost(_parsed(facts) if has_ended else read_json(run.exit))
+        lost = _lost(_parsed(facts) if has_ended else read_exit(run))
         if behind > 0 or lost:
             found[run_id] = Arrears(max(0, behind), lost)
     return found
@@ -71,7 +72,7 @@ def lines_lost(path: str, facts: Mapping[str, Any]) -> int:
     """How many lines a run's program logged that no disk took, by its last words or by what a store
     kept of them.
     """
-    return _lost(read_json(RunDir(Path(path)).exit) or facts)
+    return _lost(read_exit(RunDir(Path(path))) or facts)
 
 
 def is_coming(run: RunDir) -> bool:

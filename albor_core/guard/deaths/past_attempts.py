@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.guard.policy import Words
+from albor_core.run.exit import read_exit
 from albor_core.run.journal import parse_line
 from albor_core.run.program.scheduler import SchedulerJob
 from albor_core.run.rundir import RunDir, read_json
@@ -36,7 +37,7 @@ class LastLife:
 
 def last_words(run: RunDir, nonce: str) -> Words | None:
     """exit.json, if this attempt wrote it."""
-    body = read_json(run.exit)
+    body = read_exit(run)
     if body is None or body.get("nonce") != nonce or not isinstance(body.get("code"), int):
         return None
     raw_error = body.get("error")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from albor_core.guard.launch import HIDDEN_ARGV, Launch, read_launch
 from albor_core.run.errors import AlborError, InUseError
+from albor_core.run.exit import exit_document, write_exit
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir, write_json
@@ -65,26 +66,18 @@ def become(run: RunDir, attempt: int, nonce: str) -> int:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         message = f"cannot start {launch.argv[0]!r} in {launch.cwd}: {reason}"
         print(message, file=sys.stderr)  # noqa: T201
-        _say_last_words(run, attempt, nonce, message)
+        words = exit_document(
+            run,
+            attempt,
+            nonce,
+            code=_NOT_STARTED,
+            reason="config",
+            step=0,
+            message=message,
+            wall=time.time(),
+        )
+        write_exit(run, words)
         return _NOT_STARTED
-
-
-def _say_last_words(run: RunDir, attempt: int, nonce: str, message: str) -> None:
-    write_json(
-        run.exit,
-        {
-            "schema": "albor.exit/1",
-            "run_id": run.id,
-            "attempt": attempt,
-            "nonce": nonce,
-            "code": _NOT_STARTED,
-            "reason": "config",
-            "step": 0,
-            "message": message,
-            "error": None,
-            "wall": time.time(),
-        },
-    )
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from typing import Any
 
 from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
 from albor_core.run.errors import AlborError, InUseError
+from albor_core.run.exit import exit_document, read_exit, write_exit
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import (
     RunDir,
@@ -274,20 +275,18 @@ def _compare(old: Path, new: Path) -> str:
 
 def _write_end(run: RunDir, foreign: ForeignRun, arrival: ImportResult) -> None:
     """exit.json says how it ended, and not the journal, whose lines then stay as a source grows."""
-    document = {
-        "schema": "albor.exit/1",
-        "run_id": run.id,
-        "attempt": 1,
-        "nonce": None,
-        "code": 0 if foreign.status == "completed" else 1,
-        "reason": foreign.status,
-        "step": arrival.last_step,
-        "message": f"imported from {foreign.source}: {foreign.ending}",
-        "error": None,
-        "wall": foreign.ended,
-    }
-    if read_json(run.exit) != document:
-        write_json(run.exit, document, durable=True)
+    document = exit_document(
+        run,
+        1,
+        None,
+        code=0 if foreign.status == "completed" else 1,
+        reason=foreign.status,
+        step=arrival.last_step,
+        message=f"imported from {foreign.source}: {foreign.ending}",
+        wall=foreign.ended,
+    )
+    if read_exit(run) != document:
+        write_exit(run, document)
 
 
 def _annotate(run: RunDir, tags: list[str], notes: str) -> None:

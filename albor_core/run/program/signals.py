@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import InUseError, NotFoundError
+from albor_core.run.exit import exit_document, read_exit, write_exit
 from albor_core.run.liveness import boot_id, start_ticks
-from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 
 STOP_SIGNALS = ("TERM", "INT", "KILL")
@@ -96,23 +97,21 @@ def _speak_for(run: RunDir, state: dict[str, Any], name: str) -> Path | None:
     """Leave the last words of a program that leaves none; the file, if it was written. Of one that
     is about to be killed before the kill: whoever sees the lock free must find them.
     """
-    if (read_json(run.exit) or {}).get("nonce") == state.get("nonce"):
+    if (read_exit(run) or {}).get("nonce") == state.get("nonce"):
         return None  # it has spoken already
     how = "killed" if name == "KILL" else "ended"
-    document = {
-        "schema": "albor.exit/1",
-        "run_id": run.id,
-        "attempt": state.get("attempt"),
-        "nonce": state.get("nonce"),
-        "code": 128 + signal.Signals[f"SIG{name}"],
-        "reason": "stopped",
-        "step": state.get("global_step"),
-        "message": f"{how} by SIG{name}, as asked for",
-        "error": None,
-        "wall": time.time(),
-    }
+    document = exit_document(
+        run,
+        state.get("attempt"),
+        state.get("nonce"),
+        code=128 + signal.Signals[f"SIG{name}"],
+        reason="stopped",
+        step=state.get("global_step"),
+        message=f"{how} by SIG{name}, as asked for",
+        wall=time.time(),
+    )
     with suppress(OSError):  # a full disk: it is lost then, and may be killed all the same
-        write_json(run.exit, document, durable=True)
+        write_exit(run, document)
         return run.exit
     return None
 

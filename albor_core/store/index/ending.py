@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.run.state import ENDS, GUARD_ENDS, STOPPED_BY_ANDON, end_word, exit_reason
+from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason
+from albor_core.run.state import ENDS, GUARD_ENDS
 from albor_core.store.index.write import number, optional_text, whole_number
 
 

@@ -24,8 +24,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError, TryAgainError
+from albor_core.run.exit import read_exit
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, not_plain, read_json
+from albor_core.run.rundir import RunDir, not_plain
 from albor_core.store.file.connect import (
     as_store_error,
     checkpoint_if_large,
@@ -219,7 +220,7 @@ class Indexer:
             self._let_go()
             db, writer = self._connection()
         # who says that the run ended is asked before the journal, which has all its lines by then
-        words = read_json(self._run.exit)
+        words = read_exit(self._run)
         sources = [*zip(self._sources, self._takers(writer), strict=True)]
         batches = [
             (name, take, read_batch(path, self._positions[name], parse))

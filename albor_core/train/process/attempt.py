@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import TextIO
 
 from albor_core.guard.deaths.past_attempts import next_attempt
 from albor_core.run.errors import (
@@ -27,6 +27,7 @@ from albor_core.run.errors import (
     UsageError,
     refused_by_the_machine,
 )
+from albor_core.run.exit import exit_document, forget_exit, reserve_exit, write_exit
 from albor_core.run.files.reserved_file import ReservedFile
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir, clear_halves, read_json, write_json
@@ -59,8 +60,8 @@ def begin(run: RunDir, environ: Mapping[str, str]) -> Attempt:
         take_lock(run.run_lock)  # held until this process ends; nothing opens the file again
         life = Attempt(run, next_attempt(run), secrets.token_hex(8))
     clear_halves(run.path)
-    run.exit.unlink(missing_ok=True)  # the last words of an earlier life are not ours
-    return replace(life, exit=ReservedFile(run.exit))
+    forget_exit(run)
+    return replace(life, exit=reserve_exit(run))
 
 
 class SignalRequests:
@@ -170,21 +171,17 @@ def outcome_of(error: BaseException, step: int) -> Outcome:
 
 
 def last_words(life: Attempt, outcome: Outcome) -> None:
-    """exit.json, in one step and on the disk. Raises OSError."""
-    document: dict[str, Any] = {
-        "schema": "albor.exit/1",
-        "run_id": life.run.id,
-        "attempt": life.attempt,
-        "nonce": life.nonce,
-        "code": outcome.code,
-        "reason": outcome.reason,
-        "step": outcome.step,
-        "message": outcome.message,
-        "error": outcome.error,
-        "wall": time.time(),
-        "lines_lost": outcome.lines_lost,
-    }
-    if life.exit is not None:
-        life.exit.write(document)
-    else:
-        write_json(life.run.exit, document, durable=True)
+    """Write exit.json. Raises OSError."""
+    document = exit_document(
+        life.run,
+        life.attempt,
+        life.nonce,
+        code=outcome.code,
+        reason=outcome.reason,
+        step=outcome.step,
+        message=outcome.message,
+        wall=time.time(),
+        error=outcome.error,
+        lines_lost=outcome.lines_lost,
+    )
+    write_exit(life.run, document, life.exit)

@@ -34,7 +34,7 @@ from albor_tui.screens.polling import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.terminal.link import LinkDriver
 from albor_tui.terminal.stylesheet import KeptStylesheet
-from albor_tui.widgets.base.bulkhead import Bulkhead
+from albor_tui.widgets.base.error_boundary import ErrorBoundary
 from albor_tui.widgets.base.scroll_bar import FittingBar
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class AlborApp(App[None]):
         self.launchpad: Launchpad = launchpad or LiveLaunchpad()
         self._first_run, self._first_tab = run, tab
         self.is_read_only = read_only
-        self.signals_sent: dict[tuple[str, int | None], int] = {}  # see ActingScreen
+        self.signals_sent: dict[tuple[str, int | None], int] = {}  # see RunActionsScreen
         for look in themes.ALL:
             self.register_theme(look)
         self.theme = themes.NAMES[theme].name
@@ -181,7 +181,7 @@ class AlborApp(App[None]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """What a key means. One that fails is told by the widget it belongs to (see Bulkhead)."""
+        """What a key means. Where it fails, the widget it belongs to says so (ErrorBoundary)."""
         name = actions.parse(action)[1] if isinstance(action, str) else action[1]
         if not self.permits(name) and isinstance(self.screen, PollingScreen):
             self.screen.say(f"{readonly.WHY}: {readonly.HINT}", "$warning")
@@ -190,7 +190,7 @@ class AlborApp(App[None]):
             return await super().run_action(action, default_namespace, namespaces)
         except Exception as error:
             walls = (
-                node for node in (default_namespace, self.screen) if isinstance(node, Bulkhead)
+                node for node in (default_namespace, self.screen) if isinstance(node, ErrorBoundary)
             )
             owner = next(walls, None)
             if owner is None:

@@ -80,7 +80,7 @@ class AlertsChanged(Message):
 
 
 @dataclass
-class Rehearsed(Message):
+class RulesReplayed(Message):
     """What rules would have said about a run: an albor.alerts.test document, or why not."""
 
     run_id: str

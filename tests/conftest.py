@@ -35,7 +35,7 @@ STARTS_THINGS = (
     "core/train/test_train_disk",
     "core/train/test_train_loop",
     "core/train/test_train_survival",
-    "tui/test_bulkhead",
+    "tui/test_error_boundary",
     "tui/cockpit/test_cockpit_ages",
     "tui/cockpit/test_cockpit_first_frame",
     "tui/cockpit/test_cockpit_hygiene",

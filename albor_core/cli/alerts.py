@@ -99,7 +99,7 @@ def ack(run: str, alert: str, as_json: bool) -> None:
 @json_option
 def rules(run: str, as_json: bool) -> None:
     """The rules that RUN is watched by, each in one sentence."""
-    from albor_core.feed.archive.rehearsal import rule_json, rules_of
+    from albor_core.feed.archive.rule_replay import rule_json, rules_of
 
     found = find_run(run)
     listed = [rule_json(rule) for rule in rules_of(found)]
@@ -129,11 +129,11 @@ def test(run: str, conditions: tuple[str, ...], action: str, as_json: bool) -> N
 
     Without a CONDITION (for example "loss > 3") its own rules are played.
     """
-    from albor_core.feed.archive.rehearsal import rehearse, rules_for, rules_of
+    from albor_core.feed.archive.rule_replay import replay_rules, rules_for, rules_of
 
     found = find_run(run)
     wanted = rules_for(found, conditions, action=action) if conditions else rules_of(found)
-    played = rehearse(found, wanted)
+    played = replay_rules(found, wanted)
     if as_json:
         listed = [one.to_json() for one in played]
         emit({"schema": "albor.alerts.test/1", "run": found.id, "rules": listed})

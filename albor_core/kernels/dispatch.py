@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from albor_core.kernels.forced import forced_backend
+from albor_core.kernels.backend_override import forced_backend
 from albor_core.kernels.parity import Outputs, deviations
 from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, KernelLaunch
 

@@ -19,7 +19,7 @@ from albor_core.config.edits import bound, change_refused, edited, origin, set_l
 from albor_core.config.kept_config import config_of, newest_checkpoint, read_resolved
 from albor_core.config.load import Config, LoadedConfig, with_defaults
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
-from albor_core.kernels.forced import unmet_demand
+from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.facts import Scanned, collect_facts
 from albor_core.plan.found_gpu import find_gpu
 from albor_core.plan.plan import Plan

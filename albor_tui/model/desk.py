@@ -74,7 +74,7 @@ class Desk(Protocol):
 
     def find(self, run_id: str) -> RunView: ...
 
-    def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]: ...
+    def replay_rules(self, run: str, conditions: Sequence[str]) -> dict[str, Any]: ...
 
     def watched(self, run: str) -> tuple[str, ...]: ...
 
@@ -190,7 +190,7 @@ class LiveDesk:
         with Reader(self._store) as reader:
             return view_of_row(reader.run(run_id))
 
-    def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
+    def replay_rules(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
         """The albor.alerts.test document."""
         return albor("alerts", "test", operands=(run, *conditions))
 

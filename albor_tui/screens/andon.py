@@ -13,12 +13,12 @@ from albor_core.feed.view import RunsView
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import AlertRow
-from albor_tui.messages import AlertsChanged, PastFound, Rehearsed, RunFound, RunsChanged
-from albor_tui.screens.acting import ActingScreen, acknowledge_question
+from albor_tui.messages import AlertsChanged, PastFound, RulesReplayed, RunFound, RunsChanged
 from albor_tui.screens.alert_chart import alert_chart, alert_title
 from albor_tui.screens.curves import MAX_POINTS
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
+from albor_tui.screens.run_actions import RunActionsScreen, acknowledge_question
 from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.line_list import LineList
@@ -33,7 +33,7 @@ LEAST_ROWS, CHART_ROWS = 8, 10  # of the list with its frame; of the chart, at t
 ON_ALERTS = frozenset({"open", "acknowledge", "acknowledge_all", "try"})  # nothing without one
 
 
-class AndonScreen(ActingScreen):
+class AndonScreen(RunActionsScreen):
     """Follows the alerts of all runs, or of one."""
 
     BINDINGS = [
@@ -254,23 +254,23 @@ class AndonScreen(ActingScreen):
         panel = self.query_one(RulesPanel)
         panel.document, panel.problem, panel.watched = None, "", ()
         tried = self._tried
-        self.set_timer(REST_S, lambda: self._rehearse(run_id, tried))
+        self.set_timer(REST_S, lambda: self._replay_rules(run_id, tried))
 
-    @work(thread=True, group="rehearse", exit_on_error=False)
-    def _rehearse(self, run_id: str, condition: str) -> None:
+    @work(thread=True, group="replay", exit_on_error=False)
+    def _replay_rules(self, run_id: str, condition: str) -> None:
         if (run_id, condition) != (self._playing, self._tried):
             return  # the cursor went on
         try:
-            document = self.desk.rehearse(run_id, (condition,) if condition else ())
+            document = self.desk.replay_rules(run_id, (condition,) if condition else ())
             watched = () if condition else self.desk.watched(run_id)
         except AlborError as error:
             found = error.problems[0].message if isinstance(error, ConfigError) else error.message
-            self.post_message(Rehearsed(run_id, None, found))
+            self.post_message(RulesReplayed(run_id, None, found))
         else:
-            self.post_message(Rehearsed(run_id, document, watched=watched))
+            self.post_message(RulesReplayed(run_id, document, watched=watched))
 
-    @on(Rehearsed)
-    def show_rehearsal(self, message: Rehearsed) -> None:
+    @on(RulesReplayed)
+    def show_replay(self, message: RulesReplayed) -> None:
         if message.run_id == self._playing:
             panel = self.query_one(RulesPanel)
             panel.watched = message.watched

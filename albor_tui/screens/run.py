@@ -22,16 +22,16 @@ from albor_core.feed.view import AlertView, RunView
 from albor_core.run.errors import AlborError
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
 from albor_tui.model.source import Archive, Follower
-from albor_tui.screens.acting import ActingScreen, acknowledge_question
-from albor_tui.screens.chosen import keys_of
 from albor_tui.screens.curves import MAX_POINTS
 from albor_tui.screens.dialogs.alert_choice import AlertChoice
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
+from albor_tui.screens.overview_choice import keys_of
+from albor_tui.screens.run_actions import RunActionsScreen, acknowledge_question
 from albor_tui.screens.tabs.page import Page, PageRequest
 from albor_tui.terminal.stylesheet import KeptStylesheet
-from albor_tui.widgets.base.bulkhead import Bulkhead, words_of
+from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.run.facts import AlertBanner, Head, ordered
+from albor_tui.widgets.run.panels import AlertBanner, Head, ordered
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 from albor_tui.widgets.tab_bar import TabBar, TabName
 
@@ -51,7 +51,7 @@ CURVES_S = 2.0  # between two questions for curves; a chart may be three seconds
 ENDED_S = 2.0  # between two looks at a run that has ended
 
 
-class RunScreen(Bulkhead, ActingScreen):
+class RunScreen(ErrorBoundary, RunActionsScreen):
     """Follows one run until it is left. Acts on it only through its guard, or by a new one.
 
     Two threads: one polls what is alive, one answers the questions of the tab that is shown.
@@ -159,7 +159,7 @@ class RunScreen(Bulkhead, ActingScreen):
                     archive = archive or self.source.archive(self._view)
                     answer = question.put(archive)
                     told = Page.Answered(question, answer, archive.problem)
-                except Exception as error:  # it belongs on the page: see Bulkhead
+                except Exception as error:  # it belongs on the page: see ErrorBoundary
                     told = Page.Answered(question, error=error)
                 mark = (page, question, told.answer, told.problem)
                 if mark != last or told.error is not None:

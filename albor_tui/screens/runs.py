@@ -24,14 +24,14 @@ from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import CurvesChanged, FilterAnswered, RunChanged, RunsChanged
 from albor_tui.model.desk import Matches, RunSelection, reference
 from albor_tui.model.source import Follower
-from albor_tui.screens.acting import ActingScreen
 from albor_tui.screens.curves import MAX_POINTS, PREVIEW_KEYS, loss_chart
-from albor_tui.screens.dialogs.order import GROUPS, ORDERS, SORTS, arrange, grouped, is_plain
+from albor_tui.screens.run_actions import RunActionsScreen
+from albor_tui.screens.run_order import GROUPS, ORDERS, SORTS, arrange, grouped, is_plain
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.run.glance import Glance
 from albor_tui.widgets.run.gpu_panel import GpuStrip
+from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
@@ -61,7 +61,7 @@ class FilterLine(Input):
     BINDINGS = [Binding("enter", "submit", "Keep", tooltip="Keep the filter, back to the list")]
 
 
-class RunsScreen(ActingScreen):
+class RunsScreen(RunActionsScreen):
     """The table of runs. A key acts on the selected runs, or on the highlighted one."""
 
     BINDINGS = [
@@ -136,7 +136,7 @@ class RunsScreen(ActingScreen):
             )
         with Horizontal(id="preview"):
             yield Chart("loss", id="preview-chart")
-            yield Glance(id="glance")
+            yield RunPreview(id="glance")
         yield StatusBar()
         yield KeyBar()
 
@@ -376,7 +376,7 @@ class RunsScreen(ActingScreen):
                 detail=full.detail or view.detail,
                 val_step=full.val_step,
             )
-        self.query_one(Glance).view = view
+        self.query_one(RunPreview).view = view
 
     @on(RunChanged)
     def show_details(self, message: RunChanged) -> None:

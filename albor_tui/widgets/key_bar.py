@@ -20,7 +20,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.bulkhead import Bulkhead
+from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
 _GAP = 2
 _ALWAYS = ("help", "leave")
@@ -47,7 +47,7 @@ class Knows(Protocol):
     def key_word(self, action: str) -> str: ...
 
 
-class KeyBar(Bulkhead, Widget):
+class KeyBar(ErrorBoundary, Widget):
     """Draws the active bindings of its screen and the app that explain themselves (have a tooltip)
     and are worth naming now; those of widgets, such as moving up and down, are left to `?`."""
 

@@ -27,8 +27,8 @@ from albor_core.feed.view import RunView
 from albor_tui.look import glyphs, quantity
 from albor_tui.look.naming import name_of
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.bulkhead import Bulkhead
-from albor_tui.widgets.base.dirty import line_regions
+from albor_tui.widgets.base.cell_diff import line_regions
+from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
 _NAME_MIN, _NAME_MAX, _NAME_LIMIT, _GAP = 14, 48, 100, 2
 _NAME_FIRST, _LUXURY = 28, 8  # so long a name comes before columns of such a rank
@@ -158,7 +158,7 @@ def layout(
     return [(c, widths[c.title]) for c in COLUMNS if c in chosen]
 
 
-class RunTable(Bulkhead, ScrollView, can_focus=True):
+class RunTable(ErrorBoundary, ScrollView, can_focus=True):
     """Draws `runs`, says which row is under the cursor and which one was opened."""
 
     ALLOW_MAXIMIZE = False

@@ -11,7 +11,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.bulkhead import Bulkhead
+from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class TabName:
     short: str
 
 
-class TabBar(Bulkhead, Widget):
+class TabBar(ErrorBoundary, Widget):
     """Draws `tabs`, the `current` one lit; a click chooses."""
 
     current: reactive[str] = reactive("", init=False)

@@ -15,14 +15,14 @@ from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
 from albor_tui.screens.tabs import samples
 from albor_tui.widgets import alert_panels
-from albor_tui.widgets.run import checkpoint_list, event_list, facts
+from albor_tui.widgets.run import checkpoint_list, event_list, panels
 
 
 @pytest.fixture(autouse=True)
 def frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """The wall clock stands still, the look is Unicode, no animation, no foreign home."""
     monkeypatch.setattr(Input, "_toggle_cursor", lambda box: None)  # a cursor that does not blink
-    monkeypatch.setattr(facts, "now_wall", lambda: fake_feed.WALL)
+    monkeypatch.setattr(panels, "now_wall", lambda: fake_feed.WALL)
     monkeypatch.setattr(alert_panels, "now_wall", lambda: fake_feed.WALL)
     for module in (checkpoint_list, event_list, samples):
         monkeypatch.setattr(module, "now_wall", lambda: fake_feed.WALL)

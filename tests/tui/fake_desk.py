@@ -170,8 +170,8 @@ class FakeDesk:
     def watched(self, run: str) -> tuple[str, ...]:
         return WATCHED
 
-    def rehearse(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
-        self.done.append(("rehearse", run, tuple(conditions)))
+    def replay_rules(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
+        self.done.append(("replay_rules", run, tuple(conditions)))
         return REHEARSAL
 
 

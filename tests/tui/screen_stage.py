@@ -16,7 +16,7 @@ from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.grid import ChartGrid
 from albor_tui.widgets.config_form import ConfigForm, ConfigList
 from albor_tui.widgets.plan_panel import PlanPanel
-from albor_tui.widgets.run.facts import Head
+from albor_tui.widgets.run.panels import Head
 from albor_tui.widgets.run_table import RunTable
 
 RUN = "code-125m"

@@ -43,7 +43,7 @@ async def test_the_demo_store_has_alerts_nan_odd_names_and_every_deed_works_on_i
     assert acked[alerts[0].id]
     assert board.poll() is None
     board.close()
-    played = desk.rehearse(alerts[0].run_id, ("loss > 5",))
+    played = desk.replay_rules(alerts[0].run_id, ("loss > 5",))
     assert played["rules"][0]["points"] == 150
     assert desk.find(run).status in ("completed", "stopped", "failed", "lost")
     async with AlborApp(LiveSource(None)).run_test(size=(120, 36)) as pilot:

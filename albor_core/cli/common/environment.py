@@ -17,7 +17,7 @@ def check_environment() -> None:
 
 def check_forced_backend() -> None:
     """Raises UsageError for an ALBOR_KERNELS that names no backend."""
-    from albor_core.kernels.forced import BACKENDS, forced_backend
+    from albor_core.kernels.backend_override import BACKENDS, forced_backend
 
     try:
         forced_backend(os.environ)

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from albor_core.cli.common.last_word import say_last_word
 from albor_core.cli.common.output import clean, duration, emit, talk
+from albor_core.cli.common.run_ending import print_ending
 from albor_core.feed.runs.status import run_status
 from albor_core.feed.terminal import terminal_of
 from albor_core.plan.launch import exit_code
@@ -62,7 +62,7 @@ def follow(
     if code is None:
         talk(_how_to(run))
     else:
-        say_last_word(run, code)
+        print_ending(run, code)
     return code or 0
 
 

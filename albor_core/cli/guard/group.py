@@ -97,7 +97,12 @@ def run(
     import shutil
 
     from albor_core.cli.common.follow import follow
-    from albor_core.cli.train.standing import Standing, same_command, standing, tell_complete
+    from albor_core.cli.train.existing_run import (
+        ExistingState,
+        existing_state,
+        print_complete,
+        same_command,
+    )
     from albor_core.config.load import guard_options
     from albor_core.guard.launch import start_guard, write_launch
     from albor_core.run.program.provenance import script_of_command, versions
@@ -129,12 +134,12 @@ def run(
                 f"{made.path}: this run directory exists",
                 hint="another --name; --resume-or-start goes on with this one",
             )
-        found_standing = standing(made, kind="guard")
+        found_state = existing_state(made, kind="guard")
         same_command(made, [program, *command[1:]])
-        match found_standing:
-            case Standing.COMPLETE:
-                return tell_complete(made, as_json=as_json)
-            case Standing.GUARDED:
+        match found_state:
+            case ExistingState.COMPLETE:
+                return print_complete(made, as_json=as_json)
+            case ExistingState.GUARDED:
                 return show(made, lambda: None)
     else:
         code, script = recorded_code(command, found_script)

@@ -55,7 +55,7 @@ def stop(run_ref: str, name: str, wait_s: float, as_json: bool) -> int:
     Its guard does it, and kills a program that has not ended after guard.grace_s. A program without
     a guard gets the signal alone, if it is of this user, host and boot.
     """
-    from albor_core.cli.common.last_word import ended_at
+    from albor_core.cli.common.run_ending import ended_at
     from albor_core.feed.offers import offer, subject_of_run
 
     found = find_run(run_ref)
@@ -73,7 +73,7 @@ def stop(run_ref: str, name: str, wait_s: float, as_json: bool) -> int:
 
 
 def _signal(found: RunDir, name: str, wait_s: float, as_json: bool) -> int:
-    from albor_core.cli.common.last_word import ended_at
+    from albor_core.cli.common.run_ending import ended_at
     from albor_core.run.program.signals import STOP_SIGNALS, signal_program
 
     if signal_program(found, name, wait_s=wait_s):
@@ -222,7 +222,7 @@ def _start_again(found: RunDir) -> None:
 
 def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool, *, argument: str = "") -> int:
     """Send one command, wait for the guard's word, print it. Raises where no guard hears it."""
-    from albor_core.cli.common.last_word import ended_at, way_on
+    from albor_core.cli.common.run_ending import ended_at, way_on
     from albor_core.feed.offers import offer, subject_of_run
     from albor_core.run.control import send, wait_answer
 

@@ -41,8 +41,8 @@ def check(as_json: bool) -> None:
     check_forced_backend()
     import torch
 
+    from albor_core.kernels.backend_override import unmet_demand
     from albor_core.kernels.dispatch import OPS, choose
-    from albor_core.kernels.forced import unmet_demand
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtypes = (torch.float32, torch.bfloat16, torch.float16)

@@ -11,8 +11,8 @@ from albor_core.cli.common.output import clean, emit, json_option, say, table, t
 from albor_core.run.errors import DataError, TryAgainError
 
 if TYPE_CHECKING:
-    from albor_core.integrations.importers.arrival import ImportResult
     from albor_core.integrations.importers.find import FoundFiles
+    from albor_core.integrations.importers.run_import import ImportResult
 
 KINDS = ("tensorboard", "wandb", "mlflow", "trackio", "csv", "jsonl")
 
@@ -32,8 +32,8 @@ def import_runs(
     PATH is a file, or a folder that is searched. The same history is imported once: a second import
     brings what is new. What has no place here is counted.
     """
-    from albor_core.integrations.importers.arrival import one_at_a_time
     from albor_core.integrations.importers.find import find
+    from albor_core.integrations.importers.run_import import one_at_a_time
 
     sources = [find(path.expanduser().absolute(), kind) for path in paths]
     arrivals: list[ImportResult] = []
@@ -62,8 +62,8 @@ def _import(
     problems: list[dict[str, str]],
 ) -> None:
     """All runs of one source; one that cannot be read costs only itself."""
-    from albor_core.integrations.importers.arrival import import_run, run_id
     from albor_core.integrations.importers.foreign import Refusal
+    from albor_core.integrations.importers.run_import import import_run, run_id
 
     done = {arrival.run for arrival in arrivals}
     for foreign in source.runs():

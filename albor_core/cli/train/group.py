@@ -240,7 +240,7 @@ def run(
     checkpoint.
     """
     from albor_core.cli.common.follow import follow
-    from albor_core.cli.train.standing import Standing, standing, tell_complete
+    from albor_core.cli.train.existing_run import ExistingState, existing_state, print_complete
     from albor_core.plan.launch import new_run, start
 
     check_environment()
@@ -252,11 +252,11 @@ def run(
     found = None
     if folder.exists():
         found = RunDir(folder.resolve())
-        stands = standing(found, kind="train")
+        stands = existing_state(found, kind="train")
         _named(loaded, str(folder))
-        if stands is Standing.COMPLETE:
-            return tell_complete(found, as_json=as_json)
-        if stands is Standing.GUARDED and stop_after is None:
+        if stands is ExistingState.COMPLETE:
+            return print_complete(found, as_json=as_json)
+        if stands is ExistingState.GUARDED and stop_after is None:
             return show(found, lambda: None)
     made = _sound(loaded, _again("plan", config, overrides, seed), begins=found is None)
     found = found or new_run(loaded, made, name=name)
@@ -312,7 +312,7 @@ def resume(
 def _is_told_complete(run: RunDir, *, as_json: bool) -> bool:
     """Whether `run` has nothing to go on with, which is said then."""
     from albor_core.cli.common.follow import document
-    from albor_core.cli.common.last_word import ended_at, is_complete
+    from albor_core.cli.common.run_ending import ended_at, is_complete
     from albor_core.config.edits import edited
 
     if not is_complete(run) or edited(run) is not None:
@@ -325,7 +325,7 @@ def _is_told_complete(run: RunDir, *, as_json: bool) -> bool:
 
 def _unfinished(loaded: LoadedConfig, wish: str) -> RunDir | None:
     """The run that --resume means; None for a new one."""
-    from albor_core.cli.common.last_word import is_complete
+    from albor_core.cli.common.run_ending import is_complete
 
     if wish == "never":
         return None

@@ -1,6 +1,6 @@
 """What every reader of somebody else's history hands over: runs as neutral values.
 
-A reader knows one format and nothing of Albor's files; `arrival.py` knows Albor's files and no
+A reader knows one format and nothing of Albor's files; `run_import.py` knows Albor's files and no
 format. Between them stand the classes here. Nothing that is read is trusted: sizes and depths are
 bounded, and what has no place in Albor is counted, not guessed.
 """

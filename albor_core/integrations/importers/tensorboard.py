@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
-from albor_core.integrations.importers.wire import (
+from albor_core.integrations.importers.protobuf import (
     WireError,
     block,
     double,

@@ -26,7 +26,7 @@ from albor_core.integrations.importers.foreign import (
     Rewind,
     numbers_in,
 )
-from albor_core.integrations.importers.wire import (
+from albor_core.integrations.importers.protobuf import (
     WireError,
     block,
     double,

@@ -26,9 +26,9 @@ from albor_core.store.index.levels import (
 )
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.index.zoom import Zoom
+from albor_core.store.query.downsample import Downsampler
 from albor_core.store.query.listing import SORT_KEYS
 from albor_core.store.query.lives import attempts_of
-from albor_core.store.query.outline import Outline
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.rows import (
     AlertRow,
@@ -225,7 +225,7 @@ class Reader(RunList):
         with self._errors():
             if count <= most or self._preview(number, key_id) is not None:
                 return self.points(run_id, key, limit=most)
-            outline = Outline(self._db, number, key_id, base, (first, last))
+            outline = Downsampler(self._db, number, key_id, base, (first, last))
             steps = outline.steps(most, count=count, has_nan=bool(nonfinite))
         walls = self._all(
             "SELECT key_id FROM keys WHERE run_id = ? AND name = ?", (number, WALL_KEY)

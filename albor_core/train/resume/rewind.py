@@ -26,7 +26,7 @@ from albor_core.checkpoint.folder import (
 )
 from albor_core.config.edits import bound
 from albor_core.config.load import with_defaults
-from albor_core.kernels.forced import unmet_demand
+from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.found_gpu import find_gpu
 from albor_core.run.errors import DataError, NoCheckpointError
 from albor_core.run.journal import last_event

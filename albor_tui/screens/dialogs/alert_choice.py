@@ -13,7 +13,7 @@ from textual.widgets import Static
 from albor_core.feed.view import AlertView
 from albor_tui.look import glyphs
 from albor_tui.widgets.base.line_list import LineList
-from albor_tui.widgets.run.facts import alert_line
+from albor_tui.widgets.run.panels import alert_line
 
 _MOST_LINES = 14
 

@@ -11,7 +11,7 @@ from textual.content import Content
 from albor_core.feed.view import Curve, RunView
 from albor_tui.look import glyphs, quantity
 from albor_tui.messages import CurvesChanged, LogArrived
-from albor_tui.screens.chosen import (
+from albor_tui.screens.overview_choice import (
     TONES,
     charts_of,
     large_chart,
@@ -23,9 +23,9 @@ from albor_tui.screens.chosen import (
 from albor_tui.screens.tabs.logs import records_output
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.chart.chart import Chart
-from albor_tui.widgets.run.facts import Alerts, BricksPanel, GuardPanel, Vitals
 from albor_tui.widgets.run.gpu_panel import GpuPanel
 from albor_tui.widgets.run.log_tail import LogTail
+from albor_tui.widgets.run.panels import Alerts, BricksPanel, GuardPanel, Vitals
 
 # the order of panels in the grid: a narrow terminal shows what is alive on its first page
 _WIDE = ("loss", "machine", "bricks", "lr", "grad", "speed", "log", "guard", "alerts")

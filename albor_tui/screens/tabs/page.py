@@ -24,7 +24,7 @@ from albor_tui.messages import RunChanged
 from albor_tui.model.source import Archive
 from albor_tui.terminal.stylesheet import LATER
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.bulkhead import Bulkhead, words_of
+from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
 
 
 class PageRequest(Protocol):
@@ -38,7 +38,7 @@ class PageRequest(Protocol):
         Runs in the archive thread."""
 
 
-class Page(Bulkhead, Container):
+class Page(ErrorBoundary, Container):
     """One tab. Subclasses compose, and override `enter`, `show_view` and `take`."""
 
     DEFAULT_CLASSES = f"page -keys {LATER}"  # -keys: the key bar shows what this widget binds

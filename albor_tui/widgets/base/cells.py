@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from albor_core.run.values.clean import clean
-from albor_tui.widgets.base.dirty import changed_runs
+from albor_tui.widgets.base.cell_diff import changed_runs
 
 Cell = tuple[str, str]  # a character one cell wide, a tone: "" is the ground
 Row = list[Cell]

@@ -21,10 +21,10 @@ from textual.strip import Strip
 
 from albor_tui.look import glyphs
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.bulkhead import Bulkhead
+from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
 
-class LineList(Bulkhead, ScrollView, can_focus=True):
+class LineList(ErrorBoundary, ScrollView, can_focus=True):
     """Says which line the cursor stands on and which one was chosen."""
 
     ALLOW_MAXIMIZE = True

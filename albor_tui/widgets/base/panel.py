@@ -14,11 +14,11 @@ from textual.widget import Widget
 
 from albor_tui.error_log import note
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.bulkhead import Bulkhead, words_of
-from albor_tui.widgets.base.dirty import changed_regions
+from albor_tui.widgets.base.cell_diff import changed_regions
+from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
 
 
-class Panel(Bulkhead, Widget, can_focus=True):
+class Panel(ErrorBoundary, Widget, can_focus=True):
     """A titled frame round `draw(width, height)`. Subclasses hold their data in reactives made with
     `layout=False, repaint=False` and call `changed` when it moves."""
 

@@ -12,11 +12,11 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.bulkhead import Bulkhead
-from albor_tui.widgets.base.dirty import line_regions
+from albor_tui.widgets.base.cell_diff import line_regions
+from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
 
-class Sheet(Bulkhead, ScrollView, can_focus=True):
+class Sheet(ErrorBoundary, ScrollView, can_focus=True):
     """Shows what `show` was given; a line wider than the sheet is cut. Subclasses that draw for a
     width override `resized`."""
 

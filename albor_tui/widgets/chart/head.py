@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.dirty import changed_regions
+from albor_tui.widgets.base.cell_diff import changed_regions
 from albor_tui.widgets.chart.data import SMOOTHINGS, Look
 
 _KEYS = (

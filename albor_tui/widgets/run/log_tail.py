@@ -16,7 +16,7 @@ from textual.strip import Strip
 
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs
-from albor_tui.widgets.base.bulkhead import Bulkhead
+from albor_tui.widgets.base.error_boundary import ErrorBoundary
 from albor_tui.widgets.base.thumb import TrueThumb
 
 KEPT_LINES = 2000
@@ -27,7 +27,7 @@ _ERROR_WORDS = ("error", "traceback", "exception", "fatal", "nan")
 _WARNING_WORDS = ("warning", "warn", "skipped", "restart")
 
 
-class LogTail(Bulkhead, TrueThumb, ScrollView, can_focus=True):
+class LogTail(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
     """Shows lines given to `add`. Raw text is made harmless here, whoever read it."""
 
     ALLOW_MAXIMIZE = True

@@ -21,7 +21,7 @@ from albor_core.feed.archive.log_file import LogName, LogWindow
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.base.bulkhead import Bulkhead
+from albor_tui.widgets.base.error_boundary import ErrorBoundary
 from albor_tui.widgets.base.thumb import TrueThumb
 from albor_tui.widgets.run.log_tail import tone_of
 
@@ -38,7 +38,7 @@ class Need:
     needle: str = ""
 
 
-class LogView(Bulkhead, TrueThumb, ScrollView, can_focus=True):
+class LogView(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
     """Draws the window it was given; posts `Needs` when it wants another."""
 
     ALLOW_MAXIMIZE = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from albor_core.config.sections import MonitoringConfig
-from albor_core.feed.archive.rehearsal import rules_of
+from albor_core.feed.archive.rule_replay import rules_of
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.watched import rules_watching
 from albor_core.run.rundir import create_run

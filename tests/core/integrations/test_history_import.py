@@ -21,7 +21,7 @@ from albor_core.cli.main import cli
 from albor_core.cli.runs.imports import KINDS
 from albor_core.cli.schema import FOLDER
 from albor_core.feed.runs.status import run_status
-from albor_core.integrations.importers import arrival, find, tensorboard, wandb, wire
+from albor_core.integrations.importers import find, protobuf, run_import, tensorboard, wandb
 from albor_core.integrations.importers.foreign import Losses
 from albor_core.run.errors import AlborError, DataError, NotFoundError
 from albor_core.run.rundir import RunDir
@@ -283,7 +283,7 @@ def test_an_import_that_was_killed_is_finished_by_the_next(peers, albor_home):
 
 
 def test_two_imports_at_once_are_one_after_the_other(peers):
-    with arrival.one_at_a_time():
+    with run_import.one_at_a_time():
         error = refused(peers / "tb-2")
     assert (error.exit_code, "another import" in error.message) == (8, True)
 
@@ -453,7 +453,7 @@ def test_a_wandb_record_may_span_blocks(tmp_path):
 )
 def test_a_wandb_item_may_carry_its_value_in_several_ways(item, path, value):
     if value is None:
-        with pytest.raises(wire.WireError):
+        with pytest.raises(protobuf.WireError):
             wandb._item(item)
     else:
         assert repr(wandb._item(item)) == repr((path, math.nan if value == "nan" else value))
@@ -470,8 +470,8 @@ def test_a_wandb_item_may_carry_its_value_in_several_ways(item, path, value):
     ],
 )
 def test_a_hostile_message_is_refused_without_allocating(message):
-    with pytest.raises(wire.WireError):
-        list(wire.fields(message))
+    with pytest.raises(protobuf.WireError):
+        list(protobuf.fields(message))
 
 
 def test_garbage_of_any_shape_raises_nothing_unknown(peers, tmp_path):

@@ -82,7 +82,7 @@ async def test_rules_are_played_on_the_history_of_the_run_under_the_cursor(cockp
         table = await on_board(pilot)
         panel = pilot.app.screen.query_one(RulesPanel)
         await until(pilot, lambda: panel.document is not None)
-        assert ("rehearse", table.current.run_id, ()) in desk.done
+        assert ("replay_rules", table.current.run_id, ()) in desk.done
         assert "2 alerts at step 200, 14,312" in str(panel.render())
 
 
@@ -93,12 +93,12 @@ async def test_a_rule_that_was_typed_is_played_and_a_wrong_one_says_why(cockpit,
         pilot.app.screen.query_one(Input).value = "loss > 3"
         await pilot.press("enter")
         run = table.current.run_id
-        await until(pilot, lambda: ("rehearse", run, ("loss > 3",)) in desk.done)
+        await until(pilot, lambda: ("replay_rules", run, ("loss > 3",)) in desk.done)
 
         def refuse(run: str, conditions: object) -> dict[str, object]:
             raise ConfigError("bad", problems=(Problem("", "'losss' is not a metric"),))
 
-        desk.rehearse = refuse
+        desk.replay_rules = refuse
         await pilot.press("e")
         pilot.app.screen.query_one(Input).value = "losss > 3"
         await pilot.press("enter")

@@ -21,22 +21,22 @@ from albor_core.feed.snapshot import document, runs_document
 from albor_core.feed.view import RunsView, RunView, plain
 from albor_core.run.rundir import RunDir
 from albor_tui.main import main
-from albor_tui.widgets.run import facts
-from albor_tui.widgets.run.glance import Glance
+from albor_tui.widgets.run import panels
 from albor_tui.widgets.run.gpu_panel import gpu_line, gpu_lines, host_lines
+from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run.system_lines import system_lines
 from albor_tui.widgets.run_table import COLUMNS
 
 PANELS = (
     *(
-        facts.Head,
-        facts.Vitals,
-        facts.BricksPanel,
-        facts.GuardPanel,
-        facts.Alerts,
-        facts.AlertBanner,
+        panels.Head,
+        panels.Vitals,
+        panels.BricksPanel,
+        panels.GuardPanel,
+        panels.Alerts,
+        panels.AlertBanner,
     ),
-    Glance,
+    RunPreview,
 )
 ELSEWHERE = ("alerts", "attempts", "guard")  # beside `now`, not in it
 SIZES = ((40, 6), (200, 30))
@@ -190,7 +190,7 @@ def test_every_field_that_the_list_of_runs_shows_is_in_its_document(name):
     for column in COLUMNS:
         column.cell(watched, 12)
     for width, height in SIZES:
-        Glance().show(watched, width, height)
+        RunPreview().show(watched, width, height)
     told = json.loads(json.dumps(runs_document(RunsView(rows=(RUNS[name],))), allow_nan=False))
     assert {"loss", "status", "step"} <= set(read)
     for path, value in read.items():

@@ -22,7 +22,7 @@ async def test_no_alert_or_rule_reaches_the_terminal_as_anything_but_text(cockpi
         desk.alerts = (fake_desk.alert(1, message=text, run_name=text, rule=text, metric=text),)
         desk.version += 1
         played = {**fake_desk.REHEARSAL["rules"][0], "condition": text, "metric": text}
-        desk.rehearse = lambda run, conditions, rule=played: {"rules": [rule]}
+        desk.replay_rules = lambda run, conditions, rule=played: {"rules": [rule]}
         app = cockpit()
         async with app.run_test(size=(100, 30)) as pilot:
             await app.push_screen(AndonScreen())

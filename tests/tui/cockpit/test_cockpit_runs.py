@@ -19,7 +19,7 @@ from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.key_bar import KeyBar
-from albor_tui.widgets.run.glance import Glance
+from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run_table import RunTable, layout
 from albor_tui.widgets.status_bar import StatusBar
 
@@ -356,7 +356,7 @@ async def test_the_glance_of_a_run_that_has_ended_shows_what_its_own_records_say
     source.show((bare,))
     source.follow = lambda view: Knowing(source, view.id)
     async with cockpit().run_test(size=(160, 45)) as pilot:
-        glance = pilot.app.screen.query_one(Glance)
+        glance = pilot.app.screen.query_one(RunPreview)
         await until(pilot, lambda: "2.61e-4" in str(glance.render()))
         shown = str(glance.render())
         assert "step 15,000   best 14,000  2.4107" in shown

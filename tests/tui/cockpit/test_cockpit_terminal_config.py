@@ -10,7 +10,7 @@ from settled import until
 
 from albor_core.feed.terminal import terminal_of
 from albor_core.feed.view import ChartChoice, Curve, TerminalView
-from albor_tui.screens.chosen import (
+from albor_tui.screens.overview_choice import (
     averaged,
     charts_of,
     keys_of,
@@ -21,7 +21,7 @@ from albor_tui.screens.chosen import (
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.data import ChartData, Trace
-from albor_tui.widgets.run.facts import Vitals
+from albor_tui.widgets.run.panels import Vitals
 
 SEED = {
     "training": {"log_interval": 10},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from albor_core.feed.view import Curve
 from albor_tui.look import glyphs, quantity
 from albor_tui.screens.curves import loss_chart
-from albor_tui.screens.dialogs.order import ORDERS, arrange
+from albor_tui.screens.run_order import ORDERS, arrange
 from albor_tui.widgets import run_table
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.chart import plot, ticks

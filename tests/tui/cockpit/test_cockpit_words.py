@@ -14,16 +14,16 @@ from albor_core.feed.view import AlertView, AttemptView, BrickView, RunsView
 from albor_tui.look import glyphs
 from albor_tui.screens.curves import loss_chart
 from albor_tui.screens.dialogs.crash import CrashScreen
-from albor_tui.screens.dialogs.order import arrange
+from albor_tui.screens.run_order import arrange
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.curves import chart_of
 from albor_tui.widgets.chart.data import Look, Trace
 from albor_tui.widgets.chart.reading import reading
 from albor_tui.widgets.chart.ticks import Range
-from albor_tui.widgets.run.facts import Alerts, BricksPanel, GuardPanel, Head, Vitals
-from albor_tui.widgets.run.glance import Glance
 from albor_tui.widgets.run.gpu_panel import GpuPanel, GpuStrip
 from albor_tui.widgets.run.log_tail import LogTail
+from albor_tui.widgets.run.panels import Alerts, BricksPanel, GuardPanel, Head, Vitals
+from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import TopBar
 
@@ -58,7 +58,7 @@ async def test_a_silent_run_says_so_in_the_list_and_has_no_time_of_arrival(cockp
         assert "silent 2m" in line_of(table, "code-125m")
         assert "running" not in line_of(table, "code-125m")
         assert "ago" not in line_of(table, "code-125m")
-        assert "silent 2m" in str(pilot.app.screen.query_one(Glance).render())
+        assert "silent 2m" in str(pilot.app.screen.query_one(RunPreview).render())
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_works_or_has_just_died_stands_above_what_is_pinned():
 async def test_a_validation_of_an_earlier_step_stands_with_its_step(cockpit, source):
     source.show((fake_feed.training(step=49, val_loss=8.3282, val_step=0),))
     async with cockpit().run_test(size=(160, 45)) as pilot:
-        glance = pilot.app.screen.query_one(Glance)
+        glance = pilot.app.screen.query_one(RunPreview)
         await until(pilot, lambda: "8.3282" in str(glance.render()))
         assert "at step 0" in str(glance.render())
     shown = drawn_of(Vitals, source.rows[0], width=120)
@@ -333,7 +333,7 @@ async def test_the_glance_of_the_list_says_why_a_run_failed(cockpit, source):
     source.show((row,))
     source.follow = lambda view: Knowing(source, view.id)
     async with cockpit().run_test(size=(160, 45)) as pilot:
-        glance = pilot.app.screen.query_one(Glance)
+        glance = pilot.app.screen.query_one(RunPreview)
         await until(pilot, lambda: "CUDA out of memory" in str(glance.render()))
 
 

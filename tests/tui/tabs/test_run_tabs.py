@@ -24,8 +24,8 @@ from albor_tui.widgets.run.brick_table import BrickTable
 from albor_tui.widgets.run.checkpoint_list import CheckpointList
 from albor_tui.widgets.run.config_lists import FieldList, FileList
 from albor_tui.widgets.run.event_list import AttemptTable, EventList
-from albor_tui.widgets.run.facts import AlertBanner, GuardPanel
 from albor_tui.widgets.run.log_view import LogView
+from albor_tui.widgets.run.panels import AlertBanner, GuardPanel
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar
 from albor_tui.widgets.tab_bar import TabBar

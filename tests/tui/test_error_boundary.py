@@ -16,8 +16,8 @@ from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.sheet import Sheet
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.run.event_list import EventList
-from albor_tui.widgets.run.facts import GuardPanel
 from albor_tui.widgets.run.log_view import LogView
+from albor_tui.widgets.run.panels import GuardPanel
 from albor_tui.widgets.tab_bar import TabBar
 
 

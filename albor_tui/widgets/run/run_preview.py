@@ -7,10 +7,10 @@ from textual.content import Content
 from albor_core.feed.view import RunView
 from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import meters
-from albor_tui.widgets.run.facts import RunPanel
+from albor_tui.widgets.run.panels import RunPanel
 
 
-class Glance(RunPanel):
+class RunPreview(RunPanel):
     """The facts that the table has no room for."""
 
     HEADING = "at a glance"

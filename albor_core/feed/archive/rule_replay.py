@@ -27,7 +27,7 @@ _PREVIEW = 256
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class RuleReplay:
     """What one rule would have said. `points` values were compared; `is_exact` tells whether they
     are all there were."""
 
@@ -75,24 +75,24 @@ def rules_for(run: RunDir, conditions: Sequence[str], *, action: str = "warn") -
     return rules_from({"alerts": entries}, warmup_steps=warmup)
 
 
-def rehearse(run: RunDir, rules: Sequence[Rule]) -> tuple[Rehearsal, ...]:
+def replay_rules(run: RunDir, rules: Sequence[Rule]) -> tuple[RuleReplay, ...]:
     """Play each rule against everything a store remembers of the run. Raises StoreError,
     NotFoundError where no store knows the run."""
     local = local_store(run)
     with Reader(local if local.is_file() else global_store()) as reader:
-        return tuple(_rehearse_one(reader, run.id, rule) for rule in rules)
+        return tuple(_replay_rule(reader, run.id, rule) for rule in rules)
 
 
-def _rehearse_one(reader: Reader, run_id: str, rule: Rule) -> Rehearsal:
+def _replay_rule(reader: Reader, run_id: str, rule: Rule) -> RuleReplay:
     metric = rule.condition.metric
     counted = _Counted(_points(reader, run_id, metric))
     alerts = replay((rule,), ((step, {metric: value}) for step, value in counted))
     if counted.count:
-        return Rehearsal(rule, alerts, counted.count, True)
+        return RuleReplay(rule, alerts, counted.count, True)
     coarse = reader.series(run_id, metric, max_points=_PREVIEW)
     alerts = replay((rule,), ((step, {metric: value}) for step, value in _unfolded(coarse, rule)))
     count = sum(coarse.counts)
-    return Rehearsal(rule, alerts, count, not count)
+    return RuleReplay(rule, alerts, count, not count)
 
 
 class _Counted:

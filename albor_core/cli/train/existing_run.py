@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from pathlib import Path
 
-from albor_core.cli.common.last_word import ended_at, is_complete
 from albor_core.cli.common.output import emit, talk
+from albor_core.cli.common.run_ending import ended_at, is_complete
 from albor_core.feed.runs.status import run_status
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.rundir import RunDir, read_json
@@ -19,7 +19,7 @@ from albor_core.run.state import GUARD_ENDS
 from albor_core.run.values.redact import MARK, redact
 
 
-class Standing(Enum):
+class ExistingState(Enum):
     """Where a run stands, for whoever would have it done."""
 
     COMPLETE = auto()
@@ -29,7 +29,7 @@ class Standing(Enum):
     """It stopped, died, or lives without a guard: give it one."""
 
 
-def standing(run: RunDir, *, kind: str) -> Standing:
+def existing_state(run: RunDir, *, kind: str) -> ExistingState:
     """Raises UsageError where the folder holds a run of another kind, InUseError where another host
     works on it.
     """
@@ -48,10 +48,10 @@ def standing(run: RunDir, *, kind: str) -> Standing:
             hint=f"stop it there, or: albor monitor {run.id}",
         )
     if alive.guard is not None:
-        return Standing.GUARDED
+        return ExistingState.GUARDED
     if alive.trainer is not None:
-        return Standing.OPEN
-    return Standing.COMPLETE if is_complete(run) or _is_done(run) else Standing.OPEN
+        return ExistingState.OPEN
+    return ExistingState.COMPLETE if is_complete(run) or _is_done(run) else ExistingState.OPEN
 
 
 def same_command(run: RunDir, argv: Sequence[str]) -> None:
@@ -80,7 +80,7 @@ def _is_done(run: RunDir) -> bool:
     return GUARD_ENDS.get(str(guard.get("state"))) == "completed"
 
 
-def tell_complete(run: RunDir, *, as_json: bool) -> int:
+def print_complete(run: RunDir, *, as_json: bool) -> int:
     """Exit code 0: there is nothing to do."""
     from albor_core.cli.common.follow import document
 

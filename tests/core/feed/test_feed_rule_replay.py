@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from albor_core.andon.rules import STEADY, replay, rules_from
-from albor_core.feed.archive.rehearsal import _unfolded
+from albor_core.feed.archive.rule_replay import _unfolded
 from albor_core.store.rows.rows import Series
 
 

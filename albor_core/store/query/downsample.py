@@ -18,7 +18,7 @@ _ONE_NAN = (
 )
 
 
-class Outline:
+class Downsampler:
     """The steps that stand for one series of one run, `first` to `last`."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """The wall that keeps one broken widget from taking the cockpit down.
 
 A widget behind it that fails to draw, or fails over a message, shows the error in its own place;
-the rest goes on and the error is written down (trouble.py). It tries again with the next message
+the rest goes on and the error is written down (error_log.py). It tries again with the next message
 and the next repaint, so a value that passes leaves no scar.
 """
 
@@ -31,8 +31,8 @@ def words_of(error: Exception) -> str:
     return clean(f"{type(error).__name__}: {error}", limit=_CHARS)
 
 
-class Bulkhead(Widget):
-    """Mix in before the widget class: `class Chart(Bulkhead, Widget)`."""
+class ErrorBoundary(Widget):
+    """Mix in before the widget class: `class Chart(ErrorBoundary, Widget)`."""
 
     def broke(self, error: Exception) -> None:
         """Show that a message could not be dealt with. A widget with room for it overrides this;

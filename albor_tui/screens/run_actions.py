@@ -35,7 +35,7 @@ MEANS = {  # of each key, the actions of feed.offers
 
 
 class HasDesk(Protocol):
-    """What an acting screen asks of the app it is on."""
+    """What a screen that acts on runs asks of the app it is on."""
 
     desk: Desk
     signals_sent: dict[tuple[str, int | None], int]
@@ -56,7 +56,7 @@ def acknowledge_question(count: int, whose: str) -> tuple[Content, str]:
     return question, f"They stay in the history of {whose}. This cannot be taken back."
 
 
-class ActingScreen(PollingScreen):
+class RunActionsScreen(PollingScreen):
     """A screen whose keys act on runs."""
 
     def __init__(self) -> None:

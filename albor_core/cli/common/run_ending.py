@@ -13,7 +13,7 @@ from albor_core.run.exit import COMPLETED, read_exit
 from albor_core.run.rundir import RunDir
 
 
-def say_last_word(run: RunDir, code: int) -> None:
+def print_ending(run: RunDir, code: int) -> None:
     """On stderr, for a run that ended with `code`; nothing for one that completed."""
     now = run_status(run)
     if code == 0 and now.word != "stopped":

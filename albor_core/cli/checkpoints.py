@@ -190,7 +190,7 @@ def prune(
         return
     for path in doomed:
         say(f"{'would remove' if dry_run else 'removed'} {path.name}")
-    say(f"{len(doomed)} checkpoint(s), {bytes_text(sum(sizes.values()))}")
+    say(f"{len(doomed)} checkpoint{'s' * (len(doomed) != 1)}, {bytes_text(sum(sizes.values()))}")
 
 
 def _remove(path: Path, remove: Any) -> None:

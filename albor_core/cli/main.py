@@ -76,6 +76,8 @@ def cli(quiet: bool) -> None:
 
     \b
     Your own loop is tracked from Python:   from albor_core import track
+                                            run = track.start("experiment")
+                                            run.log({"loss": loss})
     Any other program is supervised by:     albor guard run -- CMD
     """
 

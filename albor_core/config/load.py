@@ -212,7 +212,10 @@ def _as_option(problem: Problem) -> Problem:
     texts = [problem.field, problem.message, problem.hint, problem.file]
     for old, new in words.items():
         texts = [text.replace(old, new) for text in texts]
-    return Problem(*texts)
+    field, message, hint, file = texts
+    if message.startswith("is "):
+        return Problem("", f"{file or field} {message}", hint)
+    return Problem(field, message, hint, file)
 
 
 def with_defaults(resolved: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -381,10 +381,11 @@ def describe(event: Ended) -> str:
     if status.signal_name:
         how = f"{status.signal_name} ({status.code})"
     else:
-        how = "exit code unknown" if status.code is None else f"exit code {status.code}"
+        how = "exit code unknown" if status.code is None else f"exited with code {status.code}"
     at = "" if event.step is None else f" at step {event.step}"
     job = f", {event.job}" if event.job and status.signal_name else ""
-    return f"{event.kind.name}: {how}{at}{job}"
+    word = "" if event.kind.name == "exception" and not status.signal_name else event.kind.name
+    return f"{word}: {how}{at}{job}".removeprefix(": ")
 
 
 def remember(document: Mapping[str, Any], *, same_boot: bool) -> GuardMemory:

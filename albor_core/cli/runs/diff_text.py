@@ -13,6 +13,7 @@ from typing import Any
 from albor_core.cli.common.output import (
     cell_width,
     clean,
+    cut,
     duration,
     figure,
     number,
@@ -25,6 +26,9 @@ _CROSS, _ODD = "\u00d7", "NaN/Inf"  # what is not a number, in a curve and in a 
 _WIDTH = 48
 _HEAD = 0.1  # of the steps: what falls from 10 to 3 there would flatten all that follows
 _MAX_CELL = 24
+_CURVES, _OWN = 3, 20  # of runs without a loss: curves, and metrics in the table
+_LOSSES = {"train/loss", "val/loss"}
+_MACHINE = ("optim/", "perf/", "brick/", "host/", "gpu")
 _METRICS = ("train/", "val/", "perf/tokens_per_s", "perf/mfu")
 Document = Mapping[str, Any]
 
@@ -47,19 +51,36 @@ def render_diff(made: Document) -> str:
 
 
 def _overlay(made: Document, letters: Sequence[str], width: int) -> Iterator[str]:
-    """Each run: its letter, its name, and the compared curve on one scale for all."""
+    """Each run: its letter, its name, and the compared curve on one scale for all; of runs that do
+    not have what they are compared by, the first curves that all have.
+    """
     names = [clean(run["id"]) for run in made["runs"]]
-    room = max(map(cell_width, names))
-    curves = made["curves"].get(made["metric"]) or []
-    scale = _scale(curves)
-    if scale is None:
+    compared, curves = made["metric"], made["curves"]
+    keys = [compared] if compared in curves else [*curves][:_CURVES]
+    scales = {key: scale for key in keys if (scale := _scale(curves[key])) is not None}
+    if not scales:
         yield from (f"{letter}  {name}" for letter, name in zip(letters, names, strict=True))
-        return
+    for index, (key, scale) in enumerate(scales.items()):
+        if index:
+            yield ""
+        yield from _curves_of(key, curves[key], letters, names, scale, width)
+
+
+def _curves_of(
+    metric: str,
+    curves: Sequence[Document],
+    letters: Sequence[str],
+    names: Sequence[str],
+    scale: tuple[float, float, int],
+    width: int,
+) -> Iterator[str]:
     low, high, last = scale
+    room = max(map(cell_width, names))
     bars = max(16, min(_WIDTH, width - room - 16))
-    metric = made["metric"]
     lowest, highest = figure(low, metric), figure(high, metric)
-    yield f"{clean(metric)} to step {last:,}, bars from {lowest} to {highest} and above"
+    has_above = any(y is not None and y > high for curve in curves for y in curve["mean"])
+    told = f" to step {last:,}, bars from {lowest} to {highest}" + " and above" * has_above
+    yield cut(clean(metric), max(8, width - len(told))) + told
     for letter, name, curve in zip(letters, names, curves, strict=True):
         gap = " " * (room - cell_width(name))
         line = _sparkline(curve, bars, scale)
@@ -168,8 +189,9 @@ def _value(value: Any) -> str:
 
 def _metrics(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:
     rows = []
+    own, left_out = _own_metrics(made)
     for key, stats in made["metrics"].items():
-        is_compared = key == made["metric"]
+        is_compared = key == made["metric"] or key in own
         if is_compared or key.startswith(_METRICS):
             odd = [bool(s and s["nonfinite"]) for s in stats]
             last = (
@@ -181,6 +203,16 @@ def _metrics(made: Document, letters: Sequence[str], limit: int | None) -> Itera
                 rows.append(("  best", *(figure(s and s["best"], key) for s in stats)))
     if rows:
         yield _columns(("metric, last", *letters), rows, limit, right=letters)
+    if left_out:
+        yield f"and {left_out:,} more: --json"
+
+
+def _own_metrics(made: Document) -> tuple[Sequence[str], int]:
+    """Of runs without a loss what they measure instead, and how many more there are."""
+    if not _LOSSES.isdisjoint(made["metrics"]):
+        return (), 0
+    own = [key for key in made["metrics"] if not key.startswith(_MACHINE)]
+    return own[:_OWN], len(own[_OWN:])
 
 
 def _reach(made: Document, letters: Sequence[str], limit: int | None) -> Iterator[str]:

@@ -15,11 +15,16 @@ def digest(run: str, as_json: bool) -> None:
     position and whatever else decides how it goes on; not clocks, paths or names. Two runs with
     equal digests go on alike.
     """
+    from albor_core.run.errors import NotFoundError
     from albor_core.store.query.resolve import find_run
     from albor_core.train.resume.digest import digest as digest_of
 
     found = find_run(run)
-    step, text = digest_of(found)
+    try:
+        step, text = digest_of(found)
+    except NotFoundError as error:
+        error.hint = f"albor runs show {found.id}"
+        raise
     if as_json:
         emit({"schema": "albor.runs.digest/1", "run": found.id, "step": step, "digest": text})
     else:

@@ -23,6 +23,7 @@ from albor_core.cli.common.output import (
     talk,
     when,
 )
+from albor_core.run.errors import UsageError
 
 if TYPE_CHECKING:
     from albor_core.feed.runs.store_lag import Arrears
@@ -240,9 +241,8 @@ def _listing(
         total = max(total, reader.count(where, words))
     ids = [row.id for row in rows]
     cells = reader.cells(ids, columns)
-    if rows:
-        by_column = zip(columns, *cells.values(), strict=True)
-        _explain(reader, [column.name for column, *found in by_column if set(found) == {None}])
+    by_column = zip(columns, *cells.values(), strict=True)
+    _refuse_unknown(reader, [column.name for column, *found in by_column if not {*found} - {None}])
     now = {row.id: present(row) for row in rows}
     return Listing(
         tuple(row for _, row in now.values()),
@@ -271,14 +271,18 @@ def _extra(wanted: Sequence[str]) -> list[Column]:
     return [parse_column(word) for word in wanted if word not in _FIELDS]
 
 
-def _explain(reader: RunList, names: Sequence[str]) -> None:
-    """Say so where a column names what no run has: most likely a slip of the finger."""
-    for name in names:
-        if not reader.is_known(name):
-            from albor_core.store.query.names import nearest
+def _refuse_unknown(reader: RunList, names: Sequence[str]) -> None:
+    """Raises UsageError where a column names what no run of a store with runs has."""
+    unknown = next((name for name in names if not reader.is_known(name)), None)
+    if unknown is None or reader.is_empty():
+        return
+    from albor_core.store.query.names import nearest
 
-            close = nearest(name, reader.measured())
-            talk(f"no run has a metric or param {name!r}{close}")
+    close = nearest(unknown, {*reader.measured(), *_FIELDS})
+    raise UsageError(
+        f"cannot show column {unknown!r}: no run has such a metric or param{close}",
+        hint="albor runs show RUN has the metrics and params of a run",
+    )
 
 
 def _document(found: Listing) -> dict[str, Any]:

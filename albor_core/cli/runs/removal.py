@@ -113,7 +113,7 @@ def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
         return
     for item in gone:
         say(f"{'would remove' if dry_run else 'removed'} {item.why} {clean(item.path)}")
-    say(f"{len(gone)} leftover(s), {bytes_text(total)}")
+    say(f"{len(gone)} leftover{'s' * (len(gone) != 1)}, {bytes_text(total)}")
 
 
 def confirm(what: str, rows: list[tuple[str, str, str]]) -> None:

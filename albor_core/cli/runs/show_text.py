@@ -21,6 +21,7 @@ from albor_core.guard.deaths.past_attempts import job_in
 
 _NEWEST = 20  # of attempts, alerts and files: the rest is in --json
 _LABEL = 12
+_FIGURES = 56  # cells that five figures need beside the name of a metric
 _ORDER = ("train/", "val/", "", "optim/", "perf/", "brick/", "host/", "gpu")
 _NO_BEST = ("brick/", "host/", "gpu", "optim/", "train/tokens", "train/epoch")
 Document = Mapping[str, Any]
@@ -105,7 +106,7 @@ def _progress(row: Document) -> Iterator[str]:
 def _metrics(made: Document, limit: int | None) -> Iterator[str]:
     rows = [
         (
-            key,
+            cut(clean(key), None if limit is None else max(16, limit - _FIGURES)),
             figure(stat["last"], key),
             "" if key.startswith(_NO_BEST) else figure(stat["best"], key),
             figure(stat["minimum"], key),

@@ -295,6 +295,7 @@ def resume(
     from albor_core.plan.launch import resize, start
 
     found = find_run(run)
+    _refuse_foreign(found)
     if not allow_config_change and _is_told_complete(found, as_json=as_json):
         return 0
     check_environment()
@@ -306,6 +307,21 @@ def resume(
         as_json=as_json,
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,
+    )
+
+
+def _refuse_foreign(run: RunDir) -> None:
+    """Raises UsageError for a run that another program trained, with how that one goes on."""
+    from albor_core.feed.offers import offer, subject_of_run
+
+    if (kind := run.metadata().get("kind") or "train") == "train":
+        return
+    found = offer("retry", subject_of_run(run))
+    is_guarded = kind == "guard" and found.is_possible
+    why = found.why_not or "it is a program of its own, not a run of `albor train`"
+    raise UsageError(
+        f"cannot resume {run.id}: {why}",
+        hint=f"albor guard retry {run.id}" if is_guarded else found.instead,
     )
 
 

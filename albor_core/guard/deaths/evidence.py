@@ -86,7 +86,7 @@ def error_line(
     else:
         last = next((line for line in reversed(log) if line.strip()), "")
         text = printable(last.rstrip("\r").rpartition("\r")[2].strip())
-        found = f"exit code {code}: {text}" if text and code is not None else ""
+        found = f"exited with code {code}: {text}" if text and code is not None else ""
     return found if len(found) <= _REASON_CHARS else found[: _REASON_CHARS - 3] + "..."
 
 

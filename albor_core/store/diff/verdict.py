@@ -154,10 +154,11 @@ def verdict(
     if first or second:
         return _diverged(first, second, where)
     differences, what = _differences(sane[0], sane[1])
+    count = f"{len(differences)} {what[len(differences) != 1]}"
     if len(differences) < MIN_POINTS:
-        told = f"{len(differences)} {what} in {where}; needs {MIN_POINTS}"
+        told = f"{count} in {where}; needs {MIN_POINTS}"
         return no_verdict("too_few_points", told)
-    detail = f"{len(differences)} {what}, {where}"
+    detail = f"{count}, {where}"
     if left_out := sum(map(len, windows)) - sum(map(len, sane)):
         detail += f", {left_out} of NaN or Inf left out"
     middle, half = _interval(differences)
@@ -201,13 +202,13 @@ def _holds_zero(interval: tuple[float, float]) -> bool:
     return interval[0] <= 0.0 <= interval[1]
 
 
-def _differences(a: Sequence[_Point], b: Sequence[_Point]) -> tuple[list[float], str]:
-    """Second minus first in order of x, and what they are differences of."""
+def _differences(a: Sequence[_Point], b: Sequence[_Point]) -> tuple[list[float], tuple[str, str]]:
+    """Second minus first in order of x, and what one of them and several are differences of."""
     before = dict(a)
     pairs = [y - before[x] for x, y in b if x in before]
     if 2 * len(pairs) >= min(len(a), len(b)):
-        return pairs, "paired points"
-    return _by_stretches(a, b), "stretches averaged"
+        return pairs, ("paired point", "paired points")
+    return _by_stretches(a, b), ("stretch averaged", "stretches averaged")
 
 
 def _by_stretches(a: Sequence[_Point], b: Sequence[_Point]) -> list[float]:

@@ -91,3 +91,17 @@ def test_a_digest_is_of_the_state_and_not_of_names(saved, tmp_path):
     assert again.out.split() == [str(first["step"]), first["digest"]]
     flip(RunDir(other), names(RunDir(other))[-1])
     assert user.quick("runs", "digest", str(other)).code == 6
+
+
+def test_a_digest_of_a_run_without_a_checkpoint_says_what_works(saved):
+    user, run = saved
+    for name in names(run):
+        shutil.rmtree(run.checkpoints / name)
+    refused = user.quick("runs", "digest", str(run.path), "--json")
+    assert (refused.code, refused.error["hint"]) == (3, f"albor runs show {run.id}")
+
+
+def test_what_was_removed_is_counted_as_people_count(saved):
+    user, run = saved
+    told = [user.quick("checkpoints", "prune", str(run.path), "--yes").out for _ in range(2)]
+    assert told[1] == "0 checkpoints, 0 B\n" and "(s)" not in told[0]

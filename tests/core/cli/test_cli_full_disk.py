@@ -155,7 +155,7 @@ def test_on_a_full_disk_a_run_is_removed_its_room_is_free_and_nothing_is_left_of
     names, (before, removed, listed, swept) = found["names"], found["results"]
     assert (removed[0], before[3]) == (0, 0) and removed[3] > 100_000
     assert [row["id"] for row in json.loads(listed[1])["runs"]] == [names["two"]]
-    assert swept[1].startswith("0 leftover(s)")
+    assert swept[1].startswith("0 leftovers")
     assert sorted(found["runs"]) == sorted((names["two"], f"{names['two']}.json"))
 
 
@@ -231,7 +231,7 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(desk, runs):
     done = desk.quick("runs", "rm", "one", "-y")
     assert done.code == 0 and not half.exists()
     assert "one" not in desk.quick("runs", "ls").out
-    assert desk.quick("runs", "gc", "-y").out.startswith("0 leftover(s)")
+    assert desk.quick("runs", "gc", "-y").out.startswith("0 leftovers")
 
 
 MAKE_STORE = """

@@ -174,6 +174,25 @@ def test_retry_names_what_works_for_runs_that_it_cannot_start(desk, loop, old_ha
     assert (refused.code, refused.error["hint"]) == (2, "albor guard run -- CMD")
 
 
+def test_resume_says_how_a_program_that_is_not_the_trainer_goes_on(desk, loop):
+    tracked = loop("dies")
+    wait_until(lambda: not tracked.liveness().is_alive)
+    assert desk.albor("guard", "run", "--name", "mute", *ONCE, "--", "false").code != 0
+    before = tree_hash(desk.home)
+    refused = desk.quick("train", "resume", tracked.id, "--json")
+    assert (refused.code, refused.error["hint"]) == (2, f"albor runs show {tracked.id}")
+    assert refused.error["message"] == (
+        f"cannot resume {tracked.id}: it was tracked by its own program, which has to be started"
+        " again"
+    )
+    refused = desk.quick("train", "resume", "mute", "--json")
+    assert (refused.code, refused.error["hint"]) == (2, "albor guard retry mute")
+    assert refused.error["message"] == (
+        "cannot resume mute: it is a program of its own, not a run of `albor train`"
+    )
+    assert tree_hash(desk.home) == before
+
+
 def test_the_doctor_does_not_send_a_tracked_run_to_the_trainer(desk, loop):
     tracked = loop("dies")
     wait_until(lambda: not tracked.liveness().is_alive)

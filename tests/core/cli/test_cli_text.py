@@ -177,6 +177,44 @@ def test_ten_runs_are_letters_each_with_its_curve_and_its_verdict(desk):
     assert re.search(r"^J to the end of A, +2\.0002  +\d+  +[\d,]+", told, re.M)
 
 
+@pytest.fixture
+def rewarded(desk):
+    """Two runs that log no loss, one of whose metrics has a name longer than a screen."""
+    for index, name in enumerate(("walker", "runner")):
+        run = create_run(
+            desk.folder / "rl", name, experiment="rl", name=name, kind="track", argv=["x"]
+        )
+        journal = Journal(run.journal, attempt=1)
+        journal.event("run.start", attempt=1)
+        for step in range(1, 101):
+            reward = {"reward": step / 10 + index, "n" * 150: float(step), "host/cpu": 0.5}
+            journal.metrics(step, reward)
+        journal.event("run.end", status="completed", reason="completed", code=0)
+        journal.close()
+        index_now(run)
+    return desk
+
+
+def test_runs_without_a_loss_are_compared_by_what_they_have(rewarded):
+    told = rewarded.quick("runs", "diff", "walker", "runner", COLUMNS="100").out
+    assert re.search(r"^reward to step 100, bars from ", told, re.M)
+    assert re.search(r"^B  runner  .*\u2588 +11$", told, re.M)
+    assert re.search(r"^reward +10 +11$", told, re.M)
+    assert "host/cpu" not in told
+
+
+def test_a_name_longer_than_the_screen_is_cut_with_a_sign(rewarded):
+    told = rewarded.quick("runs", "show", "walker", COLUMNS="80").out
+    (line,) = re.findall(r"^n+\u2026 .*$", told, re.M)
+    assert line.split()[1:] == ["100", "-", "1", "100", "100"]
+    assert max(map(cell_width, told.splitlines())) <= 80
+
+
+def test_bars_end_above_only_where_something_is_above_them(rewarded):
+    told = rewarded.quick("runs", "diff", "walker", "runner", "--metric", "reward").out
+    assert re.search(r"^reward to step 100, bars from 0\.1 to 11$", told, re.M)
+
+
 def test_a_curve_that_fell_far_at_first_still_shows_how_it_ended(desk):
     """The first tenth of the steps is cut off the scale, so that the end has several bars."""
     told = desk.quick("runs", "diff", RUNS[0], RUNS[9]).out

@@ -310,7 +310,7 @@ def test_other_classes_keep_the_table_before_the_first_step(code: int) -> None:
 
 def test_a_program_that_says_nothing_and_exits_alike_twice_is_final_too() -> None:
     memory, first = decide(GuardMemory(), unlogged(""), OPTIONS)
-    assert first == Restart(0.0, "exception: exit code 1")
+    assert first == Restart(0.0, "exited with code 1")
     assert decide(memory, unlogged(""), OPTIONS)[1] == Finish("failed", 5, first.reason)
 
 

@@ -290,6 +290,7 @@ def test_a_mistake_in_an_option_is_told_in_the_words_of_the_option(desk):
     for option in ("foo=1", "stale_s", "stale_s=x"):
         refused = desk.quick("guard", "run", "--option", option, "--", "true")
         assert refused.code == 2 and f"--option {option}" in refused.err, refused
+        assert ": is not" not in refused.err, refused
         assert "--set" not in refused.err and "guard.s" not in refused.err
     assert list((desk.home / "runs").glob("*")) == [] if (desk.home / "runs").exists() else True
 
@@ -301,7 +302,8 @@ def test_a_supervised_script_gives_the_run_its_name(desk):
 
 
 def test_the_help_says_how_a_loop_of_ones_own_is_tracked(desk):
-    assert "from albor_core import track" in desk.quick("--help").out
+    told = desk.quick("--help").out
+    assert "from albor_core import track" in told and "track.start(" in told
 
 
 @pytest.mark.parametrize(

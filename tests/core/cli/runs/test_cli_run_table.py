@@ -75,14 +75,14 @@ def test_a_pinned_run_comes_first_whatever_the_order(desk, table):
 
 
 def test_columns_are_fields_metrics_and_params(desk, table):
-    words = ("--columns", "id,loss,lr,val/loss:min,optimizer.name,nothing", "--sort", "name")
+    words = ("--columns", "id,loss,lr,val/loss:min,optimizer.name", "--sort", "name")
     document = valid(desk.quick("runs", "ls", *words, "--json"))
     assert document["runs"][0]["values"] == {
-        "lr": 1e-3, "val/loss:min": 1.5, "optimizer.name": "adamw", "nothing": None,
+        "lr": 1e-3, "val/loss:min": 1.5, "optimizer.name": "adamw",
     }  # fmt: skip
     head, first, *_ = desk.quick("runs", "ls", *words).out.splitlines()
-    assert head.split() == ["run", "loss", "lr", "val/loss:min", "optimizer.name", "nothing"]
-    assert first.split() == ["a0", "1.0000", "0.001", "1.5", "adamw", "-"]
+    assert head.split() == ["run", "loss", "lr", "val/loss:min", "optimizer.name"]
+    assert first.split() == ["a0", "1.0000", "0.001", "1.5", "adamw"]
     shown = desk.quick("runs", "ls", "--columns", "id,tags,parent,status,path,age,created,mfu")
     assert shown.code == 0 and "a0" in shown.out.splitlines()[1]
 
@@ -121,9 +121,21 @@ def test_a_mistake_in_a_filter_names_its_column(desk, table):
     assert result.error["message"].startswith("filter, column 14: status: 'runing' is not one of ")
     result = desk.quick("runs", "ls", "--sort", "nothing", "--json")
     assert (result.code, "no run has such" in result.error["message"]) == (2, True)
-    result = desk.quick("runs", "ls", "--columns", "id,lss:min,loss")
-    assert result.code == 0 and "no run has a metric or param 'lss'" in result.err
-    assert "nearest is 'loss'" in result.err and "param 'loss'" not in result.err
+
+
+@pytest.mark.parametrize("more", [(), ("id:a0",), ("--group",), ("id:nothing",)])
+def test_a_column_that_no_run_has_is_refused_with_the_nearest(desk, table, more):
+    result = desk.quick("runs", "ls", "--columns", "id,lss:min,loss", *more, "--json")
+    assert result.code == 2
+    assert result.error["message"] == (
+        "cannot show column 'lss': no run has such a metric or param; the nearest is 'loss'"
+    )
+    shown = desk.quick("runs", "ls", "--columns", "id,optimizer.name,lr,val/loss:min", *more)
+    assert shown.code == 0, shown
+
+
+def test_no_column_is_refused_where_there_is_no_run_to_have_it(desk):
+    assert desk.quick("runs", "ls", "--columns", "id,lss").code == 0
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_metric_that_cannot_be_judged_is_named_with_its_reason_everywhere(desk
     write(desk, "few", {"val/loss": (0.2, 4), "train/loss": (0.9, 100)}, argv=("t.py", "2"))
     write(desk, "none", {"train/loss": (0.9, 100)}, argv=("t.py", "3"))
     cases = {
-        "few": ("too_few_points", "1 paired points in steps 81 to 100; needs 8"),
+        "few": ("too_few_points", "1 paired point in steps 81 to 100; needs 8"),
         "none": ("no_common_metric", "only a has val/loss"),
     }
     for run, (reason, why) in cases.items():
@@ -202,7 +202,8 @@ def test_the_bars_of_a_short_run_beside_a_long_one_show_which_is_higher(desk):
 def test_the_bars_of_runs_with_two_values_each_have_a_height(desk):
     for name in ("one", "two"):
         record_ends(desk, name, {0: 6.0, 500: 4.0})
-    assert "bars from 4.0000 to 6.0000" in desk.quick("runs", "diff", "one", "two").out
+    drawn = desk.quick("runs", "diff", "one", "two").out
+    assert "bars from 4.0000 to 6.0000\n" in drawn
 
 
 def test_runs_are_sorted_from_the_best_and_where_that_is_unknown_from_the_largest(desk):

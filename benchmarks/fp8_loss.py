@@ -30,9 +30,9 @@ from albor_core.model.fp8 import Scales
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.schedules import Schedule
 from albor_core.train.step.fused import GraphedStep
-from albor_core.train.step.stability import Clip
 
 SHAPE = LlamaConfig(512, 12, 8, 2, 2048, 32768, 1024)
 T = 1024

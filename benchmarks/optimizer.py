@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from albor_core.model.flat import FlatParameters
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.optim.adamw import FlatAdamW
-from albor_core.train.step.stability import Clip
+from albor_core.train.optim.clipping import Clip
 
 SHAPE = LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024, tie_word_embeddings=False)
 HYPER: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}

@@ -42,9 +42,9 @@ from albor_core.model.fp8 import Scales
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.muon import FlatMuon
 from albor_core.train.step.fused import GraphedStep
-from albor_core.train.step.stability import Clip
 
 SHAPES = {
     "350m": LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024),

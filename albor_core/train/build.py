@@ -26,13 +26,13 @@ from albor_core.plan.memory import fusion_obstacles
 from albor_core.plan.start_weights import refuse_misfits, start_weights
 from albor_core.run.errors import ConfigError
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer
+from albor_core.train.optim.clipping import Clip, NoiseScale, clip_from
 from albor_core.train.optim.gradients import LossScale
 from albor_core.train.optim.registry import OPTIMIZERS
 from albor_core.train.optim.schedules import Schedule
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement, place
 from albor_core.train.ranks.sharding import shard
-from albor_core.train.step.stability import Clip, NoiseScale, clip_from
 
 Forward = Callable[[Tensor, Tensor], tuple[Tensor | None, Tensor | None]]
 

@@ -220,7 +220,7 @@ class _RunFollower:
         view = self._feed.poll() or self._nothing()
         if view.terminal is None and view.kind != "train":
             if self._own is None or self._last is None or view.step != self._last.step:
-                from albor_tui.screens.overview_choice import own_choice
+                from albor_tui.model.program_charts import own_choice
 
                 self._own = own_choice(self._feed.keys())
             view = replace(view, terminal=self._own)

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import replace
 
 from albor_core.feed.view import ChartChoice, RunView, TerminalView
 from albor_core.run.values.clean import clean
-from albor_core.run.values.directions import direction
+from albor_tui.model.program_charts import LOSSES
 from albor_tui.screens.curves import KEYS, loss_chart
 from albor_tui.widgets.chart.curves import Curves, is_measured, single_chart
 from albor_tui.widgets.chart.data import ChartData, Trace
@@ -20,10 +19,6 @@ from albor_tui.widgets.chart.plot import PlotLine
 LOSS = ChartChoice("train/loss", is_loss_curve=True)
 HOUSE = tuple(map(ChartChoice, ("optim/lr", "optim/grad_norm", "perf/tokens_per_s")))
 TONES = ("second", "fourth", "third")  # of the small charts
-_MACHINE = ("brick/", "gpu", "host/", "perf/")
-_BY_DIRECTION = ("max", "min", None)
-_TILES = 8
-_LOSSES = ("train/loss", "val/loss")
 _NAMES = {
     "train/loss": "loss",
     "optim/lr": "learning rate",
@@ -45,20 +40,6 @@ def charts_of(terminal: TerminalView | None) -> tuple[ChartChoice, tuple[ChartCh
     return large, tuple(small[: len(TONES)])
 
 
-def own_choice(keys: Sequence[str]) -> TerminalView | None:
-    """What the Overview shows of a program that logs no loss: its own metrics, first what is to
-    grow. None where the house's choice has something to show, or nothing has.
-    """
-    if not {*_LOSSES}.isdisjoint(keys):
-        return None
-    own = [key for key in keys if not key.startswith(_MACHINE)]
-    if not own:
-        return None
-    own.sort(key=lambda key: _BY_DIRECTION.index(direction(key)))
-    large, small = ChartChoice(own[0], is_loss_curve=True), map(ChartChoice, own[1:4])
-    return TerminalView(metrics=tuple(own[:_TILES]), charts=(large, *small))
-
-
 def keys_of(terminal: TerminalView | None) -> tuple[str, ...]:
     """The metrics whose curves the Overview asks for."""
     if terminal is None:
@@ -69,7 +50,7 @@ def keys_of(terminal: TerminalView | None) -> tuple[str, ...]:
 
 def shows_losses(chart: ChartChoice) -> bool:
     """Whether the large chart is the one of loss and validation loss."""
-    return chart.metric in _LOSSES
+    return chart.metric in LOSSES
 
 
 def title_of(chart: ChartChoice) -> str:

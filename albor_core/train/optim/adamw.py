@@ -13,8 +13,8 @@ from albor_core.config.sections import OptimizerConfig
 from albor_core.kernels.ops.adamw import adamw, square_sum
 from albor_core.model.flat import FlatParameters, Segment
 from albor_core.model.llama import param_groups
+from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.sharding import part_of
-from albor_core.train.step.stability import Clip
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from albor_core.train.build import Parts, first_weights, on_clock, seed_everythi
 from albor_core.train.observe.alert_monitor import AlertMonitor
 from albor_core.train.observe.reporter import Reporter
 from albor_core.train.optim.adamw import Optimizer
+from albor_core.train.optim.clipping import INITIAL_STATS
 from albor_core.train.ranks.group import Word
 from albor_core.train.ranks.sharding import load_weights, whole
 from albor_core.train.resume.rng import restore_rng, rng_state
 from albor_core.train.step.interval_totals import IntervalTotals
-from albor_core.train.step.stability import INITIAL_STATS
 
 ALLOW = ", or go on with `albor train resume RUN --allow-config-change`"
 # What may change between two lives without changing where the weights go.

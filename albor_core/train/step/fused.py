@@ -15,9 +15,9 @@ from torch import Tensor
 
 from albor_core.model.fused import FusedLlama
 from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.gradients import Updated
 from albor_core.train.ranks.group import ALONE, Ranks
-from albor_core.train.step.stability import Clip
 
 GRAPHED_TOKENS = 32768  # of a micro-batch, at most
 WARM_UP = 2  # runs before a capture: Triton compiles, cuBLAS and cuDNN choose and allocate

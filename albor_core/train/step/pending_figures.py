@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from albor_core.train.optim.clipping import noise_scale
 from albor_core.train.step.brick_timer import BrickTimes
 from albor_core.train.step.interval_totals import ROW, IntervalTotals, Readings
-from albor_core.train.step.stability import noise_scale
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.group import ALONE, Ranks
 from albor_core.train.step.fused import GraphedStep
-from albor_core.train.step.stability import Clip
 
 TINY = LlamaConfig(64, 1, 4, 2, 128, 96, 64)
 # eps: no weight moves by the sign of a rounding error

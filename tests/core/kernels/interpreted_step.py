@@ -22,6 +22,7 @@ from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer
+from albor_core.train.optim.clipping import Clip, ZClip
 from albor_core.train.optim.gradients import gradient_norms, scale_gradients
 from albor_core.train.optim.muon import FlatMuon, MuonOptimizer
 from albor_core.train.optim.registry import wrong_groups
@@ -29,7 +30,6 @@ from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement
 from albor_core.train.step.choose import Seen, compare, half_batch_norm, look_fused, violations
 from albor_core.train.step.fused import GraphedStep
-from albor_core.train.step.stability import Clip, ZClip
 
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)

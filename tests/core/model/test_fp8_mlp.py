@@ -15,10 +15,10 @@ from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.errors import ConfigError
 from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.placement import place
 from albor_core.train.step.choose import Seen, look_fused, violations
 from albor_core.train.step.fused import GraphedStep
-from albor_core.train.step.stability import Clip
 
 CONFIG = LlamaConfig(128, 2, 4, 2, 256, 512, 64)
 

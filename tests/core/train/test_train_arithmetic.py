@@ -14,6 +14,7 @@ from albor_core.telemetry.peaks import peak_flops
 from albor_core.train.observe.console import Console, EchoingJournal
 from albor_core.train.observe.figures import Ema, Histories, mfu
 from albor_core.train.optim.adamw import Optimizer
+from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.gradients import LossScale, gradient_norms, scale_gradients
 from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.optim.schedules import Schedule
@@ -22,7 +23,6 @@ from albor_core.train.step.brick_timer import BrickTimes
 from albor_core.train.step.interval_totals import ROOM, IntervalTotals
 from albor_core.train.step.pending_figures import PendingFigures
 from albor_core.train.step.spikes import SpikeWatch
-from albor_core.train.step.stability import Clip
 
 HYPER = {"lr": 0.01, "betas": (0.8, 0.7), "eps": 1e-5, "weight_decay": 0.3}
 

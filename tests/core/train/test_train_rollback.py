@@ -22,9 +22,9 @@ from albor_core.run.state import read_state
 from albor_core.store.index.indexer import index_now
 from albor_core.train import loop
 from albor_core.train.build import build
+from albor_core.train.optim.clipping import NOISE_DECAY
 from albor_core.train.process.faults import InjectedError
 from albor_core.train.resume.digest import digest
-from albor_core.train.step.stability import NOISE_DECAY
 
 pytestmark = pytest.mark.slow  # dozens of little runs
 

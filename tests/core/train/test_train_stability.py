@@ -10,20 +10,16 @@ import pytest
 import torch
 
 from albor_core.config.sections import StabilityConfig
+from albor_core.train.optim.clipping import STD_FLOOR, Clip, NoiseScale, ZClip, noise_scale
 from albor_core.train.optim.gradients import LossScale
 from albor_core.train.step.interval_totals import IntervalTotals, Readings
 from albor_core.train.step.spikes import SETTLED, Spike, SpikeWatch
 from albor_core.train.step.stability import (
-    STD_FLOOR,
-    Clip,
     GradientFlow,
-    NoiseScale,
     Trouble,
-    ZClip,
     find_trouble,
     group_norms,
     may_go_back,
-    noise_scale,
     times_in_a_row,
 )
 

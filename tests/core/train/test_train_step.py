@@ -17,6 +17,7 @@ from albor_core.run.errors import ConfigError
 from albor_core.train import build as parts_module
 from albor_core.train.build import build
 from albor_core.train.optim.adamw import Optimizer
+from albor_core.train.optim.clipping import NoiseScale, noise_scale
 from albor_core.train.optim.gradients import LossScale
 from albor_core.train.process.faults import Faults
 from albor_core.train.ranks.group import Ranks
@@ -25,7 +26,6 @@ from albor_core.train.ranks.sharding import shard, sync_gradients
 from albor_core.train.step import choose
 from albor_core.train.step.choose import PlainStep
 from albor_core.train.step.optimizer_step import take_step
-from albor_core.train.step.stability import NoiseScale, noise_scale
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)

@@ -10,12 +10,12 @@ from settled import until
 
 from albor_core.feed.terminal import terminal_of
 from albor_core.feed.view import ChartChoice, Curve, TerminalView
+from albor_tui.model.program_charts import own_choice
 from albor_tui.screens.overview_choice import (
     averaged,
     charts_of,
     keys_of,
     large_chart,
-    own_choice,
     shows_losses,
 )
 from albor_tui.screens.run import RunScreen

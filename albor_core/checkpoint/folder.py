@@ -36,18 +36,14 @@ from albor_core.checkpoint.tensorfile import (
     write_file,
     write_tensors,
 )
+from albor_core.run.checkpoints import BEST, DOOMED, HALF, MANIFEST, entries, name_of, published
 from albor_core.run.errors import NoCheckpointError
 from albor_core.run.files.tensor_header import DamagedFileError
 from albor_core.run.rundir import fsync_dir, read_json, write_json
 
 SCHEMA = "albor.checkpoint/1"
 TRAINER_SCHEMA = "albor.trainer/1"
-MODEL, OPTIMIZER, TRAINER, MANIFEST = (
-    "model.safetensors",
-    "optimizer.safetensors",
-    "trainer.json",
-    "manifest.json",
-)
+MODEL, OPTIMIZER, TRAINER = "model.safetensors", "optimizer.safetensors", "trainer.json"
 RESTORE = "restore one there, or start a new run with `albor train apply`"
 _SLACK_BYTES = 1 << 20  # headers, JSON and directory blocks
 
@@ -119,13 +115,9 @@ class Rejected:
     reason: str
 
 
-def step_name(step: int) -> str:
-    return f"step-{step:08d}"
-
-
 def list_checkpoints(folder: Path) -> list[Path]:
     """Published directories, newest first."""
-    return sorted((p for p in folder.glob("step-????????") if p.name[5:].isdigit()), reverse=True)
+    return list(published(folder))
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -147,9 +139,9 @@ def write_checkpoint(
     """
     started = time.monotonic()
     _check_room(folder, snapshot.num_bytes)
-    final = folder / step_name(snapshot.step)
-    temporary = final.with_suffix(".tmp")
-    for leftover in folder.glob("step-*.tmp"):  # a save failed so badly that it could not clean up
+    final = folder / name_of(snapshot.step)
+    temporary = final.with_suffix(HALF)
+    for leftover in _with_suffix(folder, HALF):  # a save failed so badly that it could not clean up
         shutil.rmtree(leftover, ignore_errors=True)
     temporary.mkdir(mode=0o700)
     try:
@@ -230,7 +222,7 @@ def _hash_json(value: Any, algo: str) -> str:
 def mark_best(folder: Path, step: int, val_loss: float) -> None:
     """Record `step` as the best so far. Raises OSError."""
     write_json(
-        folder / "best.json",
+        folder / BEST,
         {"schema": "albor.best/1", "step": step, "metric": "val/loss", "value": val_loss},
         durable=True,
     )
@@ -238,14 +230,14 @@ def mark_best(folder: Path, step: int, val_loss: float) -> None:
 
 def unmark_best(folder: Path) -> None:
     """No checkpoint is the best any more. Raises OSError."""
-    (folder / "best.json").unlink(missing_ok=True)
+    (folder / BEST).unlink(missing_ok=True)
 
 
 def best_of(folder: Path) -> tuple[int, float] | None:
     """(step, validation loss) of the best checkpoint that is still there."""
-    found = read_json(folder / "best.json") or {}
+    found = read_json(folder / BEST) or {}
     step, value = found.get("step"), found.get("value")
-    if isinstance(step, int) and isinstance(value, float) and (folder / step_name(step)).is_dir():
+    if isinstance(step, int) and isinstance(value, float) and (folder / name_of(step)).is_dir():
         return step, value
     return None
 
@@ -270,10 +262,9 @@ def surplus(
     (a rollback may go there), and `source` (the step this life started from) until two newer ones
     exist.
     """
-    published = list_checkpoints(folder)
-    steps = {path: int(path.name[5:]) for path in published}
-    kept = set(published[:keep])
-    kept.update(next(([path] for path in published if steps[path] <= sound), []))
+    steps = published(folder)
+    kept = set(list(steps)[:keep])
+    kept.update(next(([path] for path, step in steps.items() if step <= sound), []))
     best = best_of(folder)
     newer = sum(1 for step in steps.values() if source is not None and step > source)
     for path, step in steps.items():
@@ -281,7 +272,7 @@ def surplus(
         is_milestone = keep_every is not None and step > 0 and step % keep_every == 0
         if is_best or is_milestone or (step == source and newer < 2):
             kept.add(path)
-    return [path for path in published if path not in kept]
+    return [path for path in steps if path not in kept]
 
 
 def discard_after(folder: Path, step: int) -> None:
@@ -289,11 +280,11 @@ def discard_after(folder: Path, step: int) -> None:
 
     The mark of the best goes first: other weights will soon have that step's name.
     """
-    found = read_json(folder / "best.json") or {}
+    found = read_json(folder / BEST) or {}
     if isinstance(found.get("step"), int) and found["step"] > step:
         unmark_best(folder)
-    for path in list_checkpoints(folder):
-        if int(path.name[5:]) > step:
+    for path, its_step in published(folder).items():
+        if its_step > step:
             remove(path)
 
 
@@ -303,7 +294,9 @@ def remove(path: Path) -> None:
 
 
 def _step_aside(path: Path) -> Path:
-    doomed = path.with_suffix(".del")
+    if path.suffix == DOOMED:
+        return path
+    doomed = path.with_suffix(DOOMED)
     if os.path.lexists(doomed):
         _clear(doomed)
     return path.rename(doomed)
@@ -332,7 +325,7 @@ def verify(path: Path) -> Checkpoint:
     files = manifest.get("files")
     if not _is_table_of_files(files) or not isinstance(manifest.get("step"), int):
         raise DamagedFileError("manifest.json does not describe a checkpoint")
-    if step_name(manifest["step"]) != path.name:
+    if name_of(manifest["step"]) != path.name:
         raise DamagedFileError(f"the manifest is of step {manifest['step']}")
     _check_sizes(path, files)
     seen = {name: hash_file(path / name, algo).hash for name in files}
@@ -375,12 +368,12 @@ def newest_usable(folder: Path) -> tuple[Checkpoint | None, tuple[Rejected, ...]
     """
     _clear_leftovers(folder)
     rejected: list[Rejected] = []
-    for path in list_checkpoints(folder):
+    for path in published(folder):
         try:
             return verify(path), tuple(rejected)
         except (DamagedFileError, OSError) as error:
             rejected.append(_set_aside(path, str(error)))
-    if rejected or any(folder.glob("bad-step-*")):
+    if rejected or any(name.is_bad for name, _ in entries(folder)):
         reasons = "; ".join(f"{bad.path.name}: {bad.reason}" for bad in rejected)
         raise NoCheckpointError(
             f"{folder}: no usable checkpoint" + (f" ({reasons})" if reasons else ""),
@@ -405,15 +398,25 @@ def _clear_leftovers(folder: Path) -> None:
     A checkpoint that replaces one is whole once that stepped aside: a kill in between leaves both,
     and it is published here. A `.del` is brought back where it is all there is.
     """
-    for path in folder.glob("step-*.tmp"):
+    for path in _with_suffix(folder, HALF):
         final = path.with_suffix("")
-        if path.with_suffix(".del").is_dir() and (path / MANIFEST).is_file() and not final.exists():
+        if path.with_suffix(DOOMED).is_dir() and (path / MANIFEST).is_file() and not final.exists():
             path.rename(final)
-    doomed = sorted(folder.glob("step-*.del"))
-    if doomed and not list_checkpoints(folder):
+    doomed = _with_suffix(folder, DOOMED)
+    if doomed and not published(folder):
         last = doomed.pop()
         last.rename(last.with_suffix(""))
-    for path in (*folder.glob("step-*.tmp"), *doomed):
+    for path in (*_with_suffix(folder, HALF), *doomed):
         shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob(".best.json.*.tmp"):
         path.unlink(missing_ok=True)
+
+
+def _with_suffix(folder: Path, suffix: str) -> list[Path]:
+    """What a save or prune has not brought to its end, the oldest step first."""
+    found = [
+        (name.step, path)
+        for name, path in entries(folder)
+        if name.suffix == suffix and not name.is_bad
+    ]
+    return [path for _, path in sorted(found)]

@@ -13,6 +13,7 @@ from albor_core.cli.common.count import Count
 from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.output import emit, json_option, say, table
 from albor_core.cli.runs.removal import confirm, yes_option
+from albor_core.run.checkpoints import entries, name_of, published
 from albor_core.run.errors import AlborError, InUseError, NoCheckpointError, NotFoundError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.numbers import bytes_text
@@ -121,12 +122,10 @@ def verify(run: str, steps: tuple[int, ...], as_json: bool) -> int:
 
 
 def _chosen(run: RunDir, steps: Sequence[int]) -> list[Path]:
-    from albor_core.checkpoint.folder import list_checkpoints, step_name
-
-    there = list_checkpoints(run.checkpoints)
+    there = published(run.checkpoints)
     if not there:
         raise NotFoundError(f"{run.id} has no checkpoint", hint=f"albor runs show {run.id}")
-    wanted = {step_name(step) for step in steps}
+    wanted = {name_of(step) for step in steps}
     if missing := wanted - {path.name for path in there}:
         raise NotFoundError(
             f"{run.id} has no {min(missing)}", hint=f"albor checkpoints ls {run.id}"
@@ -168,7 +167,8 @@ def prune(
             f"cannot prune {found.id}: it is alive", hint=f"albor guard stop {found.id}"
         ) from error
     doomed = surplus(found.checkpoints, keep=keep, keep_every=keep_every)
-    doomed += sorted(found.checkpoints.glob("bad-step-*")) if damaged else []
+    if damaged:
+        doomed += [path for name, path in entries(found.checkpoints) if name.is_bad]
     sizes = {path: _size(path) for path in doomed}
     if doomed and not dry_run and not yes:
         confirm("remove", [(path.name, str(path), bytes_text(sizes[path])) for path in doomed])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 from albor_core.config.load import Config, load_config, parse_config
+from albor_core.run import checkpoints
 from albor_core.run.errors import ConfigError, NotFoundError, Problem, UsageError
 from albor_core.run.rundir import RunDir, load_json, read_json
 
@@ -58,9 +58,10 @@ def read_resolved(run: RunDir) -> dict[str, Any]:
 
 
 def _damaged(run: RunDir, how: str, problems: tuple[Problem, ...] = ()) -> ConfigError:
-    newest, chosen = newest_checkpoint(run), _overrides(run)
+    newest = checkpoints.newest(run.checkpoints, is_readable=False)
+    chosen = _overrides(run)
     if newest is not None:
-        chosen["model.path"] = str(newest)
+        chosen["model.path"] = str(newest[1])
     sets = [word for field, value in chosen.items() for word in ("--set", f"{field}={value}")]
     again = shlex.join(["albor", "train", "apply", str(run.config_yaml), *sets])
     new = "a new run" if newest is None else "a new run from its weights"
@@ -85,8 +86,3 @@ def _overrides(run: RunDir) -> dict[str, str]:
     """What the command line set, by field."""
     said = (read_json(run.run_json) or {}).get("overrides") or {}
     return {field: one["set"] for field, one in said.items()}
-
-
-def newest_checkpoint(run: RunDir) -> Path | None:
-    """Its newest checkpoint, good or not."""
-    return max(run.checkpoints.glob("step-" + "[0-9]" * 8), default=None)

@@ -12,7 +12,7 @@ from typing import Any
 from albor_core.guard.deaths import crash_report, evidence, hang
 from albor_core.guard.deaths.crash_report import Autopsy
 from albor_core.guard.deaths.hang import Hang, HangWatch
-from albor_core.guard.deaths.past_attempts import last_words, newest_checkpoint, said_by
+from albor_core.guard.deaths.past_attempts import last_words, said_by
 from albor_core.guard.launch import Launch
 from albor_core.guard.options import Options
 from albor_core.guard.policy import Ended, ExitClass, ExitFacts, ExitStatus, Words
@@ -23,6 +23,7 @@ from albor_core.guard.process.processes import (
     exit_of_stranger,
     open_process,
 )
+from albor_core.run.checkpoints import newest
 from albor_core.run.program.scheduler import SchedulerJob
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
@@ -196,7 +197,7 @@ class GuardedAttempt:
         """The event that the policy decides on."""
         spoken = None if facts.words is None else facts.words.step
         step = spoken if spoken is not None else _whole(self.state, "global_step")
-        newest = newest_checkpoint(self.run)
+        saved = newest(self.run.checkpoints)
         now_s = time.monotonic()
         lived_s, is_trainer = now_s - self.started_s, launch.kind == "train"
         said = said_by(self.run, self.attempt)
@@ -208,7 +209,7 @@ class GuardedAttempt:
             status=status,
             now_s=now_s,
             lived_s=lived_s,
-            checkpoint=None if newest is None else newest[0],
+            checkpoint=None if saved is None else saved[0],
             step=step,
             fault=_fault(kind, facts, autopsy, step),
             before_first_step=step == 0 or (step is None and is_trainer),

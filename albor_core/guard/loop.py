@@ -26,7 +26,6 @@ from albor_core.guard.deaths.past_attempts import (
     job_in,
     last_life,
     ledger_tail,
-    newest_checkpoint,
     next_attempt,
 )
 from albor_core.guard.launch import Launch
@@ -49,6 +48,7 @@ from albor_core.guard.process.index_process import IndexProcess
 from albor_core.guard.process.processes import become_subreaper, reap_orphans, spawn
 from albor_core.guard.process.signals import SignalPipe
 from albor_core.guard.records import Ledger, say
+from albor_core.run.checkpoints import newest
 from albor_core.run.control import Command
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import boot_id
@@ -191,7 +191,7 @@ class Guard:
         self.ledger.now(self._document())
 
     def _document(self) -> dict[str, Any]:
-        life, newest = self.life, newest_checkpoint(self.run)
+        life, saved = self.life, newest(self.run.checkpoints)
         until = self.backoff_until_s
         return {
             "state": self.state,
@@ -206,7 +206,7 @@ class Guard:
             if until is None
             else {"index": self.memory.backoff_index, "until_mono_ns": int(until * 1e9)},
             "no_progress": self.memory.no_progress,
-            "last_ckpt": None if newest is None else newest[0],
+            "last_ckpt": None if saved is None else saved[0],
             "hang_detection": self._detects_hangs(),
             "exit_code": self.exit_code,
             "memory": asdict(self.memory),
@@ -279,9 +279,9 @@ class Guard:
         if is_continuing and not self.forgets and isinstance(previous.get("memory"), dict):
             self.memory = remember(previous["memory"], same_boot=same_boot)
         else:
-            newest = newest_checkpoint(self.run)
+            saved = newest(self.run.checkpoints)
             # A resumed run's old checkpoint is no progress of this guard's.
-            self.memory = GuardMemory(checkpoint=None if newest is None else newest[0])
+            self.memory = GuardMemory(checkpoint=None if saved is None else saved[0])
         found = find_trainer(self.run)  # may refuse: then nothing here has been touched
         last = last_life(self.run)
         self.attempt = None if last is None else last.attempt

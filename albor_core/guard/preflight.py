@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.guard.deaths import evidence
-from albor_core.guard.deaths.past_attempts import checkpoint_bytes, known_nonces, newest_checkpoint
+from albor_core.guard.deaths.past_attempts import checkpoint_bytes, known_nonces
 from albor_core.guard.launch import Launch
 from albor_core.guard.process.processes import Tree, environment_of
+from albor_core.run.checkpoints import newest
 from albor_core.run.ownership import distrust
 from albor_core.run.rundir import RunDir, read_json
 
@@ -73,8 +74,8 @@ def _disk_problem(run: RunDir, launch: Launch) -> str:
         return ""
     wanted, why = launch.options.min_free_bytes, "guard.min_free_bytes"
     if wanted is None:
-        newest = newest_checkpoint(run)
-        wanted = 0 if newest is None else int(CHECKPOINT_ROOM * checkpoint_bytes(newest[1]))
+        saved = newest(run.checkpoints)
+        wanted = 0 if saved is None else int(CHECKPOINT_ROOM * checkpoint_bytes(saved[1]))
         why = f"{CHECKPOINT_ROOM} times the last checkpoint"
     if free >= wanted:
         return ""

@@ -16,7 +16,7 @@ from typing import Any
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.config.clock import Clock, Place, place_in
 from albor_core.config.edits import bound, change_refused, edited, origin, set_later
-from albor_core.config.kept_config import config_of, newest_checkpoint, read_resolved
+from albor_core.config.kept_config import config_of, read_resolved
 from albor_core.config.load import Config, LoadedConfig, with_defaults
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
 from albor_core.kernels.backend_override import unmet_demand
@@ -25,6 +25,7 @@ from albor_core.plan.found_gpu import find_gpu
 from albor_core.plan.plan import Plan
 from albor_core.plan.plan import plan as make_plan
 from albor_core.plan.start_weights import parent_run, start_weights, weights_notes, weights_problems
+from albor_core.run import checkpoints
 from albor_core.run.errors import ConfigError, InUseError, Problem
 from albor_core.run.exit import read_exit
 from albor_core.run.journal import last_event
@@ -217,13 +218,14 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
         return
     now = loaded.config.resolved()
     changes = diff_configs(with_defaults(resolved), now)
-    file, newest = str(run.config_yaml), newest_checkpoint(run)
+    file = str(run.config_yaml)
+    newest = checkpoints.newest(run.checkpoints, is_readable=False)
     if changes and not is_allowed:
         hint = f"put it back, or: albor train resume {run.id} --allow-config-change"
         raise change_refused("edited since the run began", changes, file=file, hint=hint)
     if newest is not None and (unfit := bound(changes)):
         what = "the run's checkpoints are of another config"
-        hint = f"put it back; for a new run from its weights: --set model.path={newest}"
+        hint = f"put it back; for a new run from its weights: --set model.path={newest[1]}"
         raise change_refused(what, unfit, file=file, hint=hint)
     place = _place_in(newest, loaded.config)
     with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
@@ -245,7 +247,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
     write_json(run.run_json, about, durable=True)  # last: until then the file counts as edited
 
 
-def _place_in(newest: Path | None, config: Config, num_sequences: int = 1) -> Place:
+def _place_in(newest: tuple[int, Path] | None, config: Config, num_sequences: int = 1) -> Place:
     """Where the run is by its newest checkpoint; by the name of one that cannot be read, which the
     trainer will refuse in better words.
     """
@@ -253,9 +255,9 @@ def _place_in(newest: Path | None, config: Config, num_sequences: int = 1) -> Pl
         return Place()
     known = {"seq_len": config.data.seq_len, "num_sequences": num_sequences}
     try:
-        return place_in(read_json(newest / "trainer.json") or {}, **known)
+        return place_in(read_json(newest[1] / "trainer.json") or {}, **known)
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-        step = {"step": newest.name.removeprefix("step-")}
+        step = {"step": newest[0]}
         return place_in({"progress": step, "config": config.resolved()}, **known)
 
 
@@ -302,7 +304,7 @@ def _is_unbegun(run: RunDir) -> bool:
     """Whether it starts from model.path: there never was a whole checkpoint, not even a bad one or
     one that is gone.
     """
-    if any(path.suffix != ".tmp" for path in run.checkpoints.glob("*step-*")):
+    if any(name.suffix != checkpoints.HALF for name, _ in checkpoints.entries(run.checkpoints)):
         return False
     return last_event(run.journal, "checkpoint.saved") is None
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from albor_core.guard.deaths.past_attempts import newest_checkpoint
+from albor_core.run.checkpoints import newest
 from albor_core.run.errors import AlborError, ConfigError, refused_by_the_machine
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, open_plain
@@ -156,8 +156,8 @@ def _step(life: Attempt, training: Training | None) -> int:
     """Where it got to; before it could go on, where it would have gone on from."""
     if training is not None:
         return training.step
-    newest = newest_checkpoint(life.run)
-    return 0 if newest is None else newest[0]
+    saved = newest(life.run.checkpoints)
+    return 0 if saved is None else saved[0]
 
 
 def _record_failure(

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albor_core.checkpoint.folder import Checkpoint, list_checkpoints, step_name
+from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
 from albor_core.config.load import Config
+from albor_core.run.checkpoints import name_of
 from albor_core.train.build import build
 from albor_core.train.evaluate import batches_of, sample_with, scoring, validate_with
 from albor_core.train.process.attempt import Attempt
@@ -54,7 +55,7 @@ class RankLoop:
             case Word.CHOOSE:
                 self.parts, self._stepper = choose_step(parts, _say_nothing)
             case Word.RESTORE:
-                checkpoint = Checkpoint(self.life.run.checkpoints / step_name(order.step), {})
+                checkpoint = Checkpoint(self.life.run.checkpoints / name_of(order.step), {})
                 trainer = checkpoint.trainer()
                 self.parts = parts = restore_parts(parts, checkpoint, trainer)
                 if self._stepper is None:  # no rollback: this life has chosen nothing yet

@@ -5,7 +5,6 @@ set aside and why. Names, manifests and sizes are looked at; tensors are not rea
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,9 +13,9 @@ from typing import Any
 
 from albor_core.feed.run.files import CachedJson
 from albor_core.feed.view import EventView
+from albor_core.run.checkpoints import BEST, DOOMED, HALF, MANIFEST, CheckpointName, parse
 from albor_core.run.values.lenient import integer, mapping, number, text
 
-_NAME = re.compile(r"(bad-)?step-(\d{8})(?:-\d+)?(\.tmp)?")
 MOST = 2000
 
 
@@ -56,7 +55,7 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._manifests: dict[str, CachedJson] = {}
-        self._best = CachedJson(folder / "best.json")
+        self._best = CachedJson(folder / BEST)
 
     def look(
         self, events: Iterable[EventView] = (), losses: Mapping[int, float] | None = None
@@ -67,7 +66,7 @@ class Shelf:
         self._manifests = {name: self._manifests[name] for name in found if name in self._manifests}
         written = {e.step for e in told if e.name == "checkpoint.saved"}
         reasons = _reasons(told)
-        saved = [self._one(name, match, written, reasons) for name, match in found.items()]
+        saved = [self._one(name, said, written, reasons) for name, said in found.items()]
         saved.sort(key=lambda one: (one.step, one.name), reverse=True)
         return ShelfView(
             _ranked(saved, self._best.get() or {}, losses or {}),
@@ -76,7 +75,7 @@ class Shelf:
             problem,
         )
 
-    def _entries(self) -> tuple[dict[str, re.Match[str]], str]:
+    def _entries(self) -> tuple[dict[str, CheckpointName], str]:
         try:
             with os.scandir(self._folder) as entries:
                 names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
@@ -84,29 +83,30 @@ class Shelf:
             return {}, "the folder of its checkpoints is gone"
         except OSError as error:
             return {}, f"its checkpoints cannot be listed: {error.strerror}"
-        matches = ((name, _NAME.fullmatch(name)) for name in sorted(names, reverse=True)[:MOST])
-        return {name: match for name, match in matches if match is not None}, ""
+        said = {name: found for name in names if (found := parse(name)) is not None}
+        shown = sorted(said, key=lambda name: (said[name].step, name), reverse=True)[:MOST]
+        return {name: said[name] for name in shown if said[name].suffix != DOOMED}, ""
 
     def _one(
         self,
         name: str,
-        match: re.Match[str],
+        said: CheckpointName,
         written: set[int | None],
         reasons: Mapping[str, str],
     ) -> SavedView:
         path = self._folder / name
-        cached = self._manifests.setdefault(name, CachedJson(path / "manifest.json"))
+        cached = self._manifests.setdefault(name, CachedJson(path / MANIFEST))
         manifest = cached.get()
-        step = int(match[2])
+        step = said.step
         view = SavedView(name, step, "whole", str(path), num_bytes=_size(manifest))
-        if match[3]:
+        if said.suffix == HALF:
             return replace(view, state="writing")
         if manifest is not None:
             view = replace(view, wall=number(manifest, "created"))
         wrong = _fault(path, step, manifest)
-        if match[1]:
-            said = reasons.get(name) or wrong or "set aside by the trainer; it did not say why"
-            return replace(view, state="damaged", reason=said)
+        if said.is_bad:
+            why = reasons.get(name) or wrong or "set aside by the trainer; it did not say why"
+            return replace(view, state="damaged", reason=why)
         if wrong:
             return replace(view, state="damaged", reason=wrong)
         return replace(view, state="verified" if step in written else "whole")

@@ -1,6 +1,6 @@
 """What the lives of a run left on disk, read with distrust.
 
-Last words, checkpoints, child.json, the ledger of attempts.
+Last words, child.json, the ledger of attempts.
 
 A file that is missing, torn, planted or of another attempt is the same as no file.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from albor_core.run.journal import parse_line
 from albor_core.run.program.scheduler import SchedulerJob
 from albor_core.run.rundir import RunDir, read_json
 
-_CHECKPOINT = re.compile(r"step-(\d{8,12})")
 _TAIL_BYTES = 256 << 10
 
 
@@ -52,19 +50,6 @@ def last_words(run: RunDir, nonce: str) -> Words | None:
         error_message=str(error.get("message") or ""),
         where=str(error.get("where") or ""),
     )
-
-
-def newest_checkpoint(run: RunDir) -> tuple[int, Path] | None:
-    """Step and folder of the newest checkpoint with a readable manifest."""
-    try:
-        folders = sorted(run.checkpoints.iterdir(), reverse=True)
-    except OSError:
-        return None
-    for folder in folders:
-        match = _CHECKPOINT.fullmatch(folder.name)
-        if match and read_json(folder / "manifest.json") is not None:
-            return int(match[1]), folder
-    return None
 
 
 def checkpoint_bytes(folder: Path) -> int:

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from albor_core.run.checkpoints import step_of
 from albor_core.run.state import finite, real
 from albor_core.store.file import goals
 from albor_core.store.index.series import SeriesWriter, load_series
@@ -374,10 +375,8 @@ class RunWriter:
 def _step_of(artifact: Mapping[str, Any]) -> int | None:
     """The step that a file belongs to; older journals say it in the names of checkpoints only."""
     step = whole_number(artifact.get("step"))
-    name = str(artifact.get("name") or "")
-    if step is None and artifact.get("kind") == "checkpoint" and name.startswith("step-"):
-        digits = name.removeprefix("step-")
-        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else None
+    if step is None and artifact.get("kind") == "checkpoint":
+        return step_of(str(artifact.get("name") or ""))
     return step
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from albor_core.run.checkpoints import HALF, entries
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import (
@@ -285,9 +286,8 @@ def _leftovers(run: RunDir, corrupt_s: float) -> Iterator[tuple[Path, str]]:
         for path in _children(folder):
             if _TEMPORARY.fullmatch(path.name) and path.is_file() and _is_old(path, _SETTLED_S):
                 yield path, "half-written file"
-    for path in _children(run.checkpoints):
-        is_half = path.name.startswith("step-") and path.suffix == ".tmp"
-        if is_half and _is_folder(path) and _is_old(path, _SETTLED_S):
+    for name, path in entries(run.checkpoints) if _is_folder(run.checkpoints) else ():
+        if name.suffix == HALF and _is_folder(path) and _is_old(path, _SETTLED_S):
             yield path, "half-written checkpoint"
     for path in _children(run.store.parent):
         if path.name.startswith("experiments.db.rebuild") and _is_old(path, _SETTLED_S):

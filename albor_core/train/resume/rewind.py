@@ -20,7 +20,6 @@ from albor_core.checkpoint.folder import (
     RESTORE,
     Checkpoint,
     discard_after,
-    list_checkpoints,
     newest_usable,
     unmark_best,
 )
@@ -28,6 +27,7 @@ from albor_core.config.edits import bound
 from albor_core.config.load import with_defaults
 from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.found_gpu import find_gpu
+from albor_core.run.checkpoints import published
 from albor_core.run.errors import DataError, NoCheckpointError
 from albor_core.run.journal import last_event
 from albor_core.run.values.flatten import diff_configs
@@ -189,7 +189,7 @@ def target_of(folder: Path, trouble: Trouble) -> int:
     """The step to go back to: of the newest checkpoint from before the trouble; if all are younger,
     of the oldest (skipped steps leave the weights alone); 0 if there is none.
     """
-    steps = [int(path.name[5:]) for path in list_checkpoints(folder)]
+    steps = list(published(folder).values())
     return max((step for step in steps if step < trouble.step), default=min(steps, default=0))
 
 

@@ -1,1 +1,1 @@
-"""WHAT A RUN IS TOLD: sections, numbers, strict YAML, shapes, edits, reference."""
+"""What a run is told: sections, numbers, strict YAML, shapes, edits, reference."""

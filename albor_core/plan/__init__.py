@@ -1,1 +1,1 @@
-"""WHAT IT WOULD TAKE: facts, estimates, memory, text; and the launch that follows from a plan."""
+"""What a run would take: facts, estimates, memory, text; and the launch that follows."""

@@ -16,7 +16,11 @@ from albor_tui.main import _parse
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 GENERATED, LOGS = sorted(DOCS.glob("reference/*.md")), sorted(DOCS.glob("log/*.md"))
-PAGES = [ROOT / "README.md", *sorted({*DOCS.rglob("*.md")} - {*GENERATED, *LOGS})]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted({*DOCS.rglob("*.md")} - {*GENERATED, *LOGS}),
+]
 
 
 @pytest.mark.parametrize("name", sorted(pages()))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from albor_core.config.shape import ModelShape
+from albor_core.run.values.lenient import is_number
 
 READABLE = "model_type llama can be read, and mistral where its window holds data.seq_len"
 _OTHER = "name other weights"
@@ -45,7 +46,7 @@ def foreign_reasons(
         yield f"model_type {_told(family)} cannot be read", READABLE
         return  # what else it says follows from that
     window = about.get("sliding_window", _MISTRAL_WINDOW if family == "mistral" else None)
-    if _is_number(window) and window < seq_len and about.get("use_sliding_window") is not False:
+    if is_number(window) and window < seq_len and about.get("use_sliding_window") is not False:
         hint = f"use data.seq_len={window}, or {_OTHER}"
         yield f"a sliding_window of {window:,} is not built, and data.seq_len is {seq_len:,}", hint
     kind = _rope(about).get("rope_type") or _rope(about).get("type")  # the older spelling
@@ -67,16 +68,12 @@ def foreign_reasons(
 def made_with(about: Mapping[str, Any], name: str) -> int | float | None:
     """A number that weights were made with, wherever it stands."""
     value = _rope(about).get(name, about.get(name))
-    return value if _is_number(value) else None
+    return value if is_number(value) else None
 
 
 def _rope(about: Mapping[str, Any]) -> Mapping[str, Any]:
     told = about.get("rope_parameters") or about.get("rope_scaling")
     return told if isinstance(told, dict) else {}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _told(value: object) -> str:

@@ -13,7 +13,7 @@ from albor_core.feed.run.tail import last_lines
 from albor_core.feed.view import RunsView, RunView, plain
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
-from albor_core.run.state import finite
+from albor_core.run.values.lenient import strict_json
 
 SCHEMA = "albor.monitor/1"
 RUNS_SCHEMA = "albor.monitor.runs/1"
@@ -47,7 +47,7 @@ def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
     shown = plain(view)
     return {
         "schema": SCHEMA,
-        "run": finite({**meta, "id": view.id, "path": view.path, "name": view.name}),
+        "run": strict_json({**meta, "id": view.id, "path": view.path, "name": view.name}),
         "status": {
             "word": view.status,
             "detail": view.detail,
@@ -58,8 +58,8 @@ def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
         },
         "age_s": view.age_s,
         "now": {key: value for key, value in shown.items() if key not in _DETAIL},
-        "state": finite(feed.files.state.get()),
-        "guard": finite(view.guard),
+        "state": strict_json(feed.files.state.get()),
+        "guard": strict_json(view.guard),
         "alerts": shown["alerts"],
         "attempts": shown["attempts"],
         "events": shown["events"],

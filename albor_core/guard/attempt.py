@@ -27,6 +27,7 @@ from albor_core.run.checkpoints import newest
 from albor_core.run.program.scheduler import SchedulerJob
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
+from albor_core.run.values.lenient import NOTHING, whole
 from albor_core.run.values.redact import own_environment, redact_text
 
 _STATUS_LIMIT_S = 5.0  # until another parent has reaped its child and the kernel tells the status
@@ -151,7 +152,7 @@ class GuardedAttempt:
 
     def _state_age_s(self) -> float | None:
         """By the file's own stamp, which is good enough to tell people."""
-        stamp = _whole(self.state, "mono_ns")
+        stamp = whole(self.state or NOTHING, "mono_ns")
         age_s = None if stamp is None else time.monotonic() - stamp / 1e9
         return round(age_s, 3) if age_s is not None and age_s >= 0 else None
 
@@ -180,9 +181,12 @@ class GuardedAttempt:
 
     def _reached_end(self, launch: Launch, words: Words | None) -> bool:
         """Whether it took its last step; a program that is not ours may say how many there are."""
-        told = _whole(self.state, "max_steps")
+        told = whole(self.state or NOTHING, "max_steps")
         most = told if launch.max_steps is None else launch.max_steps
-        steps = (_whole(self.state, "global_step"), None if words is None else words.step)
+        steps = (
+            whole(self.state or NOTHING, "global_step"),
+            None if words is None else words.step,
+        )
         return most is not None and any(step is not None and step >= most for step in steps)
 
     def ended(
@@ -196,7 +200,7 @@ class GuardedAttempt:
     ) -> Ended:
         """The event that the policy decides on."""
         spoken = None if facts.words is None else facts.words.step
-        step = spoken if spoken is not None else _whole(self.state, "global_step")
+        step = spoken if spoken is not None else whole(self.state or NOTHING, "global_step")
         saved = newest(self.run.checkpoints)
         now_s = time.monotonic()
         lived_s, is_trainer = now_s - self.started_s, launch.kind == "train"
@@ -241,11 +245,6 @@ def _fault(
     if autopsy.python is not None:
         return autopsy.python[0], autopsy.python[2], step
     return None
-
-
-def _whole(state: Mapping[str, Any] | None, name: str) -> int | None:
-    value = None if state is None else state.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def new_life(

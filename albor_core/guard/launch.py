@@ -22,6 +22,7 @@ from albor_core.guard.options import Options, parse_options
 from albor_core.run.errors import AlborError, ConfigError, InUseError
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.values.lenient import whole_of
 from albor_core.run.values.redact import redact
 
 SCHEMA = "albor.launch/1"
@@ -130,7 +131,7 @@ def read_launch(run: RunDir) -> Launch:
         cwd=str(body.get("cwd") or run.path),
         env=env,
         options=parse_options(body.get("options") or {}),
-        max_steps=max_steps if isinstance(max_steps, int) else None,
+        max_steps=whole_of(max_steps),
         kind=kind,
         final_exit_needs_exit_json=bool(body.get("final_exit_needs_exit_json", kind == "train")),
         index=bool(body.get("index", True)),

@@ -74,8 +74,8 @@ def _value(name: str, value: Any, default: Any) -> Any:
     if name == "backoff_s":
         if not isinstance(value, list | tuple) or not value:
             raise ValueError(f"must be a list of seconds, is {value!r}")
-        return tuple(_number(item) for item in value)
-    number = _number(value)
+        return tuple(_at_least_0(item) for item in value)
+    number = _at_least_0(value)
     if name in _MAY_BE_NONE or isinstance(default, int):
         if number != int(number):
             raise ValueError(f"must be a whole number, is {value!r}")
@@ -85,7 +85,7 @@ def _value(name: str, value: Any, default: Any) -> Any:
     return number
 
 
-def _number(value: Any) -> float:
+def _at_least_0(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"must be a number, is {value!r}")
     if not math.isfinite(value) or value < 0:

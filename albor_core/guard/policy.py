@@ -22,6 +22,7 @@ from typing import Any
 
 from albor_core.guard.options import Options
 from albor_core.run.exit import COMPLETED
+from albor_core.run.values.lenient import finite_of, text_of, whole_of
 
 DAY_S = 86400.0
 FATAL_XIDS = frozenset({48, 79, 95, 119})  # the GPU needs a reset or is gone: a restart cannot help
@@ -394,7 +395,7 @@ def remember(document: Mapping[str, Any], *, same_boot: bool) -> GuardMemory:
     times = document.get("restarts_s")
     return GuardMemory(
         restarts_s=(
-            tuple(float(at) for at in times if isinstance(at, int | float))
+            tuple(at for at in map(finite_of, times) if at is not None)
             if same_boot and isinstance(times, list)
             else ()
         ),
@@ -407,13 +408,11 @@ def remember(document: Mapping[str, Any], *, same_boot: bool) -> GuardMemory:
             else None
         ),
         is_diagnostic=document.get("is_diagnostic") is True,
-        early_error=(
-            document["early_error"] if isinstance(document.get("early_error"), str) else None
-        ),
+        early_error=text_of(document.get("early_error")),
         restarts=_count(document.get("restarts")) or 0,
     )
 
 
 def _count(value: Any) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if is_count else None
+    found = whole_of(value)
+    return found if found is not None and found >= 0 else None

@@ -16,7 +16,7 @@ from typing import Any
 
 from albor_core.run.liveness import boot_id, start_ticks
 from albor_core.run.rundir import RunDir, write_json
-from albor_core.run.state import finite
+from albor_core.run.values.lenient import strict_json
 
 GUARD_SCHEMA = "albor.guard/1"
 _RING_LINES = 1000
@@ -42,7 +42,7 @@ class Ledger:
 
     def line(self, kind: str, **fields: Any) -> None:
         """Append one record, durably where the disk allows."""
-        record = {"t": kind, "wall": round(time.time(), 6), **finite(fields)}
+        record = {"t": kind, "wall": round(time.time(), 6), **strict_json(fields)}
         self._ring.append(
             json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         )
@@ -111,7 +111,7 @@ class Ledger:
             "seq": self._seq,
             "mono_ns": time.monotonic_ns(),
             "wall": round(time.time(), 6),
-            **finite(document),
+            **strict_json(document),
         }
         try:
             write_json(self._run.guard / "guard.json", body)

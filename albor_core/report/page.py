@@ -99,11 +99,11 @@ def _summary(rows: Sequence[RunRow]) -> str:
             f'<span class="key k{i}"></span>{_text(row.name or row.id)}',
             _text(row.experiment),
             _text(row.ended_status or "no end recorded"),
-            _number(row.last_step, ",.0f"),
-            _number(row.tokens, ",.0f"),
-            *(_number(v) for v in (row.loss, row.val_loss, row.best_val_loss, row.val_ppl)),
-            _number(row.tokens_per_s, ",.0f"),
-            _number(row.seed, ".0f"),
+            _figure(row.last_step, ",.0f"),
+            _figure(row.tokens, ",.0f"),
+            *(_figure(v) for v in (row.loss, row.val_loss, row.best_val_loss, row.val_ppl)),
+            _figure(row.tokens_per_s, ",.0f"),
+            _figure(row.seed, ".0f"),
             _text((row.git_commit or "")[:9]),
             _text(" ".join(row.tags)),
         )
@@ -145,7 +145,7 @@ def _differences(document: Mapping[str, Any]) -> Iterator[str]:
             cells = [(_text(c["key"]), *(_text(_value(v)) for v in c["values"])) for c in changes]
             yield f"<h2>{key.capitalize()}: what differs</h2>{_table(('field', *names), cells)}"
     cells = [
-        (_text(name), *(_number(None if s is None else s["last"]) for s in stats))
+        (_text(name), *(_figure(None if s is None else s["last"]) for s in stats))
         for name, stats in document["metrics"].items()
     ]
     if cells:
@@ -218,7 +218,7 @@ def _value(value: object) -> str:
     return "not set" if value is None else str(value)
 
 
-def _number(value: float | int | None, spec: str = ".4g") -> str:
+def _figure(value: float | int | None, spec: str = ".4g") -> str:
     if value is None:
         return "&#8212;"
     return (

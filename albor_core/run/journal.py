@@ -12,7 +12,6 @@ that wait for a disk (`pending`): it is in the page cache. `barrier` makes it su
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 import zlib
@@ -24,11 +23,11 @@ from typing import Any
 
 from albor_core.run.files.line_appender import LineAppender
 from albor_core.run.rundir import open_plain
+from albor_core.run.values.lenient import NOT_FINITE, number_word
 
 MAX_LINE_BYTES = 4096
 _MAX_CHAR_BYTES, _MAX_NUMBER_BYTES = 12, 34  # a character beyond 16 bits; a number and its marks
 _ROOM_BYTES = MAX_LINE_BYTES - 256  # for the values: the rest is head and crc
-_NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 LAST_WAIT_S = 2.0  # at the end of a run, for a disk that refuses lines
 _CRC = b',"crc":'
 _MAX_BODY_BYTES = MAX_LINE_BYTES - len(_CRC) - 12  # ten digits, brace, newline
@@ -92,7 +91,7 @@ class Journal:
 
         `times` (wall, mono) stand for now where history is written down later.
         """
-        encoded = {key: _number(value) for key, value in values.items()}
+        encoded = {k: v if v is None else number_word(v) for k, v in values.items()}
         times = {"mono": time.monotonic(), "wall": time.time(), **times}  # one for all its lines
         for part in _split(encoded):
             self.append("m", step=step, v=part, **times)
@@ -268,7 +267,7 @@ def parse_line(raw: bytes, loads: Callable[[bytes], Any] = json.loads) -> dict[s
             return None
         if raw.count(b':"') > 1:  # a text beside the type: perhaps a number that JSON has not
             record["v"] = {
-                key: _NAMES.get(value, value) if isinstance(value, str) else value
+                key: NOT_FINITE.get(value, value) if isinstance(value, str) else value
                 for key, value in record["v"].items()
             }
     return record
@@ -287,15 +286,6 @@ def _cut(value: Any, limit: int) -> Any:
     if isinstance(value, list | tuple):
         return [_cut(item, limit) for item in value]
     return value
-
-
-def _number(value: float | int | None) -> float | int | str | None:
-    if value is None or isinstance(value, bool | int):
-        return value if value is None else int(value)
-    number = float(value)
-    if math.isfinite(number):
-        return number
-    return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
 
 
 def _split(values: dict[str, Any]) -> Iterator[dict[str, Any]]:

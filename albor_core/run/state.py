@@ -20,6 +20,7 @@ from typing import Any
 
 from albor_core.run.liveness import boot_id, start_ticks
 from albor_core.run.rundir import load_json, write_bytes
+from albor_core.run.values.lenient import strict_json
 
 SCHEMA = "albor.state/1"
 MAX_BYTES = 16 << 10
@@ -148,7 +149,7 @@ class StateWriter:
             "phase": self._phase,
             "phase_since_mono_ns": self._phase_since,
             "phase_limit_s": self._phase_limit_s,
-            **finite(self.fields),
+            **strict_json(self.fields),
         }
         raw = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
         while len(raw) > MAX_BYTES and any(document.get(key) for key in _HISTORIES):
@@ -159,25 +160,6 @@ class StateWriter:
 
 
 _HISTORIES = ("history_steps", "loss_history", "lr_history", "grad_norm_history")
-
-
-def finite(value: Any) -> Any:
-    """The same data with NaN and Inf as null, so that it is JSON; so are integers beyond floats."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, int) and math.isinf(real(value)) else value
-
-
-def real(number: float | int) -> float:
-    """`number` as a float: an integer beyond them is the infinity of its sign, as 1e400 is."""
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
 
 
 def read_state(path: Path) -> dict[str, Any] | None:

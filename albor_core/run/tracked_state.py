@@ -7,7 +7,8 @@ import sys
 import time
 from typing import Any
 
-from albor_core.run.state import HISTORY, PHASES, StateWriter, real
+from albor_core.run.state import HISTORY, PHASES, StateWriter
+from albor_core.run.values.lenient import real
 
 _FIELDS = {
     "train/loss": "loss",

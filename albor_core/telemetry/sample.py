@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from albor_core.run.values.lenient import finite_of, text_of
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,18 @@ class HostSample:
 def gpu_from_json(data: Mapping[str, Any], index: int = 0) -> GpuSample:
     """A sample from a state file or a fake. Never raises: a value of a wrong type is unknown."""
     numbers = {
-        field.name: _number(data.get(field.name))
+        field.name: _known(data.get(field.name))
         for field in fields(GpuSample)
         if field.name not in ("index", "uuid", "name", "throttle_reasons", "processes")
     }
     reasons, processes = data.get("throttle_reasons"), data.get("processes")
     return GpuSample(
-        index=int(_number(data.get("index")) or index),
-        uuid=_text(data.get("uuid")),
-        name=_text(data.get("name")),
+        index=int(_known(data.get("index")) or index),
+        uuid=text_of(data.get("uuid")),
+        name=text_of(data.get("name")),
         throttle_reasons=tuple(str(r) for r in reasons) if isinstance(reasons, list) else (),
         processes=tuple(
-            GpuProcess(int(p["pid"]), _text(p.get("name")), _number(p.get("memory_bytes")))
+            GpuProcess(int(p["pid"]), text_of(p.get("name")), _known(p.get("memory_bytes")))
             for p in (processes if isinstance(processes, list) else [])
             if isinstance(p, dict) and isinstance(p.get("pid"), int)
         ),
@@ -78,13 +79,9 @@ def gpu_from_json(data: Mapping[str, Any], index: int = 0) -> GpuSample:
 
 def host_from_json(data: Mapping[str, Any]) -> HostSample:
     """A sample from a state file. Never raises: a value of a wrong type is unknown."""
-    return HostSample(**{field.name: _number(data.get(field.name)) for field in fields(HostSample)})
+    return HostSample(**{field.name: _known(data.get(field.name)) for field in fields(HostSample)})
 
 
-def _number(value: Any) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and abs(value) <= sys.float_info.max else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _known(value: Any) -> Any:
+    """A number as it is, so that bytes stay whole."""
+    return value if finite_of(value) is not None else None

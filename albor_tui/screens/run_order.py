@@ -22,7 +22,7 @@ DIED_S = 12 * 3600.0  # a death is news for as long as somebody sleeps
 Group = tuple[int, str]  # index of its first run, title
 
 
-def _number(value: float | None) -> tuple[int, float]:
+def _by_number(value: float | None) -> tuple[int, float]:
     """Numbers first, NaN after them, unknown last."""
     if value is None:
         return (2, 0.0)
@@ -44,10 +44,10 @@ def _urgency(view: RunView) -> int:
 _KEYS: dict[str, Callable[[RunView], object]] = {
     "recent": lambda v: (_urgency(v), -(v.created or 0.0)),
     "run": lambda v: (v.name or v.id).lower(),
-    "loss": lambda v: _number(v.loss),
-    "ppl": lambda v: _number(v.val_ppl),
-    "tok/s": lambda v: _number(None if v.tokens_per_s is None else -v.tokens_per_s),
-    "ends": lambda v: _number(v.eta_s if v.is_live else None),
+    "loss": lambda v: _by_number(v.loss),
+    "ppl": lambda v: _by_number(v.val_ppl),
+    "tok/s": lambda v: _by_number(None if v.tokens_per_s is None else -v.tokens_per_s),
+    "ends": lambda v: _by_number(v.eta_s if v.is_live else None),
     "alert": lambda v: -v.alerts_open,
 }
 

@@ -50,7 +50,7 @@ class TableColumn:
     align: str = "right"
 
 
-def _number(value: str, view: RunView) -> Content:
+def _figure(value: str, view: RunView) -> Content:
     unknown = value == glyphs.current.missing
     odd = value in ("NaN", "inf", "-inf")
     tone = (
@@ -116,10 +116,10 @@ COLUMNS = (
     TableColumn("experiment", 11, 9, lambda v, w: meters.text(v.experiment, "$ink-muted"), "left"),
     TableColumn("done", 4, 3, _progress),
     TableColumn("loss trend", 16, 8, _loss_line, "left"),
-    TableColumn("loss", 7, 1, lambda v, w: _number(quantity.loss(v.loss), v)),
-    TableColumn("ppl", 6, 4, lambda v, w: _number(quantity.ratio(v.val_ppl), v)),
-    TableColumn("tok/s", 5, 5, lambda v, w: _number(quantity.si(v.tokens_per_s), v)),
-    TableColumn("mfu", 5, 6, lambda v, w: _number(quantity.percent(v.mfu, 1), v)),
+    TableColumn("loss", 7, 1, lambda v, w: _figure(quantity.loss(v.loss), v)),
+    TableColumn("ppl", 6, 4, lambda v, w: _figure(quantity.ratio(v.val_ppl), v)),
+    TableColumn("tok/s", 5, 5, lambda v, w: _figure(quantity.si(v.tokens_per_s), v)),
+    TableColumn("mfu", 5, 6, lambda v, w: _figure(quantity.percent(v.mfu, 1), v)),
     TableColumn("ends", 7, 2, meters.ends),
     TableColumn("alert", 5, 1, _alerts),
 )

@@ -22,7 +22,7 @@ from albor_core.run.exit import read_exit
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import ENDS, GUARD_ENDS, read_state
-from albor_core.run.values.lenient import integer, number
+from albor_core.run.values.lenient import integer, number, whole_of
 from albor_core.store.index.catch_up import settle
 
 _POLL_S = 0.2
@@ -195,8 +195,7 @@ class _Progress:
 
 
 def _attempt(document: dict[str, Any]) -> int:
-    found = document.get("attempt")
-    return found if isinstance(found, int) else 0
+    return whole_of(document.get("attempt")) or 0
 
 
 def _watch(

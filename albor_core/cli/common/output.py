@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from albor_core.run.errors import AlborError, ConfigError, Problem
-from albor_core.run.state import finite, real
+from albor_core.run.values.lenient import real, strict_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,7 +58,7 @@ def _strict(document: Mapping[str, Any]) -> str:
     try:
         return _dumps(document)
     except (TypeError, ValueError):  # a NaN, or a name that is a blob; the copy without costs
-        return _dumps(finite(document))  # `runs ls` more than the text
+        return _dumps(strict_json(document))  # `runs ls` more than the text
 
 
 def _dumps(document: Mapping[str, Any]) -> str:

@@ -103,9 +103,9 @@ def _parameters(given: tuple[str, ...]) -> dict[str, Any]:
 
 def _plain(row: Any) -> dict[str, Any]:
     """A row as JSON has it: no infinities, bytes as base64."""
-    from albor_core.run.state import finite
+    from albor_core.run.values.lenient import strict_json
 
-    made: dict[str, Any] = finite({name: _value(value) for name, value in row.items()})
+    made: dict[str, Any] = strict_json({name: _value(value) for name, value in row.items()})
     return made
 
 

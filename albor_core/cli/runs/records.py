@@ -11,6 +11,7 @@ import click
 from albor_core.cli.common.output import clean, emit, json_option, say, when
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.flatten import bare
+from albor_core.run.values.lenient import finite_of
 from albor_core.store.query.resolve import find_run
 
 _POLL_S = 0.3
@@ -67,7 +68,7 @@ def _print(run: RunDir, records: list[dict[str, Any]], as_json: bool) -> None:
 def _line(record: Mapping[str, Any], run: RunDir) -> str:
     """A record as a person reads it; paths inside the run without its folder."""
     wall, step = record.get("wall"), record.get("step")
-    stamp = when(wall if isinstance(wall, int | float) else None, "%H:%M:%S")
+    stamp = when(finite_of(wall), "%H:%M:%S")
     head = f"{stamp}  step {step}" if step is not None else stamp
     match record.get("t"):
         case "m":

@@ -8,7 +8,6 @@ believed for its own attempt only, since a kill -9 leaves the words of earlier l
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from albor_core.run.state import (
     Freshness,
     read_state,
 )
+from albor_core.run.values.lenient import NOTHING, finite
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
 DAY_S = 86400.0
@@ -109,7 +109,7 @@ def gather(
         guard=read_json(run.guard / "guard.json"),
         exit=read_exit(run),
         age_s=age,
-        created=_number(meta.get("created")),
+        created=finite(meta, "created"),
         host=str(meta.get("host") or ""),
         ended=ended,
     )
@@ -129,7 +129,7 @@ def guard_standing(run: RunDir, status: RunStatus, guard: Document | None) -> di
         word = "ended"
     else:
         word = "gone" if is_of_here else "unseen"
-    return {"word": word, "heard": _number(guard.get("wall"))}
+    return {"word": word, "heard": finite(guard, "wall")}
 
 
 def judge(evidence: Evidence) -> RunStatus:
@@ -156,7 +156,7 @@ def silence(evidence: Evidence) -> float | None:
     state, age_s = evidence.current_state, evidence.age_s
     if state is None or age_s is None or state.get("phase") not in ("training", "", None):
         return None
-    known = (_number(state.get("step_ms")), _number(state.get("news_gap_seconds")))
+    known = (finite(state, "step_ms"), finite(state, "news_gap_seconds"))
     step_s = [value / scale for value, scale in zip(known, (1000, 1), strict=True) if value]
     if not step_s or age_s < max(SILENT_S, SILENT_STEPS * max(step_s)):
         return None
@@ -181,7 +181,7 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
         detail = _why_silent(evidence)
         return ("unguarded", f"its guard is gone; {detail}") if missing else ("running", detail)
     phase = str(state.get("phase") or "")
-    limit = _number(state.get("phase_limit_s")) or NO_NEWS_S
+    limit = finite(state, "phase_limit_s") or NO_NEWS_S
     if evidence.age_s is not None and evidence.age_s > limit:
         return "stalled", f"no news for {_span(evidence.age_s)} while {phase or 'running'}"
     if phase == "paused":
@@ -278,8 +278,8 @@ def _works_elsewhere(evidence: Evidence) -> bool:
     if not _is_of_elsewhere(evidence):
         return False
     state = evidence.state or {}
-    wall = _number(state.get("wall"))
-    limit_s = _number(state.get("phase_limit_s")) or NO_NEWS_S
+    wall = finite(state, "wall")
+    limit_s = finite(state, "phase_limit_s") or NO_NEWS_S
     return wall is not None and time.time() - wall < limit_s
 
 
@@ -298,7 +298,7 @@ def _is_of_elsewhere(evidence: Evidence) -> bool:
 
 def _since_when(evidence: Evidence) -> str:
     """What is true of a run of another machine that has given no news here for long."""
-    wall = _number((evidence.state or {}).get("wall"))
+    wall = finite(evidence.state or NOTHING, "wall")
     try:
         form = "%H:%M" if time.time() - (wall or 0.0) < DAY_S else "%Y-%m-%d %H:%M"
         since = "" if wall is None else f"since {time.strftime(form, time.localtime(wall))}: "
@@ -334,12 +334,6 @@ def _attempt(document: Document | None) -> int:
     return found if isinstance(found, int) and found.bit_length() < 64 else 0
 
 
-def _number(value: Any) -> float | None:
-    """A finite number; an int of any length is JSON, and what is beyond a float is unknown."""
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if good and abs(value) <= sys.float_info.max else None
-
-
 def _writer_lives(state: Document) -> bool:
     """Whether the process that wrote the state still exists; True where that cannot be asked."""
     if isinstance(state.get("host"), str) and state["host"] != os.uname().nodename:
@@ -363,7 +357,7 @@ def _child_lives(guard: Document) -> bool:
 
 def _seconds_left(guard: Document) -> float | None:
     backoff = guard.get("backoff")
-    until = _number(backoff.get("until_mono_ns")) if isinstance(backoff, Mapping) else None
+    until = finite(backoff, "until_mono_ns") if isinstance(backoff, Mapping) else None
     if until is None or guard.get("boot_id") != boot_id():
         return None
     return max(0.0, until / 1e9 - time.monotonic())

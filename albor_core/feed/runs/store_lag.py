@@ -20,6 +20,7 @@ from albor_core.run.errors import AlborError
 from albor_core.run.exit import read_exit
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import FRESH_S, RunDir
+from albor_core.run.values.lenient import NOTHING, whole_of
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.table import RunList
 
@@ -124,8 +125,8 @@ def _parsed(facts: str | None) -> Mapping[str, Any] | None:
 
 
 def _lost(said: Mapping[str, Any] | None) -> int:
-    count = (said or {}).get("lines_lost")
-    return count if isinstance(count, int) and 0 < count < 1 << 63 else 0
+    count = whole_of((said or NOTHING).get("lines_lost")) or 0
+    return count if 0 < count < 1 << 63 else 0
 
 
 def _size(path: str) -> int:

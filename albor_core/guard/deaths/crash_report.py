@@ -18,7 +18,7 @@ from albor_core.guard.launch import Launch
 from albor_core.guard.policy import Ended, ExitFacts, Finish, GuardMemory, Restart, Words
 from albor_core.run.liveness import boot_id
 from albor_core.run.rundir import RunDir, write_bytes
-from albor_core.run.state import finite
+from albor_core.run.values.lenient import strict_json
 from albor_core.run.values.redact import hidden_names, own_environment, redact, shown_environment
 
 MAX_BYTES = 256 << 10
@@ -172,7 +172,7 @@ def has_content(path: Path) -> bool:
 
 def seal(document: dict[str, Any], environment: Mapping[str, str]) -> bytes:
     """The bytes to write: finite numbers only, redacted last, at most 256 KiB."""
-    document = finite(document)
+    document = strict_json(document)
     document["redactions"], document["truncated"] = 0, []
     safe, count = redact(document, environment)
     for name in _SHRINKABLE:

@@ -15,6 +15,7 @@ from typing import Any
 
 from albor_core.guard.policy import Words
 from albor_core.guard.process.processes import run_briefly
+from albor_core.run.values.lenient import finite_of, parsed
 from albor_core.run.values.metrics import printable
 
 TOOL_LIMIT_S = 3.0
@@ -250,7 +251,7 @@ def _device(line: str) -> dict[str, Any] | None:
         return None
     device: dict[str, Any] = dict(zip(_GPU_KEYS[:2], values[:2], strict=True))
     for key, value in zip(_GPU_KEYS[2:], values[2:], strict=True):
-        number = _number(value)
+        number = finite_of(parsed(value))
         device[key] = number if number is None or not key.startswith("mem_") else int(number * _MIB)
     return device
 
@@ -271,7 +272,7 @@ def gpu_processes() -> list[dict[str, Any]] | None:
     for line in output.splitlines():
         values = [value.strip() for value in line.split(",")]
         if len(values) == 3 and values[0].isdigit():
-            memory = _number(values[2])
+            memory = finite_of(parsed(values[2]))
             found.append(
                 {
                     "pid": int(values[0]),
@@ -280,14 +281,6 @@ def gpu_processes() -> list[dict[str, Any]] | None:
                 }
             )
     return found
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if abs(value) < float("inf") else None
 
 
 def host_report(folder: Path) -> dict[str, Any]:

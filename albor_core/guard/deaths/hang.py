@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from albor_core.guard.options import Options
+from albor_core.run.values.lenient import finite_of, whole_of
 
 _FORGIVEN_POLLS = 2.0  # a gap longer than this many polls was the guard's own
 
@@ -62,7 +63,7 @@ def look(
     seen = replace(seen, news_s=min(now_s, seen.news_s + own_gap), looked_s=now_s)
     if state is None or state.get("nonce") != seen.nonce or state.get("run_id") != seen.run_id:
         return seen
-    seq, alive_seq = _count(state.get("seq")), _count(state.get("alive_seq"))
+    seq, alive_seq = whole_of(state.get("seq")), whole_of(state.get("alive_seq"))
     if seq is None:
         return seen
     phase = str(state.get("phase") or "")
@@ -98,11 +99,6 @@ def limit_of(seen: HangWatch, options: Options) -> float:
     return cap if seen.phase_limit_s is None else min(cap, seen.phase_limit_s)
 
 
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _seconds(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 < value < 1e9 else None
+    found = finite_of(value)
+    return found if found is not None and 0 < found < 1e9 else None

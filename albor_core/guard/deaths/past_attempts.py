@@ -19,6 +19,7 @@ from albor_core.run.exit import read_exit
 from albor_core.run.journal import parse_line
 from albor_core.run.program.scheduler import SchedulerJob
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.values.lenient import whole_of
 
 _TAIL_BYTES = 256 << 10
 
@@ -44,7 +45,7 @@ def last_words(run: RunDir, nonce: str) -> Words | None:
     return Words(
         code=body["code"],
         reason=str(body.get("reason") or ""),
-        step=step if isinstance(step, int) else None,
+        step=whole_of(step),
         message=str(body.get("message") or ""),
         error_type=str(error.get("type") or ""),
         error_message=str(error.get("message") or ""),
@@ -94,7 +95,7 @@ def job_in(record: Mapping[str, Any] | None) -> SchedulerJob | None:
     return SchedulerJob(
         str(found["scheduler"]),
         str(found.get("id") or ""),
-        restart if isinstance(restart, int) else None,
+        whole_of(restart),
         str(found.get("nodes") or ""),
     )
 

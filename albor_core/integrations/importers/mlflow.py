@@ -20,6 +20,7 @@ import yaml
 
 from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
 from albor_core.integrations.importers.sqlite_file import columns, opened
+from albor_core.run.values.lenient import is_number
 
 SOURCE = "mlflow"
 _STATUS = {"FINISHED": "completed", "FAILED": "failed", "KILLED": "stopped"}
@@ -127,12 +128,12 @@ def _value(said: str) -> bool | int | float | str:
 
 def _ms(value: Any) -> float | None:
     try:
-        return value / 1000.0 if isinstance(value, int | float) else None
+        return value / 1000.0 if is_number(value) else None
     except OverflowError:  # of four hundred digits
         return None
 
 
-def _number(value: Any) -> float:
+def _figure(value: Any) -> float:
     """Raises ValueError or TypeError for what is not a number."""
     number = float(value)
     if abs(number) >= sys.float_info.max:  # how the store spells an infinity
@@ -166,7 +167,7 @@ def _rows(path: Path, run: str, losses: Losses) -> Iterator[Point | Rewind]:
         waiting: Point | None = None
         for step, stamp, key, value, is_nan in rows:
             try:
-                number = math.nan if is_nan else _number(value)
+                number = math.nan if is_nan else _figure(value)
             except (TypeError, ValueError):  # a column takes any text
                 losses.damaged += 1
                 continue

@@ -31,6 +31,7 @@ from albor_core.run.rundir import (
     write_json,
 )
 from albor_core.run.values.flatten import flatten
+from albor_core.run.values.lenient import whole_of
 from albor_core.run.values.metrics import Odd, as_json, printable, tidy
 from albor_core.run.values.redact import redact
 from albor_core.store.index.annotations import append_annotation, read_annotations
@@ -165,8 +166,7 @@ def _described(foreign: ForeignRun) -> dict[str, Any]:
 
 
 def _seed(params: Mapping[str, Any]) -> int | None:
-    seed = params.get("seed")
-    return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
+    return whole_of(params.get("seed"))
 
 
 def _write_journal(

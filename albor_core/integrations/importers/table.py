@@ -19,6 +19,7 @@ from typing import Any
 from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind, numbers_in
 from albor_core.integrations.importers.trackio import utc
 from albor_core.run.errors import DataError
+from albor_core.run.values.lenient import is_number
 
 MAX_LINE_CHARS = 1 << 20
 MAX_RUNS = 200
@@ -96,7 +97,7 @@ def _first(row: Row, names: tuple[str, ...]) -> Any:
 def _wall(said: Any) -> float | None:
     if isinstance(said, str):
         return utc(said)
-    if isinstance(said, bool) or not isinstance(said, int | float):
+    if not is_number(said):
         return None
     for scale in (1.0, 1000.0):
         if _ERA[0] <= said / scale < _ERA[1]:

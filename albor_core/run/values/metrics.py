@@ -10,11 +10,12 @@ odd is counted by kind, with the first example.
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from albor_core.run.values.lenient import number_word, real
 
 MAX_KEY_CHARS = 256
 MAX_DEPTH = 8
@@ -129,27 +130,20 @@ def _collect(
 def as_number(value: Any) -> float | int | None:
     """The number that `value` is, or None. An integer beyond 64 bits comes back as a float."""
     try:
-        return _number(value)
+        return _plain(value)
     except Exception:  # somebody else's object: whatever it raises, it gave no number
         return None
 
 
-def _number(value: Any) -> float | int | None:
+def _plain(value: Any) -> float | int | None:
     if not isinstance(value, bool | int | float):
         value = _item(value)
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int):
         value = int(value)
-        return value if -(2**63) <= value < 2**63 else _as_float(value)
+        return value if -(2**63) <= value < 2**63 else real(value)
     return float(value) if isinstance(value, float) else None
-
-
-def _as_float(value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def _item(value: Any) -> Any:
@@ -203,9 +197,7 @@ def _json(value: Any, depth: int, room: _Room) -> Any:
     number = None if held is not None else as_number(value)
     if number is None:
         return as_text(value) if _is_text(value) else as_text(value)[:1000]
-    if isinstance(number, float) and not math.isfinite(number):
-        return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
-    return number
+    return number_word(number)
 
 
 def _held(value: Any) -> dict[str, Any] | list[Any] | None:

@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from albor_core.run.values.lenient import is_number
+
 T = TypeVar("T")
 MARK = "[redacted]"
 ALLOWED = ("CUDA_", "NCCL_", "TORCH_", "OMP_", "PYTHON", "ALBOR_", "TRITON_", "NVIDIA_")
@@ -174,8 +176,7 @@ class _Nets:
             }
         if isinstance(value, list | tuple):
             return [self._hidden(item, numbers=numbers) for item in value]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value in ("", MARK) or not (isinstance(value, str) or (is_number and numbers)):
+        if value in ("", MARK) or not (isinstance(value, str) or (numbers and is_number(value))):
             return value
         self.count += 1
         return MARK

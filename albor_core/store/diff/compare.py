@@ -16,8 +16,8 @@ from typing import Any
 
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.rundir import RunDir
-from albor_core.run.state import finite
 from albor_core.run.values.directions import Direction, Goals, direction
+from albor_core.run.values.lenient import strict_json
 from albor_core.store.diff.judge import default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
 from albor_core.store.diff.verdict import MIN_POINTS, Verdict
@@ -131,7 +131,7 @@ class RunDiff:
                 for key, found in self.curves.items()
             },
         }
-        strict: dict[str, Any] = finite(document)
+        strict: dict[str, Any] = strict_json(document)
         return strict
 
 

@@ -42,8 +42,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from albor_core.run.state import finite
 from albor_core.run.values.directions import Direction
+from albor_core.run.values.lenient import strict_json
 
 Outcome = Literal["better", "worse", "indistinguishable", "contradictory"]
 Reason = Literal[
@@ -117,14 +117,16 @@ class Verdict:
     unjudged: Unjudged | None = None
 
     def to_json(self) -> dict[str, Any]:
-        interval = None if self.interval is None else [finite(bound) for bound in self.interval]
+        interval = (
+            None if self.interval is None else [strict_json(bound) for bound in self.interval]
+        )
         return {
             "outcome": self.outcome,
             "reason": self.reason,
             "metric": self.metric or None,
             "interval": interval,
             "confidence": CONFIDENCE,
-            "difference": finite(self.difference),
+            "difference": strict_json(self.difference),
             "method": self.method,
             "detail": self.detail,
             "unknown": [*self.unknown],

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.values.lenient import finite_of
 from albor_core.store.index.ending import Ending, LastWords, ending
 from albor_core.store.index.write import (
     RunWriter,
     dump,
     experiment_id,
-    number,
     optional_text,
     text,
     whole_number,
@@ -65,7 +65,7 @@ def describe(
             "experiment_id": experiment_id(db, text(meta.get("experiment") or "")),
             "name": text(name or run.id),
             "kind": text(meta.get("kind") or ""),
-            "created": number(meta.get("created")),
+            "created": finite_of(meta.get("created")),
             "path": text(run.path),
             "host": optional_text(meta.get("host")),
             "seed": whole_number(meta.get("seed")),

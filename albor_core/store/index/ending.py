@@ -12,7 +12,8 @@ from typing import Any
 
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason
 from albor_core.run.state import ENDS, GUARD_ENDS
-from albor_core.store.index.write import number, optional_text, whole_number
+from albor_core.run.values.lenient import finite_of
+from albor_core.store.index.write import optional_text, whole_number
 
 
 @dataclass(frozen=True)
@@ -73,4 +74,4 @@ def _of_exit(document: Mapping[str, Any] | None, attempts: int) -> Ending | None
     if attempt is None or attempt < attempts:
         return None
     word = end_word(document["reason"], document.get("code"))
-    return Ending(word, optional_text(exit_reason(document)), number(document.get("wall")))
+    return Ending(word, optional_text(exit_reason(document)), finite_of(document.get("wall")))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albor_core.run.checkpoints import step_of
-from albor_core.run.state import finite, real
+from albor_core.run.values.lenient import finite_of, real, strict_json, whole_of
 from albor_core.store.file import goals
 from albor_core.store.index.series import SeriesWriter, load_series
 
@@ -82,7 +82,7 @@ class RunWriter:
         kind = record.get("t")
         if kind == "m":
             return self._take_metrics(record)
-        self._see_wall(number(record.get("wall")))
+        self._see_wall(finite_of(record.get("wall")))
         match kind:
             case "r":
                 return self._take_rewind(record, at)
@@ -102,7 +102,7 @@ class RunWriter:
             self._last_wall = wall
 
     def _take_metrics(self, record: Mapping[str, Any]) -> bool:
-        step, values, wall = record.get("step"), record.get("v"), number(record.get("wall"))
+        step, values, wall = record.get("step"), record.get("v"), finite_of(record.get("wall"))
         if wall is not None:
             self._see_wall(wall)
         if not isinstance(step, int) or not 0 <= step < MAX_STEP or not isinstance(values, dict):
@@ -163,7 +163,7 @@ class RunWriter:
             return False
         data = data if isinstance(data, dict) else {}
         attempt = whole_number(record.get("attempt"))
-        wall = number(record.get("wall"))
+        wall = finite_of(record.get("wall"))
         self.event(
             source,
             at,
@@ -213,7 +213,7 @@ class RunWriter:
                 whole_number(record.get("bytes")),
                 optional_text(record.get("hash")),
                 _step_of(record),
-                number(record.get("wall")),
+                finite_of(record.get("wall")),
             ),
         )
         return True
@@ -221,7 +221,7 @@ class RunWriter:
     def take_attempts(self, record: Mapping[str, Any], at: int) -> bool:
         """One line of the guard's attempts.jsonl."""
         kind, attempt = record.get("t"), whole_number(record.get("attempt"))
-        wall = number(record.get("wall"))
+        wall = finite_of(record.get("wall"))
         if kind == "attempt.start" and attempt is not None:
             given = {"started": wall, "pid": whole_number(record.get("pid"))}
             flags = {key: int(bool(record.get(key))) for key in ("diagnostic", "adopted")}
@@ -241,7 +241,7 @@ class RunWriter:
     def take_annotations(self, record: Mapping[str, Any], at: int) -> bool:
         """One line of annotations.jsonl."""
         kind, value = record.get("t"), record.get("value")
-        by, wall = text(record.get("by") or ""), number(record.get("wall"))
+        by, wall = text(record.get("by") or ""), finite_of(record.get("wall"))
         said = value if isinstance(value, str) else ""
         self.touched |= {"tags", "notes"}
         match kind:
@@ -406,27 +406,16 @@ def _ending(record: Mapping[str, Any], wall: float | None) -> dict[str, Any]:
         "exit_class": optional_text(record.get("class")),
         "action": optional_text(record.get("action")),
         "reason": optional_text(record.get("reason")),
-        "delay_s": number(record.get("delay_s")),
+        "delay_s": finite_of(record.get("delay_s")),
         "report": optional_text(record.get("report")),
         "step": whole_number(record.get("step")),
     }
 
 
-def number(value: Any) -> float | None:
-    """A finite number, or None for anything else."""
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    found = real(value)
-    return found if math.isfinite(found) else None
-
-
 def whole_number(value: Any) -> int | None:
     """An integer that SQLite can hold, or None."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if -(2**63) <= value < 2**63 else None
+    whole = whole_of(value)
+    return whole if whole is not None and -(2**63) <= whole < 2**63 else None
 
 
 def text(value: Any) -> str:
@@ -440,4 +429,4 @@ def optional_text(value: Any) -> str | None:
 
 def dump(value: Any) -> str:
     """Strict JSON; NaN and Inf become null."""
-    return json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
+    return json.dumps(strict_json(value), separators=(",", ":"), allow_nan=False)

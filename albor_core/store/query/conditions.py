@@ -153,10 +153,10 @@ def _of(term: Term, statuses: Mapping[str, str], lookups: Lookups) -> Sql:
         case "time":
             return Sql(f"coalesce(r.created, r.first_wall) {term.op} ?", term.values)
         case "number":
-            return _number(term, lookups)
+            return _comparison(term, lookups)
         case "param" if term.field in NUMBERS:
             numbers = tuple(map(_as_number, term.values))
-            return _number(term._replace(values=numbers), lookups)
+            return _comparison(term._replace(values=numbers), lookups)
     return _either([_text(term, str(value), lookups) for value in term.values])
 
 
@@ -173,7 +173,7 @@ def _status(words: frozenset[str], statuses: Mapping[str, str]) -> Sql:
     )
 
 
-def _number(term: Term, lookups: Lookups) -> Sql:
+def _comparison(term: Term, lookups: Lookups) -> Sql:
     made = figure(term.field, term.stat, lookups)
     tests: list[Sql] = []
     for value in term.values:
@@ -214,7 +214,7 @@ def _text(term: Term, value: str, lookups: Lookups) -> Sql:
     made = _param(lookups.keys(term.field), _AS_TEXT)
     test = _equal("x", lowered)
     if (number := _as_number(value)) == number:
-        same = _number(term._replace(values=(number,), kind="number"), lookups)
+        same = _comparison(term._replace(values=(number,), kind="number"), lookups)
         inner = f"(SELECT {test.text} FROM (SELECT {made.text} AS x))"
         return Sql(f"({inner} OR {same.text})", (*test.values, *made.values, *same.values))
     return Sql(f"(SELECT {test.text} FROM (SELECT {made.text} AS x))",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from albor_core.run.errors import UsageError
+from albor_core.run.values.lenient import parsed
 from albor_core.store.rows.terms import (
     FIELDS,
     HAS,
@@ -159,7 +160,7 @@ def _comparison(reader: _Scanner, name: str, stat: str, operator: str, start: in
             raise FilterError(column - len(operator), message)
         term = _field(name, values, start, time.time())
         return term._replace(negated=operator == "!=")
-    numbers = [_number(value) for value, _ in values]
+    numbers = [parsed(value) for value, _ in values]
     if all(number is not None for number in numbers):
         if operator not in ("=", "!=") and len(numbers) > 1:
             raise FilterError(values[1][1], f"{operator} takes one number")
@@ -238,13 +239,6 @@ def _time(value: str, at: int, now: float) -> tuple[float, ...]:
     except (ValueError, OverflowError) as error:
         message = f"{value!r} is not a time: 30m, 12h, 2d, 1w, or in UTC 2026-01-31T08:00"
         raise FilterError(at, message, hint="since:2d") from error
-
-
-def _number(value: str) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
 
 
 _KINDS = {"status": "status", "has": "has", "since": "time", "before": "time"}

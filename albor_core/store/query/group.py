@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from albor_core.run.values.lenient import is_number, real
 from albor_core.store.query.listing import Column
 from albor_core.store.query.reader import Reader
 from albor_core.store.query.table import RunList
@@ -137,7 +138,8 @@ def _group_row(
 ) -> GroupRow:
     bands = {name: band([getattr(row, name) for row in rows]) for name in HEADLINES}
     for place, name in enumerate(names):
-        bands[name] = band([_number(cells[row.id][place]) for row in rows if row.id in cells])
+        found = (cells[row.id][place] for row in rows if row.id in cells)
+        bands[name] = band([real(value) if is_number(value) else None for value in found])
     return GroupRow(
         key=key,
         experiment=experiment,
@@ -148,10 +150,6 @@ def _group_row(
         pinned=any(row.pinned for row in rows),
         bands=bands,
     )
-
-
-def _number(value: Param) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _common_name(names: Sequence[str]) -> str:

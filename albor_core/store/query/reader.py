@@ -14,6 +14,7 @@ from collections.abc import Collection
 from typing import Any
 
 from albor_core.run.values.directions import Direction, Goals, direction
+from albor_core.run.values.lenient import number_of
 from albor_core.store.file.goals import best_of, goals_of_run
 from albor_core.store.index.levels import (
     TOP,
@@ -356,8 +357,8 @@ def _alert_row(row: Any, ack: Any | None) -> AlertRow:
         severity=severity,
         action=str(data.get("action") or ""),
         metric=data.get("metric"),
-        value=_number(data.get("value")),
-        threshold=_number(data.get("threshold")),
+        value=number_of(data.get("value")),
+        threshold=number_of(data.get("threshold")),
         message=str(data.get("message") or ""),
         step=step,
         attempt=attempt,
@@ -365,13 +366,6 @@ def _alert_row(row: Any, ack: Any | None) -> AlertRow:
         acked_by=acked,
         acked_wall=None if ack is None else ack[1],
     )
-
-
-def _number(value: Any) -> float | None:
-    """A number of an event's data, where NaN and Inf travel as words."""
-    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
-        return float(value)
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _window(

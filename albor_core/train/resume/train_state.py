@@ -19,8 +19,8 @@ from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama
 from albor_core.run.errors import ConfigError, NoCheckpointError
-from albor_core.run.state import finite
 from albor_core.run.values.flatten import Difference, diff_configs
+from albor_core.run.values.lenient import strict_json
 from albor_core.train.build import Parts, first_weights, on_clock, seed_everything
 from albor_core.train.observe.alert_monitor import AlertMonitor
 from albor_core.train.observe.reporter import Reporter
@@ -194,7 +194,7 @@ def take_snapshot(
         optimizer,
         # in this order: it is by adding up that the spikes' watch is told of the last steps
         {
-            **finite(trainer),
+            **strict_json(trainer),
             "tally": course.tally.to_json(),
             "spikes": course.tally.spikes.to_json(),
         },

@@ -8,6 +8,7 @@ from textual.content import Content
 
 from albor_core.feed.view import AlertView, AttemptView, EventView
 from albor_core.run.values.flatten import bare
+from albor_core.run.values.lenient import finite_of, is_number, whole_of
 from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.line_list import LineList
@@ -51,7 +52,7 @@ def words_of_event(event: EventView) -> str:
             return f"paused: {data.get('brick')} took {_ms(data.get('value_ms'))}"
         case "checkpoint.saved":
             seconds = data.get("seconds")
-            took = f" in {seconds:.2f} s" if isinstance(seconds, int | float) else ""
+            took = f" in {seconds:.2f} s" if is_number(seconds) else ""
             return f"saved {_bytes(data.get('bytes'))}{took}"
         case "checkpoint.failed" | "checkpoint.bad":
             return str(data.get("reason") or "no reason given")
@@ -165,12 +166,12 @@ def _attempt_line(one: AttemptView, *, is_alive: bool) -> Content:
 
 def _resumed_from(event: EventView) -> int | None:
     back = event.data.get("resumed_from") if event.name == "run.start" else None
-    return back if isinstance(back, int) else None
+    return whole_of(back)
 
 
 def _ms(value: object) -> str:
-    return quantity.milliseconds(value if isinstance(value, int | float) else None)
+    return quantity.milliseconds(finite_of(value))
 
 
 def _bytes(value: object) -> str:
-    return quantity.bytes_(value if isinstance(value, int | float) else None)
+    return quantity.bytes_(finite_of(value))

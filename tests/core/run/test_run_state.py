@@ -8,7 +8,8 @@ import pytest
 
 from albor_core.feed.run.detail import state_curve
 from albor_core.run import state as state_file
-from albor_core.run.state import MAX_BYTES, Freshness, StateWriter, finite, read_state
+from albor_core.run.state import MAX_BYTES, Freshness, StateWriter, read_state
+from albor_core.run.values.lenient import strict_json
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_unknown_and_not_finite_are_null_and_never_zero(writer):
     writer.publish()
     state = json.loads(writer.path.read_text(), parse_constant=lambda text: pytest.fail(text))
     assert (state["loss"], state["mfu"], state["histories"]) == (None, None, [1.0, None])
-    assert finite({"a": (math.nan, 1)}) == {"a": [None, 1]}
+    assert strict_json({"a": (math.nan, 1)}) == {"a": [None, 1]}
 
 
 def test_histories_are_thinned_until_the_document_is_small_and_keep_the_newest(writer):

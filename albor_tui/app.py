@@ -21,7 +21,6 @@ from textual.events import Resize
 from textual.filter import ANSIToTruecolor, LineFilter, Monochrome, NoColor
 from textual.geometry import Size
 from textual.screen import Screen
-from textual.scrollbar import ScrollBar
 
 from albor_core.feed.view import RunView
 from albor_tui.look import glyphs, themes
@@ -34,6 +33,7 @@ from albor_tui.screens.polling import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.terminal.link import LinkDriver
 from albor_tui.terminal.stylesheet import KeptStylesheet
+from albor_tui.terminal.textual_private import draw_scroll_bars_with
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 from albor_tui.widgets.base.scroll_bar import FittingBar
 
@@ -94,7 +94,7 @@ class AlborApp(App[None]):
         read_only: bool = False,
     ) -> None:
         super().__init__()
-        ScrollBar.renderer = FittingBar  # where Textual takes it from, for the bars of all widgets
+        draw_scroll_bars_with(FittingBar)
         self.stylesheet: KeptStylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.source = source
         self.desk: Desk = desk or LiveDesk()

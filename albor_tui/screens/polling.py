@@ -11,7 +11,6 @@ from typing import cast
 
 from textual import on, work
 from textual.content import Content
-from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.view import RunView
@@ -19,13 +18,13 @@ from albor_core.run.errors import AlborError
 from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
 from albor_tui.model.source import HasSource, Source
-from albor_tui.terminal.compositor import SparingCompositor
+from albor_tui.terminal.textual_private import FrameScreen
 from albor_tui.widgets.status_bar import StatusBar
 
 RETRY_S = 2.0
 
 
-class PollingScreen(Screen[None]):
+class PollingScreen(FrameScreen):
     """A screen with a status bar and a poll thread; subclasses write `follow` and call `ticking`
     in it.
 
@@ -38,7 +37,6 @@ class PollingScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._compositor = SparingCompositor()
         self.period_s = self.PERIOD_S
         self._uncovered = threading.Event()
         self._wanted = threading.Event()  # somebody waits for news
@@ -61,14 +59,12 @@ class PollingScreen(Screen[None]):
 
     def _light(self) -> None:
         self._is_dark = False
-        self._compositor_refresh()
+        self.draw_frame()
 
-    def _compositor_refresh(self) -> None:
-        """Textual's one door for frames; what is dirty stays so until one passes."""
+    def may_draw(self) -> bool:
         if self._is_dark and self.has_picture():
             self._is_dark = False
-        if not self._is_dark:
-            super()._compositor_refresh()
+        return not self._is_dark
 
     @property
     def source(self) -> Source:

@@ -22,6 +22,7 @@ from albor_tui.messages import CommandReport
 from albor_tui.model.desk import Desk, reference
 from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
 from albor_tui.screens.polling import PollingScreen
+from albor_tui.terminal.textual_private import bindings_of
 from albor_tui.widgets.base import meters
 
 _INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin", "rename": "rename"}
@@ -106,7 +107,7 @@ class RunActionsScreen(PollingScreen):
         """Have the key bar drawn again if other keys are worth naming."""
         named = tuple(
             (self.shows_key(binding.action), self.key_word(binding.action))
-            for _, binding in self._bindings
+            for binding in bindings_of(self)
         )
         if named != self._named:
             self._named = named

@@ -16,12 +16,12 @@ import time
 from typing import Any
 
 from textual import events
-from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.messages import InBandWindowResize, TerminalSupportsSynchronizedOutput
 
 from albor_tui.terminal.mirror import Mirror
 from albor_tui.terminal.pace import QUESTION, Pace
+from albor_tui.terminal.textual_private import TerminalDriver
 
 SYNC_START, SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
 _ALTERNATE_SCREEN, _USUAL_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
@@ -142,7 +142,7 @@ class Link(threading.Thread):
             data = data[os.write(self._fd, data) :]
 
 
-class LinkDriver(LinuxDriver):
+class LinkDriver(TerminalDriver):
     """Textual's driver for Linux, writing through a `Link`."""
 
     def __init__(self, app: Any, **options: Any) -> None:
@@ -154,13 +154,12 @@ class LinkDriver(LinuxDriver):
         if self._link is None:
             return
         if _is_frame(data):
-            size = self._app.size
-            self._link.frame(data, (size.width, size.height))
+            self._link.frame(data, self.screen_size)
         else:
             self._link.order(data)
 
     def start_application_mode(self) -> None:
-        self._link = Link(self._file.fileno())  # type: ignore[union-attr]
+        self._link = Link(self.output_fd)
         self._link.start()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         resized = signal.getsignal(signal.SIGWINCH)

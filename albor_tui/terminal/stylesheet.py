@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from weakref import WeakSet
 
 from textual.cache import LRUCache
-from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
+
+from albor_tui.terminal.textual_private import ParsedStylesheet
 
 LATER = "-styled-later"  # class of what may be hidden for long: whoever shows it calls `freshen`
 _SOURCES = 512  # each kind of widget has its own; Textual keeps 64
 
 
-class KeptStylesheet(Stylesheet):
+class KeptStylesheet(ParsedStylesheet):
     """A stylesheet that remembers what it parsed, for each set of variables."""
 
     def __init__(self, *, variables: dict[str, str] | None = None) -> None:
@@ -27,9 +28,9 @@ class KeptStylesheet(Stylesheet):
         self.set_variables(variables or {})
 
     def set_variables(self, variables: dict[str, str]) -> None:
-        self._parse_cache = LRUCache(1)  # it is cleared
+        self.parsed = LRUCache(1)  # it is cleared
         super().set_variables(variables)
-        self._parse_cache = self._kept.setdefault(_key(variables), LRUCache(_SOURCES))
+        self.parsed = self._kept.setdefault(_key(variables), LRUCache(_SOURCES))
 
     def reparse(self) -> None:
         """Parse what is not yet parsed for the variables as they are. Raises StylesheetError."""
@@ -40,7 +41,7 @@ class KeptStylesheet(Stylesheet):
         ahead = KeptStylesheet(variables=variables)
         ahead.source = dict(self.source)
         ahead.parse()
-        self._kept.setdefault(_key(variables), ahead._parse_cache)
+        self._kept.setdefault(_key(variables), ahead.parsed)
 
     def update(self, root: DOMNode, animate: bool = False) -> None:
         """Style `root` and all below it that is not hidden for long."""

@@ -23,6 +23,7 @@ from albor_core.feed.view import AlertView, RunView
 from albor_tui.messages import RunChanged
 from albor_tui.model.source import Archive
 from albor_tui.terminal.stylesheet import LATER
+from albor_tui.terminal.textual_private import dispatch_now
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
 
@@ -97,8 +98,7 @@ class Page(ErrorBoundary, Container):
         if not (self.is_mounted and self.size):  # it has no place yet: in the order of events
             self.post_message(message)
             return
-        with self._context():
-            await self._dispatch_message(message)
+        await dispatch_now(self, message)
 
     def ask(self, question: PageRequest | None) -> None:
         """Follow the answer to `question` from now on."""

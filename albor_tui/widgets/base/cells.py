@@ -13,12 +13,11 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import log
 from textual.content import Content
-from textual.dom import DOMNode
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
 from albor_core.run.values.clean import clean
+from albor_tui.terminal.textual_private import LazyComponents
 from albor_tui.widgets.base.cell_diff import changed_runs
 
 Cell = tuple[str, str]  # a character one cell wide, a tone: "" is the ground
@@ -46,7 +45,7 @@ def row_of(width: int, *parts: tuple[str, str]) -> Row:
     return row[:width] + [(" ", "")] * (width - len(row))
 
 
-class CellWidget(Widget):
+class CellWidget(LazyComponents):
     """Shows rows of cells; a tone is a component class `<PREFIX>--<tone>`."""
 
     PREFIX = "cells"
@@ -56,7 +55,6 @@ class CellWidget(Widget):
         self._rows: list[Row] = []
         self._strips: dict[int, Strip] = {}
         self._ground: Style | None = None  # rich_style walks up the tree: dear for every blank
-        self._used: frozenset[str] = frozenset()
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Let the widget be these rows, each as wide as its content."""
@@ -99,26 +97,11 @@ class CellWidget(Widget):
 
     def _tone(self, tone: str) -> Style:
         name = f"{self.PREFIX}--{tone}"
-        if tone and name in super()._get_component_classes():
-            if name not in self._used:
-                self._use(name)
-            return self.get_component_rich_style(name)
+        if tone and (style := self.component_style(name)) is not None:
+            return style
         if self._ground is None:
             self._ground = self.rich_style
         return self._ground
-
-    def _get_component_classes(self) -> frozenset[str]:  # type: ignore[override]
-        """Those that were drawn. A chart has 26, each as dear as a widget when a stylesheet is
-        applied: for the 20 charts of a run that was 0.1 s at every change of theme."""
-        return self._used
-
-    def _use(self, name: str) -> None:
-        """Style a component class as the stylesheet does it for all of them."""
-        part = DOMNode(classes=name)
-        part._attach(self)
-        self.app.stylesheet.apply(part, animate=False)
-        self._component_styles[name] = part.styles
-        self._used |= {name}
 
 
 class Figure(CellWidget, can_focus=True):

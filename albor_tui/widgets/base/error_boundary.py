@@ -7,8 +7,6 @@ and the next repaint, so a value that passes leaves no scar.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.segment import Segment
 from textual.content import Content
 from textual.geometry import Region
@@ -17,11 +15,7 @@ from textual.strip import Strip
 
 from albor_core.run.values.clean import clean
 from albor_tui.error_log import note
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-else:  # no widget of its own: Textual takes a class's styles and type from its first widget base
-    Widget = object
+from albor_tui.terminal.textual_private import MessageGate
 
 _CHARS = 300
 
@@ -31,7 +25,7 @@ def words_of(error: Exception) -> str:
     return clean(f"{type(error).__name__}: {error}", limit=_CHARS)
 
 
-class ErrorBoundary(Widget):
+class ErrorBoundary(MessageGate):
     """Mix in before the widget class: `class Chart(ErrorBoundary, Widget)`."""
 
     def broke(self, error: Exception) -> None:
@@ -47,10 +41,9 @@ class ErrorBoundary(Widget):
             note(f"{type(self).__name__} cannot draw", error)
             return _excuse(f"cannot draw: {words_of(error)}", crop, self.outer_size.width)
 
-    async def _dispatch_message(self, message: Message) -> None:
-        """Textual's one door for messages and events; an error beyond it would end the app."""
+    async def dispatch(self, message: Message) -> None:
         try:
-            await super()._dispatch_message(message)
+            await super().dispatch(message)
         except Exception as error:  # the wall: see the module
             self.failed(message, error)
 

@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from albor_tui.terminal.compositor import SparingCompositor
+from albor_tui.terminal.textual_private import SparingCompositor
 
 
 class Counter(Widget):

@@ -14,8 +14,8 @@ from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.environment import check_environment
 from albor_core.cli.common.follow import progress_line
 from albor_core.cli.common.output import emit, json_option, number, say, talk
+from albor_core.run.guard_state import read_guard
 from albor_core.run.program.argv import module_argv, module_env
-from albor_core.run.rundir import read_json
 from albor_core.run.state import read_state
 
 if TYPE_CHECKING:
@@ -84,5 +84,5 @@ class _Progress:
         self._last = time.monotonic()
         for one in runs:
             if not one.reused:
-                guard = read_json(one.run.guard / "guard.json")
+                guard = read_guard(one.run)
                 talk(f"lr {one.lr:<7g} {progress_line(read_state(one.run.state), guard)}")

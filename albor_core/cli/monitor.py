@@ -13,11 +13,11 @@ from albor_core.cli.common.output import clean, duration, emit, json_option, say
 from albor_core.feed.runs.state_word import LIVE_WORDS
 from albor_core.feed.runs.status import gather, judge
 from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.guard_state import read_guard
 from albor_core.run.rundir import (
     RunDir,
     check_home,
     folder_of,
-    read_json,
     registered_runs,
     runs_in,
 )
@@ -122,7 +122,7 @@ def _say_look(run: RunDir) -> None:
         state["phase"] = status.word
     if status.word not in ("running", "unguarded") or status.silent_s is not None:
         state["eta_seconds"] = None
-    line = progress_line(state, read_json(run.guard / "guard.json"))
+    line = progress_line(state, read_guard(run))
     say(f"{clean(_label(run)):<24} {line}")
 
 

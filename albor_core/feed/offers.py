@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
 from albor_core.feed.view import RunView
+from albor_core.run.guard_state import read_guard
 from albor_core.run.program.signals import STOP_SIGNALS
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.redact import MARK
@@ -239,7 +240,7 @@ def subject_of_run(run: RunDir, status: RunStatus | None = None) -> Subject:
 
     found = status or run_status(run)
     about = read_json(run.run_json) or {}
-    guard = read_json(run.guard / "guard.json") or {}
+    guard = read_guard(run) or {}
     return Subject(
         id=run.id,
         kind=str(about.get("kind") or "train"),

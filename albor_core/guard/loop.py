@@ -1,7 +1,6 @@
 """The guard's loop: one thread that waits, looks, and moves between a dozen states.
 
-    init -> preflight -> starting -> running <-> paused -> collecting -> backoff -> preflight ...
-                                     hung, stopping -----> collecting -> done | failed | stopped
+The states, and which may follow which: run/guard_state.py.
 
 Every decision is `policy.decide` or `hang.find_hang`; this file only carries them out. Each
 transition is one line in attempts.jsonl and a new guard.json. Time is the monotonic clock. A guard
@@ -14,6 +13,7 @@ import secrets
 import select
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -51,13 +51,14 @@ from albor_core.guard.records import Ledger, say
 from albor_core.run.checkpoints import newest
 from albor_core.run.control import Command
 from albor_core.run.errors import InUseError
+from albor_core.run.guard_state import GUARD_ENDS, MOVES, GuardState, read_guard
 from albor_core.run.liveness import boot_id
 from albor_core.run.program.scheduler import current_job
-from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.state import GUARD_ENDS
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.redact import own_environment
 
-_ALIVE = ("starting", "running", "paused")
+_ALIVE = (GuardState.STARTING, GuardState.RUNNING, GuardState.PAUSED)
+_AT_WORK = (GuardState.RUNNING, GuardState.PAUSED)
 _PULSE_S = 5.0  # guard.json is fresh at least this often
 _QUICK_S = 0.02  # pass time while something is about to happen
 _STACKS_S = 5.0
@@ -97,7 +98,7 @@ class Guard:
         self.late = late  # commands that were there before anybody could mean this guard
         self.job = current_job()
         self.is_moved = False
-        self.state, self.since_s = "init", time.monotonic()
+        self.state, self.since_s = GuardState.INIT, time.monotonic()
         self.life: GuardedAttempt | None = None
         self.attempt: int | None = None
         self.stop: Stop | None = None
@@ -115,13 +116,26 @@ class Guard:
         """Guard the run; the exit code. Raises InUseError if somebody else works on it."""
         self._begin()
         try:
+            turns = self._turns()
             while self.state not in GUARD_ENDS:
                 self._wait()
                 self._keep_house()
-                getattr(self, f"_{self.state}")()
+                turns[self.state]()
             return self._finish()
         finally:
             self.ledger.close()
+
+    def _turns(self) -> dict[GuardState, Callable[[], None]]:
+        """What is done each time in a state that lasts; init and collecting end in one go."""
+        return {
+            GuardState.PREFLIGHT: self._preflight,
+            GuardState.STARTING: self._starting,
+            GuardState.RUNNING: self._running,
+            GuardState.PAUSED: self._running,
+            GuardState.HUNG: self._hung,
+            GuardState.STOPPING: self._stopping,
+            GuardState.BACKOFF: self._backoff,
+        }
 
     # --- waiting and housekeeping ----------------------------------------------------------------
 
@@ -133,7 +147,7 @@ class Guard:
         listen: list[Any] = [self.signals]
         if self.life is not None and self.life.process is not None:
             listen.append(self.life.process)
-        if self.state == "preflight" or (self.life is not None and self.life.has_ended()):
+        if self.state is GuardState.PREFLIGHT or (self.life is not None and self.life.has_ended()):
             return
         select.select(listen, [], [], max(0.0, min(due) - now))
 
@@ -181,7 +195,12 @@ class Guard:
 
     # --- what the guard says ---------------------------------------------------------------------
 
-    def _enter(self, state: str) -> None:
+    def _enter(self, state: GuardState) -> None:
+        """Raises AssertionError for a state that may not follow this one."""
+        assert state in MOVES[self.state], f"a guard goes from {self.state} to {state}"
+        self._record_state(state)
+
+    def _record_state(self, state: GuardState) -> None:
         self.state, self.since_s = state, time.monotonic()
         self.ledger.line("state", state=state)
         self._publish()
@@ -224,7 +243,7 @@ class Guard:
         if command.cmd in ("stop", "stop_now"):
             mailbox.answer(self.run, command.id, "accepted")
             number = signal.SIGINT if command.argument == "INT" else signal.SIGTERM
-            if number == signal.SIGINT and self.state == "stopping":
+            if number == signal.SIGINT and self.state is GuardState.STOPPING:
                 self._send(number)  # asked by another signal, it has not ended
             self._request_stop(number, is_now=command.cmd == "stop_now", command_id=command.id)
         elif command.cmd == "retry_now":
@@ -239,7 +258,7 @@ class Guard:
             self.life.process.send(number)
 
     def _retry_now(self, command: Command) -> None:
-        if self.state != "backoff":
+        if self.state is not GuardState.BACKOFF:
             mailbox.answer(self.run, command.id, "refused", f"not waiting: {self.state}")
             return
         self.backoff_until_s = time.monotonic()
@@ -273,7 +292,7 @@ class Guard:
     # --- init: what is there already -------------------------------------------------------------
 
     def _begin(self) -> None:
-        previous = read_json(self.run.guard / "guard.json") or {}
+        previous = read_guard(self.run) or {}
         same_boot = previous.get("boot_id") == boot_id()
         is_continuing = previous.get("state") not in (None, *GUARD_ENDS)
         if is_continuing and not self.forgets and isinstance(previous.get("memory"), dict):
@@ -285,7 +304,7 @@ class Guard:
         found = find_trainer(self.run)  # may refuse: then nothing here has been touched
         last = last_life(self.run)
         self.attempt = None if last is None else last.attempt
-        self._enter("init")
+        self._record_state(GuardState.INIT)
         if found is None and (self.forgets or not is_continuing):
             for command in mailbox.take(self.run):
                 if command.id in self.late:  # it came when that life had already ended
@@ -312,7 +331,7 @@ class Guard:
         self.ledger.event("guard.adopted", attempt=found.attempt, pid=found.process.pid)
         say(f"adopted attempt {found.attempt}, process {found.process.pid}")
         self.relay.pick_up()
-        self._enter("running")
+        self._enter(GuardState.RUNNING)
 
     def _start_record(self, attempt: int) -> dict[str, Any] | None:
         for record in reversed(ledger_tail(self.run)):
@@ -336,12 +355,12 @@ class Guard:
     def _resume_backoff(self, previous: dict[str, Any], is_same: bool) -> None:
         backoff = previous.get("backoff")
         until = backoff.get("until_mono_ns") if isinstance(backoff, dict) else None
-        if is_same and previous.get("state") == "backoff" and isinstance(until, int):
+        if is_same and previous.get("state") == GuardState.BACKOFF and isinstance(until, int):
             longest_s = max(self.options.backoff_s)
             self.backoff_until_s = min(until / 1e9, time.monotonic() + longest_s)
-            self._enter("backoff")
+            self._enter(GuardState.BACKOFF)
         else:
-            self._enter("preflight")
+            self._enter(GuardState.PREFLIGHT)
 
     # --- states ----------------------------------------------------------------------------------
 
@@ -364,7 +383,7 @@ class Guard:
         if flight.may_pass and now - self.flight_since_s < _STRANGERS_LIMIT_S:
             self.reason = flight.problem
             self.backoff_until_s = now + _STRANGERS_LOOK_S
-            self._enter("backoff")
+            self._enter(GuardState.BACKOFF)
         else:
             self._finish_as(Finish("failed", GAVE_UP, f"pre-flight: {flight.problem}"))
 
@@ -388,7 +407,7 @@ class Guard:
         self.life.is_diagnostic = self.memory.is_diagnostic
         self.life.job = self.job
         self.reason = ""
-        self._enter("starting")
+        self._enter(GuardState.STARTING)
 
     def _starting(self) -> None:
         life = self._living()
@@ -402,7 +421,7 @@ class Guard:
             self._write_start(life)
         life.look(self.options)
         if life.watch.has_news or self.launch.kind == "guard":
-            self._enter("running")
+            self._enter(GuardState.RUNNING)
         else:
             self._check_hang(life)
 
@@ -428,15 +447,13 @@ class Guard:
             return
         self._look(life)
         is_paused = life.is_stopped_by_us or life.watch.phase == "paused"
-        if self.state in ("running", "paused") and is_paused != (self.state == "paused"):
-            self._enter("paused" if is_paused else "running")
-
-    _paused = _running
+        if self.state in _AT_WORK and is_paused != (self.state is GuardState.PAUSED):
+            self._enter(GuardState.PAUSED if is_paused else GuardState.RUNNING)
 
     def _look(self, life: GuardedAttempt) -> None:
         """Look at the state file when it is time, or when a command may change it."""
         now = time.monotonic()
-        if now < self._look_at_s and self.relay.is_idle and self.state != "paused":
+        if now < self._look_at_s and self.relay.is_idle and self.state is not GuardState.PAUSED:
             return
         self._look_at_s = now + self.options.poll_s
         life.look(self.options)
@@ -457,7 +474,7 @@ class Guard:
         now = time.monotonic()
         has_asked = life.ask_for_stacks(self._spared())
         self.term_at_s = now + (min(_STACKS_S, self.options.grace_s) if has_asked else 0.0)
-        self._enter("hung")
+        self._enter(GuardState.HUNG)
 
     def _wait_for_folder(self, life: GuardedAttempt, place: str) -> None:
         """Its news lies where nobody looks: no reason to end a program that may be well."""
@@ -487,7 +504,7 @@ class Guard:
         life = self.life
         if self.stop is None or life is None:
             return False
-        self._enter("stopping")  # first: a tracker asks whether it was told to end
+        self._enter(GuardState.STOPPING)  # first: a tracker asks whether it was told to end
         self._terminate(life, self.stop.signal)
         return True
 
@@ -520,7 +537,7 @@ class Guard:
             )
         elif self.backoff_until_s is None or time.monotonic() >= self.backoff_until_s:
             self.backoff_until_s = None
-            self._enter("preflight")
+            self._enter(GuardState.PREFLIGHT)
 
     def _living(self) -> GuardedAttempt | None:
         """The life if it still lives; otherwise what is left of it is collected first."""
@@ -536,7 +553,7 @@ class Guard:
         life = self.life
         assert life is not None
         self.term_at_s = self.kill_at_s = None
-        self._enter("collecting")
+        self._enter(GuardState.COLLECTING)
         status = life.end_status(self.options)
         patience_s = min(1.0, self.options.grace_s) if status.code == 0 else 0.0
         life.tree(self._spared()).clear(patience_s)
@@ -564,11 +581,11 @@ class Guard:
                 reason=action.reason,
                 diagnostic=action.is_diagnostic,
             )
-            self._enter("backoff")
+            self._enter(GuardState.BACKOFF)
             self.life = None
         elif life.process is None and action.state == "stopped" and self.stop is None:
             self.life = None  # stopped before we came: we are here since it is to go on
-            self._enter("preflight")
+            self._enter(GuardState.PREFLIGHT)
         else:
             self._finish_as(action)
 
@@ -590,7 +607,7 @@ class Guard:
         self.life, lost = None, last_life(self.run)
         if lost is None or not self._settle_lost_life(lost):
             self.backoff_until_s = time.monotonic() + self.options.backoff_s[0]
-            self._enter("backoff")
+            self._enter(GuardState.BACKOFF)
         return True
 
     def _report(
@@ -642,7 +659,7 @@ class Guard:
         self.backoff_until_s = None
         if action.exit_code == GAVE_UP:
             self.ledger.event("guard.gave_up", severity="red", reason=self.reason)
-        self._enter(action.state)
+        self._enter(GuardState(action.state))
 
     def _finish(self) -> int:
         assert self.exit_code is not None

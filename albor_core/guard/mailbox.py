@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from albor_core.guard.options import Options
 from albor_core.guard.process.processes import Process, catches
 from albor_core.guard.records import say
+from albor_core.run import trainer_box
 from albor_core.run.control import Command, take_commands
 from albor_core.run.control import answer as put_answer
-from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.rundir import RunDir, read_json
 
 
 def take(run: RunDir) -> list[Command]:
@@ -67,13 +68,12 @@ class Relay:
 
     def pick_up(self) -> None:
         """Go on with what an earlier guard had sent and not answered."""
-        sent = read_json(self.run.guard / "cmd.json") or {}
-        command_id, word = sent.get("id"), sent.get("cmd")
-        if not (isinstance(command_id, str) and command_id.isalnum() and isinstance(word, str)):
+        sent = trainer_box.read_command(self.run)
+        if sent is None or not sent.id.isalnum():
             return
-        said = read_json(self.run.guard / "outbox" / f"{command_id}.json") or {}
+        said = read_json(self.run.guard / "outbox" / f"{sent.id}.json") or {}
         if said.get("status") == "accepted":
-            self._expect(Command(command_id, word, "an earlier guard"))
+            self._expect(Command(sent.id, sent.cmd, "an earlier guard"))
 
     def tend(self, process: Process, *, has_news: bool) -> None:
         """Collect an answer, send the next."""
@@ -84,8 +84,8 @@ class Relay:
 
     def _send(self, command: Command, process: Process) -> None:
         try:
-            body = {"cmd": command.cmd, "id": command.id, "argument": command.argument}
-            write_json(self.run.guard / "cmd.json", body)
+            sent = trainer_box.TrainerCommand(command.id, command.cmd, command.argument)
+            trainer_box.put_command(self.run, sent)
         except OSError as error:
             answer(self.run, command.id, "refused", f"cmd.json: {error.strerror}")
             return
@@ -99,10 +99,9 @@ class Relay:
         self._sent, self._give_up_s = command, time.monotonic() + limit_s
 
     def _collect(self, sent: Command) -> None:
-        done = read_json(self.run.guard / "cmd_done.json") or {}
-        if done.get("id") == sent.id:
-            status = "refused" if done.get("status") == "refused" else "done"
-            answer(self.run, sent.id, status, str(done.get("detail") or ""))
+        said = trainer_box.read_answer(self.run, sent.id)
+        if said is not None:
+            answer(self.run, sent.id, said.status, said.detail)
             self._sent = None
         elif time.monotonic() > self._give_up_s:
             answer(self.run, sent.id, "refused", "the trainer did not answer")

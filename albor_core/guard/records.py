@@ -14,11 +14,11 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from albor_core.run.guard_state import SCHEMA
 from albor_core.run.liveness import boot_id, start_ticks
 from albor_core.run.rundir import RunDir, write_json
 from albor_core.run.values.lenient import strict_json
 
-GUARD_SCHEMA = "albor.guard/1"
 _RING_LINES = 1000
 
 
@@ -104,7 +104,7 @@ class Ledger:
         """Replace guard.json; adds schema, identity and sequence."""
         self._seq += 1
         body = {
-            "schema": GUARD_SCHEMA,
+            "schema": SCHEMA,
             "run_id": self._run.id,
             "boot_id": boot_id(),
             "guard": self._identity,
@@ -114,7 +114,7 @@ class Ledger:
             **strict_json(document),
         }
         try:
-            write_json(self._run.guard / "guard.json", body)
+            write_json(self._run.guard_json, body)
         except OSError as error:
             self._print_error(f"{self._run.guard / 'guard.json'}: {error.strerror}")
 

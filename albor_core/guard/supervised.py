@@ -9,8 +9,9 @@ from pathlib import Path
 
 from albor_core.run.errors import InUseError
 from albor_core.run.exit import forget_exit
+from albor_core.run.guard_state import GuardState, read_guard
 from albor_core.run.liveness import lock_holder, take_lock
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.rundir import RunDir
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def is_told_to_end(life: SupervisedAttempt) -> bool:
     """Whether the guard of this life passes a stop on that somebody asked for."""
     if not life.is_guarded:
         return False
-    guard = read_json(life.dir.guard / "guard.json") or {}
-    return guard.get("state") == "stopping" and guard.get("attempt") == life.attempt
+    guard = read_guard(life.dir) or {}
+    return guard.get("state") == GuardState.STOPPING and guard.get("attempt") == life.attempt
 
 
 def _has_the_lock(run: RunDir, environ: Mapping[str, str]) -> bool:

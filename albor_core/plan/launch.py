@@ -28,6 +28,7 @@ from albor_core.plan.start_weights import parent_run, start_weights, weights_not
 from albor_core.run import checkpoints
 from albor_core.run.errors import ConfigError, InUseError, Problem
 from albor_core.run.exit import read_exit
+from albor_core.run.guard_state import read_guard
 from albor_core.run.journal import last_event
 from albor_core.run.program.provenance import versions
 from albor_core.run.program.recorded_code import recorded_code
@@ -336,7 +337,7 @@ def exit_code(run: RunDir) -> int | None:
     """
     if run.liveness().is_alive:
         return None
-    guard, words = read_json(run.guard / "guard.json") or {}, read_exit(run) or {}
+    guard, words = read_guard(run) or {}, read_exit(run) or {}
     code = guard.get("exit_code")
     is_cut_short = code is None and guard.get("child")  # it died while it watched a program
     if is_cut_short and words.get("attempt") == guard.get("attempt"):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import TryAgainError, UsageError, remedy
+from albor_core.run.guard_state import GuardState, read_guard
 from albor_core.run.liveness import signal_holder
 from albor_core.run.rundir import RunDir, read_json, write_json
 
@@ -84,7 +85,7 @@ def _signal_guard(run: RunDir, *, is_now: bool) -> bool:
         words = argv[-3:-1] == ["-m", "albor_core.guard"]
         return words and Path(argv[-1]).resolve() == run.path.resolve()
 
-    is_stopping = (read_json(run.guard / "guard.json") or {}).get("state") == "stopping"
+    is_stopping = (read_guard(run) or {}).get("state") == GuardState.STOPPING
     if is_stopping and not is_now:
         return True
     asked = signal_holder(run.guard_lock, signal.SIGTERM, guards_this_run)

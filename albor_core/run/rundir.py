@@ -151,6 +151,10 @@ class RunDir:
         return self.path / "guard"
 
     @property
+    def guard_json(self) -> Path:
+        return self.guard / "guard.json"
+
+    @property
     def attempts(self) -> Path:
         return self.guard / "attempts.jsonl"
 

@@ -37,8 +37,6 @@ PHASES = (
     "paused",
     *ENDS,
 )
-GUARD_ENDS = {"done": "completed", "failed": "failed", "stopped": "stopped"}
-"""The last states of a guard -> how its run ended."""
 
 
 class StateWriter:

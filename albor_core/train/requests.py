@@ -8,8 +8,9 @@ from albor_core.andon.bricks import overrule_command, read_overrules
 from albor_core.run.errors import UsageError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir
+from albor_core.run.trainer_box import put_answer, read_command
 from albor_core.train.observe.sampler import Machine, TelemetrySampler
-from albor_core.train.process.attempt import SignalRequests, answer_command, take_command
+from albor_core.train.process.attempt import SignalRequests
 from albor_core.train.resume.saving import CheckpointSaving
 from albor_core.train.resume.train_state import TrainState
 from albor_core.train.step.brick_timer import StepClock
@@ -18,7 +19,7 @@ from albor_core.train.step.brick_timer import StepClock
 def answer(run: RunDir, journal: Journal, command_id: str, status: str, detail: str) -> None:
     """Tell the guard; training goes on if that fails, and the guard says "no answer"."""
     try:
-        answer_command(run, command_id, status, detail)
+        put_answer(run, command_id, status, detail)
     except OSError as error:
         journal.event("control.unanswered", severity="yellow", reason=str(error))
 
@@ -48,8 +49,8 @@ class Requests:
             return None
         self.signals.command = False
         progress = self.course.progress
-        found = take_command(self.run, progress.last_command)
-        if found is None:
+        found = read_command(self.run)
+        if found is None or found.id == progress.last_command:
             return None
         command_id, word, argument = found
         progress.last_command = command_id

@@ -19,9 +19,10 @@ from albor_core.plan.launch import exit_code
 from albor_core.run.control import send
 from albor_core.run.errors import StoreError
 from albor_core.run.exit import read_exit
+from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.state import ENDS, GUARD_ENDS, read_state
+from albor_core.run.state import ENDS, read_state
 from albor_core.run.values.lenient import integer, number, whole_of
 from albor_core.store.index.catch_up import settle
 
@@ -151,7 +152,7 @@ class _Pauses:
 
     def news(self) -> str:
         """What to say now, if anything."""
-        guard = read_json(self._run.guard / "guard.json") or {}
+        guard = read_guard(self._run) or {}
         attempt = guard.get("attempt")
         if guard.get("state") != "backoff" or not isinstance(attempt, int) or attempt <= self._told:
             return ""
@@ -179,7 +180,7 @@ class _Progress:
         if not (is_last or (self._is_wanted and now - self._last >= self._every_s)):
             return
         self._last = now
-        guard = read_json(self._run.guard / "guard.json") or {}
+        guard = read_guard(self._run) or {}
         state = read_state(self._run.state) or {}
         if not is_last:  # the last words of a guard or a trainer that these come after
             guard = {} if str(guard.get("state")) in GUARD_ENDS else guard

@@ -16,13 +16,13 @@ from albor_core.cli.common.output import clean, duration, emit, json_option, say
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.train.detach import detach_option
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
+from albor_core.run.guard_state import read_guard
 from albor_core.run.rundir import (
     RunDir,
     albor_home,
     create_run,
     is_run_id,
     new_run_id,
-    read_json,
 )
 from albor_core.store.query.resolve import find_run
 
@@ -181,7 +181,7 @@ def status(run_ref: str, as_json: bool) -> int:
     from albor_core.feed.runs.status import guard_standing, run_status
 
     found = find_run(run_ref)
-    guard_now = read_json(found.guard / "guard.json")
+    guard_now = read_guard(found)
     now = run_status(found)
     standing = guard_standing(found, now, guard_now)
     document = {

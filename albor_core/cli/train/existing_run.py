@@ -14,8 +14,8 @@ from albor_core.cli.common.output import emit, talk
 from albor_core.cli.common.run_ending import ended_at, is_complete
 from albor_core.feed.runs.status import run_status
 from albor_core.run.errors import InUseError, UsageError
+from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.state import GUARD_ENDS
 from albor_core.run.values.redact import MARK, redact
 
 
@@ -76,7 +76,7 @@ def same_command(run: RunDir, argv: Sequence[str]) -> None:
 
 def _is_done(run: RunDir) -> bool:
     """A program without a tracker leaves no words of its own: then the guard's count."""
-    guard = read_json(run.guard / "guard.json") or {}
+    guard = read_guard(run) or {}
     return GUARD_ENDS.get(str(guard.get("state"))) == "completed"
 
 

@@ -31,8 +31,9 @@ from albor_core.feed.view import (
     RunView,
 )
 from albor_core.feed.watched import rules_watching
+from albor_core.run.guard_state import GUARD_ENDS
 from albor_core.run.rundir import RunDir, load_json
-from albor_core.run.state import GUARD_ENDS, SCHEMA, Freshness, load_state
+from albor_core.run.state import SCHEMA, Freshness, load_state
 from albor_core.run.values.clean import clean
 from albor_core.run.values.lenient import (
     NOTHING,
@@ -93,7 +94,7 @@ class RunFiles:
         self.metadata = CachedJson(run.run_json)
         self.resolved = CachedJson(run.config_resolved)
         self.state = CachedJson(run.state, load_state)
-        self.guard = CachedJson(run.guard / "guard.json")
+        self.guard = CachedJson(run.guard_json)
         self.exit = CachedJson(run.exit)
         self.about: Document = NOTHING  # run.json as the last view was built from it
         self.flaw = ""  # what is wrong with it now, since when, and what to do

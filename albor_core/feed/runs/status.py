@@ -15,11 +15,11 @@ from typing import Any
 
 from albor_core.feed.runs.state_word import RunStatus
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
+from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import (
     ENDS,
-    GUARD_ENDS,
     Freshness,
     read_state,
 )
@@ -106,7 +106,7 @@ def gather(
     return Evidence(
         locks=locks,
         state=state,
-        guard=read_json(run.guard / "guard.json"),
+        guard=read_guard(run),
         exit=read_exit(run),
         age_s=age,
         created=finite(meta, "created"),

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason
-from albor_core.run.state import ENDS, GUARD_ENDS
+from albor_core.run.guard_state import GUARD_ENDS
+from albor_core.run.state import ENDS
 from albor_core.run.values.lenient import finite_of
 from albor_core.store.index.write import optional_text, whole_number
 

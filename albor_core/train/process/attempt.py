@@ -30,7 +30,7 @@ from albor_core.run.errors import (
 from albor_core.run.exit import exit_document, forget_exit, reserve_exit, write_exit
 from albor_core.run.files.reserved_file import ReservedFile
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, clear_halves, read_json, write_json
+from albor_core.run.rundir import RunDir, clear_halves
 
 GPU_MEMORY_HINT = (
     "apply again with --set data.batch_size halved and --set training.gradient_accumulation doubled"
@@ -110,20 +110,6 @@ def dump_stacks_to(path: Path) -> None:
     """
     _STACKS.append(path.open("a"))
     faulthandler.register(signal.SIGUSR1, file=_STACKS[-1], all_threads=True)
-
-
-def take_command(run: RunDir, last_id: str | None) -> tuple[str, str, str] | None:
-    """(id, word, argument) of the command in guard/cmd.json; None if it is `last_id` or nothing."""
-    found = read_json(run.guard / "cmd.json") or {}
-    command_id, word = found.get("id"), found.get("cmd")
-    if not isinstance(command_id, str) or not isinstance(word, str) or command_id == last_id:
-        return None
-    return command_id, word, str(found.get("argument") or "")
-
-
-def answer_command(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
-    """Tell the guard. Raises OSError."""
-    write_json(run.guard / "cmd_done.json", {"id": command_id, "status": status, "detail": detail})
 
 
 @dataclass(frozen=True)

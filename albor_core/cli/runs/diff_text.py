@@ -56,7 +56,8 @@ def _overlay(made: Document, letters: Sequence[str], width: int) -> Iterator[str
     """
     names = [clean(run["id"]) for run in made["runs"]]
     compared, curves = made["metric"], made["curves"]
-    keys = [compared] if compared in curves else [*curves][:_CURVES]
+    own = [key for key in curves if not key.startswith(_MACHINE)]
+    keys = [compared] if compared in curves else (own or [*curves])[:_CURVES]
     scales = {key: scale for key in keys if (scale := _scale(curves[key])) is not None}
     if not scales:
         yield from (f"{letter}  {name}" for letter, name in zip(letters, names, strict=True))

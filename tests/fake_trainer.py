@@ -19,8 +19,9 @@ import sys
 import time
 from pathlib import Path
 
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import StateWriter
 
 SIGNALS = {

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from albor_core.config.load import parse_config
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import RunDir, create_run, read_json, write_json
+from albor_core.run.rundir import RunDir, create_run, read_json
 from albor_core.run.state import StateWriter
 from albor_core.train.process.attempt import Attempt, Outcome, SignalRequests
 from albor_core.train.process.faults import faults_from

@@ -6,12 +6,11 @@ halted (`pause`, `stop`) and a person or the guard has to act.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from albor_core.andon.actions import ACTIONS
+from albor_core.run.values.lenient import number_word
 
 KINDS = ("rule", "budget", "brick")
 
@@ -40,8 +39,8 @@ class Alert:
             "severity": self.severity,
             "action": self.action,
             "metric": self.metric,
-            "value": jsonable(self.value),
-            "threshold": jsonable(self.threshold),
+            "value": number_word(self.value),
+            "threshold": number_word(self.threshold),
             "message": self.message,
             "step": self.step,
         }
@@ -74,16 +73,3 @@ def make_alert(
         message=message,
         step=step,
     )
-
-
-def worst(alerts: Iterable[Alert]) -> Alert | None:
-    """The alert with the strongest action (stop, then pause, then warn), the first of equals."""
-    strength = {action: place for place, action in enumerate(ACTIONS)}
-    return max(alerts, key=lambda alert: strength[alert.action], default=None)
-
-
-def jsonable(value: float) -> float | str:
-    """The number, or its name where JSON has no such number (the journal's own convention)."""
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")

@@ -39,7 +39,8 @@ from albor_core.checkpoint.tensorfile import (
 from albor_core.run.checkpoints import BEST, DOOMED, HALF, MANIFEST, entries, name_of, published
 from albor_core.run.errors import NoCheckpointError
 from albor_core.run.files.tensor_header import DamagedFileError
-from albor_core.run.rundir import fsync_dir, read_json, write_json
+from albor_core.run.files.whole_file import clear_halves, fsync_dir, write_json
+from albor_core.run.rundir import read_json
 
 SCHEMA = "albor.checkpoint/1"
 TRAINER_SCHEMA = "albor.trainer/1"
@@ -408,8 +409,7 @@ def _clear_leftovers(folder: Path) -> None:
         last.rename(last.with_suffix(""))
     for path in (*_with_suffix(folder, HALF), *doomed):
         shutil.rmtree(path, ignore_errors=True)
-    for path in folder.glob(".best.json.*.tmp"):
-        path.unlink(missing_ok=True)
+    clear_halves(folder)
 
 
 def _with_suffix(folder: Path, suffix: str) -> list[Path]:

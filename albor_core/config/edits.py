@@ -15,7 +15,8 @@ from typing import Any
 from albor_core.config.load import LoadedConfig, parse_config
 from albor_core.config.strict_yaml import MAX_BYTES, load_yaml
 from albor_core.run.errors import ConfigError, Problem
-from albor_core.run.rundir import RunDir, open_plain, write_json
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import RunDir, open_plain
 from albor_core.run.values.flatten import Difference
 
 # What a model with the same weights may go on with otherwise.

@@ -32,7 +32,6 @@ from albor_core.config.strict_yaml import (
     MAX_BYTES,
     Document,
     KeyPath,
-    dump_yaml_text,
     load_yaml,
     refusal,
 )
@@ -257,16 +256,6 @@ def _right_sections(data: Mapping[str, Any]) -> dict[str, Section]:
             with suppress(ValidationError):
                 right[name] = section.model_validate(data.get(name))
     return right
-
-
-def dump_yaml(config: Config) -> str:
-    """A config file with every default written out, that parses to an equal config."""
-    return dump_yaml_text(config.resolved())
-
-
-def describe_config() -> dict[str, Any]:
-    """The JSON schema of a config file."""
-    return Config.model_json_schema()
 
 
 def field_paths(section: type[Section] = Config, prefix: str = "") -> tuple[str, ...]:

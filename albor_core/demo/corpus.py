@@ -17,7 +17,8 @@ from albor_core.data.pack.tokenizer import train_tokenizer
 from albor_core.data.read.sources import import_sources
 from albor_core.run.errors import AlborError, DataError, UsageError, remedy
 from albor_core.run.files.publish import sha256_file
-from albor_core.run.rundir import read_json, write_json
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import read_json
 
 EXCLUDED = ("test", "tests", "idlelib", "lib2to3", "__pycache__", "site-packages")
 VOCAB_SIZE = 4096

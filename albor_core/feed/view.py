@@ -18,7 +18,6 @@ from albor_core.telemetry.sample import GpuSample, HostSample
 
 __all__ = [
     "LIVE_WORDS",
-    "SEVERITIES",
     "WORDS",
     "AlertView",
     "AttemptView",
@@ -31,8 +30,6 @@ __all__ = [
     "RunsView",
     "plain",
 ]
-
-SEVERITIES = ("green", "info", "yellow", "red")  # in order
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.guard_state import SCHEMA
 from albor_core.run.liveness import boot_id, start_ticks
-from albor_core.run.rundir import RunDir, write_json
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import strict_json
 
 _RING_LINES = 1000

@@ -28,18 +28,12 @@ from albor_core.plan.start_weights import parent_run, start_weights, weights_not
 from albor_core.run import checkpoints
 from albor_core.run.errors import ConfigError, InUseError, Problem
 from albor_core.run.exit import read_exit
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.guard_state import read_guard
 from albor_core.run.journal import last_event
 from albor_core.run.program.provenance import versions
 from albor_core.run.program.recorded_code import recorded_code
-from albor_core.run.rundir import (
-    RunDir,
-    create_run,
-    is_run_id,
-    new_run_id,
-    read_json,
-    write_json,
-)
+from albor_core.run.rundir import RunDir, create_run, is_run_id, new_run_id, read_json
 from albor_core.run.values.flatten import diff_configs
 from albor_core.telemetry.peaks import peak_flops
 

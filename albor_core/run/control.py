@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import TryAgainError, UsageError, remedy
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.guard_state import GuardState, read_guard
 from albor_core.run.liveness import signal_holder
-from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.rundir import RunDir, read_json
 
 COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "retry_now", "ack")
 LIFETIME_S = 60.0

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from albor_core.run.files.reserved_file import ReservedFile
-from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import RunDir, read_json
 
 COMPLETED = ("completed", "early_stopped")
 """The reasons of a program that did all it was asked to."""

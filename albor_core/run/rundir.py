@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
+from albor_core.run.files.whole_file import write_bytes, write_json
 from albor_core.run.liveness import Liveness, liveness
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -33,7 +34,6 @@ FRESH_S = 60.0
 not begun by then does not come.
 """
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFLNK: "a link"}
-_HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")  # as write_bytes names them
 
 
 def albor_home() -> Path:
@@ -469,49 +469,3 @@ def _kind(mode: int) -> str:
 
 def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
-
-
-def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Replace `path` in one step: readers see the old document or the new, never half of one."""
-    write_bytes(path, json.dumps(document, allow_nan=False, indent=None).encode(), durable=durable)
-
-
-def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Temp file in the same folder, rename; `durable` adds fsync of file and folder. Raises
-    OSError, leaves nothing.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-            file.flush()
-            if durable:
-                os.fsync(fd)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        fsync_dir(path.parent)
-
-
-def clear_halves(folder: Path) -> None:
-    """Remove what writers of documents in `folder` left when they were killed; a live one's stays.
-
-    As well as the disk allows: leftovers harm nobody, a start must not fail for them.
-    """
-    with suppress(OSError):
-        for name in os.listdir(folder):  # noqa: PTH208  names only, for a match
-            half = _HALF.fullmatch(name)
-            if half is not None and not Path("/proc", half[1]).exists():
-                (folder / name).unlink(missing_ok=True)
-
-
-def fsync_dir(folder: Path) -> None:
-    """Make renames in `folder` survive a power cut."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

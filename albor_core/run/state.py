@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from albor_core.run.files.whole_file import write_bytes
 from albor_core.run.liveness import boot_id, start_ticks
-from albor_core.run.rundir import load_json, write_bytes
+from albor_core.run.rundir import load_json
 from albor_core.run.values.lenient import strict_json
 
 SCHEMA = "albor.state/1"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import RunDir, read_json
 
 _COMMAND, _ANSWER = "cmd.json", "cmd_done.json"
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import cast
 
 from textual import on, work
-from textual.content import Content
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.view import RunView
@@ -173,8 +172,3 @@ class PollingScreen(FrameScreen):
     def say(self, words: str, tone: str = "$ink") -> None:
         """One line in the status bar."""
         self.query_one(StatusBar).say(words, tone)
-
-
-def heading(*parts: tuple[str, str] | Content) -> Content:
-    """A border title from styled parts; data goes in as Content."""
-    return Content.assemble(*parts)

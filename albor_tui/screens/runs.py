@@ -42,7 +42,6 @@ EMPTY = (
 )
 
 
-FILTER_HINT = "words, or status:running lr>=1e-4 val/loss<3 -tag:old since:2d"
 ON_RUNS = frozenset(  # actions that are nothing without a run
     {
         *("open", "stop", "pause", "checkpoint", "retry", "diff", "select", "sort", "reverse"),

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.guard.supervised import SupervisedAttempt, joined_life
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, create_run, new_run_id, read_json, write_json
+from albor_core.run.rundir import RunDir, create_run, new_run_id, read_json
 from albor_core.run.state import HISTORY, StateWriter
 
 GIB = 1 << 30

@@ -15,7 +15,8 @@ from pathlib import Path
 from albor_core.data.pack.manifest import MANIFEST_NAME
 from albor_core.data.pack.packing import SHARD_PATTERN
 from albor_core.run.errors import AlborError, DataError, InUseError, UsageError, remedy
-from albor_core.run.files.publish import fsync_directory, temporary
+from albor_core.run.files.publish import temporary
+from albor_core.run.files.whole_file import fsync_dir
 
 SPLITS = ("train", "val")
 _LOCK_NAME = ".pretokenize.lock"
@@ -124,5 +125,5 @@ def clear(out_dir: Path) -> None:
         for pattern in (SHARD_PATTERN, temporary(Path(SHARD_PATTERN)).name):
             for leftover in directory.glob(pattern):
                 leftover.unlink()
-        fsync_directory(directory)
-    fsync_directory(out_dir)
+        fsync_dir(directory)
+    fsync_dir(out_dir)

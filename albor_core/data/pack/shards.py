@@ -46,6 +46,7 @@ __all__ = ["Manifest", "Shard", "ShardReport", "pretokenize", "read_manifest", "
 DATASET_SCHEMA = "albor.dataset/1"
 _BATCH_BYTES = 2 << 20  # text per call into the tokenizer: enough to keep every core busy
 _BATCH_DOCUMENTS = 512
+VAL_FRACTION = 0.05  # of the documents, held out for validation
 
 T = TypeVar("T")
 
@@ -82,7 +83,7 @@ def pretokenize(
     out_dir: Path,
     *,
     seq_len: int,
-    val_fraction: float = 0.05,
+    val_fraction: float = VAL_FRACTION,
     seed: int = 0,
     shard_sequences: int = 4096,
     eos: str | None = None,
@@ -149,7 +150,7 @@ def plan_pretokenize(
     out_dir: Path,
     *,
     seq_len: int,
-    val_fraction: float = 0.05,
+    val_fraction: float = VAL_FRACTION,
     seed: int = 0,
     shard_sequences: int = 4096,
     eos: str | None = None,
@@ -232,7 +233,7 @@ def _check_arguments(seq_len: int, val_fraction: float, shard_sequences: int) ->
         raise ConfigError(f"seq_len {seq_len} leaves nothing to predict", hint="use 2 or more")
     if not 0 < val_fraction < 1:
         raise ConfigError(
-            f"val_fraction {val_fraction} is not between 0 and 1", hint="0.05 is usual"
+            f"val_fraction {val_fraction} is not between 0 and 1", hint=f"{VAL_FRACTION} is usual"
         )
     if not 0 < shard_sequences * seq_len < 2**31:
         raise ConfigError(

@@ -16,8 +16,9 @@ from typing import Any
 from albor_core.guard.deaths import evidence
 from albor_core.guard.launch import Launch
 from albor_core.guard.policy import Ended, ExitFacts, Finish, GuardMemory, Restart, Words
+from albor_core.run.files.whole_file import write_bytes
 from albor_core.run.liveness import boot_id
-from albor_core.run.rundir import RunDir, write_bytes
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import strict_json
 from albor_core.run.values.redact import hidden_names, own_environment, redact, shown_environment
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from albor_core.guard.launch import HIDDEN_ARGV, Launch, read_launch
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.exit import exit_document, write_exit
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
 from albor_core.run.program.scheduler import current_job
-from albor_core.run.rundir import RunDir, write_json
+from albor_core.run.rundir import RunDir
 
 _NOT_STARTED = 2  # exit code and last words of a command that cannot be executed
 

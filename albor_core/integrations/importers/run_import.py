@@ -21,15 +21,9 @@ from typing import Any
 from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.exit import exit_document, read_exit, write_exit
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import (
-    RunDir,
-    create_run,
-    own_home,
-    private_folder,
-    read_json,
-    write_json,
-)
+from albor_core.run.rundir import RunDir, create_run, own_home, private_folder, read_json
 from albor_core.run.values.flatten import flatten
 from albor_core.run.values.lenient import whole_of
 from albor_core.run.values.metrics import Odd, as_json, printable, tidy

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import AlborError, InUseError, UsageError, remedy
+from albor_core.run.files.whole_file import fsync_dir
 
 _CHUNK_BYTES = 1 << 20
 
@@ -66,7 +67,7 @@ def publishing(path: Path) -> Iterator[Path]:
             raise
         finally:
             os.close(descriptor)
-        fsync_directory(path.parent)
+        fsync_dir(path.parent)
     except OSError as error:
         raise AlborError(
             f"{path}: cannot be written: {error.strerror or error}",
@@ -95,15 +96,6 @@ def publish_json(path: Path, document: dict[str, Any]) -> None:
     with publishing(path) as temp:
         text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False)
         temp.write_text(text + "\n", encoding="utf-8")
-
-
-def fsync_directory(path: Path) -> None:
-    """Make renames and removals inside `path` survive a power loss."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sha256_file(path: Path) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.rundir import fsync_dir, write_json
+from albor_core.run.files.whole_file import fsync_dir, temporary_beside, write_json
 
 _BYTES = 16 << 10
 
@@ -46,7 +46,7 @@ class ReservedFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.ftruncate(fd, len(content))
         os.fsync(fd)
-        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+        beside = temporary_beside(self._path)
         # a folder is named because only then Python calls linkat(), see open(2), O_TMPFILE
         os.link(f"/proc/self/fd/{fd}", beside, src_dir_fd=fd)
         try:

@@ -1,20 +1,81 @@
-"""A file that appears whole or not at all, whatever happens to the process that writes it."""
+"""A file that appears whole or not at all, whatever happens to the process that writes it.
+
+Small documents: `write_json`, `write_bytes`. What is written piece by piece: `whole_file`. Where
+room must be kept before a disk fills up: reserved_file.py; where two writers must not meet:
+publish.py. Standard library only: the guard imports this.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
-import secrets
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from albor_core.run.errors import UsageError
 
 _NAMELESS = getattr(os, "O_TMPFILE", 0)
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without nameless files
+
+
+_HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")  # as temporary_beside names them
+
+
+def temporary_beside(path: Path) -> Path:
+    """A new name in the folder of `path`, hidden, that tells `clear_halves` whose file it is."""
+    return path.with_name(f".{path.name[:64]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+
+
+def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Replace `path` in one step: readers see the old document or the new, never half of one."""
+    write_bytes(path, json.dumps(document, allow_nan=False, indent=None).encode(), durable=durable)
+
+
+def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Temp file in the same folder, rename; `durable` adds fsync of file and folder. Raises
+    OSError, leaves nothing.
+    """
+    temporary = temporary_beside(path)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(fd)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        fsync_dir(path.parent)
+
+
+def clear_halves(folder: Path) -> None:
+    """Remove what writers of documents in `folder` left when they were killed; a live one's stays.
+
+    As well as the disk allows: leftovers harm nobody, a start must not fail for them.
+    """
+    with suppress(OSError):
+        for name in os.listdir(folder):  # noqa: PTH208  names only, for a match
+            half = _HALF.fullmatch(name)
+            if half is not None and not Path("/proc", half[1]).exists():
+                (folder / name).unlink(missing_ok=True)
+
+
+def fsync_dir(folder: Path) -> None:
+    """Make renames in `folder` survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 @contextmanager
@@ -28,7 +89,7 @@ def whole_file(out: Path, *, replace: bool) -> Iterator[int]:
     """
     if not replace and os.path.lexists(out):
         raise _exists(out)
-    beside = out.with_name(f".{out.name[:64]}.{secrets.token_hex(4)}.tmp")
+    beside = temporary_beside(out)
     with _ended_by_signals():
         fd, is_nameless = _open(out.parent, beside)
         try:

@@ -1,4 +1,4 @@
-"""Runs that differ by their seed only, as one: mean and band of their numbers and of their curves.
+"""Runs that differ by their seed only, as one: mean and band of their numbers.
 
 Two runs belong together when they are of one experiment and their recorded params are equal, apart
 from seed, name and output folder. A run without params stands for itself. `std` is the sample
@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 from albor_core.run.values.lenient import is_number, real
 from albor_core.store.query.listing import Column
-from albor_core.store.query.reader import Reader
 from albor_core.store.query.table import RunList
-from albor_core.store.rows.rows import Param, RunRow, Series
+from albor_core.store.rows.rows import Param, RunRow
 
 IGNORED = (
     *("seed", "training.seed", "data.seed"),
@@ -65,19 +64,6 @@ class GroupRow:
     bands: Mapping[str, Band]
 
 
-@dataclass(frozen=True)
-class BandSeries:
-    """A metric over steps for a group: per bucket over the runs that have a point there."""
-
-    key: str
-    steps: Sequence[int]
-    mean: Sequence[float]
-    std: Sequence[float]
-    minimum: Sequence[float]
-    maximum: Sequence[float]
-    n: Sequence[int]
-
-
 def groups_of(
     table: RunList, rows: Sequence[RunRow], columns: Sequence[Column] = ()
 ) -> tuple[GroupRow, ...]:
@@ -91,14 +77,6 @@ def groups_of(
         cells |= table.cells(some, columns)
     names = [":".join(part for part in column if part) for column in columns]
     return group(rows, same, cells, names)
-
-
-def band_of(
-    reader: Reader, run_ids: Sequence[str], key: str, *, max_points: int = 600
-) -> BandSeries:
-    """A metric over steps for several runs of one store: mean and band."""
-    curves = [reader.series(run_id, key, max_points=max_points) for run_id in run_ids]
-    return band_series(key, curves)
 
 
 def configs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
@@ -176,54 +154,3 @@ def band(values: Iterable[float | None]) -> Band:
     except OverflowError:  # their sum or their squares are beyond floats
         mean, std = math.fsum(v / n for v in finite), math.inf
     return Band(n, len(known) - n, mean, std, min(finite), max(finite))
-
-
-def band_series(key: str, curves: Sequence[Series]) -> BandSeries:
-    """Curves of several runs as one, over buckets as wide as those of the coarsest curve.
-
-    A run takes part in a bucket with the mean of its own points there, and with none if it has no
-    finite one; minimum and maximum are those of the runs' means. std is NaN where one run is left.
-    """
-    given = [curve for curve in curves if curve.steps]
-    if not given:
-        return BandSeries(key, (), (), (), (), (), ())
-    width = max(_width(curve.steps) for curve in given)
-    first, last = (pick(step for c in given for step in c.steps) for pick in (min, max))
-    starts = range(first, last + 1, width)
-    cells: list[list[float]] = [[] for _ in starts]
-    for curve in given:
-        for place, mean in _means(curve, starts):
-            cells[place].append(mean)
-    kept = [(step, band(cell)) for step, cell in zip(starts, cells, strict=True) if cell]
-    bands = [made for _, made in kept]
-    return BandSeries(
-        key,
-        steps=tuple(step for step, _ in kept),
-        mean=tuple(_or_nan(made.mean) for made in bands),
-        std=tuple(_or_nan(made.std) for made in bands),
-        minimum=tuple(_or_nan(made.minimum) for made in bands),
-        maximum=tuple(_or_nan(made.maximum) for made in bands),
-        n=tuple(made.n for made in bands),
-    )
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _width(steps: Sequence[int]) -> int:
-    """Steps from one bucket to the next, on average, rounded up."""
-    return -((steps[0] - steps[-1]) // (len(steps) - 1)) if len(steps) > 1 else 1
-
-
-def _means(curve: Series, starts: range) -> Iterable[tuple[int, float]]:
-    """Per bucket of `starts` the mean over the curve's finite points in it."""
-    totals: dict[int, tuple[float, int]] = {}
-    for step, mean, count, bad in zip(
-        curve.steps, curve.mean, curve.counts, curve.nonfinite, strict=True
-    ):
-        if count > bad:
-            place = (step - starts.start) // starts.step
-            total, points = totals.get(place, (0.0, 0))
-            totals[place] = (total + mean * (count - bad), points + count - bad)
-    return [(place, total / points) for place, (total, points) in totals.items()]

@@ -26,15 +26,8 @@ from typing import Any
 from blake3 import blake3
 
 from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
-from albor_core.run.rundir import (
-    RunDir,
-    albor_home,
-    fsync_dir,
-    is_run_id,
-    read_json,
-    registered_runs,
-    write_json,
-)
+from albor_core.run.files.whole_file import fsync_dir, write_json
+from albor_core.run.rundir import RunDir, albor_home, is_run_id, read_json, registered_runs
 from albor_core.run.values.numbers import bytes_text
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.catch_up import settle

@@ -22,16 +22,9 @@ from pathlib import Path
 
 from albor_core.run.checkpoints import HALF, entries
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
+from albor_core.run.files.whole_file import fsync_dir
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import (
-    RunDir,
-    albor_home,
-    fsync_dir,
-    is_known_id,
-    is_run_id,
-    place_of,
-    read_json,
-)
+from albor_core.run.rundir import RunDir, albor_home, is_known_id, is_run_id, place_of, read_json
 from albor_core.store.file import search
 from albor_core.store.file.connect import as_store_error, exclusive, open_writer, transaction
 from albor_core.store.file.paths import local_store

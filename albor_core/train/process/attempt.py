@@ -29,8 +29,9 @@ from albor_core.run.errors import (
 )
 from albor_core.run.exit import exit_document, forget_exit, reserve_exit, write_exit
 from albor_core.run.files.reserved_file import ReservedFile
+from albor_core.run.files.whole_file import clear_halves
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, clear_halves
+from albor_core.run.rundir import RunDir
 
 GPU_MEMORY_HINT = (
     "apply again with --set data.batch_size halved and --set training.gradient_accumulation doubled"

@@ -28,7 +28,8 @@ from cli_user import (
 )
 
 from albor_core.checkpoint.folder import MODEL, list_checkpoints
-from albor_core.run.rundir import read_json, write_json
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import read_json
 
 pytestmark = pytest.mark.slow
 LONG = ("--set", "training.max_steps=1300")

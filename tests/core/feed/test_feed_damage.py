@@ -24,7 +24,7 @@ from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.feed.runs import watch
 from albor_core.feed.runs.discover import FolderRuns
 from albor_core.feed.runs.watch import RunFeed, RunsFeed
-from albor_core.run.rundir import write_json
+from albor_core.run.files.whole_file import write_json
 from albor_core.store.file.paths import global_store
 from albor_core.store.query.resolve import find_run
 

@@ -15,9 +15,9 @@ from albor_core.feed.runs.list_states import present
 from albor_core.feed.runs.newest import NewestFigures, figures_of_records, newest
 from albor_core.feed.runs.status import Evidence, judge
 from albor_core.feed.runs.watch import RunsFeed
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import Liveness, boot_id
-from albor_core.run.rundir import write_json
 from albor_core.run.state import StateWriter
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now

@@ -12,8 +12,9 @@ import pytest
 
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.runs.status import Evidence, judge, run_status
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import Liveness, boot_id
-from albor_core.run.rundir import create_run, write_json
+from albor_core.run.rundir import create_run
 from albor_core.run.state import Freshness
 
 HOLDER = """

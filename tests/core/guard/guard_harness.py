@@ -17,8 +17,9 @@ from albor_core.guard.deaths.past_attempts import known_nonces
 from albor_core.guard.launch import write_launch
 from albor_core.guard.process.processes import Tree
 from albor_core.run import control
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import lock_holder
-from albor_core.run.rundir import RunDir, read_json, write_json
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 
 ROOT = Path(__file__).resolve().parents[3]

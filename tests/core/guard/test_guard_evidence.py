@@ -23,7 +23,7 @@ from albor_core.guard.options import parse_options
 from albor_core.guard.policy import Words
 from albor_core.guard.process import log_bounds
 from albor_core.guard.records import Ledger
-from albor_core.run.rundir import write_json
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.values.redact import redact
 
 # Shapes of secrets, put together here so that no scanner takes this file for a leak.

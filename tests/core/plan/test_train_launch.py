@@ -11,8 +11,9 @@ from albor_core.config.load import load_config
 from albor_core.guard.launch import CODE_ROOT
 from albor_core.plan import launch
 from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import Liveness
-from albor_core.run.rundir import RunDir, create_run, read_json, write_json
+from albor_core.run.rundir import RunDir, create_run, read_json
 from albor_core.run.values.flatten import diff_configs
 
 

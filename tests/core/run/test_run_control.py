@@ -22,7 +22,8 @@ from albor_core.run.control import (
     wait_answer,
 )
 from albor_core.run.errors import TryAgainError, UsageError
-from albor_core.run.rundir import RunDir, write_json
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,18 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
+from albor_core.run.files.whole_file import clear_halves, temporary_beside, write_bytes, write_json
 from albor_core.run.rundir import (
     RunDir,
     albor_home,
-    clear_halves,
     create_run,
     is_run_id,
     new_run_id,
     read_json,
     registered_runs,
     runs_in,
-    write_bytes,
-    write_json,
 )
 from albor_core.store.query.resolve import AmbiguousError, find_run
 
@@ -199,6 +197,16 @@ def test_what_a_killed_writer_left_is_cleared_and_a_live_ones_is_not(tmp_path):
     clear_halves(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {halves[1], ".notes.tmp", "step-1.tmp"}
     clear_halves(tmp_path / "absent")
+
+
+def test_what_a_killed_export_left_is_cleared_as_a_document_is(tmp_path):
+    program = "import sys, pathlib; from albor_core.run.files.whole_file import temporary_beside\n"
+    program += "temporary_beside(pathlib.Path(sys.argv[1])).touch()"
+    subprocess.run([sys.executable, "-c", program, tmp_path / ("x" * 200)], check=True)
+    mine = temporary_beside(tmp_path / "runs.csv")
+    mine.touch()
+    clear_halves(tmp_path)
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 def test_writers_at_the_same_time_leave_one_whole_document(tmp_path):

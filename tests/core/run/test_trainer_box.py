@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.run.rundir import RunDir, write_json
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import RunDir
 from albor_core.run.trainer_box import (
     TrainerCommand,
     put_answer,

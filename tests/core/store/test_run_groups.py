@@ -8,11 +8,10 @@ import pytest
 
 from albor_core.store.file.paths import global_store
 from albor_core.store.query.filter import parse_filter
-from albor_core.store.query.group import band, band_of, band_series, groups_of
+from albor_core.store.query.group import band, groups_of
 from albor_core.store.query.lineage import parent_id
 from albor_core.store.query.listing import parse_column
 from albor_core.store.query.reader import Reader
-from albor_core.store.rows.rows import Series
 
 
 def record(bench, run_id, *, seed, lr, losses, **params):
@@ -61,29 +60,8 @@ def test_a_group_has_the_same_key_in_every_store(bench):
     assert len(set(keys)) == 1 and len(keys) == 2
 
 
-def test_the_band_of_curves_is_over_runs_and_never_hides_one_that_ended_early(bench):
-    record(bench, "a0", seed=0, lr=0.1, losses=[1.0] * 40)
-    record(bench, "a1", seed=1, lr=0.1, losses=[3.0] * 20)
-    with Reader(global_store()) as reader:
-        made = band_of(reader, ["a0", "a1"], "train/loss", max_points=8)
-    both = [i for i, n in enumerate(made.n) if n == 2]
-    alone = [i for i, n in enumerate(made.n) if n == 1]
-    assert both and alone and max(made.steps[i] for i in both) < min(made.steps[i] for i in alone)
-    assert all((made.mean[i], made.minimum[i], made.maximum[i]) == (2.0, 1.0, 3.0) for i in both)
-    assert all(made.std[i] == pytest.approx(math.sqrt(2)) for i in both)
-    assert all(made.mean[i] == 1.0 and math.isnan(made.std[i]) for i in alone)
-
-
-def test_buckets_of_other_widths_and_points_that_are_nan_weigh_what_they_hold():
-    wide = Series("k", (0, 4), (0,), (0,), (2.0, 6.0), (0,), (4, 4), (0, 0), False)
-    fine = Series("k", (0, 2, 4, 6), (0,), (0,), (1.0, 3.0, math.nan, 5.0), (0,), (2, 2, 2, 2),
-                  (0, 0, 2, 1), False)  # fmt: skip
-    made = band_series("k", [wide, fine])
-    assert (made.steps, made.mean, made.n) == ((0, 4), (2.0, 5.5), (2, 2))
-    empty = Series("k", (), (), (), (), (), (), (), True)
-    assert band_series("k", [empty]).steps == ()
+def test_no_values_have_no_band():
     assert band([]).mean is None
-    assert (band([math.inf, None]).n, band([math.inf, None]).nonfinite) == (0, 1)
 
 
 def test_a_run_names_its_parent_or_its_weights_do():

@@ -23,8 +23,9 @@ from tiny_run import (
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints, verify
 from albor_core.run import state as state_file
 from albor_core.run.errors import AlborError, ConfigError, DataError, NoCheckpointError
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import read_json, write_json
+from albor_core.run.rundir import read_json
 from albor_core.run.state import StateWriter, read_state
 from albor_core.train import loop
 from albor_core.train.observe import reporter

@@ -11,8 +11,9 @@ import pytest
 from tiny_run import events, history, last_words, make_run, start, train, train_here, wait_until
 
 from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import read_journal
-from albor_core.run.rundir import read_json, write_json
+from albor_core.run.rundir import read_json
 from albor_core.run.state import read_state
 from albor_core.train.resume.digest import digest
 

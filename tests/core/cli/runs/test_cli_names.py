@@ -12,8 +12,9 @@ from cli_user import ALBOR, tree_hash, valid
 
 from albor_core import track
 from albor_core.cli.runs.listing import _band_text
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run, write_json
+from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 from albor_core.store.query.group import _common_name, band
 

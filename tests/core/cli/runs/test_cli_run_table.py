@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from cli_user import tree_hash, valid
 
+from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run, read_json, write_json
+from albor_core.run.rundir import create_run, read_json
 from albor_core.run.state import StateWriter
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import index_now

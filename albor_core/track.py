@@ -61,6 +61,7 @@ from albor_core.guard.supervised import SupervisedAttempt, is_told_to_end, joine
 from albor_core.run.errors import InUseError, UsageError
 from albor_core.run.exit import exit_document, reserve_exit, write_exit
 from albor_core.run.files.fingerprint import fingerprint
+from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.run.journal import LAST_WAIT_S, Journal
 from albor_core.run.liveness import take_lock
 from albor_core.run.program.at_exit import unwatch, watch
@@ -72,7 +73,6 @@ from albor_core.run.tracked_state import LiveState
 from albor_core.run.values.directions import check_goals
 from albor_core.run.values.flatten import flatten
 from albor_core.run.values.metrics import (
-    HOUSE_NAMES,
     Odd,
     as_json,
     as_text,

@@ -22,24 +22,10 @@ from typing import Any, Self
 from albor_core.andon.actions import ACTIONS
 from albor_core.andon.alert import Alert, make_alert
 from albor_core.run.errors import ConfigError, Problem
+from albor_core.run.headlines import RULE_NAMES
 
 WARMUP_FREE_STEPS = 100  # a run without warm-up gets this long to reach the good side by itself
 STEADY = 10  # values that are no luck of a batch
-
-METRICS: Mapping[str, str] = {
-    "loss": "train/loss",
-    "loss_ema": "train/loss_ema",
-    "learning_rate": "optim/lr",
-    "gradient_norm": "optim/grad_norm",
-    "val_loss": "val/loss",
-    "val_ppl": "val/ppl",
-    "tokens_per_second": "perf/tokens_per_s",
-    "samples_per_second": "perf/samples_per_s",
-    "mfu": "perf/mfu",
-    "step_ms": "perf/step_ms",
-    "tokens": "train/tokens",
-}
-"""Short names a condition may use, and the journal key each stands for."""
 
 _OPS: Mapping[str, tuple[Callable[[float, float], bool], str, str]] = {
     # operator: test, its opposite for people, the word in a rule id
@@ -78,7 +64,7 @@ class Condition:
     @property
     def slug(self) -> str:
         """A word for ids that needs no quoting in a shell: `loss-gt-10`."""
-        short = next((name for name, key in METRICS.items() if key == self.metric), self.metric)
+        short = next((name for name, key in RULE_NAMES.items() if key == self.metric), self.metric)
         return f"{short.replace('/', '-')}-{_OPS[self.op][2]}-{self.threshold:g}".replace("+", "")
 
 
@@ -138,11 +124,11 @@ def parse_condition(text: str) -> Condition:
             f"alert condition {text!r} is not METRIC OP NUMBER", hint="for example: loss > 10"
         )
     name, op, number = match.groups()
-    metric = METRICS.get(name, name)
+    metric = RULE_NAMES.get(name, name)
     if not _KEY.fullmatch(metric):
         raise ConfigError(
             f"alert condition {text!r}: {name!r} is not a metric",
-            hint="one of " + ", ".join(METRICS) + ", or a journal key like optim/grad_norm",
+            hint="one of " + ", ".join(RULE_NAMES) + ", or a journal key like optim/grad_norm",
         )
     try:
         threshold = float(number)
@@ -231,7 +217,7 @@ def replay(
 
 
 def _value_of(metric: str, values: Mapping[str, float]) -> float | None:
-    names = [metric, *(name for name, key in METRICS.items() if key == metric)]
+    names = [metric, *(name for name, key in RULE_NAMES.items() if key == metric)]
     value = next((values[name] for name in names if values.get(name) is not None), None)
     return None if value is None else float(value)
 

@@ -139,8 +139,8 @@ def _newest(run: RunDir, state: dict[str, Any]) -> dict[str, Any]:
     from albor_core.feed.runs.newest import figures_of_journal, figures_of_state, newest
 
     found = newest(figures_of_state(state), figures_of_journal(run.journal))
-    told = {"global_step": found.step, "loss": found.loss}
-    told |= {"val_loss": found.val_loss, "val_step": found.val_step}
+    told = {"global_step": found.step, "loss": found.values.get("loss")}
+    told |= {"val_loss": found.values.get("val_loss"), "val_step": found.val_step}
     if found.step != integer(state, "global_step"):
         told["progress_percent"] = None
     return told

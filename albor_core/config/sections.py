@@ -27,7 +27,7 @@ from albor_core.config.choices import AlertAction, OptimizerName, ScheduleName
 from albor_core.config.microbatches import MAX_RANKS
 from albor_core.config.shape import ModelShape
 from albor_core.run.errors import ConfigError, Problem
-from albor_core.run.values.metrics import HOUSE_NAMES
+from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.run.values.numbers import parse_count, parse_real
 
 CROSS_CHECK = "cross_check"  # error type that carries the Problems of a section
@@ -447,7 +447,7 @@ class ChartConfig(Section):
     type: Literal["loss_curve", "line"] = "line"
     """`loss_curve` is the large chart, of loss and validation loss; `line` one of three small."""
     metric: Metric
-    """What it draws: a short name such as loss or mfu, or a key such as brick/data_ms."""
+    """What it draws: a short name such as loss or step_ms, or a key such as brick/data_ms."""
     window: Count = 1
     """Logged points whose mean is drawn over them; 1: the cockpit's own smoothing."""
     show_eta: bool = False

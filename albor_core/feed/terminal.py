@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from albor_core.feed.view import ChartChoice, TerminalView
+from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.run.values.lenient import integer, mapping, sequence, text
-from albor_core.run.values.metrics import HOUSE_NAMES
 
 
 def terminal_of(resolved: Mapping[str, Any]) -> TerminalView | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.files.whole_file import write_bytes
+from albor_core.run.headlines import RECORDED
 from albor_core.run.liveness import boot_id, start_ticks
 from albor_core.run.rundir import load_json
 from albor_core.run.values.lenient import strict_json
@@ -151,14 +152,14 @@ class StateWriter:
             **strict_json(self.fields),
         }
         raw = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-        while len(raw) > MAX_BYTES and any(document.get(key) for key in _HISTORIES):
-            for key in _HISTORIES:
+        while len(raw) > MAX_BYTES and any(document.get(key) for key in HISTORIES):
+            for key in HISTORIES:
                 document[key] = (document.get(key) or [])[1::2]
             raw = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
         return raw
 
 
-_HISTORIES = ("history_steps", "loss_history", "lr_history", "grad_norm_history")
+HISTORIES = ("history_steps", *(one.history for one in RECORDED))
 
 
 def read_state(path: Path) -> dict[str, Any] | None:

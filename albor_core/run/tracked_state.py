@@ -7,27 +7,10 @@ import sys
 import time
 from typing import Any
 
-from albor_core.run.state import HISTORY, PHASES, StateWriter
+from albor_core.run.headlines import LIVE, RECORDED
+from albor_core.run.state import HISTORIES, HISTORY, PHASES, StateWriter
 from albor_core.run.values.lenient import real
 
-_FIELDS = {
-    "train/loss": "loss",
-    "val/loss": "val_loss",
-    "val/ppl": "val_ppl",
-    "optim/lr": "learning_rate",
-    "optim/grad_norm": "gradient_norm",
-    "perf/tokens_per_s": "tokens_per_second",
-    "perf/samples_per_s": "samples_per_second",
-    "perf/mfu": "mfu",
-    "perf/step_ms": "step_ms",
-    "train/tokens": "tokens",
-    "train/epoch": "epoch",
-}
-_HISTORIES = {
-    "loss_history": "loss",
-    "lr_history": "learning_rate",
-    "grad_norm_history": "gradient_norm",
-}
 _GAP_WEIGHT = 0.1
 
 
@@ -47,10 +30,10 @@ class LiveState:
         self._every = 1
         self._val_step: int | None = None
         self._refreshed: float | None = None  # when the loop's news were last taken over
-        names = (*_FIELDS.values(), "loss_text", "loss_ema", "eta_seconds", "progress_percent")
+        names = (*(one.state for one in LIVE), "loss_text", "eta_seconds", "progress_percent")
         names += ("val_step", "news_gap_seconds")
         state.fields.update(dict.fromkeys(names))
-        state.fields.update({name: [] for name in (*_HISTORIES, "history_steps")})
+        state.fields.update({name: [] for name in HISTORIES})
         state.fields.update(global_step=0, max_steps=max_steps, elapsed_seconds=0.0)
         state.fields["executable_path"] = sys.executable
         self.waiting(pending=0, dropped=0, error=None)
@@ -68,9 +51,9 @@ class LiveState:
             return False
         self._has_news = False
         fields = self._state.fields
-        for key, name in _FIELDS.items():
-            if key in self._latest:
-                fields[name] = self._latest[key]
+        for one in LIVE:
+            if one.key in self._latest:
+                fields[one.state] = self._latest[one.key]
         loss = real(self._latest.get("train/loss", 0.0))
         fields["loss_text"] = None if math.isfinite(loss) else str(loss)
         fields["global_step"], fields["val_step"] = step, self._val_step
@@ -112,11 +95,11 @@ class LiveState:
             return
         self._shown_step = step
         fields["history_steps"] = [*fields["history_steps"], step]
-        for history, name in _HISTORIES.items():
-            fields[history] = [*fields[history], fields[name]]
+        for one in RECORDED:
+            fields[one.history] = [*fields[one.history], fields[one.state]]
         if len(fields["history_steps"]) > HISTORY:
             self._every = max(1, (step - fields["history_steps"][0]) // (HISTORY // 2))
-            for history in ("history_steps", *_HISTORIES):
+            for history in HISTORIES:
                 fields[history] = fields[history][::2]
 
     def _time_news(self) -> None:

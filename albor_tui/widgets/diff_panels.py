@@ -12,8 +12,9 @@ from typing import Any
 from textual.content import Content
 from textual.reactive import reactive
 
+from albor_core.run.headlines import HEADLINES, unit_of
 from albor_core.run.values.clean import clean
-from albor_tui.look import glyphs, quantity
+from albor_tui.look import figures, glyphs, quantity
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.panel import Panel
 
@@ -178,16 +179,13 @@ class MetricsPanel(DiffPanel):
     """Last and best value of what all runs measured."""
 
     HEADING = "last values"
-    FIRST = (
-        "val/loss",
-        "val/ppl",
-        "train/loss",
-        "perf/tokens_per_s",
-        "perf/mfu",
-        "perf/step_ms",
-        "optim/grad_norm",
-        "optim/lr",
-        "train/tokens",
+    # what is better or worse comes first, of it what was validated
+    FIRST = tuple(
+        one.key
+        for one in sorted(
+            (one for one in HEADLINES if one.stat == "last" and one.name != "loss_ema"),
+            key=lambda one: (one.better is None, not one.key.startswith("val/")),
+        )
     )
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
@@ -277,14 +275,9 @@ def _last(key: str, stat: Document) -> Content:
 
 
 def _metric(key: str, value: float | None) -> str:
-    if key.endswith("mfu"):
-        return quantity.percent(value, 1)
-    if "loss" in key:
-        return quantity.loss(value)
-    if key == "optim/lr":
-        return quantity.exponent(value)
-    if key == "train/tokens":
-        return quantity.tokens(value)
+    unit = "loss" if "loss" in key else unit_of(key)
+    if unit in ("loss", "share", "lr", "tokens"):
+        return figures.text_of(unit, value)
     return quantity.ratio(value) if value is None or abs(value) < 1000 else quantity.si(value)
 
 

@@ -24,7 +24,8 @@ from textual.strip import Strip
 from textual.style import Style
 
 from albor_core.feed.view import RunView
-from albor_tui.look import glyphs, quantity
+from albor_core.run.headlines import HEADLINES, Headline
+from albor_tui.look import figures, glyphs, quantity
 from albor_tui.look.naming import name_of
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.cell_diff import line_regions
@@ -110,16 +111,22 @@ def _loss_line(view: RunView, width: int) -> Content:
     return meters.spark(view.loss_history, width, tone)
 
 
+def _headline(one: Headline, rank: int) -> TableColumn:
+    def cell(view: RunView, width: int) -> Content:
+        return _figure(figures.text_of(one.unit, getattr(view, one.name)), view)
+
+    title = one.title.removeprefix("val ")
+    return TableColumn(title, figures.WIDTHS[one.unit], 1 if one.name == "loss" else rank, cell)
+
+
+_LISTED = tuple(one for one in HEADLINES if one.is_listed)
 COLUMNS = (
     TableColumn("state", 12, 0, lambda v, w: meters.state_of(v), "left"),
     TableColumn("run", _NAME_MIN, 0, _name, "left"),
     TableColumn("experiment", 11, 9, lambda v, w: meters.text(v.experiment, "$ink-muted"), "left"),
     TableColumn("done", 4, 3, _progress),
     TableColumn("loss trend", 16, 8, _loss_line, "left"),
-    TableColumn("loss", 7, 1, lambda v, w: _figure(quantity.loss(v.loss), v)),
-    TableColumn("ppl", 6, 4, lambda v, w: _figure(quantity.ratio(v.val_ppl), v)),
-    TableColumn("tok/s", 5, 5, lambda v, w: _figure(quantity.si(v.tokens_per_s), v)),
-    TableColumn("mfu", 5, 6, lambda v, w: _figure(quantity.percent(v.mfu, 1), v)),
+    *(_headline(one, rank) for rank, one in enumerate(_LISTED, 3)),
     TableColumn("ends", 7, 2, meters.ends),
     TableColumn("alert", 5, 1, _alerts),
 )

@@ -20,6 +20,7 @@ from albor_core.cli.common.output import (
     screen_width,
     table,
 )
+from albor_core.run.headlines import STORED
 
 _BARS = "".join(chr(0x2581 + level) for level in range(8))  # one eighth block to a full one
 _CROSS, _ODD = "\u00d7", "NaN/Inf"  # what is not a number, in a curve and in a cell
@@ -29,7 +30,7 @@ _MAX_CELL = 24
 _CURVES, _OWN = 3, 20  # of runs without a loss: curves, and metrics in the table
 _LOSSES = {"train/loss", "val/loss"}
 _MACHINE = ("optim/", "perf/", "brick/", "host/", "gpu")
-_METRICS = ("train/", "val/", "perf/tokens_per_s", "perf/mfu")
+_METRICS = ("train/", "val/", *(one.key for one in STORED))
 Document = Mapping[str, Any]
 
 

@@ -24,6 +24,7 @@ from albor_core.cli.common.output import (
     when,
 )
 from albor_core.run.errors import UsageError
+from albor_core.run.headlines import STORED, Headline
 
 if TYPE_CHECKING:
     from albor_core.feed.runs.store_lag import Arrears
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 _NEGATED = re.compile(r"""-(?=[^-\s:<>=!"',]+[:<>=!]|["'])""")
 _MOST = (1 << 63) - 1  # what SQLite takes
 _CATCH_UP_S = 5.0  # for what ended runs wrote last and nobody indexed
-_ASCENDING = ("loss", "val_loss", "val_ppl", "best_val_loss")  # of the columns of the run table
+_ASCENDING = tuple(one.name for one in STORED if one.better == "min")
+_SPECS = {"tokens": ",.0f", "loss": ".4f", "ratio": ",.2f", "rate": ",.0f", "share": ".1%"}
 _TEXT_SORTS = ("id", "name", "experiment", "status", "host", "kind")
 
 
@@ -312,6 +314,12 @@ def _document(found: Listing) -> dict[str, Any]:
 
 
 _Cell = Callable[["RunRow", Listing], str]
+
+
+def _figure(one: Headline) -> _Cell:
+    return lambda row, _: number(getattr(row, one.name), _SPECS[one.unit])
+
+
 _FIELDS: Mapping[str, tuple[str, _Cell]] = {  # column: its head, its text
     "id": ("run", lambda row, _: f"{row.id} *" if row.pinned else row.id),
     "name": ("name", lambda row, _: row.name),
@@ -322,13 +330,7 @@ _FIELDS: Mapping[str, tuple[str, _Cell]] = {  # column: its head, its text
     "age": ("age", lambda row, _: duration(None if row.created is None else _age(row.created))),
     "elapsed_s": ("elapsed", lambda row, _: duration(_elapsed(row))),
     "step": ("step", lambda row, found: _step(row, found)),
-    "tokens": ("tokens", lambda row, _: number(row.tokens, ",.0f")),
-    "loss": ("loss", lambda row, _: number(row.loss, ".4f")),
-    "val_loss": ("val loss", lambda row, _: number(row.val_loss, ".4f")),
-    "best_val_loss": ("best val", lambda row, _: number(row.best_val_loss, ".4f")),
-    "val_ppl": ("val ppl", lambda row, _: number(row.val_ppl, ",.2f")),
-    "tokens_per_s": ("tok/s", lambda row, _: number(row.tokens_per_s, ",.0f")),
-    "mfu": ("mfu", lambda row, _: number(row.mfu, ".1%")),
+    **{one.name: (one.title, _figure(one)) for one in STORED},
     "alerts": ("alerts", lambda row, _: str(row.alerts_open or "-")),
     "attempts": ("attempts", lambda row, _: str(row.attempts)),
     "seed": ("seed", lambda row, _: "-" if row.seed is None else str(row.seed)),

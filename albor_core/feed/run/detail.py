@@ -20,6 +20,7 @@ from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, view_of_row
 from albor_core.feed.run.tail import LogFollower
 from albor_core.feed.view import AlertView, AttemptView, Curve, EventView, RunView
+from albor_core.run.headlines import CHARTS, RECORDED
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import history, integer, number, sequence, text
@@ -28,11 +29,7 @@ from albor_core.store.query.reader import Reader
 from albor_core.store.rows.rows import AttemptRow, EventRow, Series
 
 EVENTS = 300  # newest ones kept for the screen
-_STATE_KEYS = {  # journal key: history of the live state
-    "train/loss": "loss_history",
-    "optim/lr": "lr_history",
-    "optim/grad_norm": "grad_norm_history",
-}
+_STATE_KEYS = {one.key: one.history for one in RECORDED}  # journal key: history of the live state
 Document = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -151,7 +148,7 @@ class RunFeed:
             for key, name in _STATE_KEYS.items()
             if any(value is not None for value in sequence(state, name))
         ]
-        order = {key: index for index, key in enumerate(_FIRST)}
+        order = {one.key: index for index, one in enumerate(CHARTS)}
         return tuple(sorted({*found, *live}, key=lambda key: (order.get(key, len(order)), key)))
 
     def curves(
@@ -214,12 +211,6 @@ class RunFeed:
 
     def _journal_events(self) -> tuple[EventView, ...]:
         return journal_events(self._journal.records())
-
-
-_FIRST = (
-    *("train/loss", "val/loss", "val/ppl", "optim/lr", "optim/grad_norm"),
-    *("perf/tokens_per_s", "perf/mfu", "perf/step_ms", "train/loss_ema"),
-)
 
 
 def curve_of(series: Series) -> Curve:

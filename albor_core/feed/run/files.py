@@ -20,6 +20,7 @@ from albor_core.feed.runs.newest import (
     figures_of_state,
     newest,
     share_done,
+    whole_tokens,
 )
 from albor_core.feed.runs.status import NO_NEWS_S, Evidence, judge
 from albor_core.feed.terminal import terminal_of
@@ -32,6 +33,7 @@ from albor_core.feed.view import (
 )
 from albor_core.feed.watched import rules_watching
 from albor_core.run.guard_state import GUARD_ENDS
+from albor_core.run.headlines import LIVE, RECORDED
 from albor_core.run.rundir import RunDir, load_json
 from albor_core.run.state import SCHEMA, Freshness, load_state
 from albor_core.run.values.clean import clean
@@ -181,9 +183,10 @@ def build_view(
     current = evidence.current_state is not None
     now, max_steps = newest(figures_of_state(state), told), _max_steps(state, resolved, meta)
     if evidence.is_starting:
-        now = replace(now, step=None, tokens=None)
+        now = now.without_steps()
     andon, guard = mapping(state, "andon"), evidence.guard
     view = RunView(
+        **_figures(state, now),
         id=run.id,
         name=text(meta, "name") or run.id,
         experiment=text(meta, "experiment"),
@@ -205,24 +208,9 @@ def build_view(
         step=now.step,
         max_steps=max_steps,
         progress=None if evidence.is_starting else _progress(now.step, max_steps, state),
-        epoch=number(state, "epoch"),
-        tokens=None if now.tokens is None else int(now.tokens),
-        loss=now.loss,
-        loss_ema=number(state, "loss_ema"),
-        val_loss=now.val_loss,
-        val_ppl=now.val_ppl,
         val_step=now.val_step,
-        lr=number(state, "learning_rate"),
-        grad_norm=number(state, "gradient_norm"),
-        tokens_per_s=now.tokens_per_s,
-        samples_per_s=number(state, "samples_per_second"),
-        mfu=now.mfu,
-        step_ms=number(state, "step_ms"),
         eta_s=number(state, "eta_seconds") if _arrives(status, evidence) else None,
         elapsed_s=number(state, "elapsed_seconds"),
-        loss_history=history(state, "loss_history"),
-        lr_history=history(state, "lr_history"),
-        grad_norm_history=history(state, "grad_norm_history"),
         severity=text(andon, "severity") or "green",
         last_alert=_alert_text(andon),
         last_alert_step=integer(mapping(andon, "last_alert"), "step"),
@@ -246,6 +234,17 @@ def build_view(
         ended_wall=None if alive else number(evidence.exit or NOTHING, "wall"),
     )
     return _aged(view, evidence, status)
+
+
+def _figures(state: Document, now: NewestFigures) -> dict[str, Any]:
+    """The headline figures, of which `now` knows some better than the state file, and what those
+    were lately.
+    """
+    return {
+        **{one.name: number(state, one.state) for one in LIVE},
+        **whole_tokens(now.fields()),
+        **{one.history: history(state, one.history) for one in RECORDED},
+    }
 
 
 def _arrives(status: RunStatus, evidence: Evidence) -> bool:

@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from albor_core.feed.runs.newest import NewestFigures, brought_up, share_done
+from albor_core.feed.runs.newest import NewestFigures, brought_up, share_done, whole_tokens
 from albor_core.feed.runs.status import NEVER_STARTED
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, NotFoundError
+from albor_core.run.headlines import NEWEST, STORED
 from albor_core.run.state import ENDS
 from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.file.migrations import user_version
@@ -254,10 +255,12 @@ def view_of_row(row: RunRow, severity: str = "green") -> RunView:
     is no number where a number belongs (SQLite stores anything anywhere) is unknown.
     """
     row = _sound(row)
+    figures: dict[str, Any] = whole_tokens({one.name: getattr(row, one.name) for one in STORED})
     word = row.ended_status if row.ended_status in ENDS else "lost"
     step, max_steps = row.last_step, row.max_steps
     last_wall = row.ended_wall if row.last_wall is None else row.last_wall
     return RunView(
+        **figures,
         id=row.id,
         name=row.name or row.id,
         experiment=row.experiment,
@@ -274,13 +277,6 @@ def view_of_row(row: RunRow, severity: str = "green") -> RunView:
         step=step,
         max_steps=max_steps,
         progress=share_done(step, max_steps),
-        tokens=int(row.tokens) if row.tokens is not None and math.isfinite(row.tokens) else None,
-        loss=row.loss,
-        val_loss=row.val_loss,
-        val_ppl=row.val_ppl,
-        best_val_loss=row.best_val_loss,
-        tokens_per_s=row.tokens_per_s,
-        mfu=row.mfu,
         elapsed_s=_span(row),
         alerts_open=row.alerts_open,
         severity=severity,
@@ -306,8 +302,8 @@ def aged(row: RunView) -> RunView:
 
 _COUNTS = ("attempts", "alerts_open")
 _NUMBERS = (
-    *("created", "ended_wall", "last_step", "max_steps", "tokens", "loss", "val_loss", "val_ppl"),
-    *("best_val_loss", "tokens_per_s", "mfu", "first_wall", "last_wall", "seed"),
+    *("created", "ended_wall", "last_step", "max_steps", "first_wall", "last_wall", "seed"),
+    *(one.name for one in STORED),
 )
 _NUMERIC = (float, int, type(None))
 
@@ -338,65 +334,57 @@ def known_of(row: RunView | None) -> tuple[str | None, bool]:
     return None if row.status == "lost" else row.status, row.step is not None
 
 
+_EITHER = ("experiment", "host", "git_commit")  # "": the files do not say it
+_UNSAID = ("created", "last_wall", "elapsed_s", "max_steps")  # None: the same
+_STORED = ("is_pinned", "tags", *(one.name for one in STORED if one.stat == "best"))
+
+
 def merge(view: RunView, row: RunView) -> RunView:
     """What files say of the present, completed by what only the store knows."""
-    is_indexed = view.last_alert_step is None or (row.step or -1) >= view.last_alert_step
-    calm = is_indexed and row.alerts_open == 0
-    severity = row.severity if view.severity in _CALM else view.severity
-    unseen = 0 if is_indexed or view.severity in _CALM else 1
-    detail = view.detail
-    if detail.startswith(NEVER_STARTED) and row.attempts_total is not None:
-        flaws = detail.removeprefix(NEVER_STARTED).removeprefix("; ")
-        detail = flaws or "its state file is missing"
-    return replace(
-        _with_newest(view, row),
-        age_s=_age(row.last_wall) if view.age_s is None else view.age_s,
-        detail=detail,
-        name=row.name or view.name,
-        experiment=view.experiment or row.experiment,
-        host=view.host or row.host,
-        created=row.created if view.created is None else view.created,
-        alerts_open=row.alerts_open + unseen,
-        severity="green" if calm else severity,
-        is_pinned=row.is_pinned,
-        tags=row.tags,
-        best_val_loss=row.best_val_loss,
-        ended_wall=None if view.is_active else (view.ended_wall or row.ended_wall),
-        attempts_total=max(view.attempts_total or 0, row.attempts_total or 0) or None,
-        last_wall=row.last_wall if view.last_wall is None else view.last_wall,
-        elapsed_s=row.elapsed_s if view.elapsed_s is None else view.elapsed_s,
-        git_commit=view.git_commit or row.git_commit,
-    )
-
-
-def _with_newest(view: RunView, row: RunView) -> RunView:
     found = brought_up(_figures(view), _figures(row), is_starting=view.is_starting)
-    max_steps = row.max_steps if view.max_steps is None else view.max_steps
-    progress = share_done(found.step, max_steps)
+    fields: dict[str, Any] = {name: getattr(row, name) for name in _STORED}
+    fields |= {name: getattr(view, name) or getattr(row, name) for name in _EITHER}
+    fields |= {name: _first(getattr(view, name), getattr(row, name)) for name in _UNSAID}
+    fields |= whole_tokens(found.fields())
     return replace(
         view,
+        **fields,
+        **_alerts(view, row),
+        name=row.name or view.name,
+        detail=_detail(view, row),
+        age_s=_age(row.last_wall) if view.age_s is None else view.age_s,
         step=found.step,
-        max_steps=max_steps,
-        progress=view.progress if progress is None else progress,
-        tokens=None if found.tokens is None else int(found.tokens),
-        loss=found.loss,
-        val_loss=found.val_loss,
-        val_ppl=found.val_ppl,
         val_step=found.val_step,
-        tokens_per_s=found.tokens_per_s,
-        mfu=found.mfu,
+        progress=_first(share_done(found.step, fields["max_steps"]), view.progress),
+        ended_wall=None if view.is_active else (view.ended_wall or row.ended_wall),
+        attempts_total=max(view.attempts_total or 0, row.attempts_total or 0) or None,
     )
+
+
+def _first(value: Any, other: Any) -> Any:
+    return other if value is None else value
+
+
+def _alerts(view: RunView, row: RunView) -> dict[str, Any]:
+    """How many are open and how bad they are: the state file may tell of one not yet indexed."""
+    is_indexed = view.last_alert_step is None or (row.step or -1) >= view.last_alert_step
+    if is_indexed and row.alerts_open == 0:
+        severity = "green"
+    else:
+        severity = row.severity if view.severity in _CALM else view.severity
+    unseen = 0 if is_indexed or view.severity in _CALM else 1
+    return {"alerts_open": row.alerts_open + unseen, "severity": severity}
+
+
+def _detail(view: RunView, row: RunView) -> str:
+    """A run whose attempts a store knows has started."""
+    if not view.detail.startswith(NEVER_STARTED) or row.attempts_total is None:
+        return view.detail
+    flaws = view.detail.removeprefix(NEVER_STARTED).removeprefix("; ")
+    return flaws or "its state file is missing"
 
 
 def _figures(view: RunView) -> NewestFigures:
-    return NewestFigures(
-        wall=view.last_wall,
-        step=view.step,
-        tokens=view.tokens,
-        loss=view.loss,
-        val_loss=view.val_loss,
-        val_ppl=view.val_ppl,
-        val_step=view.val_step,
-        tokens_per_s=view.tokens_per_s,
-        mfu=view.mfu,
-    )
+    values = {one.name: getattr(view, one.name) for one in NEWEST}
+    known = {name: value for name, value in values.items() if value is not None}
+    return NewestFigures(view.last_wall, view.step, view.val_step, known)

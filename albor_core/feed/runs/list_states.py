@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from albor_core.feed.runs.newest import (
     NewestFigures,
     brought_up,
     figures_of_journal,
     figures_of_state,
+    known,
     newest,
 )
 from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
 from albor_core.feed.runs.status import gather, judge, run_status
+from albor_core.run.headlines import NEWEST
 from albor_core.run.rundir import RunDir
-from albor_core.run.values.lenient import finite, integer, number
+from albor_core.run.values.lenient import finite, integer
 from albor_core.store.rows.run_row import RunRow
 
 
@@ -42,16 +45,8 @@ def present(row: RunRow) -> tuple[RunStatus, RunRow]:
     told = figures_of_journal(run.journal) if is_over else NewestFigures()
     own = newest(figures_of_state(evidence.state or {}), told)
     now = brought_up(own, _figures(row), is_starting=evidence.is_starting)
-    return status, replace(
-        row,
-        last_step=now.step,
-        tokens=now.tokens,
-        loss=now.loss,
-        val_loss=now.val_loss,
-        val_ppl=now.val_ppl,
-        tokens_per_s=now.tokens_per_s,
-        mfu=now.mfu,
-    )
+    figures: dict[str, Any] = now.fields()
+    return status, replace(row, last_step=now.step, **figures)
 
 
 def _figures(row: RunRow) -> NewestFigures:
@@ -59,12 +54,7 @@ def _figures(row: RunRow) -> NewestFigures:
     return NewestFigures(
         wall=finite(said, "last_wall"),
         step=integer(said, "last_step"),
-        tokens=number(said, "tokens"),
-        loss=number(said, "loss"),
-        val_loss=number(said, "val_loss"),
-        val_ppl=number(said, "val_ppl"),
-        tokens_per_s=number(said, "tokens_per_s"),
-        mfu=number(said, "mfu"),
+        values=known(said, {one.name: one.name for one in NEWEST}),
     )
 
 

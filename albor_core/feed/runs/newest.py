@@ -7,43 +7,42 @@ counts, and the others complete it.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from albor_core.run.headlines import NEWEST
 from albor_core.run.journal import parse_line
 from albor_core.run.values.lenient import Document, finite, integer, number
 
 TAIL_BYTES = 16 << 10  # a few intervals: what is newest is near the end
-_KEYS = {
-    "tokens": "train/tokens",
-    "loss": "train/loss",
-    "val_loss": "val/loss",
-    "val_ppl": "val/ppl",
-    "tokens_per_s": "perf/tokens_per_s",
-    "mfu": "perf/mfu",
-}
 
 
 @dataclass(frozen=True)
 class NewestFigures:
-    """What a run was at a step, and when that was written. Unknown is None."""
+    """What a run was at a step, and when that was written. `values` has those of the NEWEST
+    headlines that are known, by their names; `val_step` is of its own `val_loss`.
+    """
 
     wall: float | None = None
     step: int | None = None
-    tokens: float | None = None
-    loss: float | None = None
-    val_loss: float | None = None
-    val_ppl: float | None = None
     val_step: int | None = None
-    tokens_per_s: float | None = None
-    mfu: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
 
     def is_after(self, other: NewestFigures) -> bool:
         """Whether they were written later; figures of no time are of long ago."""
         return self.wall is not None and (other.wall is None or self.wall > other.wall)
+
+    def without_steps(self) -> NewestFigures:
+        """Those of a life that has come to no step yet."""
+        values = {name: value for name, value in self.values.items() if name != "tokens"}
+        return replace(self, step=None, values=values)
+
+    def fields(self) -> dict[str, float | None]:
+        """Each headline's value, None where it is unknown."""
+        return {one.name: self.values.get(one.name) for one in NEWEST}
 
 
 def newest(first: NewestFigures, second: NewestFigures) -> NewestFigures:
@@ -56,10 +55,14 @@ def newest(first: NewestFigures, second: NewestFigures) -> NewestFigures:
 
 def completed(figures: NewestFigures, by: NewestFigures) -> NewestFigures:
     """`figures`, and those of the other where they are not known."""
-    names = [f.name for f in fields(figures)]
-    if figures.val_loss is not None:  # the step is that of its own value, or unknown
-        names.remove("val_step")
-    return replace(figures, **{n: getattr(by, n) for n in names if getattr(figures, n) is None})
+    # the step of a validation is that of its own value, or unknown
+    val_step = figures.val_step if "val_loss" in figures.values else by.val_step
+    return NewestFigures(
+        wall=by.wall if figures.wall is None else figures.wall,
+        step=by.step if figures.step is None else figures.step,
+        val_step=val_step if figures.val_step is None else figures.val_step,
+        values={**by.values, **figures.values},
+    )
 
 
 def brought_up(own: NewestFigures, stored: NewestFigures, *, is_starting: bool) -> NewestFigures:
@@ -67,7 +70,7 @@ def brought_up(own: NewestFigures, stored: NewestFigures, *, is_starting: bool) 
     file tells any. All steps that are told of a run that `is_starting` are of the life before.
     """
     if is_starting:
-        return replace(completed(own, stored), step=None, tokens=None)
+        return completed(own, stored).without_steps()
     is_ahead = (stored.step or 0) > (own.step or 0) and stored.is_after(own)
     return newest(own, stored) if is_ahead or own.step is None else completed(own, stored)
 
@@ -81,21 +84,25 @@ def figures_of_state(state: Document) -> NewestFigures:
     """What a state file tells of a run's figures. A later life than the first that has come to no
     step yet says nothing of steps.
     """
-    step, loss = integer(state, "global_step"), number(state, "loss")
-    loss = number(state, "loss_text") if loss is None else loss
-    is_before_all = not step and loss is None and (integer(state, "attempt") or 0) > 1
-    tokens = finite(state, "tokens")
-    return NewestFigures(
-        wall=finite(state, "wall"),
-        step=None if is_before_all else step,
-        tokens=None if is_before_all else tokens,
-        loss=loss,
-        val_loss=number(state, "val_loss"),
-        val_ppl=number(state, "val_ppl"),
-        val_step=integer(state, "val_step"),
-        tokens_per_s=number(state, "tokens_per_second"),
-        mfu=number(state, "mfu"),
-    )
+    step, values = integer(state, "global_step"), known(state, {n.name: n.state for n in NEWEST})
+    if "loss" not in values and (loss := number(state, "loss_text")) is not None:
+        values["loss"] = loss
+    found = NewestFigures(finite(state, "wall"), step, integer(state, "val_step"), values)
+    is_later_life = (integer(state, "attempt") or 0) > 1
+    return found.without_steps() if is_later_life and not step and "loss" not in values else found
+
+
+def known(said: Document, names: Mapping[str, str]) -> dict[str, float]:
+    """The numbers that a document has, each by the name that it is to have; tokens are counted."""
+    found = {n: (finite if n == "tokens" else number)(said, key) for n, key in names.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def whole_tokens(figures: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The same with tokens as the count that they are; what no count is, is unknown."""
+    tokens = figures["tokens"]
+    is_count = tokens is not None and math.isfinite(tokens)
+    return {**figures, "tokens": int(tokens) if is_count and tokens is not None else None}
 
 
 def figures_of_journal(path: Path) -> NewestFigures:
@@ -113,22 +120,20 @@ def figures_of_journal(path: Path) -> NewestFigures:
 
 def figures_of_records(records: Sequence[Document]) -> NewestFigures:
     """The same of a journal's newest records, oldest first."""
-    found: dict[str, Any] = {}
+    found = NewestFigures()
     rewound_to: int | None = None  # later steps of earlier records were taken back
     for record in reversed(records):
         if record.get("t") == "r" and (to := integer(record, "to")) is not None:
             rewound_to = to if rewound_to is None else min(to, rewound_to)
             continue
-        step, values = integer(record, "step"), record.get("v")
-        if record.get("t") != "m" or step is None or not isinstance(values, Mapping):
+        step, logged = integer(record, "step"), record.get("v")
+        if record.get("t") != "m" or step is None or not isinstance(logged, Mapping):
             continue
         if rewound_to is not None and step > rewound_to:
             continue
-        found.setdefault("wall", finite(record, "wall"))
-        found["step"] = max(step, found.get("step", step))
-        for name, key in _KEYS.items():
-            if name not in found and (value := number(values, key)) is not None:
-                found[name] = value
-                if name == "val_loss":
-                    found["val_step"] = step
-    return NewestFigures(**found)
+        earlier = known(logged, {one.name: one.key for one in NEWEST})
+        val_step = step if "val_loss" in earlier else None
+        furthest = step if found.step is None else max(step, found.step)
+        own = NewestFigures(finite(record, "wall"), step, val_step, earlier)
+        found = replace(completed(found, own), step=furthest)
+    return found

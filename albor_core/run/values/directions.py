@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from albor_core.run.errors import UsageError
-from albor_core.run.values.metrics import HOUSE_NAMES, MAX_KEY_CHARS
+from albor_core.run.headlines import HEADLINES, HOUSE_NAMES
+from albor_core.run.values.metrics import MAX_KEY_CHARS
 
 Direction = Literal["min", "max"]
 Goals = Mapping[str, Direction]
@@ -35,9 +36,9 @@ _HIGHER = _words("""
     acc accuracy accuracies top1 top5 f1 f2 fbeta precision recall sensitivity specificity tpr tnr
     auc auroc rocauc auprc aupr prauc ap map ndcg mrr hits bleu sacrebleu rouge rouge1 rouge2 rougel
     rougelsum meteor chrf cider spice bertscore comet em reward rewards return returns score scores
-    win winrate success elo sharpe mfu hfu throughput tps qps fps iou miou dice jaccard r2 psnr ssim
+    win winrate success elo sharpe hfu throughput tps qps fps iou miou dice jaccard r2 psnr ssim
     msssim pesq stoi kappa mcc pearson spearman kendall correlation similarity likelihood elbo
-""")
+""") | {one.name for one in HEADLINES if one.better == "max"}
 _PHRASES: Mapping[tuple[str, str], Direction] = {
     ("cross", "entropy"): "min",
     ("bits", "per"): "min",

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.run.values.lenient import number_word, real
 
 MAX_KEY_CHARS = 256
@@ -22,26 +23,6 @@ MAX_DEPTH = 8
 MAX_VALUES = 100_000  # of one call
 _WALL = "_wall"  # the store's own series
 _MAX_EXAMPLE = 120
-
-# The names people use for what a run table shows, and the house's own.
-HOUSE_NAMES: Mapping[str, str] = {
-    "loss": "train/loss",
-    "train_loss": "train/loss",
-    "val_loss": "val/loss",
-    "eval_loss": "val/loss",
-    "eval/loss": "val/loss",
-    "val_ppl": "val/ppl",
-    "perplexity": "val/ppl",
-    "lr": "optim/lr",
-    "learning_rate": "optim/lr",
-    "grad_norm": "optim/grad_norm",
-    "gradient_norm": "optim/grad_norm",
-    "tokens": "train/tokens",
-    "tokens_per_second": "perf/tokens_per_s",
-    "samples_per_second": "perf/samples_per_s",
-    "mfu": "perf/mfu",
-    "step_ms": "perf/step_ms",
-}
 
 
 @dataclass

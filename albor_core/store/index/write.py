@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albor_core.run.checkpoints import step_of
+from albor_core.run.headlines import STORED, Headline
 from albor_core.run.values.lenient import finite_of, real, strict_json, whole_of
 from albor_core.store.file import goals
 from albor_core.store.index.series import SeriesWriter, load_series
@@ -24,15 +25,6 @@ _MAX_KEYS = 10_000
 _MAX_KEY_CHARS = 256
 _MAX_TEXT_CHARS = 64 << 10
 
-# (column of runs, metric it is the newest value of)
-HEADLINES = (
-    ("tokens", "train/tokens"),
-    ("loss", "train/loss"),
-    ("val_loss", "val/loss"),
-    ("val_ppl", "val/ppl"),
-    ("tokens_per_s", "perf/tokens_per_s"),
-    ("mfu", "perf/mfu"),
-)
 _EVENT = (
     "INSERT OR REPLACE INTO events (run_id, source, at, wall, attempt, step, name, severity,"
     " subject, data) VALUES (?,?,?,?,?,?,?,?,?,?)"
@@ -343,20 +335,20 @@ class RunWriter:
         date.
         """
         self.flush()
-        columns: dict[str, Any] = {column: self._headline(key) for column, key in HEADLINES}
+        columns: dict[str, Any] = {one.name: self._headline(one) for one in STORED}
         steps = [s.last_step for s in self._series.values() if s.last_step is not None]
         columns["last_step"] = max(steps, default=None)
-        val = self._series.get("val/loss")
-        columns["best_val_loss"] = None if val is None else val.best
         self.update(columns)
         self._db.execute(
             _BRING_UP,
             (self._first_wall, self._last_wall, self.run_id),
         )
 
-    def _headline(self, key: str) -> float | str | None:
-        series = self._series.get(key)
-        if series is None or series.last is None:
+    def _headline(self, one: Headline) -> float | str | None:
+        series = self._series.get(one.key)
+        if series is None or one.stat == "best":
+            return None if series is None else series.best
+        if series.last is None:
             return None
         return "nan" if math.isnan(series.last) else series.last
 
@@ -364,10 +356,10 @@ class RunWriter:
         """Remove all but the run's own row: the files are read again from the start."""
         for table in _TABLES:
             self._db.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))
-        empty = {column: None for column, _ in HEADLINES}
         ended = ("ended_status", "ended_reason", "ended_wall")
-        unknown = ("last_step", "best_val_loss", "first_wall", "last_wall", *ended)
-        self.update({**empty, **dict.fromkeys(unknown), "pinned": 0})
+        unknown = ("last_step", "first_wall", "last_wall", *ended)
+        figures = (one.name for one in STORED)
+        self.update({**dict.fromkeys((*figures, *unknown)), "pinned": 0})
         self._series, self._pending = {}, {}
         self._first_wall = self._last_wall = None
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from albor_core.run.headlines import STORED
 from albor_core.run.values.directions import Direction, direction
 from albor_core.store.rows.terms import Filter, Term
 
@@ -37,13 +38,7 @@ NUMBERS: Mapping[str, str] = {
     "created": "r.created",
     "step": "r.last_step",
     "max_steps": "r.max_steps",
-    "tokens": "r.tokens",
-    "loss": "r.loss",
-    "val_loss": "r.val_loss",
-    "val_ppl": "r.val_ppl",
-    "best_val_loss": "r.best_val_loss",
-    "tokens_per_s": "r.tokens_per_s",
-    "mfu": "r.mfu",
+    **{one.name: f"r.{one.name}" for one in STORED},
     "alerts": "r.alerts_open",
     "attempts": "r.attempts",
     "seed": "r.seed",

@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from albor_core.run.errors import UsageError
+from albor_core.run.headlines import STORED
 from albor_core.store.file.goals import goals_of_metric
 from albor_core.store.file.search import find, param_keys
 from albor_core.store.query.conditions import NUMBERS, Lookups, Sql, condition, figure
@@ -37,16 +38,21 @@ def _as_text(*columns: str) -> str:
     return ", ".join(f"CAST({column} AS TEXT)" for column in columns)
 
 
-_COLUMNS = (
-    f"{_as_text('r.run', 'r.name', 'e.name', 'r.kind')}, r.created,"
-    f" {_as_text('r.path', 'r.host')}, r.seed, {_as_text('r.git_commit')}, r.git_dirty,"
-    f" {_as_text('r.ended_status', 'r.ended_reason')}, r.ended_wall, r.attempts, r.last_step,"
-    " r.max_steps, r.tokens, r.loss, r.val_loss, r.val_ppl, r.best_val_loss, r.tokens_per_s, r.mfu,"
-    " r.first_wall, r.last_wall, r.alerts_open, r.pinned, r.id"
+def _column(field: str) -> str:
+    """What a field of RunRow is read from; tags are completed, in the place of the row's id."""
+    source = {"id": "r.run", "experiment": "e.name", "tags": "r.id"}.get(field, f"r.{field}")
+    return _as_text(source) if field in _TEXTS else source
+
+
+_FIELDS = tuple(field.name for field in fields(RunRow))
+_TEXTS = (
+    *("id", "name", "experiment", "kind", "path", "host"),
+    *("git_commit", "ended_status", "ended_reason"),
 )
 _FROM = " FROM runs r JOIN experiments e ON e.id = r.experiment_id"
-RUN = f"SELECT {_COLUMNS}{_FROM}"
-_FIELDS = tuple(field.name for field in fields(RunRow))
+RUN = f"SELECT {', '.join(map(_column, _FIELDS))}{_FROM}"
+_DIRTY, _PINNED, _TAGS = map(_FIELDS.index, ("git_dirty", "pinned", "tags"))
+_FIGURES = tuple(_FIELDS.index(one.name) for one in STORED)
 _MAX_MARKS = 100
 
 
@@ -242,12 +248,13 @@ def _tags_of(db: sqlite3.Connection, numbers: Sequence[int] | None) -> dict[int,
 
 def _run_row(row: Sequence[Any], tags: tuple[str, ...]) -> RunRow:
     columns: list[Any] = [*row]  # ten thousand of these make a list: no slices, no loops
-    columns[27] = tags  # in place of the row's id
-    columns[26] = columns[26] == 1
-    if columns[9] is not None:
-        columns[9] = columns[9] == 1
+    columns[_TAGS] = tags
+    columns[_PINNED] = columns[_PINNED] == 1
+    if columns[_DIRTY] is not None:
+        columns[_DIRTY] = columns[_DIRTY] == 1
     if "nan" in columns:
-        columns[16:23] = [math.nan if value == "nan" else value for value in columns[16:23]]
+        for at in _FIGURES:
+            columns[at] = math.nan if columns[at] == "nan" else columns[at]
     made = object.__new__(RunRow)
     made.__dict__.update(zip(_FIELDS, columns, strict=True))  # __init__ would take 5 us a row
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from albor_core.run.errors import NotFoundError
-from albor_core.run.values.metrics import HOUSE_NAMES
+from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.store.query.filter import FilterError
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.terms import FIELDS, Filter

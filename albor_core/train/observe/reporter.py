@@ -16,6 +16,7 @@ from typing import Any
 from albor_core.andon.alert import Alert
 from albor_core.andon.bricks import BRICKS
 from albor_core.config.load import Config
+from albor_core.run.headlines import LIVE, RECORDED
 from albor_core.run.journal import Journal
 from albor_core.run.state import StateWriter
 from albor_core.run.values.flatten import flatten
@@ -44,7 +45,7 @@ class Reporter:
         self.state = state
         self.config, self.num_steps = config, num_steps
         self.loss_ema, self.step_s = Ema(LOSS_BETA), Ema(STEP_BETA)
-        self.histories = Histories(("step", "loss", "lr", "grad_norm"))
+        self.histories = Histories(("step", *(one.name for one in RECORDED)))
         self.elapsed_before = float(state.fields.get("elapsed_seconds") or 0.0)
         self._began = time.monotonic()
         self._published = -math.inf
@@ -59,10 +60,8 @@ class Reporter:
         """Fields that are known from the start; the rest begin as unknown."""
         unknown = dict.fromkeys(
             (
-                *("epoch", "loss", "loss_ema", "val_loss", "val_ppl", "val_step"),
-                *("learning_rate", "mfu"),
-                *("gradient_norm", "tokens_per_second", "samples_per_second", "step_ms"),
-                *("eta_seconds", "gpu", "system", "bricks_ms", "loss_text"),
+                *(one.state for one in LIVE),
+                *("val_step", "eta_seconds", "gpu", "system", "bricks_ms", "loss_text"),
             )
         )
         return {
@@ -152,24 +151,16 @@ class Reporter:
         bricks = {f"brick/{name}_ms": round(ms, 4) for name, ms in bricks_ms.items()}
         self.journal.metrics(step, {**values, **bricks, **extra})
         self.console.interval(step, values)
-        loss, lr, norm = values["train/loss"], values["optim/lr"], values["optim/grad_norm"]
-        self.histories.add(step, loss, lr, norm)
+        loss = values["train/loss"]
+        self.histories.add(step, *(values[one.key] for one in RECORDED))
         columns = self.histories.columns()
         self.state.fields |= {
-            "loss": loss,
+            **{one.state: values[one.key] for one in LIVE if one.key in values},
             "loss_text": None if math.isfinite(loss) else str(loss),  # JSON has no such number
             "loss_ema": self.loss_ema.value,
-            "learning_rate": lr,
-            "gradient_norm": norm,
-            "tokens_per_second": values.get("perf/tokens_per_s"),
-            "samples_per_second": values.get("perf/samples_per_s"),
-            "mfu": values.get("perf/mfu"),
-            "step_ms": values.get("perf/step_ms"),
             "bricks_ms": {name: round(ms, 3) for name, ms in bricks_ms.items()},
             "history_steps": columns["step"],
-            "loss_history": columns["loss"],
-            "lr_history": columns["lr"],
-            "grad_norm_history": columns["grad_norm"],
+            **{one.history: columns[one.name] for one in RECORDED},
             **(machine.state() if machine is not None else {}),
         }
         self.beat(gap_s=MIN_GAP_S)

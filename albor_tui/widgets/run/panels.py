@@ -12,11 +12,13 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.feed.view import AlertView, RunView
+from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.values.clean import clean
-from albor_tui.look import glyphs, quantity
+from albor_tui.look import figures, glyphs, quantity
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.panel import Panel
 
+_TONES = {"loss": "bold $line-main", "val_loss": "bold $line-val", "val_ppl": "$line-val"}
 _OVER = ("completed", "stopped", "failed")
 
 
@@ -93,15 +95,7 @@ class Vitals(RunPanel):
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         house = {
-            "train/loss": ("loss", quantity.loss(view.loss), "bold $line-main"),
-            "train/loss_ema": ("ema", quantity.loss(view.loss_ema), "$ink"),
-            "val/loss": (_val_name(view), quantity.loss(view.val_loss), "bold $line-val"),
-            "val/ppl": ("val ppl", quantity.ratio(view.val_ppl), "$line-val"),
-            "perf/tokens_per_s": ("tok/s", quantity.si(view.tokens_per_s), "$ink"),
-            "perf/mfu": ("mfu", quantity.percent(view.mfu, 1), "$ink"),
-            "optim/lr": ("lr", quantity.exponent(view.lr), "$ink"),
-            "optim/grad_norm": ("grad norm", quantity.ratio(view.grad_norm), "$ink"),
-            "perf/step_ms": ("step time", quantity.milliseconds(view.step_ms), "$ink"),
+            **{one.key: _tile(one, view) for one in HEADLINES if one.chart},
             "epoch": ("epoch", quantity.ratio(view.epoch), "$ink"),
             "batch": ("batch", quantity.count(view.batch_size), "$ink"),
         }
@@ -122,6 +116,12 @@ class Vitals(RunPanel):
             meters.fit(_value(v, stale or tone), w - 1).pad_right(1) for w, (_, v, tone) in shown
         ]
         return meters.rows([Content("").join(names), Content("").join(values)])
+
+
+def _tile(one: Headline, view: RunView) -> tuple[str, str, str]:
+    title = _val_name(view) if one.name == "val_loss" else one.title
+    tone = _TONES.get(one.name, "$ink")
+    return title, figures.text_of(one.unit, getattr(view, one.name)), tone
 
 
 def _val_name(view: RunView) -> str:

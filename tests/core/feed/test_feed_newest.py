@@ -116,9 +116,9 @@ def test_what_a_rewind_took_back_is_not_the_newest():
         return {"t": "m", "step": step, "wall": 100.0 + step, "v": {"train/loss": loss}}
 
     told = [record(8, 0.8), record(9, 0.9), {"t": "r", "to": 8}]
-    assert figures_of_records(told) == NewestFigures(wall=108.0, step=8, loss=0.8)
+    assert figures_of_records(told) == NewestFigures(108.0, 8, values={"loss": 0.8})
     on = [*told, record(9, 0.4)]
-    assert (figures_of_records(on).step, figures_of_records(on).loss) == (9, 0.4)
+    assert (figures_of_records(on).step, figures_of_records(on).values) == (9, {"loss": 0.4})
     assert figures_of_records([{"t": "m", "step": "x", "v": 3}, {"t": "e"}]) == NewestFigures()
 
 
@@ -126,8 +126,8 @@ def test_the_step_of_a_validation_stands_with_its_own_value():
     early = {"t": "m", "step": 4, "wall": 4.0, "v": {"val/loss": 8.0}}
     late = {"t": "m", "step": 9, "wall": 9.0, "v": {"train/loss": 3.0}}
     told = figures_of_records([early, late])
-    assert (told.step, told.val_step, told.val_loss) == (9, 4, 8.0)
-    unplaced = NewestFigures(wall=10.0, step=10, val_loss=7.0)
+    assert (told.step, told.val_step, told.values["val_loss"]) == (9, 4, 8.0)
+    unplaced = NewestFigures(10.0, 10, values={"val_loss": 7.0})
     assert newest(unplaced, told).val_step is None  # 7.0 is not of step 4
 
 

@@ -9,21 +9,16 @@ from albor_core.feed.view import RunView
 from albor_core.run.headlines import HEADLINES, LIVE, STORED, unit_of
 from albor_core.run.state import StateWriter
 from albor_core.run.tracked_state import LiveState
-from albor_core.store.file.connect import connect
-from albor_core.store.file.schema import prepare
+from albor_core.store.file.schema import expected_columns
 from albor_core.store.query.conditions import NUMBERS
 from albor_core.store.rows.run_row import RunRow
-from albor_tui.look import figures
 
 
-def test_what_the_store_keeps_has_a_column_a_field_and_a_place_in_filters(tmp_path):
+def test_what_the_store_keeps_has_a_column_a_field_and_a_place_in_filters():
     names = {one.name for one in STORED}
     assert names <= {field.name for field in fields(RunRow)}
     assert names <= NUMBERS.keys()
-    with connect(tmp_path / "experiments.db") as db:
-        prepare(db)
-        columns = {row[1] for row in db.execute("PRAGMA table_info(runs)")}
-    assert names <= columns
+    assert names <= {*expected_columns()["runs"]}
 
 
 def test_every_figure_has_a_field_in_the_view_that_may_be_unknown():
@@ -32,12 +27,6 @@ def test_every_figure_has_a_field_in_the_view_that_may_be_unknown():
         one.name: float | None for one in HEADLINES if one.name != "tokens"
     }
     assert {one.history for one in HEADLINES if one.history} <= hints.keys()
-
-
-def test_every_unit_can_be_written_and_leaves_unknown_unknown():
-    for one in HEADLINES:
-        assert len(figures.text_of(one.unit, 0.5)) <= figures.WIDTHS[one.unit]
-        assert figures.text_of(one.unit, None) == figures.text_of("loss", None)
 
 
 def test_no_name_means_two_figures():

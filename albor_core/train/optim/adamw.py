@@ -57,32 +57,38 @@ class Optimizer:
         self,
         model: nn.Module,
         *,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
         weight_decay: float,
         fused: bool,
         without: frozenset[str] = frozenset(),
+        **settings: Any,
     ) -> None:
-        """`without`: parameters that somebody else updates."""
+        """`without`: parameters that somebody else updates; `settings`: as `make` takes them."""
         mine = {id(p): n for n, p in model.named_parameters() if p.requires_grad}
         self._names = {key: name for key, name in mine.items() if name not in without}
         groups = param_groups(model, weight_decay)
         for group in groups:
             group["params"] = [p for p in group["params"] if id(p) in self._names]
-        self.adamw = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
+        self._fused = fused
+        self.inner = self.make([group for group in groups if group["params"]], **settings)
+
+    def make(
+        self, groups: list[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> torch.optim.Optimizer:
+        """torch's own over `groups`, of which each has its weight_decay. Without a fused kernel
+        that reads `found_inf`, clear `_fused` here.
+        """
+        return torch.optim.AdamW(
+            groups,
             lr=lr,
             betas=betas,
             eps=eps,
-            fused=fused,
-            foreach=None if fused else False,
+            fused=self._fused,
+            foreach=None if self._fused else False,
         )
-        self._fused = fused
 
     def named(self) -> dict[str, Tensor]:
         """Every trained tensor, in the optimizer's order."""
-        found = [p for group in self.adamw.param_groups for p in group["params"]]
+        found = [p for group in self.inner.param_groups for p in group["params"]]
         return {self._names[id(p)]: p for p in found}
 
     def groups(self) -> list[Group]:
@@ -98,11 +104,11 @@ class Optimizer:
                     "weight_decay": group["weight_decay"],
                 },
             )
-            for group in self.adamw.param_groups
+            for group in self.inner.param_groups
         ]
 
     def set_lr(self, lr: float) -> None:
-        for group in self.adamw.param_groups:
+        for group in self.inner.param_groups:
             group["lr"] = lr
 
     def step(self, skip: Tensor) -> None:
@@ -112,16 +118,16 @@ class Optimizer:
         kernel reads `skip` itself; on a CPU reading it costs nothing.
         """
         if self._fused:
-            self.adamw.found_inf = skip  # type: ignore[attr-defined]  # torch's own protocol with GradScaler
-            self.adamw.step()
+            self.inner.found_inf = skip  # type: ignore[attr-defined]  # torch's own protocol with GradScaler
+            self.inner.step()
         elif not skip.item():
-            self.adamw.step()
-        self.adamw.zero_grad(set_to_none=True)
+            self.inner.step()
+        self.inner.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
         """State as flat names, `exp_avg.<parameter>` and so on; live tensors, not copies."""
         flat = {}
-        for parameter, state in self.adamw.state.items():
+        for parameter, state in self.inner.state.items():
             for key, value in state.items():
                 flat[f"{key}.{self._names[id(parameter)]}"] = value
         return flat
@@ -129,7 +135,7 @@ class Optimizer:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the state that `tensors` gave. Raises KeyError for an unknown parameter."""
         named = Optimizer.named(self)
-        self.adamw.state.clear()
+        self.inner.state.clear()
         for flat, value in tensors.items():
             key, name = flat.split(".", 1)
             parameter = named[name]
@@ -137,7 +143,7 @@ class Optimizer:
             device = "cpu" if key == "step" and not self._fused else parameter.device
             placed = part_of(value, parameter)  # of its own where it was cut out of the whole
             mine = value.to(device, copy=True) if placed is value else placed
-            self.adamw.state[parameter][key] = mine
+            self.inner.state[parameter][key] = mine
 
     def reset(self) -> None:
         """As before the first step."""

@@ -53,9 +53,9 @@ def test_a_schedule_without_warm_up_starts_just_below_the_peak():
 
 def test_every_hyper_parameter_reaches_torch():
     optimizer = Optimizer(torch.nn.Linear(2, 2), **HYPER, fused=False)
-    for group in optimizer.adamw.param_groups:
+    for group in optimizer.inner.param_groups:
         assert (group["lr"], group["betas"], group["eps"]) == (0.01, (0.8, 0.7), 1e-5)
-    decays = [group["weight_decay"] for group in optimizer.adamw.param_groups]
+    decays = [group["weight_decay"] for group in optimizer.inner.param_groups]
     assert decays == [0.3, 0.0]  # the bias is no matrix
     wanted = OptimizerConfig(lr=0.01, beta1=0.8, beta2=0.7, eps=1e-5, weight_decay=0.3)
     assert wrong_groups(optimizer.groups(), wanted) == []

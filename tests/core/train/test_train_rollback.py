@@ -419,7 +419,7 @@ def test_a_hyper_parameter_that_did_not_arrive_is_refused_before_step_1(tmp_path
     run = made(tmp_path)
 
     def forget(parts):
-        for group in parts.optimizer.adamw.param_groups:
+        for group in parts.optimizer.inner.param_groups:
             group["betas"] = (0.9, 0.999)
 
     sabotaged(monkeypatch, forget)

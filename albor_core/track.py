@@ -662,7 +662,7 @@ def _recordable(config: object) -> dict[str, Any]:
         config = vars(config)
     if not isinstance(config, Mapping):
         raise UsageError(
-            f"config: a {type(config).__name__} is not a configuration",
+            f"config must be a mapping, dataclass or Namespace, not {type(config).__name__}",
             hint="give a mapping, a dataclass or an argparse.Namespace",
         )
     said: dict[str, Any] = as_json(config)

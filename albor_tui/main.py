@@ -78,7 +78,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "without it, every run of this home",
     )
     parser.add_argument("--json", action="store_true", help="stream documents, one per line")
-    parser.add_argument("--once", action="store_true", help="print one document and leave")
+    parser.add_argument("--once", action="store_true", help="print one document and exit")
     parser.add_argument("--tab", choices=TABS, default="", help="open the run on this tab")
     parser.add_argument(
         "--theme", choices=THEMES, default="auto", help="colours (key t); auto fits the terminal"

@@ -16,10 +16,10 @@ from albor_core.store.query.resolve import find_run
 @click.group(
     cls=LazyGroup,
     entries={
-        "ls": (f"{__name__}:ls", "Alerts of all runs, or of one, newest first."),
+        "ls": (f"{__name__}:ls", "List alerts of all runs, or of one."),
         "ack": (f"{__name__}:ack", "Acknowledge an alert."),
-        "rules": (f"{__name__}:rules", "The rules a run is watched by."),
-        "test": (f"{__name__}:test", "What rules would have said about a run: a dry run."),
+        "rules": (f"{__name__}:rules", "List the rules that watch a run."),
+        "test": (f"{__name__}:test", "Test rules against a run's history."),
     },
 )
 def alerts() -> None:
@@ -33,7 +33,7 @@ def alerts() -> None:
 )
 @json_option
 def ls(run: str | None, open_only: bool, as_json: bool) -> None:
-    """Alerts of all runs, or of RUN, newest first."""
+    """List the alerts of all runs, or of RUN, newest first."""
     from albor_core.cli.common.lookup import open_store
 
     run_id = find_run(run).id if run is not None else None
@@ -98,7 +98,7 @@ def ack(run: str, alert: str, as_json: bool) -> None:
 @click.argument("run")
 @json_option
 def rules(run: str, as_json: bool) -> None:
-    """The rules that RUN is watched by, each in one sentence."""
+    """List the rules that watch RUN, each in one sentence."""
     from albor_core.feed.archive.rule_replay import rule_json, rules_of
 
     found = find_run(run)
@@ -121,13 +121,13 @@ def rules(run: str, as_json: bool) -> None:
     type=click.Choice(tuple(ACTIONS)),
     default="warn",
     show_default=True,
-    help="What the conditions would do.",
+    help="Assume this action.",
 )
 @json_option
 def test(run: str, conditions: tuple[str, ...], action: str, as_json: bool) -> None:
-    """Play rules against the history of RUN; nothing is raised.
+    """Test rules against the history of RUN; no alert is raised.
 
-    Without a CONDITION (for example "loss > 3") its own rules are played.
+    Without a CONDITION (for example "loss > 3") the run's own rules are tested.
     """
     from albor_core.feed.archive.rule_replay import replay_rules, rules_for, rules_of
 

@@ -23,13 +23,13 @@ from albor_core.store.query.resolve import find_run
 @click.group(
     cls=LazyGroup,
     entries={
-        "ls": (f"{__name__}:ls", "All of a run, newest first, with what is wrong with them."),
+        "ls": (f"{__name__}:ls", "List the checkpoints of a run, with their damage."),
         "verify": (f"{__name__}:verify", "Read every byte and compare with the manifests."),
-        "prune": (f"{__name__}:prune", "Remove old ones of a run that has ended."),
+        "prune": (f"{__name__}:prune", "Remove old checkpoints of an ended run."),
     },
 )
 def checkpoints() -> None:
-    """What a run has saved: list, verify, prune."""
+    """List, verify and prune checkpoints."""
 
 
 @checkpoints.command()
@@ -117,7 +117,7 @@ def verify(run: str, steps: tuple[int, ...], as_json: bool) -> int:
     else:
         say(table(("checkpoint", "state"), [(p.name, r or "whole") for p, r in results]))
         if damaged:
-            say(f"{damaged} of {len(results)} damaged; a resume passes over them")
+            say(f"{damaged} of {len(results)} damaged; a resume skips them")
     return code
 
 
@@ -135,10 +135,17 @@ def _chosen(run: RunDir, steps: Sequence[int]) -> list[Path]:
 
 @checkpoints.command()
 @click.argument("run")
-@click.option("--keep", type=Count(1), default=1, show_default=True, help="Keep the newest N.")
-@click.option("--keep-every", type=Count(1), metavar="N", help="Keep multiples of N steps, too.")
-@click.option("--damaged", is_flag=True, help="Remove what a resume set aside as damaged, too.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option(
+    "--keep", type=Count(1), default=1, show_default=True, help="Keep the newest N checkpoints."
+)
+@click.option(
+    "--keep-every",
+    type=Count(1),
+    metavar="N",
+    help="Also keep checkpoints at multiples of N steps.",
+)
+@click.option("--damaged", is_flag=True, help="Also remove checkpoints set aside as damaged.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @yes_option
 @json_option
 def prune(
@@ -152,7 +159,7 @@ def prune(
 ) -> None:
     """Remove checkpoints of RUN, which must have ended: all but the newest and the best.
 
-    A run that is alive prunes by itself (training.checkpoint.keep).
+    An active run prunes its own checkpoints (training.checkpoint.keep).
     """
     from albor_core.checkpoint.folder import remove, surplus
     from albor_core.run.liveness import take_lock
@@ -164,7 +171,7 @@ def prune(
         take_lock(found.run_lock)  # held to the end of this process: nobody resumes meanwhile
     except InUseError as error:
         raise InUseError(
-            f"cannot prune {found.id}: it is alive", hint=f"albor guard stop {found.id}"
+            f"cannot prune {found.id}: the run is active", hint=f"albor guard stop {found.id}"
         ) from error
     doomed = surplus(found.checkpoints, keep=keep, keep_every=keep_every)
     if damaged:

@@ -30,18 +30,22 @@ _LINE_EVERY_S = 15.0
     type=click.Path(path_type=Path),
     default=Path("demo-out"),
     show_default=True,
-    help="Where corpus, shards and runs go.",
+    help="Write corpus, shards and runs to this folder.",
 )
 @click.option(
-    "--tokens", type=COUNT, default=1_000_000, show_default="1,000,000", help="Budget of each run."
+    "--tokens",
+    type=COUNT,
+    default=1_000_000,
+    show_default="1,000,000",
+    help="Train each run on this many tokens.",
 )
-@click.option("--no-tui", is_flag=True, help="Lines instead of the cockpit, even on a terminal.")
+@click.option("--no-tui", is_flag=True, help="Print lines; never open the cockpit.")
 @json_option
 def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
     """Train two ~2M-parameter models on the Python standard library and compare them.
 
-    On a terminal the cockpit opens on the first run; leave it with q and the demo goes on. Run it
-    again and what is converged is reused.
+    On a terminal the cockpit opens on the first run; quit with q and the demo continues. Run it
+    again and finished runs are reused.
     """
     from albor_core.cli.runs.diff_text import render_diff
     from albor_core.demo.corpus import prepare

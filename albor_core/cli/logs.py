@@ -23,8 +23,10 @@ _AT_ONCE = 1000
 @click.command()
 @click.argument("run_ref", metavar="RUN")
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
-@click.option("--tail", type=Count(0), metavar="N", help="The last N lines only.")
-@click.option("--attempt", type=Count(1), metavar="N", help="Of this life, by default the newest.")
+@click.option("--tail", type=Count(0), metavar="N", help="Show only the last N lines.")
+@click.option(
+    "--attempt", type=Count(1), metavar="N", help="Show this attempt.  [default: the newest]"
+)
 @json_option
 def logs(run_ref: str, follow: bool, tail: int | None, attempt: int | None, as_json: bool) -> None:
     """The output of RUN's program, with control characters made visible and progress bars folded.

@@ -21,22 +21,22 @@ from albor_core.cli.common.output import broken_pipe, close_stdout, open_streams
 from albor_core.run.errors import AlborError, UsageError, refused_by_the_machine
 
 COMMANDS = {
-    "demo": ("demo:demo", "Train two small models on real source code, guarded, and compare them."),
+    "demo": ("demo:demo", "Train two small models on real source code and compare them."),
     "train": ("train.group:train", "Plan, start and resume training runs."),
     "guard": ("guard.group:guard", "Supervise any program; stop, pause, resume, checkpoint a run."),
-    "logs": ("logs:logs", "What a run's program wrote, followed if wanted."),
-    "monitor": ("monitor:monitor", "Live lines of one run or of all active ones."),
+    "logs": ("logs:logs", "Print or follow what a run's program wrote."),
+    "monitor": ("monitor:monitor", "Follow one run or all active ones, line by line."),
     "runs": ("runs.group:runs", "List, show, compare, export, annotate, remove runs."),
-    "checkpoints": ("checkpoints:checkpoints", "What a run has saved: list, verify, prune."),
-    "report": ("report:report", "Runs as one self-contained HTML page with charts and diff."),
+    "checkpoints": ("checkpoints:checkpoints", "List, verify and prune checkpoints."),
+    "report": ("report:report", "Write runs as one self-contained HTML page."),
     "alerts": ("alerts:alerts", "List, acknowledge and test Andon alerts."),
-    "gpu": ("machine.gpu:gpu", "The GPUs of this machine."),
-    "data": ("data.group:data", "Source trees in, token shards out."),
+    "gpu": ("machine.gpu:gpu", "Show the GPUs of this machine."),
+    "data": ("data.group:data", "Turn source trees into token shards."),
     "tokenizer": ("data.tokenizer:tokenizer", "Train and check a byte-level BPE tokenizer."),
-    "kernels": ("machine.kernels:kernels", "Which kernel runs each operation here, and why."),
-    "db": ("machine.db:db", "Where the stores are; ask, check and rebuild them."),
-    "doctor": ("machine.doctor:doctor", "What this machine has, and what would stop a run."),
-    "schema": ("schema:schema", "The JSON Schema of a document."),
+    "kernels": ("machine.kernels:kernels", "Show which kernel runs each operation, and why."),
+    "db": ("machine.db:db", "Locate, query, check and rebuild the stores."),
+    "doctor": ("machine.doctor:doctor", "Check this machine for what would stop a run."),
+    "schema": ("schema:schema", "Print the JSON Schema of a document."),
 }
 
 _OPTIONAL = dict.fromkeys(  # module -> the extra that brings it
@@ -70,7 +70,7 @@ def _gone_readers() -> Iterator[None]:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="albor", prog_name="albor")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors on stderr.")
 def cli(quiet: bool) -> None:
     """The terminal cockpit for training language models. `albor-tui` is the dashboard.
 

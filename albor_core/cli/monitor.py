@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds between looks.",
 )
-@click.option("--once", is_flag=True, help="One look, then leave.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @json_option
 def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> None:
     """Follow a run until it ends; without an argument, every active run.

@@ -20,7 +20,7 @@ from albor_core.run.errors import AlborError, UsageError, remedy
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The page to write.",
+    help="Write the page to this file.",
 )
 @click.option("--metric", help="Metric to compare.  [default: val/loss, or train/loss]")
 @goal_option
@@ -36,9 +36,9 @@ def report(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """One HTML page of runs, the first ten of them: charts, verdict, what differs.
+    """Write one HTML page of up to ten runs: charts, verdict, what differs.
 
-    It holds everything it shows and asks no network.
+    The page is self-contained and needs no network.
     """
     from albor_core.report.page import render
     from albor_core.run.values.directions import parse_goals

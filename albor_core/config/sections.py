@@ -543,7 +543,7 @@ class BricksConfig(Section):
 
 
 class MonitoringConfig(Section):
-    """What is watched and when the cord is pulled."""
+    """What is watched, and what warns, pauses or stops the run."""
 
     terminal: TerminalConfig = Field(default_factory=TerminalConfig)
     """Dashboard."""

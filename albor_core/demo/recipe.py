@@ -84,7 +84,7 @@ def wait(runs: list[DemoRun], tick: Callable[[list[DemoRun]], None]) -> None:
         if not _completed(one.run):
             last = read_exit(one.run) or {}
             raise AlborError(
-                f"{one.run.id} did not complete: {last.get('message') or 'no last words'}",
+                f"{one.run.id} did not complete: {last.get('message') or 'no exit record'}",
                 hint=f"albor guard status {one.run.id}; logs in {one.run.logs}",
             )
 

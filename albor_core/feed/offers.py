@@ -24,8 +24,8 @@ _STANDING = {
     "completed": "it is complete",
     "stopped": "it was stopped",
     "failed": "it has failed",
-    "lost": "it is lost, no process works on it",
-    "unknown": "it ran on another machine, and whether it still does is not known here",
+    "lost": "it is lost: no process works on the run",
+    "unknown": "it ran on another machine, and cannot be seen from here",
     "queued": "it has not started yet",
 }
 
@@ -104,7 +104,11 @@ def _order(action: str, run: Subject) -> Offer:
         return Offer(action, why_not="it is stopping", instead=f"albor guard status {run.id}")
     is_ours = run.kind == "train"
     if action == "checkpoint":
-        why = "" if is_ours else "its guard knows of no checkpoints: it is a program of its own"
+        why = (
+            ""
+            if is_ours
+            else "its guard cannot ask any other program than `albor train` for checkpoints"
+        )
         return Offer(
             action,
             does="writes a checkpoint after its step",
@@ -114,12 +118,12 @@ def _order(action: str, run: Subject) -> Offer:
         )
     is_paused = run.word == "paused"
     if action == "pause":
-        does = "finishes its step and waits" if is_ours else "is frozen where it stands"
+        does = "finishes its step and waits" if is_ours else "is frozen between two instructions"
         why = "it is paused already" if is_paused else ""
         instead = f"albor guard resume {run.id}" if is_paused else ""
-        does = f"{does}; it keeps its memory and its place"
+        does = f"{does}; memory and position are kept"
     else:
-        does = "goes on from where it stands"
+        does = "continues from where it was paused"
         why = "" if is_paused else f"it is {run.word}, not paused"
         instead = "" if is_paused else f"albor guard status {run.id}"
     return Offer(action, does=does, why_not=why, instead=instead, order=action)
@@ -132,7 +136,7 @@ def _stop(run: Subject, sent: int) -> Offer:
         return _stop_by_guard(run)
     if run.program is None:
         where = f"on {run.host}: " if run.is_elsewhere else ""
-        why = f"it runs on {run.host}" if where else "its process is not known"
+        why = f"it runs on {run.host}" if where else "no file records its process"
         return Offer("stop", why_not=why, instead=f"{where}albor guard stop {run.id}")
     if run.program == 0:
         why = "its process is not visible from here (another host or container)"
@@ -146,7 +150,7 @@ def _stop(run: Subject, sent: int) -> Offer:
 def _signalled(run: Subject, name: str) -> str:
     gets = f"gets SIG{name} (process {run.program})"
     if name == "KILL":
-        return f"{gets}, which ends it at once: what it has not saved is lost"
+        return f"{gets}, which ends it at once: unsaved work is lost"
     if name == "INT":
         return f"{gets}, as Ctrl-C would send"
     if run.kind == "train":
@@ -158,7 +162,7 @@ def _stop_by_guard(run: Subject) -> Offer:
     if run.guard_state == "stopping":
         does = (
             "was asked to stop and has not ended: it is killed now, with all that it started;"
-            " what it has not saved is lost"
+            " unsaved work is lost"
         )
         return Offer("stop", does=does, order="stop_now")
     if run.word == "restarting":
@@ -183,9 +187,9 @@ def _retry(run: Subject) -> Offer:
     if run.is_active and (run.guard is not None or run.program is None):
         return Offer("retry", why_not=f"it is {run.word}", instead=f"albor guard status {run.id}")
     if run.is_active:
-        return Offer("retry", does="goes on as it is, under a new guard")
+        return Offer("retry", does="continues as it is, under a new guard")
     if run.kind == "train":
-        return Offer("retry", does="goes on from its newest checkpoint, under a new guard")
+        return Offer("retry", does="continues from its newest checkpoint, under a new guard")
     if has_secret(run.command):
         why = "its command line held a secret, which is not kept"
         return Offer("retry", why_not=why, instead=_RERUN)

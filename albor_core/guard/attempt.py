@@ -118,7 +118,7 @@ class GuardedAttempt:
         if self.process is None:
             return ExitStatus(None, "unknown")
         status = self.process.status()
-        assert status is not None, "asked for the end of a living process"
+        assert status is not None, "asked for the end of a process that is still alive"
         if status.code is not None:
             return status
         # The kernel knows more once the parent has reaped; last words make waiting less worth.

@@ -308,7 +308,7 @@ class Guard:
         if found is None and (self.forgets or not is_continuing):
             for command in mailbox.take(self.run):
                 if command.id in self.late:  # it came when that life had already ended
-                    mailbox.answer(self.run, command.id, "refused", "meant for an earlier life")
+                    mailbox.answer(self.run, command.id, "refused", "meant for an earlier attempt")
                 else:
                     self._obey(command)
         if found is not None:

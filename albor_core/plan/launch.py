@@ -101,7 +101,7 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
             is_alive = there.liveness().is_alive
             way_on = "monitor" if is_alive else "train resume"
             raise InUseError(
-                f"{there.path}: this run {'is at work' if is_alive else 'directory exists'}",
+                f"{there.path}: this run {'is active' if is_alive else 'directory exists'}",
                 hint=f"albor {way_on} {run_id}, or another --name",
             )
     else:
@@ -142,7 +142,8 @@ def resize(run: RunDir, world_size: int) -> None:
     """
     if run.liveness().is_alive:
         raise InUseError(
-            f"{run.path}: a living run keeps its ranks", hint=f"albor guard stop {run.id}"
+            f"{run.path}: cannot change the ranks of an active run",
+            hint=f"albor guard stop {run.id}",
         )
     field, option = "training.distributed.world_size", f"--world-size {world_size}"
     config = config_of(run)
@@ -178,7 +179,7 @@ def start(
         raise already_guarded(run, alive.guard)
     if alive.trainer is not None and stop_after is not None:
         raise InUseError(
-            f"cannot have {run.id} stop after step {stop_after}: it is at work, and was not told",
+            f"cannot stop {run.id} after step {stop_after}: already active without that limit",
             hint=f"albor train resume {run.id} to guard it again, then: albor guard stop {run.id}",
         )
     _take_edits(run, read_resolved(run), is_allowed=allow_config_change)

@@ -223,12 +223,12 @@ def _parser() -> argparse.ArgumentParser:
         "--stop-after",
         type=int,
         metavar="N",
-        help="save and leave after step N; the schedule is unchanged",
+        help="save and exit after step N; the schedule is unchanged",
     )
     parser.add_argument(
         "--allow-config-change",
         action="store_true",
-        help="go on from a checkpoint of another config",
+        help="resume from a checkpoint of another config",
     )
     return parser
 

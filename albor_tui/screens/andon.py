@@ -343,7 +343,7 @@ class AndonScreen(RunActionsScreen):
                 self._play(row.run_id)
 
         question = Content.assemble(
-            ("Play a rule on ", "bold $ink"),
+            ("Test a rule on ", "bold $ink"),
             meters.text(row.run_name or row.run_id, "bold $accent"),
         )
         value = "" if row.threshold is None else f"{clean(row.metric or '')} > {row.threshold:g}"

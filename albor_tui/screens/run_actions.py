@@ -257,9 +257,9 @@ class RunActionsScreen(PollingScreen):
 
 
 OVERRULES = (
-    ("y", "as it is", "go on as it is; the same excess pauses it again"),
+    ("y", "as it is", "continue as before; the same excess pauses the run again"),
     ("l", "learn", "learn: what it takes now is its budget from now on"),
-    ("m", "mute", "mute: it never pauses this run again"),
+    ("m", "mute", "mute: this brick never pauses the run again"),
 )
 
 

@@ -183,7 +183,7 @@ class RulesPanel(Panel):
         rules = self.document["rules"]
         lines = [line for rule in rules for line in _rule(rule, width)]
         if not rules:
-            words = "This run has no rules of its own; e plays one that you type."
+            words = "This run has no rules of its own; e tests one that you type."
             lines = [meters.fit(Content.styled(words, "$ink-muted"), width)]
         for sentence in self.watched:
             limit, arrow, action = sentence.partition(" -> ")

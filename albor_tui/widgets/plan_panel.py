@@ -62,7 +62,7 @@ def plan_lines(document: Document, width: int) -> Iterator[Content]:
     for words in document["notes"]:
         yield from _wrapped(f"{glyphs.current.dot} {words}", width, "$ink-muted")
     if document["andon"]:
-        yield Content.styled("the cord is pulled by", "$ink-muted")
+        yield Content.styled("stopped or paused by", "$ink-muted")
     for words in document["andon"]:
         yield from _wrapped(f"{glyphs.current.dot} {words}", width, "$ink-muted")
 

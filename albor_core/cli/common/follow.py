@@ -238,6 +238,6 @@ def _interrupts() -> Iterator[list[int]]:
 
 def _how_to(run: RunDir) -> str:
     return (
-        f"\n{run.id} goes on without this terminal.\n"
+        f"\n{run.id} continues without this terminal.\n"
         f"  watch  albor-tui {run.id}\n  stop   albor guard stop {run.id}"
     )

@@ -14,5 +14,5 @@ goal_option: Callable[[F], F] = click.option(
     "goals",
     multiple=True,
     metavar="METRIC:min|max",
-    help="Which way a metric is better, where its name does not say.",
+    help="Say which way a metric is better, where its name does not.",
 )

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _MAKING_S = 2.0  # from the start of a first run to the store it makes, on a busy machine
 _CATCH_UP_S = 5.0  # for what a run wrote last: a second on an idle machine
 
-db_option = click.option("--db", type=click.Path(), help="Another store file than the global one.")
+db_option = click.option(
+    "--db", type=click.Path(), help="Read this store file, not the global one."
+)
 
 
 class MissingStoreError(StoreError):
@@ -167,7 +169,7 @@ def locate_whole(reference: str) -> tuple[str, Path | None]:
     why, hint = "", ""
     try:
         if run is not None and not catch_up(run, timeout_s=_CATCH_UP_S):
-            why = "it is not all in the store yet"
+            why = "not all records are in the store yet"
     except AlborError as error:
         why, hint = error.message, error.hint
     except OSError as error:

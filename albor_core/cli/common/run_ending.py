@@ -51,7 +51,7 @@ def _next(run: RunDir, code: int) -> str:
     match code:
         case 4:
             list_of_causes = "alerts ls" if words.get("reason") == "andon" else "runs tail"
-            return f"albor {list_of_causes} {run.id}; when its cause is mended, {way_on(run)}"
+            return f"albor {list_of_causes} {run.id}; when the cause is fixed: {way_on(run)}"
         case 6:
             return f"albor runs show {run.id}; nothing in {run.checkpoints} was removed"
         case 7:
@@ -59,7 +59,7 @@ def _next(run: RunDir, code: int) -> str:
         case 0 | 130 | 143:
             return way_on(run)
     log = run.newest_log()
-    return f"albor runs show {run.id}" + (f"; its output is in {log}" if log else "")
+    return f"albor runs show {run.id}" + (f"; the output is in {log}" if log else "")
 
 
 def _hint(words: dict[str, Any]) -> str:

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 plan_option = click.option(
     "--plan", "only_plan", is_flag=True,
-    help="Say what would be read and written, and every problem. Changes nothing.",
+    help="Show what would be read and written, and every problem. Changes nothing.",
 )  # fmt: skip
 
 
 @click.group(
     cls=LazyGroup,
     entries={
-        "import": (f"{__name__}:import_", "Source trees to one Parquet file."),
-        "pretokenize": (f"{__name__}:pretokenize", "A corpus to packed token shards."),
-        "verify": (f"{__name__}:verify", "Shards against their manifest, every byte."),
+        "import": (f"{__name__}:import_", "Import source trees into one Parquet file."),
+        "pretokenize": (f"{__name__}:pretokenize", "Pack a corpus into token shards."),
+        "verify": (f"{__name__}:verify", "Check every byte of shards against their manifest."),
     },
 )
 def data() -> None:
-    """Source trees in, token shards out."""
+    """Turn source trees into token shards."""
 
 
 @data.command(name="import")
@@ -42,16 +42,16 @@ def data() -> None:
     "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR..."
 )
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="FILE.parquet")
-@click.option("--exclude", multiple=True, help="A folder name to leave out; repeatable.")
+@click.option("--exclude", multiple=True, help="Skip folders of this name; repeatable.")
 @click.option(
     "--suffix",
     "suffixes",
     multiple=True,
     default=(".py",),
     show_default=True,
-    help="File suffix to read; repeatable.",
+    help="Read files with this suffix; repeatable.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that holds something else.")
+@click.option("--force", is_flag=True, help="Replace a file that holds other data.")
 @plan_option
 @json_option
 def import_(
@@ -101,7 +101,7 @@ def import_(
 @click.option(
     "--eos",
     metavar="TOKEN",
-    help="Ends each document.  [default: what ends a text in the tokenizer]",
+    help="End each document with TOKEN.  [default: the tokenizer's end of text]",
 )
 @click.option("--force", is_flag=True, help="Replace shards made from other inputs.")
 @plan_option

@@ -19,9 +19,9 @@ from albor_core.run.errors import ConfigError, DataError
 @click.group(
     cls=LazyGroup,
     entries={
-        "plan": (f"{__name__}:plan", "Check what apply would need."),
+        "plan": (f"{__name__}:plan", "Check what `apply` would need."),
         "apply": (f"{__name__}:apply", "Train the tokenizer."),
-        "check": (f"{__name__}:check", "Round trips, special tokens, bytes per token."),
+        "check": (f"{__name__}:check", "Check round trips, special tokens and bytes per token."),
     },
 )
 def tokenizer() -> None:

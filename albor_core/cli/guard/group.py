@@ -27,9 +27,9 @@ from albor_core.run.rundir import (
 from albor_core.store.query.resolve import find_run
 
 _ORDERS = {
-    "stop": "End a run: by its guard, or its program by signals.",
-    "pause": "Hold the run; it keeps its memory and its place.",
-    "resume": "Let a paused run go on, with another step-time budget if wanted.",
+    "stop": "End a run through its guard, or by signals.",
+    "pause": "Hold the run; memory and position are kept.",
+    "resume": "Resume a paused run, optionally with another step-time budget.",
     "checkpoint": "Save a checkpoint now.",
     "retry": "Run the command of an ended `guard run` again.",
 }
@@ -40,13 +40,13 @@ _ORDERS = {
     entries={
         "report": (
             "albor_core.cli.guard.report:report",
-            "How a life of a run died: its crash report.",
+            "Show the crash report of an attempt.",
         ),
         "run": (
             f"{__name__}:run",
             "Supervise any program: restart, crash reports, a row in the run table.",
         ),
-        "status": (f"{__name__}:status", "What the guard of a run is doing."),
+        "status": (f"{__name__}:status", "Show what the guard of a run is doing."),
         **{name: (f"albor_core.cli.guard.orders:{name}", text) for name, text in _ORDERS.items()},
     },
 )
@@ -56,8 +56,10 @@ def guard() -> None:
 
 @guard.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
-@click.option("--name", type=RUN_NAME, help="A name for people; the run id is made from it.")
-@click.option("--experiment", help="By default what the program tells its tracker, or guard.")
+@click.option("--name", type=RUN_NAME, help="Name the run; the run id is made from the name.")
+@click.option(
+    "--experiment", help="Put the run into this experiment.  [default: the program's, else guard]"
+)
 @click.option(
     "--option",
     "options",
@@ -69,17 +71,17 @@ def guard() -> None:
     "--restarts",
     type=click.IntRange(0),
     metavar="N",
-    help="Start it again at most N times, whatever ends it; short for --option restarts=N.",
+    help="Restart the program at most N times, whatever ends it; short for --option restarts=N.",
 )
 @goal_option
 @click.option(
     "--resume-or-start",
     is_flag=True,
-    help="For schedulers: go on with run --name if it stopped or died, start it if it is new, do"
-    " nothing if it is complete. Ctrl-C and SIGTERM stop the program.",
+    help="For schedulers: start run --name if new, resume it if it stopped or died, do"
+    " nothing if complete. Ctrl-C and SIGTERM stop the program.",
 )
 @detach_option
-@click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the program.")
+@click.option("--stop-on-interrupt", is_flag=True, help="Stop the program on Ctrl-C.")
 @json_option
 def run(
     command: tuple[str, ...],
@@ -132,7 +134,7 @@ def run(
         if not resume_or_start:
             raise InUseError(
                 f"{made.path}: this run directory exists",
-                hint="another --name; --resume-or-start goes on with this one",
+                hint="another --name; --resume-or-start resumes this one",
             )
         found_state = existing_state(made, kind="guard")
         same_command(made, [program, *command[1:]])
@@ -177,7 +179,7 @@ def run(
 @click.argument("run_ref", metavar="RUN")
 @json_option
 def status(run_ref: str, as_json: bool) -> int:
-    """Who guards RUN, what it is doing, and how often it had to restart."""
+    """Show who guards RUN, what the guard is doing, and how often it restarted the program."""
     from albor_core.feed.runs.status import guard_standing, run_status
 
     found = find_run(run_ref)
@@ -219,8 +221,8 @@ def _last_said(guard: dict[str, Any], standing: dict[str, Any]) -> Iterator[str]
     told = (
         "its guard is gone"
         if standing["word"] == "gone"
-        else "its guard is of another machine; no word of it"
+        else "the guard is on another machine, unseen"
     )
     yield f"{told} {since}{ago}"
     state = clean(str(guard.get("state") or "-"))
-    yield f"its last word: {state}, attempt {attempt}, last exit {last}"
+    yield f"last reported: {state}, attempt {attempt}, last exit {last}"

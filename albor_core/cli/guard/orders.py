@@ -33,7 +33,7 @@ def _wait(seconds: float) -> Callable[[F], F]:
         "wait_s",
         default=seconds,
         show_default=True,
-        help="Seconds to wait for it to be done.",
+        help="Wait at most this many seconds.",
     )
 
 
@@ -45,15 +45,15 @@ def _wait(seconds: float) -> Callable[[F], F]:
     type=click.Choice(("TERM", "INT", "KILL")),
     default="TERM",
     show_default=True,
-    help="What its program gets; KILL ends it at once, and what it has not saved is lost.",
+    help="Send this signal; KILL ends the program at once, and unsaved work is lost.",
 )
 @_wait(120.0)
 @json_option
 def stop(run_ref: str, name: str, wait_s: float, as_json: bool) -> int:
     """End RUN. A training run finishes its step and saves a checkpoint first.
 
-    Its guard does it, and kills a program that has not ended after guard.grace_s. A program without
-    a guard gets the signal alone, if it is of this user, host and boot.
+    The guard ends the program, and kills it if it has not ended after guard.grace_s. A program
+    without a guard gets the signal alone, if it is of this user, host and boot.
     """
     from albor_core.cli.common.run_ending import ended_at
     from albor_core.feed.offers import offer, subject_of_run
@@ -61,7 +61,13 @@ def stop(run_ref: str, name: str, wait_s: float, as_json: bool) -> int:
     found = find_run(run_ref)
     subject = subject_of_run(found)
     if not subject.is_active:
-        _tell(found, "stop", "done", f"it is {ended_at(found)}; no process works on it", as_json)
+        _tell(
+            found,
+            "stop",
+            "done",
+            f"already {ended_at(found)}; no process works on the run",
+            as_json,
+        )
         return 0
     if subject.guard is not None:
         order = "stop_now" if name == "KILL" else "stop"
@@ -92,7 +98,7 @@ def _signal(found: RunDir, name: str, wait_s: float, as_json: bool) -> int:
 @_wait(30.0)
 @json_option
 def pause(run_ref: str, wait_s: float, as_json: bool) -> int:
-    """Hold RUN between two steps; it keeps its memory and its place. Its guard does it."""
+    """Hold RUN between two steps, through its guard; memory and position are kept."""
     return _order(find_run(run_ref), "pause", wait_s, as_json)
 
 
@@ -103,21 +109,21 @@ def pause(run_ref: str, wait_s: float, as_json: bool) -> int:
     "bricks",
     multiple=True,
     metavar="NAME",
-    help="The part of the step whose budget paused it: data, forward, backward, optimizer, other.",
+    help="The brick whose budget paused the run: data, forward, backward, optimizer, other.",
 )
 @click.option(
     "--budget",
     "budgets",
     multiple=True,
     metavar="MS|learn|mute",
-    help="Its budget from now on: ms, `learn` for what it takes now, `mute` for no limit.",
+    help="Set the brick's budget: ms, `learn` for what it takes now, `mute` for no limit.",
 )
 @_wait(30.0)
 @json_option
 def resume(
     run_ref: str, bricks: tuple[str, ...], budgets: tuple[str, ...], wait_s: float, as_json: bool
 ) -> int:
-    """Let a paused RUN go on.
+    """Resume a paused RUN.
 
     A run that a slow part of its step has paused (monitoring.bricks) would pause again for
     the same excess: --brick with --budget says what that part may take. It holds over restarts.
@@ -126,7 +132,8 @@ def resume(
 
     if len(bricks) != len(budgets):
         raise UsageError(
-            "--brick and --budget belong together", hint="--brick forward --budget learn"
+            "cannot use --brick without --budget, or --budget without --brick",
+            hint="--brick forward --budget learn",
         )
     argument = ",".join(f"{brick}={budget}" for brick, budget in zip(bricks, budgets, strict=True))
     read_overrules(argument)  # refused here, where the words were typed
@@ -138,14 +145,14 @@ def resume(
 @_wait(120.0)
 @json_option
 def checkpoint(run_ref: str, wait_s: float, as_json: bool) -> int:
-    """Have RUN save a checkpoint now. Its guard asks for it."""
+    """Have RUN save a checkpoint now, through its guard."""
     return _order(find_run(run_ref), "checkpoint", wait_s, as_json)
 
 
 @click.command()
 @_run
 @click.option("--detach", is_flag=True, help="Return as soon as the guard runs.")
-@click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the program.")
+@click.option("--stop-on-interrupt", is_flag=True, help="Stop the program on Ctrl-C.")
 @json_option
 def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) -> int:
     """Run the command of RUN, an ended `guard run`, again: same run, same folder, a new attempt.
@@ -166,7 +173,7 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
     elif offered.order:
         return _order(found, offered.order, 30.0, as_json)
     elif subject.kind == "train":
-        why = "it is a run of `albor train`, which goes on from its checkpoint"
+        why = "a run of `albor train` is resumed from its checkpoint"
         raise UsageError(f"cannot retry {found.id}: {why}", hint=f"albor train resume {found.id}")
     else:
         return follow(
@@ -195,14 +202,14 @@ def _start_again(found: RunDir) -> None:
     here = found.path.resolve()
     if not any(known.path.resolve() == here for known in registered_runs()):
         raise UsageError(
-            f"cannot retry {found.id}: {found.path} is not a run of this home, so it may not say"
-            " what is started",
+            f"cannot retry {found.id}: {found.path} is not in the run list of this home, so its"
+            " command is not trusted",
             hint="albor guard run -- CMD",
         )
     launch = read_launch(found)
     if not Path(launch.cwd).is_dir():
         raise NotFoundError(
-            f"cannot retry {found.id}: its folder {launch.cwd} is gone",
+            f"cannot retry {found.id}: the working directory {launch.cwd} is gone",
             hint="albor guard run -- CMD, in another folder",
         )
     from dataclasses import asdict
@@ -234,7 +241,7 @@ def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool, *, argument
     answer = wait_answer(found, send(found, cmd, sender="cli", argument=argument), timeout_s)
     if answer is None:
         raise TryAgainError(
-            f"{found.id}: the guard did not answer {word} within {timeout_s:.0f} s",
+            f"{found.id}: the guard did not answer `{word}` within {timeout_s:.0f} s",
             hint=f"albor guard status {found.id}",
         )
     detail = answer.detail

@@ -18,7 +18,9 @@ _LINES = 40
 
 @click.command()
 @click.argument("run_ref", metavar="RUN")
-@click.option("--attempt", type=Count(1), metavar="N", help="Of this life, by default the newest.")
+@click.option(
+    "--attempt", type=Count(1), metavar="N", help="Show this attempt.  [default: the newest]"
+)
 @json_option
 def report(run_ref: str, attempt: int | None, as_json: bool) -> None:
     """The newest crash report of RUN: what, when, why, the evidence, the end of its log."""

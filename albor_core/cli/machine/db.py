@@ -28,14 +28,14 @@ from albor_core.store.query.resolve import find_run
 @click.group(
     cls=LazyGroup,
     entries={
-        "rebuild": (f"{__name__}:rebuild", "Make the stores again from the journals."),
-        "check": (f"{__name__}:check", "Whether the stores say what the runs wrote."),
-        "path": (f"{__name__}:path", "Where the stores are."),
-        "query": ("albor_core.cli.machine.query:query", "Ask a store in SQL, read-only."),
+        "rebuild": (f"{__name__}:rebuild", "Rebuild the stores from the journals."),
+        "check": (f"{__name__}:check", "Compare the stores with the runs' files."),
+        "path": (f"{__name__}:path", "Print where the stores are."),
+        "query": ("albor_core.cli.machine.query:query", "Query a store in SQL, read-only."),
     },
 )
 def db() -> None:
-    """Where the stores are; ask them, check them, rebuild them from the journals."""
+    """Locate, query, check and rebuild the stores."""
 
 
 @db.command()
@@ -84,13 +84,13 @@ def _known_here(runs: Iterable[RunDir]) -> Iterator[RunDir]:
 
 @db.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
-@click.option("--thorough", is_flag=True, help="Compare every index with its table as well.")
+@click.option("--thorough", is_flag=True, help="Also compare every index with its table.")
 @json_option
 def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
     """Look for damage, and for lines of the runs' files that their stores lack: of the runs in DIR,
     a run directory or an output_dir; without DIR, of all. Changes nothing.
 
-    Exits 1 where something is wrong; `albor db rebuild` mends what can be mended.
+    Exits 1 where something is wrong; `albor db rebuild` repairs what can be repaired.
     """
     from albor_core.store.file.paths import global_store
     from albor_core.store.upkeep.check import check as look
@@ -143,7 +143,7 @@ def _runs_of(folder: Path) -> list[RunDir]:
 @click.argument("run", required=False)
 @json_option
 def path(run: str | None, as_json: bool) -> None:
-    """The global store, or the local store of RUN."""
+    """Print the path of the global store, or of the local store of RUN."""
     from albor_core.store.file.paths import global_store, local_store
 
     where = global_store() if run is None else local_store(find_run(run))

@@ -39,7 +39,7 @@ class Check:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> int:
-    """Look at Python, packages, stores, disk, GPU, terminal, runs. Exits 1 if something is bad."""
+    """Check Python, packages, stores, disk, GPU, terminal and runs. Exits 1 if something is bad."""
     found = list(checks())
     if as_json:
         emit({"schema": "albor.doctor/1", "checks": [asdict(check) for check in found]})

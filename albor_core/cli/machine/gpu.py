@@ -11,9 +11,9 @@ from albor_core.cli.common.output import emit, json_option, number, say, table
 
 @click.command()
 @json_option
-@click.option("--watch", is_flag=True, help="Again every second until interrupted.")
+@click.option("--watch", is_flag=True, help="Repeat every second until interrupted.")
 def gpu(as_json: bool, watch: bool) -> None:
-    """Utilisation, memory, power, temperature and processes of each GPU."""
+    """Show utilisation, memory, power, temperature and processes of each GPU."""
     from albor_core.telemetry.gpu import Gpus
 
     gpus = Gpus()

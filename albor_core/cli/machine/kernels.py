@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.group(
     cls=LazyGroup,
     entries={
-        "check": (f"{__name__}:check", "Parity and speed of each candidate; the choice."),
+        "check": (f"{__name__}:check", "Check parity and speed of each candidate kernel."),
         "bench": (f"{__name__}:bench", "Time each candidate at the sizes of a model."),
     },
 )
@@ -64,9 +64,11 @@ DTYPES = ("fp32", "bf16", "fp16")
 
 
 @kernels.command()
-@click.option("--op", "ops", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option("--op", "ops", multiple=True, metavar="NAME", help="Time only this op; repeatable.")
 @click.option(
-    "--dtype", type=click.Choice(DTYPES), help="Of activations: bf16 on a GPU, else fp32."
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="Use this dtype of activations: bf16 on a GPU, else fp32.",
 )
 @click.option("--rows", type=Count(1, 2**30), help="Tokens of a micro-batch.")
 @click.option("--hidden", type=Count(2, 2**20), help="Width of the residual stream.")

@@ -25,9 +25,11 @@ _MOST = 1_000_000
 @click.argument("sql")
 @click.option(
     "-p", "--param", "given", multiple=True, metavar="NAME=VALUE",
-    help="What :NAME stands for; a number, NULL, or else a text. May be given again.",
+    help="Bind :NAME to a number, NULL, or else a text; repeatable.",
 )  # fmt: skip
-@click.option("--run", "reference", metavar="RUN", help="Ask the run's own store: every point.")
+@click.option(
+    "--run", "reference", metavar="RUN", help="Query the run's own store, which has every point."
+)
 @click.option("--limit", metavar="N", default=10_000, type=Count(1, _MOST), show_default=True,
               help="Show at most N rows.")  # fmt: skip
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a line of names.")

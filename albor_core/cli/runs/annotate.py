@@ -42,7 +42,7 @@ def tag(run_ref: str, tags: tuple[str, ...], remove: bool, as_json: bool) -> Non
 @click.argument("text")
 @json_option
 def note(run_ref: str, text: str, as_json: bool) -> None:
-    """Write TEXT down beside RUN."""
+    """Write TEXT as a note of RUN."""
     found = find_run(run_ref)
     said = _say(found, "note", text)
     _bring_in(found)
@@ -58,7 +58,7 @@ def note(run_ref: str, text: str, as_json: bool) -> None:
 @click.option("--off", is_flag=True, help="Unpin.")
 @json_option
 def pin(run_ref: str, off: bool, as_json: bool) -> None:
-    """Pin RUN: the one that others are compared to."""
+    """Pin RUN as the baseline that others are compared with."""
     found = find_run(run_ref)
     _say(found, "unpin" if off else "pin", None)
     _bring_in(found)

@@ -30,7 +30,7 @@ def diff(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """What differs between runs, how far each had to go, and a verdict that knows noise.
+    """Show what differs between runs, how long each needed, and a verdict that knows noise.
 
     Each is compared with the first; of more than ten the first ten are taken. One alone is
     compared with the baseline: the newest run that is pinned (albor runs pin).

@@ -108,7 +108,7 @@ def _at_work(made: Document, letters: Sequence[str], width: int) -> Iterator[str
             planned = f" of {run['max_steps']:,}" if run["max_steps"] else ""
             busy.append(f"{letter} ({run['status']}, step {run['last_step'] or 0:,}{planned})")
     if busy:
-        yield from textwrap.wrap(f"still at work: {', '.join(busy)}", width, subsequent_indent="  ")
+        yield from textwrap.wrap(f"still active: {', '.join(busy)}", width, subsequent_indent="  ")
 
 
 def _scale(curves: Sequence[Document]) -> tuple[float, float, int] | None:

@@ -11,9 +11,9 @@ from albor_core.cli.common.output import emit, json_option, say
 @click.argument("run")
 @json_option
 def digest(run: str, as_json: bool) -> None:
-    """Step and hash of RUN's newest checkpoint: weights, optimizer, random number generators, data
-    position and whatever else decides how it goes on; not clocks, paths or names. Two runs with
-    equal digests go on alike.
+    """Print step and hash of RUN's newest checkpoint: weights, optimizer, random generators, data
+    position and whatever else decides how the run continues; not clocks, paths or names. Runs with
+    equal digests continue alike.
     """
     from albor_core.run.errors import NotFoundError
     from albor_core.store.query.resolve import find_run

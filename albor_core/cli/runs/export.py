@@ -33,9 +33,9 @@ _FORMATS = ("jsonl", "csv", "parquet")
     "--format",
     "form",
     type=click.Choice(_FORMATS),
-    help="By default what the file's name says, else jsonl.",
+    help="Write this format.  [default: by the file's suffix, else jsonl]",
 )
-@click.option("--key", "keys", multiple=True, help="Only this metric; may be given again.")
+@click.option("--key", "keys", multiple=True, help="Export only this metric; repeatable.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
 def export(
@@ -46,9 +46,9 @@ def export(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Every point of one or more runs as rows: run, experiment, key, step, wall, value.
+    """Export every point of one or more runs as rows: run, experiment, key, step, wall, value.
 
-    A file is whole or not there. `albor schema albor.runs.export.row` describes a row.
+    A file appears only when complete. `albor schema albor.runs.export.row` describes a row.
     """
     form = form or (out.suffix.lstrip(".") if out is not None else "jsonl")
     if form not in _FORMATS:
@@ -84,7 +84,7 @@ def _find(reference: str) -> RunDir:
     except NotFoundError as error:
         if is_run_id(reference) and _is_remembered(reference):
             raise NotFoundError(
-                f"{reference}: its folder is gone, and its points with it",
+                f"cannot export {reference}: the run directory is gone, and the points with it",
                 hint=f"albor runs show {reference} --json, which has what is left",
             ) from error
         raise

@@ -25,27 +25,27 @@ _PAGE = 10_000
 @click.group(
     cls=LazyGroup,
     entries={
-        "ls": ("albor_core.cli.runs.listing:ls", "All runs, newest first."),
-        "show": (f"{__name__}:show", "Everything about one run."),
+        "ls": ("albor_core.cli.runs.listing:ls", "List runs, newest first."),
+        "show": (f"{__name__}:show", "Show everything about one run."),
         "diff": (
             "albor_core.cli.runs.compare:diff",
-            "What differs between runs, and which is better.",
+            "Compare runs: what differs, and which is better.",
         ),
-        "tail": ("albor_core.cli.runs.records:tail", "The newest records of a run."),
+        "tail": ("albor_core.cli.runs.records:tail", "Show the newest records of a run."),
         "digest": (
             "albor_core.cli.runs.digest:digest",
-            "Step and hash of all that decides what is next.",
+            "Print step and hash of the training state.",
         ),
         "export": (
             "albor_core.cli.runs.export:export",
-            "Every point as JSON lines, CSV or Parquet.",
+            "Export every point as JSON lines, CSV or Parquet.",
         ),
         "import": (
             "albor_core.cli.runs.imports:import_runs",
-            "Bring in what other trackers recorded.",
+            "Import what other trackers recorded.",
         ),
         "tag": ("albor_core.cli.runs.annotate:tag", "Give a run tags."),
-        "note": ("albor_core.cli.runs.annotate:note", "Write something down beside a run."),
+        "note": ("albor_core.cli.runs.annotate:note", "Write a note beside a run."),
         "pin": ("albor_core.cli.runs.annotate:pin", "Pin a run."),
         "rename": ("albor_core.cli.runs.annotate:rename", "Give a run another name."),
         "mv": ("albor_core.cli.runs.move:mv", "Move run directories to another folder."),
@@ -89,7 +89,7 @@ class _PointCount(click.ParamType[int | None]):
 @db_option
 @json_option
 def show(run: str, most: int | None, db: str | None, as_json: bool) -> None:
-    """Config, code, attempts, metrics, alerts and artefacts of RUN."""
+    """Show config, code, attempts, metrics, alerts and artefacts of RUN."""
     from albor_core.cli.runs.show_text import render_show
 
     with _opened(run, db) as (reader, run_id):

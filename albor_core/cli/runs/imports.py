@@ -21,13 +21,13 @@ KINDS = ("tensorboard", "wandb", "mlflow", "trackio", "csv", "jsonl")
 @click.argument(
     "paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH..."
 )
-@click.option("--from", "kind", type=click.Choice(KINDS), help="Take only history of this kind.")
-@click.option("--experiment", help="Put all of it into this experiment.")
+@click.option("--from", "kind", type=click.Choice(KINDS), help="Import only history of this kind.")
+@click.option("--experiment", help="Put all imported runs into this experiment.")
 @json_option
 def import_runs(
     paths: tuple[Path, ...], kind: str | None, experiment: str | None, as_json: bool
 ) -> int:
-    """Bring in history: TensorBoard, W&B (offline), MLflow, trackio, CSV and JSON lines.
+    """Import history of TensorBoard, W&B (offline), MLflow, trackio, CSV and JSON lines.
 
     PATH is a file, or a folder that is searched. The same history is imported once: a second import
     brings what is new. What has no place here is counted.

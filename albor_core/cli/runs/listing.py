@@ -83,10 +83,10 @@ class Listing(NamedTuple):
 @goal_option
 @click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option("--columns", help="Comma-separated: id,status,loss,lr,val/loss:min.")
-@click.option("--group", "grouped", is_flag=True, help="Runs of one config as one: mean and band.")
-@click.option("--experiment", help="Only runs of this experiment.")
-@click.option("--name", help="Only runs whose name or id contains this.")
-@click.option("--global", "everywhere", is_flag=True, help="The global store; the default.")
+@click.option("--group", "grouped", is_flag=True, help="Group runs of one config: mean and band.")
+@click.option("--experiment", help="Show only runs of this experiment.")
+@click.option("--name", help="Show only runs whose name or id contains this.")
+@click.option("--global", "everywhere", is_flag=True, help="Use the global store (the default).")
 @db_option
 @json_option
 def ls(
@@ -103,7 +103,7 @@ def ls(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """All runs, pinned ones first, then the newest, with what each is doing now.
+    """List runs, pinned ones first, then the newest, with what each is doing now.
 
     \b
     A FILTER is one or more terms, all of which must hold:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @click.argument("folder", type=click.Path(file_okay=False))
 @json_option
 def mv(references: tuple[str, ...], folder: str, as_json: bool) -> None:
-    """Let each RUN lie in FOLDER, as FOLDER/ID, on another disk too.
+    """Move each RUN to FOLDER/ID, on another disk too.
 
-    Nothing else about it changes: `show`, `diff`, tags and `train resume` go on as before. A run
+    Nothing else changes: `show`, `diff`, tags and `train resume` work as before. A run
     that is alive is refused (exit 8). Across disks every file is copied and compared before the old
     folder goes; if that was interrupted nothing is lost, and the same command finishes it. For a
     FOLDER without a slash that is not there it asks first: `runs rename` gives another name.
@@ -77,5 +77,5 @@ def _chosen(reference: str) -> RunDir:
     status = run_status(run)
     if status.is_alive or status.word in LIVE_WORDS:
         hint = f"albor guard stop {run.id}"
-        raise InUseError(f"{run.id} is {status.word}: not moved", hint=hint)
+        raise InUseError(f"cannot move {run.id}: the run is {status.word}", hint=hint)
     return run

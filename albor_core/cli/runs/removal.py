@@ -23,11 +23,13 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="RUN...")
-@click.option("--keep-history", is_flag=True, help="Keep its row and curves in the global store.")
+@click.option(
+    "--keep-history", is_flag=True, help="Keep the runs' rows and curves in the global store."
+)
 @yes_option
 @json_option
 def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool) -> None:
-    """Remove runs for good: folder, checkpoints, journal and rows. Never one that is alive."""
+    """Remove runs for good: folder, checkpoints, journal and rows. Active runs are refused."""
     from dataclasses import asdict
 
     chosen = {found.id if isinstance(found, RunDir) else found: found for found in map(
@@ -63,7 +65,7 @@ def _chosen(reference: str) -> RunDir | str:
     status = run_status(run)
     if status.is_alive or status.word in LIVE_WORDS:
         raise InUseError(
-            f"{run.id} is {status.word}: not removed", hint=f"albor guard stop {run.id}"
+            f"cannot remove {run.id}: the run is {status.word}", hint=f"albor guard stop {run.id}"
         )
     return run
 
@@ -87,7 +89,7 @@ def _remove(found: RunDir | str, keep_history: bool) -> Removed:
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @yes_option
 @json_option
 def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:

@@ -44,7 +44,7 @@ def existing_state(run: RunDir, *, kind: str) -> ExistingState:
     if 0 in (alive.trainer, alive.guard) or (now.word == "running" and not alive.is_alive):
         where = now.detail or "another host or container"
         raise InUseError(
-            f"{run.id} is at work already: {where}",
+            f"cannot start {run.id}: already active, {where}",
             hint=f"stop it there, or: albor monitor {run.id}",
         )
     if alive.guard is not None:
@@ -69,7 +69,7 @@ def same_command(run: RunDir, argv: Sequence[str]) -> None:
     ):
         return
     raise UsageError(
-        f"cannot go on with {run.id}: it is a run of another command, {shlex.join(own)!r}",
+        f"cannot resume {run.id}: the run was started by another command, {shlex.join(own)!r}",
         hint="another --name; what differs from job to job belongs in the environment",
     )
 

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 @click.group(
     cls=LazyGroup,
     entries={
-        "plan": (f"{__name__}:plan", "Validate, estimate, print. Changes nothing."),
+        "plan": (f"{__name__}:plan", "Validate, estimate and print. Changes nothing."),
         "validate": (f"{__name__}:validate", "Check the config alone, without data or device."),
         "apply": (f"{__name__}:apply", "Start the run under a detached guard and follow it."),
-        "run": (f"{__name__}:run", "Start it, go on with it, or do nothing if it is complete."),
-        "resume": (f"{__name__}:resume", "Go on with an interrupted run, bit for bit."),
+        "run": (f"{__name__}:run", "Start or resume a run, or do nothing if complete."),
+        "resume": (f"{__name__}:resume", "Resume an interrupted run, bit for bit."),
     },
 )
 def train() -> None:
@@ -58,7 +58,9 @@ def _follow_options(command: F) -> F:
     options: tuple[Callable[[F], F], ...] = (
         detach_option,
         click.option(
-            "--stop-on-interrupt", is_flag=True, help="Ctrl-C stops the run instead of leaving it."
+            "--stop-on-interrupt",
+            is_flag=True,
+            help="Stop the run on Ctrl-C; otherwise Ctrl-C only leaves it.",
         ),
     )
     for option in reversed(options):
@@ -70,7 +72,7 @@ _stop_after_option: Callable[[F], F] = click.option(
     "--stop-after",
     type=Count(1),
     metavar="N",
-    help="Save and leave after step N; the schedule is unchanged, and `resume` goes on.",
+    help="Save and exit after step N; the schedule is unchanged, and `resume` continues.",
 )
 
 
@@ -151,14 +153,14 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
 
 @train.command()
 @_config_options
-@click.option("--name", type=RUN_NAME, help="A name for people; the run id is made from it.")
+@click.option("--name", type=RUN_NAME, help="Name the run; the run id is made from the name.")
 @click.option(
     "--resume",
     "resume_from",
     default="never",
     metavar="auto|PATH|never",
-    help="auto: go on with the newest unfinished run of this config, if there is one. PATH: go on "
-    "with that run, named by its directory or a checkpoint in it, from its newest good checkpoint "
+    help="auto: resume the newest unfinished run of this config, if there is one. PATH: resume "
+    "that run, named by its directory or a checkpoint in it, from its newest good checkpoint "
     "whichever is named; CONFIG and --set must be what it runs on.",
 )
 @_stop_after_option
@@ -186,7 +188,7 @@ def apply(
     loaded = _load(config, overrides, seed)
     if name is not None and resume_from not in ("auto", "never"):
         raise UsageError(
-            f"--name {name}: --resume {resume_from} goes on with a run that has a name",
+            f"--name {name}: --resume {resume_from} resumes a run that has a name",
             hint="leave --name out, or --resume for a new run",
         )
     run = _unfinished(loaded, resume_from)
@@ -223,7 +225,9 @@ def _sound(loaded: LoadedConfig, plan_again: str, *, begins: bool) -> Plan:
 
 @train.command()
 @_config_options
-@click.option("--name", type=RUN_NAME, required=True, help="The run's id: the same in each life.")
+@click.option(
+    "--name", type=RUN_NAME, required=True, help="Name the run: the id is the same in each attempt."
+)
 @_stop_after_option
 def run(
     config: Path,
@@ -233,10 +237,10 @@ def run(
     name: str,
     stop_after: int | None,
 ) -> int:
-    """For schedulers: have CONFIG trained as run NAME, whatever came between.
+    """For schedulers: train CONFIG as run NAME, whatever interrupted it.
 
-    Starts it if it is new, goes on if it stopped or died, waits for it if it is alive here, does
-    nothing if it is complete. Exits with the run's code; Ctrl-C and SIGTERM stop it, with a
+    Starts a new run, resumes one that stopped or died, waits for one that is active here, does
+    nothing for a complete one. Exits with the run's code; Ctrl-C and SIGTERM stop the run, with a
     checkpoint.
     """
     from albor_core.cli.common.follow import follow
@@ -266,13 +270,13 @@ def run(
 @train.command()
 @click.argument("run")
 @click.option(
-    "--allow-config-change", is_flag=True, help="Go on although config.yaml of the run was edited."
+    "--allow-config-change", is_flag=True, help="Resume although config.yaml of the run was edited."
 )
 @click.option(
     "--world-size",
     type=click.IntRange(1, MAX_RANKS),
     metavar="N",
-    help="Go on with N ranks (GPUs); the steps stay the same.",
+    help="Resume on N ranks (GPUs); the steps stay the same.",
 )
 @_stop_after_option
 @json_option
@@ -286,9 +290,9 @@ def resume(
     detach: bool,
     stop_on_interrupt: bool,
 ) -> int:
-    """Go on with RUN (id, run directory or output_dir) from its newest good checkpoint.
+    """Resume RUN (id, run directory or output_dir) from its newest good checkpoint.
 
-    A completed run has nothing to go on with: raise training.max_steps in its config.yaml and add
+    A completed run cannot be resumed: raise training.max_steps in its config.yaml and add
     --allow-config-change.
     """
     from albor_core.cli.common.follow import follow
@@ -335,7 +339,7 @@ def _is_told_complete(run: RunDir, *, as_json: bool) -> bool:
         return False
     if as_json:
         emit(document(run, "ended", 0))
-    talk(f"{run.id} is {ended_at(run)}: nothing to go on with")
+    talk(f"{run.id} is {ended_at(run)}: nothing to resume")
     return True
 
 
@@ -375,10 +379,10 @@ def _named(loaded: LoadedConfig, wish: str) -> RunDir:
     run = RunDir(inside)
     if changes := diff_configs(config_of(run).resolved(), loaded.config.resolved()):
         raise change_refused(
-            f"what it and --set ask for is not the config of {run.id}",
+            f"CONFIG and --set differ from the config of {run.id}",
             changes,
             file=str(loaded.path),
-            hint=f"albor train resume {run.id} goes on with its own; to change that edit"
+            hint=f"albor train resume {run.id} keeps the run's own; to change that edit"
             f" {run.config_yaml} and add --allow-config-change",
         )
     return run

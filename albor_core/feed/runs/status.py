@@ -270,7 +270,7 @@ def _without_last_words(newest: int, guard: Document | None) -> str:
     why = (guard or {}).get("reason") or (guard or {}).get("class_last")
     if guard is not None and why and guard.get("state") in ("backoff", "collecting"):
         return f"its guard vanished before attempt {newest + 1}; attempt {newest}: {why}"
-    return f"attempt {newest} vanished without last words"
+    return f"attempt {newest} ended without an exit record"
 
 
 def _works_elsewhere(evidence: Evidence) -> bool:

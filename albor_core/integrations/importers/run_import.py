@@ -69,7 +69,10 @@ def one_at_a_time() -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise InUseError("another import is at work here", hint="wait for its end") from error
+        raise InUseError(
+            "cannot import: another import is running in this home",
+            hint="try again when that import has ended",
+        ) from error
     finally:
         os.close(fd)
 

@@ -88,7 +88,7 @@ def check_goals(goals: object) -> dict[str, Direction]:
     if goals is None:
         return {}
     if not isinstance(goals, Mapping):
-        raise UsageError(f"goals: a {type(goals).__name__} is not a mapping", hint=hint)
+        raise UsageError(f"goals must be a mapping, not {type(goals).__name__}", hint=hint)
     found: dict[str, Direction] = {}
     for metric, way in goals.items():
         if not isinstance(metric, str) or not 0 < len(metric.strip()) <= MAX_KEY_CHARS:

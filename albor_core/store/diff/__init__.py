@@ -1,1 +1,1 @@
-"""What differs between runs, and which is better."""
+"""Compare runs: what differs, and which is better."""

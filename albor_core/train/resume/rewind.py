@@ -105,7 +105,7 @@ def _resume(
             folder, done = getattr(parts.config.data, split), _USE[split]
             raise DataError(
                 f"{folder}: not the shards this run was {done} so far",
-                hint="put them back, or go on with --allow-config-change",
+                hint="put them back, or resume with --allow-config-change",
             )
     restore(course, checkpoint, trainer)
     course.progress.kernels = pin_backends(parts, trainer)

@@ -31,7 +31,7 @@ from albor_core.train.ranks.sharding import load_weights, whole
 from albor_core.train.resume.rng import restore_rng, rng_state
 from albor_core.train.step.interval_totals import IntervalTotals
 
-ALLOW = ", or go on with `albor train resume RUN --allow-config-change`"
+ALLOW = ", or use `albor train resume RUN --allow-config-change`"
 # What may change between two lives without changing where the weights go.
 FREE = (
     "monitoring",

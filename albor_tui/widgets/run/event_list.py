@@ -146,7 +146,7 @@ def _attempt_line(one: AttemptView, *, is_alive: bool) -> Content:
     end = now_wall() if one.ended is None and is_alive else one.ended
     took = None if one.started is None or end is None else max(0.0, end - one.started)
     if one.ended is None:
-        ended = Content.styled("at work", "$success") if is_alive else Content.styled(
+        ended = Content.styled("running", "$success") if is_alive else Content.styled(
             "no end was recorded", "$warning"
         )  # fmt: skip
     else:

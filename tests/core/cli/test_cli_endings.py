@@ -129,7 +129,7 @@ def test_resuming_a_completed_run_changes_nothing(old_hand):
     run = old_hand.run("calm")
     before = snapshot(run.path)
     result = old_hand.albor("train", "resume", "calm")
-    assert (result.code, "nothing to go on with" in result.err) == (0, True)
+    assert (result.code, "nothing to resume" in result.err) == (0, True)
     assert old_hand.albor("train", "resume", "calm", "--json").document["outcome"] == "ended"
     assert snapshot(run.path) == before
 
@@ -141,7 +141,7 @@ def test_apply_goes_on_with_a_run_of_its_config_alone_and_with_none_that_complet
     for path in (run.path, list_checkpoints(run.checkpoints)[-1]):
         told = old_hand.quick(*apply, path)
         assert (told.code, told.document["run"]["id"]) == (0, "calm"), told
-        assert told.document["outcome"] == "ended" and "nothing to go on with" in told.err
+        assert told.document["outcome"] == "ended" and "nothing to resume" in told.err
         other = ("--set", "training.max_steps=60", "--seed", "9")
         refused = old_hand.quick(*apply, path, *other)
         assert refused.code == 2
@@ -203,7 +203,7 @@ def test_an_interrupt_while_the_guard_is_starting_leaves_a_run_that_is_told_of(u
     heard = read_all(line)
     assert process.wait(timeout=30) in (0, 130)
     if process.returncode == 0:
-        assert "early goes on without this terminal" in heard
+        assert "early continues without this terminal" in heard
     else:
         assert run.liveness().guard is None
 

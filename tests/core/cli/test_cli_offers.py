@@ -111,7 +111,7 @@ def test_a_run_goes_on_with_its_own_command_alone(desk, code):
     (desk.folder / "other.py").write_text("open('ran', 'w')")
     refused = desk.quick(*run, sys.executable, "other.py")
     assert refused.code == 2
-    assert "cannot go on with own: it is a run of another command" in refused.err
+    assert "cannot resume own: the run was started by another command" in refused.err
     assert "own.py" in refused.err and "another --name" in refused.err
     assert not (desk.folder / "ran").exists()
     assert tree_hash(desk.home / "runs" / "own" / "guard") == before

@@ -21,7 +21,7 @@ def test_a_requeued_training_is_one_run_with_each_step_once(user):
     first.send_signal(signal.SIGTERM)
     _, said = first.communicate(timeout=90)
     assert first.returncode == 143, said
-    assert "goes on without this terminal" not in said
+    assert "continues without this terminal" not in said
     again = user.albor(*words, **JOB, SLURM_RESTART_COUNT="1")
     assert again.code == 0, again.err
     with Reader(run.store) as reader:

@@ -85,7 +85,7 @@ def test_a_loop_whose_job_is_requeued_is_one_row_with_each_step_once(tmp_path, n
         _, said = end_job(first, run, number)
         if number == signal.SIGTERM:
             assert first.returncode == 143
-            assert "goes on without this terminal" not in said
+            assert "continues without this terminal" not in said
             reason = (read_json(run.guard / "guard.json") or {})["reason"]
             assert "SIGTERM (143)" in reason and reason.endswith(", slurm job 11 on n1")
         second = begin(tmp_path, *words, restart=1)

@@ -168,7 +168,7 @@ async def test_a_command_to_a_run_without_a_guard_says_that_there_is_none(cockpi
         table = await ready(pilot)
         await go_to(pilot, table, "lost")
         await pilot.press("c")
-        await until(pilot, lambda: "it is lost, no process works on it" in said(pilot))
+        await until(pilot, lambda: "it is lost: no process works on the run" in said(pilot))
         assert said(pilot).startswith("cannot checkpoint old-baseline: ")
         assert source.commands == []
 

@@ -72,7 +72,7 @@ async def test_an_unguarded_loop_is_stopped_by_a_stronger_signal_each_time_it_is
         for number, words in (
             ("TERM", "It gets SIGTERM (process 4242)"),
             ("INT", "It was sent SIGTERM and has not ended: it gets SIGINT"),
-            ("KILL", "which ends it at once: what it has not saved is lost"),
+            ("KILL", "which ends it at once: unsaved work is lost"),
         ):
             await pilot.press("x")
             await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen))

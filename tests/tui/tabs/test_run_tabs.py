@@ -343,7 +343,7 @@ async def test_attempts_say_how_long_they_took_and_how_they_ended(cockpit, sourc
         table = pilot.app.screen.query_one(AttemptTable)
         await until(pilot, lambda: "cuda_oom" in str(table.render()))
         newest, oldest = str(table.render()).splitlines()[1:]
-        assert "at work" in newest and "2h29m" in newest
+        assert "running" in newest and "2h29m" in newest
         assert "50m00s" in oldest and "code 1  restart  CUDA out of memory" in oldest
 
 

@@ -300,10 +300,10 @@ def test_a_diff_of_runs_at_work_says_nothing_of_their_ends(desk, hold):
     words = ("runs", "diff", "a", "b", "--metric", "train/loss")
     ended = desk.quick(*words)
     assert re.search(r"^A to the end of B, \S+ +never$", ended.out, re.M)
-    assert "at work" not in ended.out and "so far" not in ended.out
+    assert "still active" not in ended.out and "so far" not in ended.out
     holder = hold(run.run_lock)
     told = desk.quick(*words)
-    assert re.search(r"^still at work: A \(\w+, step \d+\)$", told.out, re.M)
+    assert re.search(r"^still active: A \(\w+, step \d+\)$", told.out, re.M)
     assert re.search(r"^A to the end of B, \S+ +not yet$", told.out, re.M)
     assert re.search(r"^B to where A is now, \S+ +\d+ ", told.out, re.M)
     assert re.search(r"^verdict: B .* A so far$", told.out, re.M)
@@ -416,4 +416,4 @@ def test_a_guard_of_another_machine_is_not_called_gone(desk):
     write_guard(run, boot_id="another")
     told, standing = guard_status(desk, "a")
     assert standing["word"] == "unseen"
-    assert "its guard is of another machine; no word of it since" in told and "gone" not in told
+    assert "the guard is on another machine, unseen since" in told and "gone" not in told

@@ -142,7 +142,7 @@ def resize(run: RunDir, world_size: int) -> None:
     """
     if run.liveness().is_alive:
         raise InUseError(
-            f"{run.path}: cannot change the ranks of an active run",
+            f"cannot change the ranks of {run.id}: the run is active",
             hint=f"albor guard stop {run.id}",
         )
     field, option = "training.distributed.world_size", f"--world-size {world_size}"

@@ -55,7 +55,7 @@ def test_a_run_goes_on_with_other_ranks_while_it_is_at_rest_and_they_can_share_i
     assert refused.value.hint == f"albor train resume {run.id} --world-size 2"
     assert "--set" not in str(refused.value.problems)
     monkeypatch.setattr(RunDir, "liveness", lambda run: Liveness(1, None))
-    with pytest.raises(InUseError, match="keeps its ranks"):
+    with pytest.raises(InUseError, match="cannot change the ranks"):
         launch.resize(run, 1)
     assert read_json(run.config_resolved) == before
 

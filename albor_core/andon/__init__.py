@@ -1,1 +1,1 @@
-"""When to pull the cord: rules, budgets, bricks, severities; pure."""
+"""What warns, pauses or stops a run: rules, budgets, bricks, severities; pure."""

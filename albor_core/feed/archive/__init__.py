@@ -1,1 +1,1 @@
-"""What a run left behind, looked up when somebody asks."""
+"""What a run left behind, looked up on request."""

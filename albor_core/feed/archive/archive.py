@@ -1,4 +1,4 @@
-"""What a run left behind, looked up when somebody asks: the source of the Run screen's tabs.
+"""What a run left behind, looked up on request: the source of the Run screen's tabs.
 
 `RunFeed` follows what is alive and is polled; this answers questions, each from the store where the
 store knows, else from the tails of the run's files.

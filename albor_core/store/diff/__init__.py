@@ -1,1 +1,1 @@
-"""Compare runs: what differs, and which is better."""
+"""What differs between runs, and which is better."""

@@ -1,1 +1,1 @@
-"""One attempt as a process: its lock, its signals, its last words, its planned faults."""
+"""One attempt as a process: its lock, its signals, its exit record, its planned faults."""

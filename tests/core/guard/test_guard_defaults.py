@@ -1,4 +1,4 @@
-"""The guard cannot read pydantic models, so its defaults stand twice; here they are held equal."""
+"""A guard reads plain JSON, a config is a model: each option is in both, with one default."""
 
 from dataclasses import asdict
 

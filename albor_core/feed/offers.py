@@ -16,18 +16,11 @@ from albor_core.feed.view import RunView
 from albor_core.run.guard_state import read_guard
 from albor_core.run.program.signals import STOP_SIGNALS
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.status import STATUSES
 from albor_core.run.values.redact import MARK
 
 ACTIONS = ("pause", "resume", "checkpoint", "stop", "retry")
 _RERUN = "albor guard run -- CMD"
-_STANDING = {
-    "completed": "it is complete",
-    "stopped": "it was stopped",
-    "failed": "it has failed",
-    "lost": "it is lost: no process works on the run",
-    "unknown": "it ran on another machine, and cannot be seen from here",
-    "queued": "it has not started yet",
-}
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,7 @@ class Subject:
 
     id: str
     kind: str = "train"  # train, guard (any program), track (a loop without a guard), imported
-    word: str = "running"  # of feed.word.WORDS
+    word: str = "running"  # of run.status.STATUSES
     program: int | None = None  # who holds the run's lock; 0: not visible from here
     guard: int | None = None
     guard_state: str = ""
@@ -89,7 +82,8 @@ def way_on(run: Subject) -> str:
 
 def standing(word: str) -> str:
     """How it stands with a run that no process works on, to go behind a name and a colon."""
-    return _STANDING.get(word, f"it is {word}")
+    known = STATUSES.get(word)
+    return (known and known.standing) or f"it is {word}"
 
 
 def _order(action: str, run: Subject) -> Offer:

@@ -10,9 +10,9 @@ from albor_core.guard.launch import FORGET, read_launch
 from albor_core.guard.loop import Guard
 from albor_core.guard.records import say
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
+from albor_core.run.files.ownership import distrust
 from albor_core.run.files.whole_file import clear_halves
 from albor_core.run.liveness import take_lock
-from albor_core.run.ownership import distrust
 from albor_core.run.rundir import RunDir
 
 

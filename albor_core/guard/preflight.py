@@ -16,7 +16,7 @@ from albor_core.guard.deaths.past_attempts import checkpoint_bytes, known_nonces
 from albor_core.guard.launch import Launch
 from albor_core.guard.process.processes import Tree, environment_of
 from albor_core.run.checkpoints import newest
-from albor_core.run.ownership import distrust
+from albor_core.run.files.ownership import distrust
 from albor_core.run.rundir import RunDir, read_json
 
 CHECKPOINT_ROOM = 2.2  # a new checkpoint beside the old one, and something to log on

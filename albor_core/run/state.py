@@ -22,14 +22,13 @@ from albor_core.run.files.whole_file import write_bytes
 from albor_core.run.headlines import RECORDED
 from albor_core.run.liveness import boot_id, start_ticks
 from albor_core.run.rundir import load_json
+from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import strict_json
 
 SCHEMA = "albor.state/1"
 MAX_BYTES = 16 << 10
 READ_BYTES = 64 << 10
 HISTORY = 120
-ENDS = ("completed", "failed", "stopped")
-"""The last phases, and how a run can have ended as far as anybody said."""
 PHASES = (
     "initializing",
     "compiling",

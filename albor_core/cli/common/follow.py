@@ -22,7 +22,8 @@ from albor_core.run.exit import read_exit
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir, read_json
-from albor_core.run.state import ENDS, read_state
+from albor_core.run.state import read_state
+from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import integer, number, whole_of
 from albor_core.store.index.catch_up import settle
 

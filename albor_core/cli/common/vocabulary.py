@@ -7,19 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-STATUSES: Mapping[str, str] = {
-    "running": "a process works on the run, and its loop reports progress",
-    "paused": "the process is alive and waits for `albor guard resume`",
-    "restarting": "the guard is alive and starts the program again, now or soon",
-    "unguarded": "the program runs without its guard; `albor train resume` starts a new guard",
-    "stalled": "the process is alive, the loop reports no progress; the guard will restart it",
-    "queued": "created, not started yet",
-    "completed": "all of the work is done",
-    "stopped": "ended by a person, a signal or an Andon rule",
-    "failed": "ended by an error; the last attempt's reason says which",
-    "lost": "no process works on the run and no exit was recorded, as after a power cut",
-    "unknown": "ran on another machine, and the copy here is old: sync the folder again",
-}
+from albor_core.run.status import STATUSES
 
 EXIT_CLASSES: Mapping[str, tuple[str, str]] = {
     "done": ("ends", "exit code 0, with an exit record or at the final step"),
@@ -116,7 +104,7 @@ def events_page() -> str:
         "",
         "`status` of `albor runs ls`, `status.word` of `albor monitor`: asked of the kernel.",
         "",
-        *_table(("word", "means"), STATUSES.items()),
+        *_table(("word", "means"), ((word, status.means) for word, status in STATUSES.items())),
         "",
         "## How an attempt ended",
         "",

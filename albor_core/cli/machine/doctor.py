@@ -17,7 +17,7 @@ import click
 
 from albor_core.cli.common.output import clean, emit, json_option, say
 from albor_core.run.errors import UsageError
-from albor_core.run.ownership import distrust
+from albor_core.run.files.ownership import distrust
 from albor_core.run.rundir import RunDir, own_home, registered_runs
 
 _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug

@@ -20,7 +20,7 @@ from albor_core.feed.runs.status import NEVER_STARTED
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.headlines import NEWEST, STORED
-from albor_core.run.state import ENDS
+from albor_core.run.status import ENDS
 from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.file.migrations import user_version
 from albor_core.store.file.schema import SCHEMA_VERSION

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-WORDS = (
-    "running",  # the trainer lock is held and the main loop gives news
-    "paused",
-    "restarting",  # the guard lives and will start the trainer again
-    "unguarded",  # the trainer lives, its guard does not
-    "stalled",  # the trainer lock is held, the main loop gives no news
-    "queued",  # created, not started yet
-    "completed",
-    "stopped",  # by a person or by an Andon rule
-    "failed",
-    "lost",  # neither lock is held and nobody left last words
-    "unknown",  # of another machine, whose locks cannot be seen from here; no news for long
-)
-LIVE_WORDS = frozenset(("running", "paused", "restarting", "unguarded", "stalled"))
+from albor_core.run.status import LIVE_WORDS, STATUSES
+
+__all__ = ["LIVE_WORDS", "WORDS", "RunStatus"]
+
+WORDS = tuple(STATUSES)
 
 
 @dataclass(frozen=True)

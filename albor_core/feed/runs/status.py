@@ -18,11 +18,8 @@ from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_ex
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
-from albor_core.run.state import (
-    ENDS,
-    Freshness,
-    read_state,
-)
+from albor_core.run.state import Freshness, read_state
+from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import NOTHING, finite
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own

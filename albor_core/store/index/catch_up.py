@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from albor_core.run.errors import InUseError, NotFoundError, StoreError, TryAgainError
+from albor_core.run.files.ownership import is_ours
 from albor_core.run.liveness import lock_holder
-from albor_core.run.ownership import is_ours
 from albor_core.run.registry import known_as
 from albor_core.run.rundir import RunDir, albor_home, place_of, read_json
 from albor_core.store.file.connect import open_reader, remove_copy

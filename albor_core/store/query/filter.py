@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from albor_core.run.errors import UsageError
+from albor_core.run.status import GROUPS, STATUSES
 from albor_core.run.values.lenient import parsed
 from albor_core.store.rows.terms import (
     FIELDS,
     HAS,
     MAX_CHARS,
     STATS,
-    STATUS_GROUPS,
-    STATUSES,
     Filter,
     Term,
 )
@@ -213,9 +212,9 @@ def _field(name: str, values: list[tuple[str, int]], start: int, now: float) -> 
 
 def _status(value: str, at: int, _now: float) -> tuple[str, ...]:
     word = value.lower()
-    if word in STATUS_GROUPS:
-        return STATUS_GROUPS[word]
-    _must_be(word, (*STATUSES, *STATUS_GROUPS), "status", at)
+    if word in GROUPS:
+        return GROUPS[word]
+    _must_be(word, (*STATUSES, *GROUPS), "status", at)
     return (word,)
 
 

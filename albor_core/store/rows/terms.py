@@ -5,12 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MAX_CHARS = 256
-STATUSES = (
-    *("running", "paused", "restarting", "unguarded", "stalled", "queued"),
-    *("completed", "stopped", "failed", "lost", "unknown"),
-)
-LIVE = ("running", "paused", "restarting", "unguarded", "stalled")
-STATUS_GROUPS = {"active": LIVE, "ended": ("completed", "stopped", "failed", "lost")}
 HAS = ("nan", "alert", "note", "tag", "artifact", "params", "parent", "end")
 TEXT_FIELDS = ("tag", "experiment", "name", "id", "host", "kind", "commit", "parent")
 TIME_FIELDS = ("since", "before")

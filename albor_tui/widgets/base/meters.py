@@ -10,21 +10,13 @@ from typing import Any
 
 from textual.content import Content
 
+from albor_core.run.status import STATUSES
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
 
 STATE_TONE = {
-    "running": "$success",
-    "paused": "$warning",
-    "restarting": "$warning",
-    "unguarded": "$warning",
-    "stalled": "$error",
-    "completed": "$secondary",
-    "stopped": "$ink-muted",
-    "failed": "$error",
-    "lost": "$error",
-    "unknown": "$warning",
-    "queued": "$ink-muted",
+    word: "$ink-muted" if status.tone == "muted" else f"${status.tone}"
+    for word, status in STATUSES.items()
 }
 SEVERITY_TONE = {"info": "$ink-muted", "green": "$success", "yellow": "$warning", "red": "$error"}
 _MINUTE_S, _YEAR_S = 60.0, 365 * 86400.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cli_user import SLOW_STEPS, records, valid, wait_for_end
 
-from albor_core.run.state import ENDS
+from albor_core.run.status import ENDS
 
 SHORT = ("--set", "training.max_steps=8", "--set", "training.warmup_steps=0")
 LINE = "step 8/8"

@@ -10,7 +10,7 @@ from guard_harness import OPTIONS, Bench
 from albor_core.guard.launch import read_launch
 from albor_core.guard.loop import Guard
 from albor_core.run.guard_state import GUARD_ENDS, MOVES, GuardState, read_guard
-from albor_core.run.state import ENDS
+from albor_core.run.status import ENDS
 
 
 @pytest.fixture

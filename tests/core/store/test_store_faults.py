@@ -22,7 +22,7 @@ from read_only import where_read_only
 from albor_core.guard import __main__ as guard
 from albor_core.guard.preflight import check
 from albor_core.run.errors import StoreError, UsageError
-from albor_core.run.ownership import distrust
+from albor_core.run.files.ownership import distrust
 from albor_core.store.file import connect, migrations
 from albor_core.store.file.connect import (
     checkpoint_if_large,

@@ -80,7 +80,7 @@ class Switched(Training):
             super()._after_step()
         elif not self._is_bare(self.step + 1):  # the full block starts with clean counters
             self._logged_at = self.step
-            self.clock.take()
+            self.clock.lap()
 
     def _save_if_wanted(self) -> None:
         begun, is_wanted = time.perf_counter(), self.keeper.wanted

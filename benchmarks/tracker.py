@@ -158,10 +158,10 @@ def wait_for_index(folder: Path) -> None:
     """Until all is indexed and the index process has gone: the stores count too."""
     from albor_core.run.liveness import lock_holder
     from albor_core.run.rundir import runs_in
-    from albor_core.store.index.catch_up import settle
+    from albor_core.store.index.catch_up import drain_index
 
     (run,) = runs_in(folder)
-    assert settle(run, timeout_s=120), "still indexed after two minutes"
+    assert drain_index(run, timeout_s=120), "still indexed after two minutes"
     while lock_holder(run.index_lock) is not None:
         time.sleep(0.05)
 

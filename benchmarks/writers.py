@@ -155,11 +155,11 @@ def steps(name: str, folder: Path) -> list[int]:
 def _of_albor(folder: Path) -> list[int]:
     from albor_core.run.journal import read_journal
     from albor_core.run.rundir import runs_in
-    from albor_core.store.index.catch_up import settle
+    from albor_core.store.index.catch_up import drain_index
     from albor_core.store.query.reader import Reader
 
     (run,) = runs_in(folder)
-    assert settle(run, timeout_s=120), "still indexed after two minutes"
+    assert drain_index(run, timeout_s=120), "still indexed after two minutes"
     with Reader(run.store) as reader:
         found = [point[0] for point in reader.points(run.id, KEYS[0])]
     records = [line.record for line in read_journal(run.journal)]

@@ -76,7 +76,7 @@ def ack(run: str, alert: str, as_json: bool) -> None:
     """Acknowledge ALERT of RUN (`all` for every open one)."""
     from albor_core.feed.run.alerts import open_alerts
     from albor_core.store.index.annotations import annotate
-    from albor_core.store.index.catch_up import settle
+    from albor_core.store.index.catch_up import drain_index
 
     found = find_run(run)
     known = open_alerts(found)
@@ -87,7 +87,7 @@ def ack(run: str, alert: str, as_json: bool) -> None:
         )
     for name in chosen:
         annotate(found, "ack", name)
-    settle(found)
+    drain_index(found)
     if as_json:
         emit({"schema": "albor.alerts.ack/1", "run": found.id, "acknowledged": list(chosen)})
     else:

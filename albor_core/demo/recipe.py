@@ -23,7 +23,7 @@ from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.diff.compare import diff_runs
 from albor_core.store.diff.verdict import MIN_POINTS
 from albor_core.store.file.paths import global_store, local_store
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
 
 LEARNING_RATES = (3e-3, 3e-4)
@@ -92,7 +92,7 @@ def wait(runs: list[DemoRun], tick: Callable[[list[DemoRun]], None]) -> None:
 def report(data: DemoData, runs: list[DemoRun], seconds: float) -> dict[str, Any]:
     """The JSON document of the demo; waits for the stores to hold everything."""
     for one in runs:
-        settle(one.run, timeout_s=30.0)
+        drain_index(one.run, timeout_s=30.0)
     with Reader(global_store()) as reader:
         diff = diff_runs(reader, [one.run.id for one in runs]).to_json()
     return {

@@ -88,7 +88,7 @@ class GuardedAttempt:
         )
         if is_ours:
             self.state = state
-        self.watch = hang.look(self.watch, state, time.monotonic(), options)
+        self.watch = hang.observe(self.watch, state, time.monotonic(), options)
 
     def is_known_to_run(self) -> bool:
         """Whether the stub got as far as writing child.json for this attempt."""

@@ -154,7 +154,7 @@ class Guard:
     def _keep_house(self) -> None:
         for number in self.signals.take():
             self._hear(number)
-        for command in mailbox.take(self.run):
+        for command in mailbox.accepted_commands(self.run):
             self._obey(command)
         if self.stop is None and self.ledger.is_deleted:
             say(f"{self.run.path} was deleted: stopping, since the run can no longer be seen")
@@ -306,7 +306,7 @@ class Guard:
         self.attempt = None if last is None else last.attempt
         self._record_state(GuardState.INIT)
         if found is None and (self.forgets or not is_continuing):
-            for command in mailbox.take(self.run):
+            for command in mailbox.accepted_commands(self.run):
                 if command.id in self.late:  # it came when that life had already ended
                     mailbox.answer(self.run, command.id, "refused", "meant for an earlier attempt")
                 else:
@@ -667,7 +667,7 @@ class Guard:
             said = self.reason.startswith(self.state)
             detail = self.reason if said else f"{self.state}: {self.reason}"
             mailbox.answer(self.run, command_id, "done", detail)
-        for command in mailbox.take(self.run):
+        for command in mailbox.accepted_commands(self.run):
             mailbox.answer(self.run, command.id, "refused", f"the run is over: {self.state}")
         if self.sidecar is not None:
             self.sidecar.finish()

@@ -16,7 +16,7 @@ from albor_core.run.control import answer as put_answer
 from albor_core.run.rundir import RunDir, read_json
 
 
-def take(run: RunDir) -> list[Command]:
+def accepted_commands(run: RunDir) -> list[Command]:
     """Commands to carry out; those that are no good are answered here."""
     try:
         found = take_commands(run, time.time())

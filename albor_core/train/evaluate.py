@@ -20,7 +20,7 @@ from albor_core.model.llama import IGNORED, Llama
 from albor_core.train.build import Parts
 from albor_core.train.ranks.group import Word
 from albor_core.train.ranks.placement import Placement
-from albor_core.train.ranks.sharding import settle
+from albor_core.train.ranks.sharding import reshard
 from albor_core.train.step.choose import PlainStep
 from albor_core.train.step.fused import GraphedStep
 
@@ -38,7 +38,7 @@ def scoring(parts: Parts, stepper: PlainStep | GraphedStep) -> Score:
     def plainly(ids: Tensor, labels: Tensor) -> Tensor:
         with parts.placement.autocast():
             found: tuple[None, Tensor] = parts.model(ids, labels)
-        settle(parts.model)
+        reshard(parts.model)
         return found[1]
 
     return plainly
@@ -65,7 +65,7 @@ def validation_loss(parts: Parts, score: Score, *, go_on: Callable[[], bool]) ->
         for at in range(0, len(batches), ranks.world_size):
             if not go_on():
                 return None
-            ranks.tell(Word.VALIDATE, at=at)
+            ranks.send_order(Word.VALIDATE, at=at)
             found, weight = _sum_of(parts, score, batches, at)
             if ranks.is_alone:  # read once, at the end
                 sums += found
@@ -131,10 +131,10 @@ def _everywhere(model: Llama, placement: Placement) -> Forward:
         return model
 
     def forward(ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        ranks.tell(Word.FORWARD, *ids.shape)
+        ranks.send_order(Word.FORWARD, *ids.shape)
         ranks.hand_out(ids)
         found: tuple[Tensor | None, Tensor | None] = model(ids)
-        settle(model)
+        reshard(model)
         return found
 
     return forward
@@ -155,7 +155,7 @@ def sample_with(model: Llama, placement: Placement, shape: tuple[int, int]) -> N
     model.eval()
     with _uncompiled(placement), placement.autocast():
         model(ids)
-    settle(model)
+    reshard(model)
     model.train()
 
 

@@ -113,7 +113,7 @@ class Training:
         self._peak = self._peak_flops(parts)
         source = begin(self.course, life, allow_config_change=allow_config_change)
         self.stepper: Stepper
-        self.ranks.tell(Word.CHOOSE)
+        self.ranks.send_order(Word.CHOOSE)
         self.course.parts, self.stepper = choose_step(
             self.course.parts, self.reporter.journal.event
         )
@@ -203,7 +203,7 @@ class Training:
         self.faults.at("step", self.step)
         if self._evaluation_is_due() and self._stopped() is None:
             self._evaluate()
-        self.clock.take()
+        self.clock.lap()
         while self._end is None:
             is_done = self.step >= self.last_step and not self._evaluation_is_due()
             stopped = None if is_done else self._stopped(stop_after)
@@ -251,7 +251,7 @@ class Training:
         """One optimizer step. Nothing here waits for the device, but the first two."""
         clock, at = self.parts.clock, self.progress
         start, sequences = clock.start(at.cursor), at.sequences + clock.batch
-        self.ranks.tell(Word.STEP, step, start, sequences)
+        self.ranks.send_order(Word.STEP, step, start, sequences)
         total, updated = take_step(
             self.parts,
             self.stepper,
@@ -285,7 +285,7 @@ class Training:
         training, step, last = self.config.training, self.step, self.last_step
         if self.progress.passed(training.log_interval) or step == last:
             self._unread = PendingFigures(
-                self.tally, self.parts.noise.state, self.stepper.norms(), self.timer.take()
+                self.tally, self.parts.noise.state, self.stepper.norms(), self.timer.drain()
             )
         if not self._may_wait():
             self._catch_up()
@@ -341,7 +341,7 @@ class Training:
         readout, self._unread = self._unread, None
         assert readout is not None
         found = readout.read()  # here we wait for the device
-        readings, seconds, steps = found.readings, self.clock.take(), self._steps_since_log()
+        readings, seconds, steps = found.readings, self.clock.lap(), self._steps_since_log()
         with held:
             interval = Interval(steps, seconds)
             self._trouble = self._trouble or find_trouble(
@@ -357,7 +357,7 @@ class Training:
                 self.reporter.step_s.add(interval.step_ms / 1000)
             bricks_ms = readout.bricks.ms(steps, interval.step_ms)
             values = self._values(found, interval)
-            machine = self.watch.take()
+            machine = self.watch.newest()
             self._note_guards(found)
             self._tell_rejected()
             disturbed = self.clock.is_disturbed
@@ -372,7 +372,7 @@ class Training:
             ]
             self._raise(alerts)
             self.reporter.interval(self.step, values, bricks_ms=bricks_ms, machine=machine)
-            self.clock.settle()
+            self.clock.begin_interval()
 
     def _tell_rejected(self) -> None:
         """An event for each backend that failed parity since the last look."""
@@ -459,7 +459,7 @@ class Training:
             self._tell_step()
         self.keeper.wanted = True
         self._trouble = None
-        self.clock.take()
+        self.clock.lap()
 
     def _raise(self, alerts: list[Alert]) -> None:
         """Pull the cord as far as the strongest alert says."""
@@ -543,7 +543,7 @@ class Training:
         """Copies of one model that are no copies any more must not become a checkpoint."""
         if self.ranks.is_alone or self.ranks.is_sharded:
             return
-        self.ranks.tell(Word.COMPARE)
+        self.ranks.send_order(Word.COMPARE)
         if not self.ranks.agree(fingerprint(self.parts.model)):
             raise AlborError(
                 f"the weights of the {self.ranks.world_size} ranks differ at step {self.step}",
@@ -606,7 +606,7 @@ class Training:
         self.reporter.phase(status)
         self.reporter.journal.wait()
         self.reporter.journal.close()
-        self.ranks.tell(Word.END)
+        self.ranks.send_order(Word.END)
         self.ranks.leave()
         gc.unfreeze()
         return outcome

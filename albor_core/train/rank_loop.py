@@ -40,7 +40,7 @@ class RankLoop:
     def run(self) -> None:
         """Obey until the end."""
         ranks = self.parts.ranks
-        while (order := ranks.hear()).word is not Word.END:
+        while (order := ranks.next_order()).word is not Word.END:
             self._obey(order)
         ranks.leave()
 

@@ -107,7 +107,7 @@ class Requests:
                 self.keeper.collect()
                 self._save_if_wanted()
                 self._show_pause()
-                self._show_machine(self.watch.take())
+                self._show_machine(self.watch.newest())
                 reporter.keep_alive()
             self._is_paused = False
             if self.signals.stop is not None:

@@ -57,9 +57,7 @@ class Glyphs:
     legend: str
     budget: str
     rule: str
-    delta: str
     degree: str
-    sun: str
 
 
 UNICODE = Glyphs(
@@ -106,9 +104,7 @@ UNICODE = Glyphs(
     legend="━",
     budget="┃",
     rule="─",
-    delta="Δ",
     degree="°",
-    sun="◓",
 )
 
 ASCII = Glyphs(
@@ -155,9 +151,7 @@ ASCII = Glyphs(
     legend="=",
     budget="|",
     rule="-",
-    delta="d",
     degree="",
-    sun="*",
 )
 
 current = UNICODE

@@ -129,17 +129,6 @@ class PollingScreen(FrameScreen):
         for report in self.source.command(view, cmd, argument):
             self.post_message(report)
 
-    @work(thread=True, group="acknowledge", exit_on_error=False)
-    def send_acknowledgement(self, view: RunView, alert_id: str) -> None:
-        """Write down that somebody saw an alert."""
-        name = view.name or view.id
-        try:
-            self.source.acknowledge(view, alert_id)
-        except (AlborError, OSError) as error:
-            self.post_message(CommandReport(name, "ack", "refused", str(error)))
-        else:
-            self.post_message(CommandReport(name, "ack", "done", alert_id))
-
     @on(CommandReport)
     def show_report(self, message: CommandReport) -> None:
         self.query_one(StatusBar).report(message)

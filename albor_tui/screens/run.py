@@ -196,13 +196,13 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         every_s = self.PERIOD_S if chosen is None else chosen.refresh_ms / 1000
         self.period_s = every_s if message.view.is_active else ENDED_S
         self._show()
-        await self.page.hear(self._now())
+        await self.page.handle_now(self._now())
 
     @on(CurvesChanged)
     @on(LogArrived)
     async def pass_on(self, message: CurvesChanged | LogArrived) -> None:
         for overview in self.query("#page-overview").results(Page):
-            await overview.hear(
+            await overview.handle_now(
                 CurvesChanged(message.run_id, message.curves)
                 if isinstance(message, CurvesChanged)
                 else LogArrived(message.run_id, message.lines)

@@ -86,7 +86,7 @@ class Link(threading.Thread):
             self._changed.notify_all()
             return is_first
 
-    def settle(self) -> None:
+    def await_answers(self) -> None:
         """Ask no more and wait, shortly, for the answers that are due."""
         poll = select.poll()
         poll.register(self._fd, 0)
@@ -126,9 +126,9 @@ class Link(threading.Thread):
     def _difference(self) -> bytes:
         """Numbers first where not everything fits."""
         pace = self._pace
-        found = self._mirror.take(most=pace.most, charts=not pace.is_slow)
+        found = self._mirror.next_difference(most=pace.most, charts=not pace.is_slow)
         if not found and pace.is_slow:
-            found = self._mirror.take(most=pace.most)
+            found = self._mirror.next_difference(most=pace.most)
         if found and self._is_synchronized:
             found = SYNC_START + found + SYNC_END
         asks = found and pace.asks and not self._is_leaving
@@ -183,7 +183,7 @@ class LinkDriver(TerminalDriver):
     def disable_input(self) -> None:
         """Nobody reads answers after this."""
         if self._link is not None:
-            self._link.settle()
+            self._link.await_answers()
         super().disable_input()
 
     def redraw(self) -> None:

@@ -128,7 +128,7 @@ class Mirror:
             x += size
         return x
 
-    def take(self, *, most: int = EVERYTHING, charts: bool = True) -> str:
+    def next_difference(self, *, most: int = EVERYTHING, charts: bool = True) -> str:
         """What brings the terminal nearer, about `most` bytes, or an empty text; the mirror takes
         it as shown. Without `charts`, cells that are or were braille keep waiting."""
         parts: list[str] = []

@@ -20,7 +20,7 @@ from albor_core.run.journal import parse_line
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "train"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tiny_run import tiny_config
 
 ALBOR = [sys.executable, "-P", "-m", "albor_core.cli"]

@@ -17,9 +17,9 @@ Journal.rewind = lambda self, to: None
 """
 NO_HASHES = """
 import json
-from albor_core.train import checkpoint
-checkpoint.verify = lambda path: checkpoint.Checkpoint(
-    path, json.loads((path / checkpoint.MANIFEST).read_text())
+from albor_core.checkpoint import folder
+folder.verify = lambda path: folder.Checkpoint(
+    path, json.loads((path / folder.MANIFEST).read_text())
 )
 """
 NO_LINE = """

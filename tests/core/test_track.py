@@ -19,7 +19,7 @@ from albor_core.run.journal import read_journal
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.file.paths import global_store
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def records(run, kind=None):
 
 def points(run, key):
     """(step, value) as the store has them once all is indexed."""
-    settle(RunDir(Path(run.path)))
+    drain_index(RunDir(Path(run.path)))
     with Reader(RunDir(Path(run.path)).store) as reader:
         return [point[:2] for point in reader.points(run.id, key)]
 
@@ -237,7 +237,7 @@ def test_events_samples_and_artefacts_are_kept(tmp_path):
         os.mkfifo(tmp_path / "pipe")
         assert run.artifact(tmp_path / "pipe") is None
         assert run.artifact(tmp_path / "nothing") is None
-    settle(RunDir(run.path))
+    drain_index(RunDir(run.path))
     with Reader(RunDir(run.path).store) as reader:
         found = {a.name: a for a in reader.artifacts(run.id)}
         names = [event.name for event in reader.events(run.id)]
@@ -500,7 +500,7 @@ def test_a_run_that_began_from_another_is_found_by_it():
         base.log({"loss": 2.0})
     with track.start("finetune", parent=base.id) as run:
         run.log({"loss": 1.0})
-    settle(run.dir)
+    drain_index(run.dir)
     with Reader(global_store()) as reader:
         assert reader.parents([run.id, base.id]) == {run.id: base.id}
     with pytest.raises(UsageError, match="is not a run id"):

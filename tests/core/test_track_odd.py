@@ -13,7 +13,7 @@ from albor_core.cli.main import cli
 from albor_core.run.state import StateWriter
 from albor_core.run.tracked_state import LiveState
 from albor_core.run.values.metrics import as_json
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def alone(monkeypatch):
 
 
 def series(run):
-    settle(run.dir)
+    drain_index(run.dir)
     with Reader(run.dir.store) as reader:
         return {key: [p[:2] for p in reader.points(run.id, key)] for key in reader.keys(run.id)}
 
@@ -215,7 +215,7 @@ def test_doctor_tells_of_damaged_lines_and_of_folders_that_others_may_write(tmp_
         run.log({"x": 1.0})
     with run.dir.journal.open("ab") as file:
         file.write(b"garbage\n" * 3)
-    settle(run.dir)
+    drain_index(run.dir)
     run.path.chmod(0o777)
     checks = {check["name"]: check for check in json.loads(doctor())["checks"]}
     assert checks["lines"]["detail"] == f"3 damaged or unknown lines in the files of {run.id}"

@@ -25,7 +25,7 @@ from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import integer, number, whole_of
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 
 _POLL_S = 0.2
 _LINE_EVERY_S = 10.0  # without a tty: enough to see life in a CI log, few enough to read
@@ -71,7 +71,7 @@ def follow(
 def _settle(run: RunDir) -> None:
     """A store in trouble is told of, and hides nothing of how the run ended."""
     try:
-        settle(run)
+        drain_index(run)
     except StoreError as error:
         talk(f"albor: {clean(error.message)}")
         talk(f"  next: {clean(error.hint or 'albor db rebuild')}")

@@ -106,10 +106,10 @@ def _say(run: RunDir, kind: str, value: str | None) -> Annotation:
 
 def _bring_in(run: RunDir) -> None:
     """Into the stores. What was said is on disk already, so that they can wait."""
-    from albor_core.store.index.catch_up import settle
+    from albor_core.store.index.catch_up import drain_index
 
     try:
-        settle(run)  # of a live run its index process does it, within a second
+        drain_index(run)  # of a live run its index process does it, within a second
     except (StoreError, OSError) as error:
         talk(f"albor: {clean(error)}; what you said is in {clean(run.annotations)}, and")
         talk(f"  albor db rebuild {clean(run.path)} brings it into the stores")

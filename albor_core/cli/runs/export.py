@@ -106,11 +106,11 @@ def _is_remembered(run_id: str) -> bool:
 
 
 def _pages(runs: list[RunDir], keys: tuple[str, ...]) -> Iterator[Page]:
-    from albor_core.store.index.catch_up import settle
+    from albor_core.store.index.catch_up import drain_index
     from albor_core.store.query.export import pages
 
     for run in runs:
-        settle(run)
+        drain_index(run)
         yield from pages(run, keys=keys or None)
 
 

@@ -54,7 +54,7 @@ def watch(run_id: str, nonce: str, now_s: float) -> HangWatch:
     return HangWatch(run_id, nonce, news_s=now_s, looked_s=now_s)
 
 
-def look(
+def observe(
     seen: HangWatch, state: Mapping[str, Any] | None, now_s: float, options: Options
 ) -> HangWatch:
     """The watch after a look at the state file; anything but this trainer's document is no news."""

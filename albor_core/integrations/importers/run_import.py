@@ -29,7 +29,7 @@ from albor_core.run.values.lenient import whole_of
 from albor_core.run.values.metrics import Odd, as_json, printable, tidy
 from albor_core.run.values.redact import redact
 from albor_core.store.index.annotations import append_annotation, read_annotations
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 
 MAX_KEYS = 10_000
 _MAX_STEP = 1 << 48
@@ -104,7 +104,7 @@ def import_run(foreign: ForeignRun, *, experiment: str | None = None) -> ImportR
         fresh.unlink(missing_ok=True)
     _write_end(run, foreign, arrival)
     _annotate(run, about["tags"], about["notes"])
-    settle(run)
+    drain_index(run)
     return arrival
 
 

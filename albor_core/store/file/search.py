@@ -52,7 +52,7 @@ def refresh(db: sqlite3.Connection, number: int) -> None:
         db.execute(_INSERT, (number, *texts))
 
 
-def forget(db: sqlite3.Connection, number: int) -> None:
+def remove_words(db: sqlite3.Connection, number: int) -> None:
     """Remove the words of a run. No trigger can: SQLite trusts none with a virtual table."""
     db.execute("DELETE FROM run_search WHERE rowid = ?", (number,))
 

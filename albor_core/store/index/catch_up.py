@@ -18,7 +18,7 @@ from albor_core.store.index.sources import Position, files_of, is_same_file, par
 _LOOK_S = 0.1
 
 
-def settle(run: RunDir, *, timeout_s: float = 10.0) -> bool:
+def drain_index(run: RunDir, *, timeout_s: float = 10.0) -> bool:
     """Index what is left of an ended run into both stores; False if somebody else still does.
 
     While the run is alive its own index process does this, and for another user's run that user's,

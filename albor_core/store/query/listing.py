@@ -85,7 +85,7 @@ class ListQuery(NamedTuple):
     limit: int | None = None
 
 
-def ask(db: sqlite3.Connection, question: ListQuery) -> list[RunRow]:
+def rows_of(db: sqlite3.Connection, question: ListQuery) -> list[RunRow]:
     """The rows, in order. Raises UsageError for a sort key that nobody knows."""
     # sorting small rows first takes a fifth of the time of sorting whole ones
     order = _in_order(db, question, "r.id")
@@ -94,7 +94,7 @@ def ask(db: sqlite3.Connection, question: ListQuery) -> list[RunRow]:
     return with_tags(db, [found[number] for number in order])
 
 
-def ask_ids(db: sqlite3.Connection, question: ListQuery) -> list[str]:
+def ids_of(db: sqlite3.Connection, question: ListQuery) -> list[str]:
     """The ids of the rows, in order. Raises UsageError for a sort key that nobody knows."""
     return _in_order(db, question, _as_text("r.run"))
 

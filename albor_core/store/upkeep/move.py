@@ -30,7 +30,7 @@ from albor_core.run.files.whole_file import fsync_dir, write_json
 from albor_core.run.rundir import RunDir, albor_home, is_run_id, read_json, registered_runs
 from albor_core.run.values.numbers import bytes_text
 from albor_core.store.file.paths import local_store
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 from albor_core.store.upkeep.rebuild import discard
 from albor_core.store.upkeep.remove import doom, hold_run, must_be_ours, remove_tree, size_of
 
@@ -80,7 +80,7 @@ def move_run(run: RunDir, folder: Path) -> MoveResult:
         pointer.say(target.path)
     if outside not in (run.store, local_store(target)):
         discard(outside)  # on this host's disk, where the run's was a network mount
-    return MoveResult(run.id, str(old), str(target.path), size, copied, settle(target))
+    return MoveResult(run.id, str(old), str(target.path), size, copied, drain_index(target))
 
 
 def find_moved(reference: str) -> RunDir:

@@ -143,7 +143,7 @@ def forget_rows(run_id: str, global_path: Path, *, where: Path | None = None) ->
                     " WHERE m.type = 'table' AND c.name = 'run_id'"
                 ).fetchall():
                     db.execute(f"DELETE FROM {table} WHERE run_id = ?", (row[0],))
-                search.forget(db, row[0])
+                search.remove_words(db, row[0])
                 db.execute("DELETE FROM runs WHERE id = ?", (row[0],))
         finally:
             db.close()

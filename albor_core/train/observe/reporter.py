@@ -109,8 +109,9 @@ class Reporter:
         if self.step_s.value is not None:
             fields["eta_seconds"] = round((self.num_steps - step) * self.step_s.value, 1)
 
-    def beat(self, *, gap_s: float = HEARTBEAT_S) -> None:
-        """Publish if the last time is `gap_s` ago; the disk is not waited for."""
+    def beat(self, *, gap_s: float | None = None) -> None:
+        """Publish if the last time is `gap_s` (HEARTBEAT_S) ago; the disk is not waited for."""
+        gap_s = HEARTBEAT_S if gap_s is None else gap_s
         if time.monotonic() - self._published >= gap_s:
             self._refresh()
             self.state.publish(waits=False)

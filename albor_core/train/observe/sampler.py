@@ -77,7 +77,7 @@ class TelemetrySampler:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
-    def take(self) -> Machine | None:
+    def newest(self) -> Machine | None:
         """The newest sample, once; None if it was taken already."""
         newest, self._newest = self._newest, None
         return newest

@@ -83,13 +83,13 @@ class Ranks:
 
     # -- on the host -----------------------------------------------------------------------------
 
-    def tell(self, word: Word, step: int = 0, at: int = 0, sequences: int = 0) -> None:
+    def send_order(self, word: Word, step: int = 0, at: int = 0, sequences: int = 0) -> None:
         """Rank 0: what everybody does next."""
         if not self.is_alone:
             assert self.rank == 0
             dist.broadcast(torch.tensor([word, step, at, sequences]), 0, group=self._control)
 
-    def hear(self) -> RankOrder:
+    def next_order(self) -> RankOrder:
         """The others: wait for it."""
         said = torch.zeros(4, dtype=torch.int64)
         dist.broadcast(said, 0, group=self._control)

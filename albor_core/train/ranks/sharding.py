@@ -103,7 +103,7 @@ def sync_gradients(model: nn.Module, *, syncs: bool) -> None:
         inner.require_backward_grad_sync = syncs
 
 
-def settle(model: nn.Module) -> None:
+def reshard(model: nn.Module) -> None:
     """Drop what a forward without a backward gathered: weights may change now."""
     if hasattr(model, "reshard"):
         model.reshard()  # type: ignore[operator]
@@ -185,7 +185,7 @@ def _chunks(size: int, ranks: int) -> list[int]:
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Whole tensors into a model that may be sharded. RuntimeError where they do not fit."""
-    settle(model)
+    reshard(model)
     mine = model.state_dict()
     placed = {
         name: part_of(tensor, mine[name]) if name in mine else tensor

@@ -183,7 +183,7 @@ def take_snapshot(
     }
     journal = reporter.journal
     if parts.ranks.is_sharded:
-        parts.ranks.tell(Word.GATHER)
+        parts.ranks.send_order(Word.GATHER)
     model = copies.copy(parts.model.state_dict(), "model")
     optimizer = copies.copy(parts.optimizer.tensors(), "optimizer")
     if parts.placement.is_gpu:
@@ -211,7 +211,7 @@ def restore(course: TrainState, checkpoint: Checkpoint, trainer: Mapping[str, An
     Raises ConfigError where its tensors do not fit the model, NoCheckpointError for a trainer.json
     that this version does not understand.
     """
-    course.parts.ranks.tell(Word.RESTORE, checkpoint.step)
+    course.parts.ranks.send_order(Word.RESTORE, checkpoint.step)
     try:
         course.parts = restore_parts(course.parts, checkpoint, trainer)
         course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
@@ -274,7 +274,7 @@ def pin_backends(parts: Parts, trainer: Mapping[str, Any]) -> dict[str, str]:
 
 def start_over(course: TrainState) -> None:
     """As `build` left it, on every rank: the weights of step 0, and no memory of any step."""
-    course.parts.ranks.tell(Word.START_OVER)
+    course.parts.ranks.send_order(Word.START_OVER)
     reset_parts(course.parts)
     course.reporter.forget()
     course.cord.load({})

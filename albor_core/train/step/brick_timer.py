@@ -60,7 +60,7 @@ class BrickTimer:
             yield
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begun
 
-    def take(self) -> BrickTimes:
+    def drain(self) -> BrickTimes:
         """What was measured since the last call. Nothing waits."""
         taken = BrickTimes(self._seconds, self._events)
         self._seconds, self._events = {}, []
@@ -78,7 +78,7 @@ class StepClock:
         self._seconds, self._since = 0.0, time.perf_counter()
         self._is_held = False
         self.is_disturbed = False
-        """Whether something that leaves caches cold has held it since `settle`."""
+        """Whether something that leaves caches cold has held it since `begin_interval`."""
 
     @contextmanager
     def held(self, *, disturbs: bool = True) -> Iterator[None]:
@@ -93,13 +93,13 @@ class StepClock:
         finally:
             self._since, self._is_held = time.perf_counter(), False
 
-    def take(self) -> float:
+    def lap(self) -> float:
         """Seconds since the last call."""
         now = time.perf_counter()
         seconds = self._seconds + now - self._since
         self._seconds, self._since = 0.0, now
         return seconds
 
-    def settle(self) -> None:
+    def begin_interval(self) -> None:
         """A new log interval: what disturbed the last one is over."""
         self.is_disturbed = False

@@ -113,15 +113,15 @@ class IntervalTotals:
         torch.stack((loss, norm, skip, counts, spike), out=self._rows[self._count])
         self._count += 1
 
-    def take(self) -> Tensor:
-        """(steps, ROW) on the device, for `settle`, until the next `add`; the next interval starts.
-        Nothing waits.
+    def drain(self) -> Tensor:
+        """(steps, ROW) on the device, for `readings_of`, until the next `add`; the next interval
+        starts. Nothing waits.
         """
         taken = self._rows[: self._count]
         self._count = 0
         return taken
 
-    def settle(self, rows: Iterable[Sequence[float]]) -> Readings:
+    def readings_of(self, rows: Iterable[Sequence[float]]) -> Readings:
         """What the rows that `take` gave add up to, before anything else is taken."""
         self._add(rows)
         found, in_a_row = self._sums.readings(self.spikes.unsure), self._sums.in_a_row
@@ -130,7 +130,7 @@ class IntervalTotals:
 
     def _add_up(self) -> None:
         """Waits for the device."""
-        self._add(self.take().tolist())
+        self._add(self.drain().tolist())
 
     def _add(self, rows: Iterable[Sequence[float]]) -> None:
         for loss, *rest in rows:

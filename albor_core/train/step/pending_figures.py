@@ -36,7 +36,7 @@ class PendingFigures:
         self, tally: IntervalTotals, noise: Tensor, norms: Mapping[str, Tensor], bricks: BrickTimes
     ) -> None:
         self.bricks, self._tally = bricks, tally
-        rows = tally.take()
+        rows = tally.drain()
         self._names, self._split = tuple(norms), [rows.numel(), len(noise), len(norms)]
         parts = [rows.flatten(), noise] + ([torch.stack(list(norms.values()))] if norms else [])
         self._values = torch.cat([part.double() for part in parts])
@@ -52,6 +52,6 @@ class PendingFigures:
         if self._there is not None:
             self._there.synchronize()
         rows, noise, norms = torch.split(self._values, self._split)
-        readings = self._tally.settle(rows.view(-1, ROW).tolist())
+        readings = self._tally.readings_of(rows.view(-1, ROW).tolist())
         found = dict(zip(self._names, norms.tolist(), strict=True))
         return IntervalFigures(readings, noise_scale(noise.tolist()), found)

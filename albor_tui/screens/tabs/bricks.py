@@ -63,7 +63,7 @@ class BricksPage(PacedPage):
         self._arrange()
         super().show_view(view)
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         assert isinstance(answer, CurvesFound)
         self._curves = dict(answer.curves)
         self._arrange()

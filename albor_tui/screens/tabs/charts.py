@@ -68,7 +68,7 @@ class ChartsPage(PacedPage):
         self._wanted = CurvesWanted(keys, message.lo, message.hi, message.points)
         self.ask_now()
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         assert isinstance(answer, CurvesFound)
         grid = self.query_one(ChartGrid)
         grid.keys = answer.keys

@@ -62,7 +62,7 @@ class CheckpointsPage(Page):
         if self._shelf is not None and not self._shelf.saved:
             self._arrange()
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         assert isinstance(answer, ShelfView)
         self._shelf = answer
         self._arrange()

@@ -70,7 +70,7 @@ class ConfigPage(Page):
         self.ask(ConfigWanted())
         self._list().focus()
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         assert isinstance(answer, ConfigView)
         self._config = answer
         self._arrange()

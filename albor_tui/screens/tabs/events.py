@@ -72,7 +72,7 @@ class EventsPage(Page):
     def _room_for_attempts(self) -> int:
         return 3 if self.content_size.height < 28 else 6
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         assert isinstance(answer, Told)
         had = self._told is not None and bool(self._told.crashes)
         self._told = answer

@@ -57,7 +57,7 @@ class LogsPage(Page):
         self.query_one(LogView).ask_again()
         self.query_one(LogView).focus()
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         assert isinstance(answer, LogWindow)
         self._show_empty(answer.name is None)
         self.query_one(LogView).show(answer, edges(answer.name, self.view))

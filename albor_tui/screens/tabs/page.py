@@ -85,14 +85,14 @@ class Page(ErrorBoundary, Container):
         """Whether what is drawn is worth the cockpit's first frame."""
         return True
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         """The answer to the page's question; one to a former question is not passed on."""
 
     def alert_at_cursor(self) -> AlertView | None:
         """The alert that the page's cursor stands on."""
         return None
 
-    async def hear(self, message: Message) -> None:
+    async def handle_now(self, message: Message) -> None:
         """Deal with a message now and not when its turn comes, so that what the screen shows of a
         poll and what this page does are one frame."""
         if not (self.is_mounted and self.size):  # it has no place yet: in the order of events
@@ -132,11 +132,11 @@ class Page(ErrorBoundary, Container):
         if message.error is not None:
             raise message.error
         if message.question == self.question:
-            self.take(message.answer)
+            self.show_answer(message.answer)
             self._passed(Page.Answered)
-            self.tell(message.problem)
+            self.show_problem(message.problem)
 
-    def tell(self, problem: str) -> None:
+    def show_problem(self, problem: str) -> None:
         """Why what is shown may lack something, as a line above the page; "" takes it away."""
         self._problem = problem
         self._tell_problems()

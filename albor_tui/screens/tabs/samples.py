@@ -127,7 +127,7 @@ class SamplesPage(Page):
         self._arrange()
         self.query_one(SampleList).focus()
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         assert isinstance(answer, Told)
         self._told = answer
         self._arrange()

@@ -67,7 +67,7 @@ class SystemPage(PacedPage):
             self.draw(sheet.room)
         super().show_view(view)
 
-    def take(self, answer: object) -> None:
+    def show_answer(self, answer: object) -> None:
         assert isinstance(answer, CurvesFound)
         self._stored = {key: curve.mean for key, curve in answer.curves.items()}
         sheet = self.query_one(MachineSheet)

@@ -75,7 +75,7 @@ def test_a_store_in_trouble_hides_nothing_of_how_the_run_ended(user, monkeypatch
     def refuses(run):
         raise StoreError("experiments.db: disk I/O error", hint="albor db rebuild")
 
-    monkeypatch.setattr(follow, "settle", refuses)
+    monkeypatch.setattr(follow, "drain_index", refuses)
     with click.Context(click.Command("apply")):
         ways = {"as_json": True, "detach": False, "stop_on_interrupt": False}
         assert follow.follow(user.run("ill"), lambda: None, **ways) == 4

@@ -110,7 +110,7 @@ def test_on_a_read_only_home_history_is_read_and_the_living_are_alive(desk, nap)
 FILLED = """
 import json, os, shutil, subprocess, sys
 from albor_core import track
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 track.IndexProcess.tend = lambda self: None
 home, commands = os.environ["ALBOR_HOME"], json.loads(sys.argv[1])
 names = {}
@@ -118,7 +118,7 @@ for name in ("one", "two"):
     with track.start(name=name) as run:
         for step in range(1, 301):
             run.log({"loss": 1.0 / step}, step=step)
-    settle(run.dir)
+    drain_index(run.dir)
     names[name] = run.id
 with open(home + "/ballast", "wb", buffering=0) as file:
     try:

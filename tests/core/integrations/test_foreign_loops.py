@@ -14,7 +14,7 @@ import pytest
 from albor_core.feed.runs.watch import RunsFeed
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, registered_runs
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -95,7 +95,7 @@ def test_an_example_is_live_in_the_cockpit_and_complete_in_the_store(name, tmp_p
         process.communicate()
     assert process.returncode == 0, err
     (run,) = registered_runs()
-    settle(run)
+    drain_index(run)
     with Reader(run.store) as reader:
         row = reader.run(run.id)
         assert (row.ended_status, row.last_step, row.kind) == ("completed", steps, "track")
@@ -138,7 +138,7 @@ def test_the_trainers_summary_is_no_last_step(unindexed, tmp_path):
     callback.on_train_begin(arguments, state, None)  # a second training is a run of its own
     assert callback.run.id != first.id
     callback.close()
-    settle(RunDir(Path(first.path)))
+    drain_index(RunDir(Path(first.path)))
     with Reader(RunDir(Path(first.path)).store) as reader:
         assert [p[:2] for p in reader.points(first.id, "train/loss")] == [(2, 0.5)]
     assert events(first) == [
@@ -199,7 +199,7 @@ def test_a_logger_keeps_the_protocol_of_lightning_where_there_is_none():
     first = runs.pop(done.stdout.strip())
     (second,) = runs.values()
     for run in (first, second):
-        settle(run)
+        drain_index(run)
     with Reader(first.store) as reader:
         assert reader.params(first.id) == {"lr": 0.1, "model.width": 8}
         loss = [point[:2] for point in reader.points(first.id, "train/loss")]
@@ -241,7 +241,7 @@ def test_a_lightning_trainer_logs_to_a_run(unindexed, tmp_path):
     run = logger.experiment
     assert logger.version == run.id
     logger.close()
-    settle(RunDir(Path(run.path)))
+    drain_index(RunDir(Path(run.path)))
     with Reader(RunDir(Path(run.path)).store) as reader:
         assert reader.summary(run.id)["train/loss"].count == 6
         assert reader.params(run.id)["lr"] == 0.1

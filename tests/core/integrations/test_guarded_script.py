@@ -18,7 +18,7 @@ from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.store.file.paths import global_store
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -151,7 +151,7 @@ def test_a_program_that_handles_sigterm_and_leaves_with_0_is_stopped_unless_it_w
         deadline = time.monotonic() + 30
         while reader.run("graceful").ended_status is None:  # its own index process is at it still
             assert time.monotonic() < deadline
-            settle(run)
+            drain_index(run)
             time.sleep(0.05)
         assert reader.run("graceful").ended_status == word
         if arguments[1] == "log":  # its own word for how far it goes is kept with the run
@@ -213,7 +213,7 @@ def test_no_secret_of_a_tracked_program_is_in_any_file(monkeypatch, albor_home):
         run.params({"hub": {"note": CANARIES["HF_TOKEN"]}})
         run.log({"loss": 1.0})
         raise RuntimeError(f"401 for https://u:canary4-password@host with {CANARIES['HF_TOKEN']}")
-    settle(RunDir(Path(run.path)))
+    drain_index(RunDir(Path(run.path)))
     assert places_of(CANARIES.values(), albor_home) == []
 
 

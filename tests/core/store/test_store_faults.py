@@ -35,7 +35,7 @@ from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.file.schema import SCHEMA_VERSION
 from albor_core.store.index.annotations import annotate, read_annotations
 from albor_core.store.index.backup import back_up_daily
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 from albor_core.store.index.indexer import Indexer
 from albor_core.store.query.reader import Reader
 from albor_core.store.upkeep.rebuild import rebuild
@@ -500,7 +500,7 @@ def test_a_run_of_somebody_else_is_shown_and_left_as_it_is(bench, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: me)
     assert "belongs to user id" in distrust(run)
     assert guard.main([str(run.path)]) == 2
-    assert settle(run) is False
+    assert drain_index(run) is False
     with Reader(run.store) as reader:
         assert reader.run(run.id).last_step == 35
     assert (
@@ -545,7 +545,7 @@ def test_a_locked_store_slows_no_logged_step(bench, monkeypatch):
         last = run.step
     took.sort()
     assert took[int(len(took) * 0.99)] < 0.05
-    assert settle(run.dir, timeout_s=60)
+    assert drain_index(run.dir, timeout_s=60)
     with Reader(run.dir.store) as reader:
         assert len(reader.points(run.id, "x")) == last
 

@@ -35,6 +35,9 @@ SHARED = {
 TOLERANCE = 1e-6
 KEYS = ("train/loss", "optim/grad_norm", "val/loss")
 
+TESTS = Path(__file__).resolve().parents[2]  # where tiny_run.py is
+QUIET = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
 
 def ranks(world_size, strategy="ddp"):
     return {"training__distributed": {"world_size": world_size, "strategy": strategy}}
@@ -74,7 +77,7 @@ class Stage:
         path = write_jobs(self.folder / "jobs.json", self.jobs)
         done = subprocess.run(
             [sys.executable, str(Path(__file__).with_name("forked_ranks.py")), str(path)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            env={**os.environ, **QUIET, "PYTHONPATH": str(TESTS)},
             capture_output=True,
             text=True,
             timeout=280,

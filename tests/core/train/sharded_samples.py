@@ -23,7 +23,7 @@ from albor_core.train.evaluate import Sampler
 from albor_core.train.optim.adamw import Optimizer
 from albor_core.train.ranks.group import ALONE
 from albor_core.train.ranks.placement import Placement
-from albor_core.train.ranks.sharding import settle, shard
+from albor_core.train.ranks.sharding import reshard, shard
 from albor_core.train.step.choose import PlainStep
 
 torch.set_num_threads(1)
@@ -51,7 +51,7 @@ def main(folder: Path, mode: str) -> None:
     placement = Placement(torch.device("cpu"), None, "fp32", compiles=mode != "unguarded")
     sampler = Sampler(folder / "tokenizer.json", ("w1 w2 w3",), SpecialIds())
     sampler.continue_prompt(model, placement, "w1 w2 w3")
-    settle(model)
+    reshard(model)
     said: list[dict[str, object]] = []
     parts = SimpleNamespace(
         optimizer=Optimizer(

@@ -148,7 +148,7 @@ def test_an_interval_means_its_finite_losses_and_keeps_the_largest_norm():
     tally = made_tally()
     add(tally, 2.0, norm=5.0)
     add(tally, math.nan, 4.0)
-    readings = tally.settle(tally.take().tolist())
+    readings = tally.readings_of(tally.drain().tolist())
     assert (readings.loss, readings.grad_norm) == (3.0, 5.0)
     assert (readings.skipped, readings.worst_row) == (1, 1)
 
@@ -156,16 +156,16 @@ def test_an_interval_means_its_finite_losses_and_keeps_the_largest_norm():
 def test_an_interval_of_nothing_finite_says_so():
     tally = made_tally()
     add(tally, math.nan)
-    assert math.isnan(tally.settle(tally.take().tolist()).loss)
+    assert math.isnan(tally.readings_of(tally.drain().tolist()).loss)
     add(tally, math.inf, norm=math.nan)
-    readings = tally.settle(tally.take().tolist())
+    readings = tally.readings_of(tally.drain().tolist())
     assert readings.loss == math.inf
     assert math.isnan(readings.grad_norm)
     assert readings.worst_row == 2  # the row goes on across intervals
     add(tally, 1.0)
-    assert tally.settle(tally.take().tolist()).skipped == 0
+    assert tally.readings_of(tally.drain().tolist()).skipped == 0
     add(tally, math.nan)
-    assert tally.settle(tally.take().tolist()).worst_row == 1
+    assert tally.readings_of(tally.drain().tolist()).worst_row == 1
 
 
 def test_a_tally_in_the_middle_of_an_interval_survives_a_checkpoint():
@@ -174,13 +174,13 @@ def test_a_tally_in_the_middle_of_an_interval_survives_a_checkpoint():
     twin.load(tally.to_json())
     add(tally, 3.0)
     add(twin, 3.0)
-    assert twin.settle(twin.take().tolist()) == tally.settle(tally.take().tolist())
+    assert twin.readings_of(twin.drain().tolist()) == tally.readings_of(tally.drain().tolist())
 
 
 def test_an_interval_may_be_longer_than_the_room_for_its_rows():
     tally = made_tally()
     add(tally, 3.0, *[1.0] * ROOM, math.nan)
-    readings = tally.settle(tally.take().tolist())
+    readings = tally.readings_of(tally.drain().tolist())
     assert readings.loss == (3.0 + ROOM) / (1 + ROOM)
     assert readings.skipped == 1
 
@@ -191,7 +191,7 @@ def test_steps_that_follow_an_interval_do_not_reach_what_was_taken_of_it():
     readout = PendingFigures(tally, torch.zeros(3), {}, BrickTimes({}, ()))
     add(tally, math.nan, 7.0)
     first = readout.read().readings
-    second = tally.settle(tally.take().tolist())
+    second = tally.readings_of(tally.drain().tolist())
     assert (first.loss, first.skipped, first.worst_row) == (2.0, 1, 1)
     assert (second.loss, second.skipped, second.worst_row) == (7.0, 1, 2)
 

@@ -29,7 +29,7 @@ def sweep(folder, mode, count):
     count = int(os.environ.get("ALBOR_SWEEP", count))
     done = subprocess.run(
         [sys.executable, HERE / "io_sweep.py", folder, mode, SEED, str(count)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{HERE.parents[1]}"},
         capture_output=True, text=True, timeout=590,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -90,7 +90,6 @@ def test_a_step_is_never_shown_with_the_loss_of_the_one_before(tmp_path, monkeyp
     monkeypatch.setattr(loop.Training, "_reads_late", late)
     monkeypatch.setattr(reporter, "HEARTBEAT_S", 0.0)
     monkeypatch.setattr(reporter, "MIN_GAP_S", 0.0)
-    monkeypatch.setattr(reporter.Reporter.beat, "__kwdefaults__", {"gap_s": 0.0})
     shown = {}
     publish = StateWriter.publish
 

@@ -288,14 +288,14 @@ def test_a_loss_of_zero_is_a_number_like_any_other():
     tally = made_tally()
     for loss in (0.0, -1e-8, 3.0):  # a divergence may round below 0
         tally.add(torch.tensor(loss), torch.tensor(1.0), SOUND, SOUND, torch.ones(()))
-    readings = tally.settle(tally.take().tolist())
+    readings = tally.readings_of(tally.drain().tolist())
     assert (readings.loss, readings.spikes) == (pytest.approx(1.0), 3)
 
 
 def test_a_tally_of_an_older_checkpoint_is_read():
     tally = made_tally()
     tally.load([float(n).hex() for n in range(7)])
-    readings = tally.settle(tally.take().tolist())
+    readings = tally.readings_of(tally.drain().tolist())
     assert (readings.grad_norm, readings.skipped, readings.spikes, readings.spike) == (
         3,
         4,
@@ -309,7 +309,7 @@ def test_a_tally_that_forgives_keeps_its_sums():
     tally.add(torch.tensor(2.0), torch.tensor(1.0), SOUND, SOUND, SOUND)
     tally.add(torch.tensor(math.nan), torch.tensor(1.0), SKIPPED, SKIPPED, SOUND)
     tally.reset_skip_streak()
-    readings = tally.settle(tally.take().tolist())
+    readings = tally.readings_of(tally.drain().tolist())
     assert (readings.loss, readings.skipped, readings.worst_row) == (2.0, 1, 0)
 
 
@@ -321,7 +321,7 @@ def test_a_spike_inside_an_interval_is_saved_with_it():
     twin.spikes.load(tally.spikes.to_json())
     for one in (tally, twin):
         one.add(torch.tensor(2.0), torch.tensor(1.0), SOUND, SOUND, SOUND)
-        spike = one.settle(one.take().tolist()).spike
+        spike = one.readings_of(one.drain().tolist()).spike
         assert (spike.steps, spike.loss) == (7, 10.0)  # of steps 41 to 45, and it is step 47 now
 
 

@@ -15,7 +15,7 @@ from albor_core import track
 from albor_core.feed.view import RunView
 from albor_core.run.rundir import RunDir
 from albor_core.store.index.annotations import read_annotations
-from albor_core.store.index.catch_up import settle
+from albor_core.store.index.catch_up import drain_index
 from albor_tui.model import source
 from albor_tui.model.source import LiveSource, deliver
 
@@ -100,7 +100,7 @@ def test_a_tracked_loop_without_a_loss_is_followed_by_its_own_metrics():
     try:
         first = follower.poll()  # before anything of it is indexed, maybe
         deadline = time.monotonic() + 20
-        while not settle(run.dir) and time.monotonic() < deadline:
+        while not drain_index(run.dir) and time.monotonic() < deadline:
             time.sleep(0.05)
         view = follower.poll() or first
     finally:

@@ -64,7 +64,7 @@ def test_the_difference_makes_the_picture_that_the_frames_make(seed):
             frame = frame_of(chance, TEXTS)
             to_plain.feed(frame.replace("\n", "\r\n"))
             mirror.draw(frame)
-        while drawn := mirror.take(most=chance.choice((64, 1 << 30))):
+        while drawn := mirror.next_difference(most=chance.choice((64, 1 << 30))):
             to_thin.feed(drawn)
         assert mirror.is_current
         assert picture(thin) == picture(plain)
@@ -81,14 +81,14 @@ def test_wide_and_combining_characters_end_where_the_terminal_thinks(seed):
         frame = f"\x1b[{row + 1};1H" + " " * WIDTH + f"\x1b[{row + 1};2H" + "".join(words)
         to_plain.feed(frame)
         mirror.draw(frame)
-        to_thin.feed(mirror.take())
+        to_thin.feed(mirror.next_difference())
         assert thin.display == plain.display
 
 
 def test_a_cell_keeps_few_marks_and_no_mark_is_a_cell():
     mirror = Mirror(WIDTH, HEIGHT)
     mirror.draw("\x1b[1;1He" + "\u0301" * 500 + "x\u200by\u200b" + "\x1b[1;1H")
-    sent = mirror.take()
+    sent = mirror.next_difference()
     assert sent.count("\u0301") < 8
     screen, stream = terminal()
     stream.feed(sent.replace("\u200b", ""))
@@ -99,23 +99,23 @@ def test_nothing_changed_is_no_byte_and_one_digit_is_few():
     mirror = Mirror(80, 24)
     line = "\x1b[3;1H\x1b[38;2;220;220;220;48;2;10;10;10m step   {} / 100,000 \x1b[0m\x1b[1;1H"
     mirror.draw(line.format("1,234"))
-    mirror.take()
+    mirror.next_difference()
     mirror.draw(line.format("1,234"))
-    assert mirror.take() == ""
+    assert mirror.next_difference() == ""
     mirror.draw(line.format("1,235"))
-    assert len(mirror.take()) < 64
+    assert len(mirror.next_difference()) < 64
     mirror.draw(line.format("1,236"))
-    assert mirror.take() == "\x1b[3;13H6\x1b[1;1H"  # the colour is still the right one
+    assert mirror.next_difference() == "\x1b[3;13H6\x1b[1;1H"  # the colour is still the right one
 
 
 def test_numbers_go_before_charts_and_old_chart_frames_are_never_sent():
     mirror = Mirror(20, 2)
     mirror.draw("\x1b[1;1Hstep 1\x1b[2;1H" + "\u2801" * 20)
-    first = mirror.take(charts=False)
+    first = mirror.next_difference(charts=False)
     assert "step" in first and "\u2801" not in first
     mirror.draw("\x1b[1;1Hstep 2\x1b[2;1H" + "\u28ff" * 20)
-    assert "2" in mirror.take(charts=False)
-    last = mirror.take()
+    assert "2" in mirror.next_difference(charts=False)
+    last = mirror.next_difference()
     assert "\u28ff" in last and "\u2801" not in last
     assert mirror.is_current
 
@@ -123,10 +123,10 @@ def test_numbers_go_before_charts_and_old_chart_frames_are_never_sent():
 def test_a_forgotten_terminal_gets_every_cell():
     mirror, (screen, stream) = Mirror(WIDTH, HEIGHT), terminal()
     mirror.draw("\x1b[2;3Hhere")
-    mirror.take()
+    mirror.next_difference()
     stream.feed("\x1b[1;1Hwall message")
     mirror.forget()
-    stream.feed(mirror.take())
+    stream.feed(mirror.next_difference())
     assert screen.display[0].strip() == "" and screen.display[1].strip() == "here"
 
 
@@ -138,9 +138,9 @@ def test_a_forgotten_terminal_gets_every_cell():
 def test_no_sequence_inside_a_frame_reaches_the_terminal(data):
     mirror = Mirror(WIDTH, HEIGHT)
     mirror.draw("\x1b[1;1H")
-    mirror.take()
+    mirror.next_difference()
     mirror.draw(f"\x1b[1;1Ha{data}b\x1b[1;1H")
-    sent = mirror.take()
+    sent = mirror.next_difference()
     assert sent.startswith("\x1b[1;1H") and "a" in sent
     rest = sent.removeprefix("\x1b[1;1H").removesuffix("\x1b[1;1H")
     assert rest.isprintable()

@@ -105,13 +105,13 @@ def test_an_answer_that_got_lost_costs_seconds_and_not_the_screen():
 def test_a_row_that_says_little_goes_first_and_a_long_one_is_not_forgotten():
     mirror = Mirror(80, 12)
     mirror.draw("\x1b[1;1H" + "\n".join("x" * 80 for _ in range(12)))
-    mirror.take()
+    mirror.next_difference()
     seen = {"short": 0, "long": 0}
     for turn in range(40):
         other = "ab"[turn % 2] * 80
         rows = "\n".join([other] * 11)
         mirror.draw(f"\x1b[1;1H{rows}\x1b[12;1H{turn:02}\x1b[1;1H")
-        sent = mirror.take(most=200)
+        sent = mirror.next_difference(most=200)
         seen["short"] += "\x1b[12;" in sent
         seen["long"] += "\x1b[11;1H" in sent
     assert seen["short"] >= 15 and seen["long"] >= 2

@@ -61,7 +61,7 @@ def test_a_run_that_its_own_limit_ended_is_told_of_with_the_command_that_shows_w
     )
     assert (result.code, "nan_limit" in result.err) == (4, True), result
     assert "note: " in result.err and "tokens per parameter" in result.err  # as the plan says
-    hint = "albor runs tail nan; when its cause is mended, albor train resume nan"
+    hint = "albor runs tail nan; when the cause is fixed: albor train resume nan"
     assert f"next: {hint}" in result.err
     assert "step.skipped" in user.quick("runs", "tail", "nan").out
 

@@ -156,7 +156,7 @@ def test_the_command_of_a_folder_that_is_not_of_this_home_is_not_run(desk):
     before = tree_hash(copied)
     refused = desk.albor("guard", "retry", copied, "--json")
     assert refused.code == 2
-    assert "not a run of this home" in refused.error["message"]
+    assert "not in the run list of this home" in refused.error["message"]
     assert tree_hash(copied) == before
     assert (desk.folder / "ran").read_text() == "x"
 
@@ -207,8 +207,8 @@ def test_the_doctor_does_not_send_a_tracked_run_to_the_trainer(desk, loop):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--brick", "forward"), "belong together"),
-        (("--budget", "learn"), "belong together"),
+        (("--brick", "forward"), "cannot use --brick without --budget"),
+        (("--budget", "learn"), "or --budget without --brick"),
         (("--brick", "wheels", "--budget", "3"), "'wheels' is not a brick"),
         (("--brick", "data", "--budget", "fast"), "'fast' is not a step-time budget"),
     ],

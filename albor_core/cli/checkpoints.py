@@ -16,7 +16,7 @@ from albor_core.cli.runs.removal import confirm, yes_option
 from albor_core.run.checkpoints import entries, name_of, published
 from albor_core.run.errors import AlborError, InUseError, NoCheckpointError, NotFoundError
 from albor_core.run.rundir import RunDir
-from albor_core.run.values.numbers import bytes_text
+from albor_core.run.values.quantity import byte_size
 from albor_core.store.query.resolve import find_run
 
 
@@ -72,7 +72,7 @@ def ls(run: str, as_json: bool) -> None:
                 one.name,
                 " ".join((one.state, *("latest",) * one.is_latest, *("best",) * one.is_best)),
                 "-" if one.val_loss is None else f"{one.val_loss:.4f}",
-                bytes_text(one.num_bytes),
+                byte_size(one.num_bytes),
                 _when(one.wall),
                 one.reason,
             )
@@ -178,7 +178,7 @@ def prune(
         doomed += [path for name, path in entries(found.checkpoints) if name.is_bad]
     sizes = {path: _size(path) for path in doomed}
     if doomed and not dry_run and not yes:
-        confirm("remove", [(path.name, str(path), bytes_text(sizes[path])) for path in doomed])
+        confirm("remove", [(path.name, str(path), byte_size(sizes[path])) for path in doomed])
     if not dry_run:
         for path in doomed:
             _remove(path, remove)
@@ -197,7 +197,7 @@ def prune(
         return
     for path in doomed:
         say(f"{'would remove' if dry_run else 'removed'} {path.name}")
-    say(f"{len(doomed)} checkpoint{'s' * (len(doomed) != 1)}, {bytes_text(sum(sizes.values()))}")
+    say(f"{len(doomed)} checkpoint{'s' * (len(doomed) != 1)}, {byte_size(sum(sizes.values()))}")
 
 
 def _remove(path: Path, remove: Any) -> None:

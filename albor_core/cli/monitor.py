@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from albor_core.cli.common.follow import progress_line
-from albor_core.cli.common.output import clean, duration, emit, json_option, say, talk
+from albor_core.cli.common.output import clean, emit, json_option, say, talk
 from albor_core.feed.runs.state_word import LIVE_WORDS
 from albor_core.feed.runs.status import gather, judge
 from albor_core.run.errors import NotFoundError, UsageError
@@ -22,6 +22,7 @@ from albor_core.run.rundir import (
     runs_in,
 )
 from albor_core.run.values.lenient import integer
+from albor_core.run.values.quantity import age
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _say_look(run: RunDir) -> None:
     else:
         state |= _newest(run, state)
     if status.silent_s is not None:
-        state["phase"] = f"silent {duration(status.silent_s).split()[0]}"
+        state["phase"] = f"silent {age(status.silent_s)}"
     elif status.word != "running":
         state["phase"] = status.word
     if status.word not in ("running", "unguarded") or status.silent_s is not None:

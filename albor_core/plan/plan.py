@@ -26,7 +26,7 @@ from albor_core.plan.estimates import (
 from albor_core.plan.facts import PlanFacts, SplitFacts
 from albor_core.plan.memory import MemoryEstimate, fusion_obstacles, memory
 from albor_core.run.errors import Problem
-from albor_core.run.values.numbers import bytes_text
+from albor_core.run.values.quantity import byte_size
 
 SCHEMA = "albor.train.plan/1"
 _WARMUP_SHARE = 0.10  # a run of ours never left its warm-up at 40 %
@@ -271,8 +271,8 @@ def _memory_problems(
         return
     where = facts.device_name or facts.device
     message = (
-        f"needs about {bytes_text(need.total)}, {bytes_text(need.missing)} more than "
-        f"the {bytes_text(need.capacity)} of {where}"
+        f"needs about {byte_size(need.total)}, {byte_size(need.missing)} more than "
+        f"the {byte_size(need.capacity)} of {where}"
     )
     if steps.sequences and steps.steps_per_epoch == 0:  # the same steps are no way out
         advice = "lower it as the data needs, and plan again"
@@ -293,7 +293,7 @@ def _memory_advice(config: Config, facts: PlanFacts, need: MemoryEstimate) -> st
     ]
     if not fitting:
         if need.fixed > (need.capacity or 0):
-            fixed = bytes_text(need.fixed)
+            fixed = byte_size(need.fixed)
             return f"weights and optimizer alone take {fixed}: a smaller model or a larger device"
         return "no smaller micro-batch fits: shorter sequences, a smaller model or a larger device"
     words, changed = max(fitting, key=lambda one: _relative_speed(one[1], facts))
@@ -363,8 +363,8 @@ def _disk_problems(config: Config, facts: PlanFacts, space: Disk) -> Iterator[Pr
         yield Problem("training.output_dir", f"{folder} cannot be written", "choose another folder")
     elif space.missing:  # of a place that takes nothing, how much is free says nothing
         message = (
-            f"{space.copies} checkpoints of {bytes_text(space.checkpoint)} need "
-            f"{bytes_text(space.total)}, {bytes_text(space.missing)} more than is free at {folder}"
+            f"{space.copies} checkpoints of {byte_size(space.checkpoint)} need "
+            f"{byte_size(space.total)}, {byte_size(space.missing)} more than is free at {folder}"
         )
         fits = space.copies - -(-space.missing // space.checkpoint) - 2
         keep = config.training.checkpoint

@@ -11,7 +11,14 @@ from albor_core.plan.memory import MemoryEstimate
 from albor_core.plan.plan import Plan
 from albor_core.plan.start_weights import start_weights
 from albor_core.run.errors import Problem
-from albor_core.run.values.numbers import bytes_text
+from albor_core.run.values.quantity import (
+    byte_size,
+    duration,
+    milliseconds,
+    percent,
+    rate,
+    short_count,
+)
 
 _WIDTH = 78
 _RULE = "  " + "-" * 60
@@ -37,21 +44,6 @@ def render(plan: Plan) -> str:
     return "\n".join([*lines, f"  {verdict}", ""])
 
 
-def duration_text(seconds: float) -> str:
-    """One unit and one decimal: an estimate deserves no more."""
-    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds"
-
-
-def _short(count: int) -> str:
-    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
-        if count >= size:
-            return f"{count / size:.4g}{unit}"
-    return f"{count:,}"
-
-
 def _row(label: str, value: str) -> str:
     return f"  {label:<14}{value}"
 
@@ -63,7 +55,7 @@ def _model(plan: Plan) -> Iterator[str]:
         f"llama ({shape.num_hidden_layers}L, {shape.hidden_size}H, "
         f"{shape.num_attention_heads}A, {shape.num_key_value_heads}KV)",
     )
-    yield _row("Parameters:", f"{plan.parameters:,} (~{_short(plan.parameters)})")
+    yield _row("Parameters:", f"{plan.parameters:,} (~{short_count(plan.parameters)})")
     begin = plan.config.model.initialization
     if begin != InitializationConfig() and start_weights(plan.config.model) is None:
         scales = f"matrix {begin.matrix:g}, residual {begin.residual:g}"
@@ -103,16 +95,16 @@ def _memory(plan: Plan) -> Iterator[str]:
     ]
     for label, size, remark in rows:
         if size:
-            yield f"    {label:<13}{bytes_text(size):>10}   ({remark})"
+            yield f"    {label:<13}{byte_size(size):>10}   ({remark})"
     if need.capacity is None:
-        yield f"    {'Total':<13}{bytes_text(need.total):>10}   (device memory unknown)"
+        yield f"    {'Total':<13}{byte_size(need.total):>10}   (device memory unknown)"
         return
-    of = f"{need.total / need.capacity:.1%} of {bytes_text(need.capacity)}"
-    yield f"    {'Total':<13}{bytes_text(need.total):>10}   ({of})"
+    of = f"{percent(need.total / need.capacity, 1)} of {byte_size(need.capacity)}"
+    yield f"    {'Total':<13}{byte_size(need.total):>10}   ({of})"
     if need.missing:
-        yield f"    {'Missing':<13}{bytes_text(need.missing):>10}"
+        yield f"    {'Missing':<13}{byte_size(need.missing):>10}"
     else:
-        yield f"    {'Headroom':<13}{bytes_text(need.capacity - need.total):>10}"
+        yield f"    {'Headroom':<13}{byte_size(need.capacity - need.total):>10}"
 
 
 def _beside_steps(need: MemoryEstimate) -> str:
@@ -148,7 +140,7 @@ def _split(split: SplitFacts) -> str:
     if split.shards is not None:
         parts.append(f"{split.shards:,} file{'s' * (split.shards != 1)}")
     if split.bytes is not None:
-        parts.append(bytes_text(split.bytes))
+        parts.append(byte_size(split.bytes))
     return f"{split.path} ({', '.join(parts)})"
 
 
@@ -171,9 +163,9 @@ def _training(plan: Plan) -> Iterator[str]:
         yield f"    {'Total steps':<13}unknown"
         return
     yield f"    {'Total steps':<13}{steps.max_steps:,}"
-    yield f"    {'Total tokens':<13}{steps.total_tokens:,} (~{_short(steps.total_tokens)})"
+    yield f"    {'Total tokens':<13}{steps.total_tokens:,} (~{short_count(steps.total_tokens)})"
     share = steps.warmup_steps / steps.max_steps if steps.max_steps else 0.0
-    yield f"    {'Warmup':<13}{steps.warmup_steps:,} steps ({share:.1%})"
+    yield f"    {'Warmup':<13}{steps.warmup_steps:,} steps ({percent(share, 1)})"
     schedule = f"{training.lr_scheduler}, peak {config.optimizer.lr:g}"
     floor = "" if training.lr_scheduler == "constant" else f", end {config.optimizer.min_lr:g}"
     yield f"    {'LR':<13}{schedule}{floor}"
@@ -184,17 +176,17 @@ def _costs(plan: Plan) -> Iterator[str]:
     space = plan.disk
     yield _row(
         "Disk:",
-        f"{bytes_text(space.total)} ({space.copies} checkpoints of {bytes_text(space.checkpoint)} "
-        f"at once), {bytes_text(space.free)} free",
+        f"{byte_size(space.total)} ({space.copies} checkpoints of {byte_size(space.checkpoint)} "
+        f"at once), {byte_size(space.free, unknown='unknown')} free",
     )
     if plan.duration is None:
         yield _row("Wall time:", "unknown (device rate or length not known)")
         yield _row("Speed:", "unknown")
     else:
-        yield _row("Wall time:", f"about {duration_text(plan.duration.seconds)}, an estimate")
+        yield _row("Wall time:", f"about {duration(plan.duration.seconds)}, an estimate")
         yield _row("", f"assuming {plan.duration.assumption}")
-        rate, step = plan.duration.tokens_per_s, plan.duration.step_ms
-        yield _row("Speed:", f"about {step:,.3g} ms a step, {rate:,.0f} tokens/s, by the same")
+        step, speed = milliseconds(plan.duration.step_ms), plan.duration.tokens_per_s
+        yield _row("Speed:", f"about {step} a step, {rate(speed, 'tokens')}, by the same")
 
 
 def _listed(title: str, items: Iterable[str]) -> list[str]:

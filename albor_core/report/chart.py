@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from albor_core.run.values.quantity import COUNT_UNITS
+
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
 _TICKS = 5  # about so many on an axis
-_UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))
+_PLAIN_BELOW = 1e4
 _HUGE = 1e150  # beyond it differences overflow, and nobody reads the axis
 MOST_RUNS = 10  # classes c0 .. c9 of the page's style
 
@@ -82,7 +84,8 @@ def _tick(value: float, step: float, largest: float) -> str:
         return "0"
     if not 1e-3 <= largest < 1e15:
         return f"{value:.3g}"
-    scale, unit = next((size, unit) for least, size, unit in _UNITS if largest >= least)
+    units = ((u, s) for u, s in COUNT_UNITS if largest >= max(s, _PLAIN_BELOW))
+    unit, scale = next(units, ("", 1.0))
     digits = max(0, -math.floor(math.log10(step / scale) + 1e-9))
     text = f"{value / scale:.{digits}f}"
     return f"{text}{unit}" if len(text) < 8 else f"{value:.3g}"

@@ -6,7 +6,6 @@ forbids them). Texts of runs are data: control characters made visible, then esc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -17,6 +16,7 @@ from albor_core.report.chart import ReportCurve, svg
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.clean import clean
 from albor_core.run.values.directions import Goals
+from albor_core.run.values.quantity import UNKNOWN, count, figure
 from albor_core.store.diff.compare import MOST_RUNS, diff_runs
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.reader import Reader
@@ -99,11 +99,12 @@ def _summary(rows: Sequence[RunRow]) -> str:
             f'<span class="key k{i}"></span>{_text(row.name or row.id)}',
             _text(row.experiment),
             _text(row.ended_status or "no end recorded"),
-            _figure(row.last_step, ",.0f"),
-            _figure(row.tokens, ",.0f"),
-            *(_figure(v) for v in (row.loss, row.val_loss, row.best_val_loss, row.val_ppl)),
-            _figure(row.tokens_per_s, ",.0f"),
-            _figure(row.seed, ".0f"),
+            _shown(count(row.last_step)),
+            _shown(count(row.tokens)),
+            *(_shown(figure(v, "loss")) for v in (row.loss, row.val_loss, row.best_val_loss)),
+            _shown(figure(row.val_ppl)),
+            _shown(count(row.tokens_per_s)),
+            _shown(UNKNOWN if row.seed is None else str(row.seed)),
             _text((row.git_commit or "")[:9]),
             _text(" ".join(row.tags)),
         )
@@ -145,7 +146,7 @@ def _differences(document: Mapping[str, Any]) -> Iterator[str]:
             cells = [(_text(c["key"]), *(_text(_value(v)) for v in c["values"])) for c in changes]
             yield f"<h2>{key.capitalize()}: what differs</h2>{_table(('field', *names), cells)}"
     cells = [
-        (_text(name), *(_figure(None if s is None else s["last"]) for s in stats))
+        (_text(name), *(_shown(figure(None if s is None else s["last"], name)) for s in stats))
         for name, stats in document["metrics"].items()
     ]
     if cells:
@@ -218,9 +219,5 @@ def _value(value: object) -> str:
     return "not set" if value is None else str(value)
 
 
-def _figure(value: float | int | None, spec: str = ".4g") -> str:
-    if value is None:
-        return "&#8212;"
-    return (
-        format(value, spec) if math.isfinite(value) else ("NaN" if value != value else f"{value}")
-    )
+def _shown(text: str) -> str:
+    return "&#8212;" if text == UNKNOWN else text

@@ -14,7 +14,7 @@ _TEXTS: Mapping[str, Callable[[float | None], str]] = {
     "share": partial(quantity.percent, digits=1),
     "lr": quantity.exponent,
     "ms": quantity.milliseconds,
-    "tokens": quantity.tokens,
+    "tokens": quantity.si,
 }
 WIDTHS = {"loss": 7, "ratio": 6, "rate": 5, "share": 5, "lr": 7, "ms": 6, "tokens": 5}
 """Cells of a column that has room for any value of the unit."""

@@ -351,4 +351,4 @@ def _cost(plan: dict[str, object]) -> str:
     took = cast("dict[str, float] | None", plan["time"])
     memory = cast("dict[str, float]", plan["memory"])
     about = f"About {quantity.duration(took['seconds'])}" if took else "Duration unknown"
-    return f"{about}, {quantity.bytes_(memory['total'])} of memory. It runs without the cockpit."
+    return f"{about}, {quantity.byte_size(memory['total'])} of memory. It runs without the cockpit."

@@ -253,7 +253,7 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
         return Content.styled("never", "$warning")
     line = Content.assemble(("step ", "$ink-muted"), (quantity.count(reach["step"]), "$ink"))
     tokens = Content.assemble(
-        "  ", (quantity.tokens(reach.get("tokens")), "$ink"), (" tok", "$ink-muted")
+        "  ", (quantity.si(reach.get("tokens")), "$ink"), (" tok", "$ink-muted")
     )
     took = Content.assemble("  ", (quantity.duration(reach.get("seconds")), "$ink"))
     for part in (tokens, took):

@@ -78,10 +78,10 @@ def _costs(document: Document, width: int) -> Iterator[Content]:
     else:
         yield _line("time", "not known")
     yield _line("steps", _algebra(steps))
-    yield _line("tokens", f"{quantity.tokens(steps['total_tokens'])} in all")
+    yield _line("tokens", f"{quantity.si(steps['total_tokens'])} in all")
     disk = document["disk"]
-    free = quantity.bytes_(disk["free"])
-    yield _line("disk", f"{quantity.bytes_(disk['total'])} at most, {free} free")
+    free = quantity.byte_size(disk["free"])
+    yield _line("disk", f"{quantity.byte_size(disk['total'])} at most, {free} free")
     device = document["device"]
     yield _line("device", f"{device['kind']} {device['name'] or ''}")
 
@@ -89,17 +89,18 @@ def _costs(document: Document, width: int) -> Iterator[Content]:
 def _memory(memory: Mapping[str, Any], width: int) -> Content:
     total, capacity = memory["total"], memory["capacity"]
     if not capacity or total is None:
-        return _line("memory", f"{quantity.bytes_(total)}, capacity not known")
+        return _line("memory", f"{quantity.byte_size(total)}, capacity not known")
     share = total / capacity
     bar = meters.bar(min(1.0, share), max(6, min(24, width // 4)), meters.load_tone(share))
-    words = f" {quantity.bytes_(total)} of {quantity.bytes_(capacity)} ({quantity.percent(share)})"
+    words = f" {quantity.byte_size(total)} of {quantity.byte_size(capacity)}"
+    words += f" ({quantity.percent(share)})"
     return Content.assemble(("memory".ljust(_LABEL), "$ink-muted"), bar, meters.text(words, "$ink"))
 
 
 def _algebra(steps: Mapping[str, Any]) -> str:
     if steps["max_steps"] is None:
         return "not known: the data could not be read"
-    per_step = quantity.tokens(steps["tokens_per_step"])
+    per_step = quantity.si(steps["tokens_per_step"])
     words = f"{quantity.count(steps['max_steps'])} of {per_step} tokens"
     words += f", warm-up {quantity.count(steps['warmup_steps'])}"
     if steps["reachable_steps"] is not None:

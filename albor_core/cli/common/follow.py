@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from albor_core.cli.common.output import clean, duration, emit, talk
+from albor_core.cli.common.output import clean, emit, talk
 from albor_core.cli.common.run_ending import print_ending
 from albor_core.feed.runs.status import run_status
 from albor_core.feed.terminal import terminal_of
@@ -25,6 +25,7 @@ from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import integer, number, whole_of
+from albor_core.run.values.quantity import duration
 from albor_core.store.index.catch_up import drain_index
 
 _POLL_S = 0.2

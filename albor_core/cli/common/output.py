@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import shutil
 import sys
@@ -18,7 +17,8 @@ from typing import Any, TypeVar
 import click
 
 from albor_core.run.errors import AlborError, ConfigError, Problem
-from albor_core.run.values.lenient import real, strict_json
+from albor_core.run.values.lenient import strict_json
+from albor_core.run.values.quantity import figure, is_finite
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -186,45 +186,11 @@ def number(value: float | int | None, spec: str | None = None) -> str:
     """A figure for people, in the format `spec` or as `figure`; unknown is a dash, never 0. From
     10^15 on it has an exponent whatever `spec` says: no column is as wide as its largest number.
     """
-    if spec is None or value is None:
+    if spec is None or not is_finite(value):
         return figure(value)
-    if abs(value) < _LARGE or value != value:
+    if abs(value) < _LARGE:
         return format(value, spec)
-    return f"{real(value):{'+' if spec.startswith('+') else ''}.5g}"
-
-
-def figure(value: float | int | None, key: str = "") -> str:
-    """A value of metric `key` for people. Whole numbers are whole, others have five significant
-    digits, a loss four decimals, bytes their unit; no exponent from 0.0001 to 10^15.
-    """
-    if value is None:
-        return "-"
-    if not math.isfinite(real(value)):
-        return str(real(value))
-    size = abs(value)
-    if key.endswith("_bytes"):
-        return byte_size(value)
-    if "loss" in key and (size == 0 or 1e-3 <= size < 1e6):
-        return f"{value:,.4f}"
-    if value == int(value) and size < _LARGE:
-        return f"{int(value):,}"
-    if not 1e-4 <= size < _LARGE:
-        return f"{value:.5g}"
-    if size >= 1e3:
-        return f"{value:,.{max(0, 4 - int(math.log10(size)))}f}"
-    return f"{value:.5g}"
-
-
-def byte_size(value: float | int | None) -> str:
-    """123 B, 24.1 MiB; unknown is a dash."""
-    if value is None:
-        return "-"
-    size, unit = float(value), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if abs(size) < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{number(size, ',.0f' if unit == 'B' else ',.1f')} {unit}"
+    return f"{value:{'+' if spec.startswith('+') else ''}.5g}"
 
 
 def when(wall: float | None, form: str = "%Y-%m-%d %H:%M") -> str:
@@ -233,21 +199,6 @@ def when(wall: float | None, form: str = "%Y-%m-%d %H:%M") -> str:
         return time.strftime(form, time.gmtime(wall)) if wall is not None else "-"
     except (OverflowError, ValueError, OSError):  # a clock that was never set, a forged record
         return "-"
-
-
-def duration(seconds: float | None) -> str:
-    """1d 02h, 3h 04m, 5m 06s, 7s; unknown is a dash."""
-    if seconds is None or not 0 <= seconds < math.inf:
-        return "-"
-    if seconds >= _LARGE:
-        return f"{seconds:.3g}s"
-    whole = int(seconds)
-    days, hours, minutes, rest = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60
-    if days:
-        return f"{days}d {hours:02d}h"
-    if hours:
-        return f"{hours}h {minutes:02d}m"
-    return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
 
 
 def wants_json() -> bool:

@@ -12,7 +12,7 @@ import click
 
 from albor_core.cli.common.goals import goal_option
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import clean, duration, emit, json_option, say, when
+from albor_core.cli.common.output import clean, emit, json_option, say, when
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.train.detach import detach_option
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
@@ -24,6 +24,7 @@ from albor_core.run.rundir import (
     is_run_id,
     new_run_id,
 )
+from albor_core.run.values.quantity import duration
 from albor_core.store.query.resolve import find_run
 
 _ORDERS = {

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from albor_core.cli.common.count import Count
-from albor_core.cli.common.output import clean, duration, emit, json_option, say
+from albor_core.cli.common.output import clean, emit, json_option, say
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.values.quantity import duration
 from albor_core.store.query.resolve import find_run
 
 _LINES = 40

@@ -19,6 +19,7 @@ from albor_core.cli.common.output import clean, emit, json_option, say
 from albor_core.run.errors import UsageError
 from albor_core.run.files.ownership import distrust
 from albor_core.run.rundir import RunDir, own_home, registered_runs
+from albor_core.run.values.quantity import byte_size
 
 _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
@@ -118,7 +119,7 @@ def _home() -> Iterator[Check]:
     yield Check(
         "disk",
         free > _LOW_DISK_BYTES,
-        f"{free / 2**30:,.1f} GiB free at {nearest}",
+        f"{byte_size(free)} free at {nearest}",
         "checkpoints need about 12 bytes per parameter each",
     )
 
@@ -155,13 +156,13 @@ def _stores() -> Iterator[Check]:
     except AlborError as error:
         yield Check("store", False, error.message, error.hint or _REBUILD)
         return
-    what = f"{path}: {count:,} runs, {path.stat().st_size / 2**20:,.1f} MiB"
+    what = f"{path}: {count:,} runs, {byte_size(path.stat().st_size)}"
     if absent:
         what += f"; {absent:,} registered run(s) are not in it"
     yield Check("store", not absent, what, _REBUILD)
     late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
     if late:
-        detail = f"{sum(late.values()):,} bytes of the journal of {_first(late)} are not in it"
+        detail = f"{byte_size(sum(late.values()))} of the journal of {_first(late)} are not in it"
         yield Check("index", False, detail, _REBUILD)
     lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
     if lost:

@@ -7,6 +7,7 @@ import time
 import click
 
 from albor_core.cli.common.output import emit, json_option, number, say, table
+from albor_core.run.values.quantity import byte_size
 
 
 @click.command()
@@ -35,7 +36,7 @@ def gpu(as_json: bool, watch: bool) -> None:
                     str(s.index),
                     s.name or "-",
                     number(s.util_percent, ".0f"),
-                    f"{_gib(s.memory_used_bytes)} / {_gib(s.memory_total_bytes)}",
+                    f"{byte_size(s.memory_used_bytes)} / {byte_size(s.memory_total_bytes)}",
                     number(s.power_w, ".0f"),
                     number(s.temperature_c, ".0f"),
                     number(s.sm_clock_mhz, ".0f"),
@@ -43,11 +44,7 @@ def gpu(as_json: bool, watch: bool) -> None:
                 )
                 for s in samples
             ]
-            say(table(("gpu", "name", "util %", "memory GiB", "W", "C", "MHz", "throttle"), rows))
+            say(table(("gpu", "name", "util %", "memory", "W", "C", "MHz", "throttle"), rows))
         if not watch:
             return
         time.sleep(1.0)
-
-
-def _gib(size: int | None) -> str:
-    return number(None if size is None else size / 2**30, ".1f")

@@ -14,13 +14,12 @@ from albor_core.cli.common.output import (
     cell_width,
     clean,
     cut,
-    duration,
-    figure,
     number,
     screen_width,
     table,
 )
 from albor_core.run.headlines import STORED
+from albor_core.run.values.quantity import duration, figure
 
 _BARS = "".join(chr(0x2581 + level) for level in range(8))  # one eighth block to a full one
 _CROSS, _ODD = "\u00d7", "NaN/Inf"  # what is not a number, in a curve and in a cell

@@ -14,7 +14,6 @@ from albor_core.cli.common.goals import goal_option
 from albor_core.cli.common.lookup import db_option, open_table, unlisted
 from albor_core.cli.common.output import (
     clean,
-    duration,
     emit,
     json_option,
     number,
@@ -25,6 +24,7 @@ from albor_core.cli.common.output import (
 )
 from albor_core.run.errors import UsageError
 from albor_core.run.headlines import STORED, Headline
+from albor_core.run.values.quantity import age, duration
 
 if TYPE_CHECKING:
     from albor_core.feed.runs.store_lag import Arrears
@@ -397,7 +397,7 @@ def _band_text(band: Band) -> str:
 def _status(row: RunRow, found: Listing) -> str:
     """The word, or that it is silent: `silent 2m`."""
     silent_s = found.silent_s.get(row.id)
-    return found.words[row.id] if silent_s is None else f"silent {duration(silent_s).split()[0]}"
+    return found.words[row.id] if silent_s is None else f"silent {age(silent_s)}"
 
 
 def _step(row: RunRow, found: Listing) -> str:

@@ -12,7 +12,7 @@ import click
 
 from albor_core.cli.common.output import clean, emit, json_option, say, talk, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
-from albor_core.run.values.numbers import bytes_text
+from albor_core.run.values.quantity import byte_size
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def mv(references: tuple[str, ...], folder: str, as_json: bool) -> None:
         emit({"schema": "albor.runs.mv/1", "moved": [asdict(item) for item in moved]})
         return
     for item in moved:
-        how = f", {bytes_text(item.bytes)} copied" if item.copied else ""
+        how = f", {byte_size(item.bytes)} copied" if item.copied else ""
         say(f"{item.run}: moved to {clean(item.path)}{how}")
 
 

@@ -12,7 +12,7 @@ from albor_core.cli.common.lookup import talk_of_damaged_pointers
 from albor_core.cli.common.output import clean, emit, json_option, say, table, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir, folder_of, registered_runs
-from albor_core.run.values.numbers import bytes_text
+from albor_core.run.values.quantity import byte_size
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool
         emit({"schema": "albor.runs.rm/1", "removed": [asdict(item) for item in removed]})
     else:
         for item in removed:
-            say(f"removed {item.run}, {bytes_text(item.bytes)}")
+            say(f"removed {item.run}, {byte_size(item.bytes)}")
 
 
 def _chosen(reference: str) -> RunDir | str:
@@ -75,7 +75,7 @@ def _described(found: RunDir | str) -> tuple[str, str, str]:
 
     if isinstance(found, str):
         return found, "only its rows are left", "-"
-    return found.id, str(found.path), bytes_text(size_of(found.path))
+    return found.id, str(found.path), byte_size(size_of(found.path))
 
 
 def _remove(found: RunDir | str, keep_history: bool) -> Removed:
@@ -104,7 +104,7 @@ def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
         talk_of_damaged_pointers()
     found = list(garbage(runs))
     if found and not dry_run and not yes:
-        confirm("remove", [(item.why, str(item.path), bytes_text(item.bytes)) for item in found])
+        confirm("remove", [(item.why, str(item.path), byte_size(item.bytes)) for item in found])
     gone = found if dry_run else [item for item in found if sweep(item)]
     total = sum(item.bytes for item in gone)
     if as_json:
@@ -115,7 +115,7 @@ def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
         return
     for item in gone:
         say(f"{'would remove' if dry_run else 'removed'} {item.why} {clean(item.path)}")
-    say(f"{len(gone)} leftover{'s' * (len(gone) != 1)}, {bytes_text(total)}")
+    say(f"{len(gone)} leftover{'s' * (len(gone) != 1)}, {byte_size(total)}")
 
 
 def confirm(what: str, rows: list[tuple[str, str, str]]) -> None:

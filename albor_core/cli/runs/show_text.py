@@ -8,16 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from albor_core.cli.common.output import (
-    byte_size,
     clean,
     cut,
-    duration,
-    figure,
     screen_width,
     table,
     when,
 )
 from albor_core.guard.deaths.past_attempts import job_in
+from albor_core.run.values.quantity import byte_size, duration, figure
 
 _NEWEST = 20  # of attempts, alerts and files: the rest is in --json
 _LABEL = 12

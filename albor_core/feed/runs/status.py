@@ -21,6 +21,7 @@ from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import Freshness, read_state
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import NOTHING, finite
+from albor_core.run.values.quantity import age
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
 DAY_S = 86400.0
@@ -99,13 +100,13 @@ def gather(
     locks = run.liveness()
     if locks.trainer is None:  # its last words may be younger than what we read
         state = read_state(run.state)
-    age = (freshness or Freshness()).age_s(state)
+    age_s = (freshness or Freshness()).age_s(state)
     return Evidence(
         locks=locks,
         state=state,
         guard=read_guard(run),
         exit=read_exit(run),
-        age_s=age,
+        age_s=age_s,
         created=finite(meta, "created"),
         host=str(meta.get("host") or ""),
         ended=ended,
@@ -142,7 +143,7 @@ def judge(evidence: Evidence) -> RunStatus:
         word, detail = _dead(evidence)
     silent_s = silence(evidence) if word in ("running", "unguarded") else None
     if silent_s is not None:
-        detail = "; ".join(part for part in (f"no news for {_span(silent_s)}", detail) if part)
+        detail = "; ".join(part for part in (f"no news for {age(silent_s)}", detail) if part)
     return RunStatus(word, detail, locks.trainer, locks.guard, silent_s)
 
 
@@ -160,14 +161,6 @@ def silence(evidence: Evidence) -> float | None:
     return age_s
 
 
-def _span(seconds: float) -> str:
-    """How long, for a sentence: `45 s`, `12 min`, `3 h`."""
-    for unit, scale in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * scale:
-            return f"{seconds / scale:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def _alive(evidence: Evidence) -> tuple[str, str]:
     state = evidence.current_state
     has_guard = evidence.locks.guard is not None
@@ -180,7 +173,7 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
     phase = str(state.get("phase") or "")
     limit = finite(state, "phase_limit_s") or NO_NEWS_S
     if evidence.age_s is not None and evidence.age_s > limit:
-        return "stalled", f"no news for {_span(evidence.age_s)} while {phase or 'running'}"
+        return "stalled", f"no news for {age(evidence.age_s)} while {phase or 'running'}"
     if phase == "paused":
         return "paused", "its guard is gone" if missing else ""
     if missing:

@@ -50,16 +50,3 @@ def _exact(value: object) -> Fraction | None:
     sign, digits, exponent, suffix = match.groups()
     number = Fraction(digits.replace("_", "")) * Fraction(10) ** int(exponent or 0)
     return number * SUFFIXES[suffix.upper()] * (-1 if sign == "-" else 1)
-
-
-def bytes_text(count: int | None) -> str:
-    """Decimal units, as disks and the word GB mean them."""
-    if count is None:
-        return "unknown"
-    size = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            whole = unit == "B" or (size >= 10 and unit != "GB")
-            return f"{size:.0f} {unit}" if whole else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

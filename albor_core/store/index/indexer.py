@@ -27,6 +27,7 @@ from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreEr
 from albor_core.run.exit import read_exit
 from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import RunDir, not_plain
+from albor_core.run.values.quantity import byte_size
 from albor_core.store.file.connect import (
     as_store_error,
     checkpoint_if_large,
@@ -259,7 +260,7 @@ class Indexer:
             self._has_warned_of_wal = self._has_warned_of_wal and size > WAL_ALARM_BYTES // 2
             return
         self._has_warned_of_wal = True
-        _say(f"{self._path}: its WAL file has {size >> 20} MiB, since a reader keeps it open")
+        _say(f"{self._path}: its WAL file has {byte_size(size)}, since a reader keeps it open")
         data = {"path": str(self._path), "bytes": size, "hint": "close what reads this store"}
         self._announce("store.wal_large", data)
 

@@ -28,7 +28,7 @@ from blake3 import blake3
 from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
 from albor_core.run.files.whole_file import fsync_dir, write_json
 from albor_core.run.rundir import RunDir, albor_home, is_run_id, read_json, registered_runs
-from albor_core.run.values.numbers import bytes_text
+from albor_core.run.values.quantity import byte_size
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.upkeep.rebuild import discard
@@ -160,7 +160,7 @@ def _copy(source: Path, target: Path, size: int) -> None:
     free = shutil.disk_usage(target.parent).free
     if free < size:
         raise AlborError(
-            f"{target.parent}: {bytes_text(size)} needed, {bytes_text(free)} free",
+            f"{target.parent}: {byte_size(size)} needed, {byte_size(free)} free",
             hint="free some space, or another folder",
         )
     hidden = target.with_name(f".{target.name}.moving")

@@ -83,7 +83,7 @@ class CheckpointsPage(Page):
         frame = self.query_one("#checkpoint-frame")
         frame.border_title = Content.assemble(
             ("checkpoints ", "bold $ink"),
-            (f"{good} good   {quantity.bytes_(size)}", "$ink-muted"),
+            (f"{good} good   {quantity.byte_size(size)}", "$ink-muted"),
             (f"   {bad} damaged", "$error") if bad else "",
             (f"   {len(shelf.failed)} saves failed", "$error") if shelf.failed else "",
         )

@@ -64,7 +64,7 @@ def measure(
     unit = "tok" if axis == "tokens" else ""  # times carry theirs, steps need none
     least = max(1, len(unit), len(scale) if has_line else 0)
     gutter = max([len(text) for _, text in rows] + [least]) + 1
-    columns = _column_labels(x, width - gutter, axis if axis in ("time", "tokens") else "linear")
+    columns = _column_labels(x, width - gutter, "time" if axis == "time" else "linear")
     return Frame(width, height, gutter, has_line, x, y, rows, columns, unit, scale)
 
 

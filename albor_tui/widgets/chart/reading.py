@@ -60,7 +60,7 @@ def _places(trace: Trace, look: Look) -> list[Piece]:
     pieces: list[Piece] = [(text, "label")]
     place = trace.x_at(step, look.axis)
     if look.axis == "tokens" and "tokens" in trace.rulers:
-        pieces.append((f"{quantity.tokens(place)} tok", "label"))
+        pieces.append((f"{quantity.si(place)} tok", "label"))
     elif look.axis == "time" and "time" in trace.rulers:
         pieces.append((quantity.duration(place), "label"))
     return pieces

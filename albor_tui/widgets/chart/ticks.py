@@ -3,8 +3,8 @@
 Bytes on the link are the cost of a chart, not CPU: a limit that moves redraws every cell, so the
 limits hold until the data leaves them or fills less than half of them.
 
-An axis is of a kind: "linear", "log" (its limits and positions are powers of ten), "time" (they
-are seconds) or "tokens" (10^9 is B, as the field says it).
+An axis is of a kind: "linear", "log" (its limits and positions are powers of ten) or "time" (they
+are seconds).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
+from albor_core.run.values.quantity import COUNT_UNITS
 from albor_tui.look import quantity
 
 
@@ -38,7 +39,6 @@ def nice_step(span: float, count: int) -> float:
 
 _TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 _DAY = 86_400.0
-_SCALES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _SMALLEST, _LARGEST = 1e-290, 1e300  # beyond them a span or its tenth is no float
 
 
@@ -86,8 +86,6 @@ def labels(positions: list[float], kind: str = "linear") -> list[str]:
         return [_power_label(10.0 ** min(max(p, -300.0), 300.0)) for p in positions]
     if kind == "time":
         return [_time_label(p) for p in positions]
-    if kind == "tokens":
-        return [text.replace("G", "B") for text in labels(positions)]
     if not positions:
         return []
     largest = max(abs(p) for p in positions)
@@ -104,7 +102,7 @@ def labels(positions: list[float], kind: str = "linear") -> list[str]:
 
 def _scaled_labels(positions: list[float], largest: float, step: float) -> list[str]:
     """Large numbers in one unit and with just the decimals that tell them apart: 0 20k 40k."""
-    unit, scale = next((u, s) for u, s in _SCALES if largest >= s)
+    unit, scale = next((u, s) for u, s in COUNT_UNITS if largest >= s)
     if largest >= 1e15:
         return [_short_exponent(p) for p in positions]
     rest = step / scale
@@ -114,7 +112,7 @@ def _scaled_labels(positions: list[float], largest: float, step: float) -> list[
 
 def _power_label(value: float) -> str:
     if 1000 <= value < 1e15:
-        unit, scale = next((u, s) for u, s in _SCALES if value >= s * (1 - 1e-9))
+        unit, scale = next((u, s) for u, s in COUNT_UNITS if value >= s * (1 - 1e-9))
         return f"{value / scale:.4g}{unit}"
     return f"{value:.4g}" if 0.01 <= value < 1e15 else _short_exponent(value)
 

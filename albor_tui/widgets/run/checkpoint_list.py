@@ -60,7 +60,7 @@ class CheckpointList(LineList):
         return Content.assemble(
             (quantity.count(one.step).rjust(12), f"bold {dim}"),
             ((age or glyphs.current.missing).rjust(8), "$ink-muted"),
-            (quantity.bytes_(one.num_bytes).rjust(8), dim),
+            (quantity.byte_cell(one.num_bytes).rjust(8), dim),
             (quantity.loss(one.val_loss).rjust(10), "bold $line-val" if one.is_best else dim),
             (f"  {mark} {one.state}", tone),
             ("  latest", "$accent") if one.is_latest else "",

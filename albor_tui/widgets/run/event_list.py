@@ -174,4 +174,4 @@ def _ms(value: object) -> str:
 
 
 def _bytes(value: object) -> str:
-    return quantity.bytes_(finite_of(value))
+    return quantity.byte_size(finite_of(value))

@@ -10,6 +10,8 @@ from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.panel import Panel
 
+_PAIR = 12  # columns of "512Mi/80.0Gi"
+
 
 class GpuPanel(Panel):
     """One or two lines per GPU, then the host."""
@@ -83,11 +85,11 @@ def gpu_line(gpu: GpuSample, width: int) -> Content:
     memory = _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
     name = _short_name(gpu.name)
     head = Content.assemble((f"{gpu.index} ", "$ink-muted"), meters.text(name, "$ink"))
-    numbers = _memory(gpu).rjust(10)
+    numbers = _memory(gpu)
     tail = Content.assemble(
         (_power(gpu).rjust(9), "$ink-muted"), "  ", _temperature(gpu), _throttled(gpu)
     )
-    fixed = 12 + 5 + 2 + 11 + 2 + tail.cell_length  # the two bars share the rest
+    fixed = 12 + 5 + 2 + 1 + _PAIR + 2 + tail.cell_length  # the two bars share the rest
     bars = max(4, (width - fixed) // 2)
     return Content.assemble(
         meters.fit(head, 12),
@@ -115,8 +117,8 @@ def gpu_lines(gpu: GpuSample, width: int) -> list[Content]:
         (quantity.percent(util).rjust(5), "$ink"),
     )
     used = Content.assemble(
-        meters.bar(memory, max(4, width - load.cell_length - 13), "$success"),
-        (_memory(gpu).rjust(11), "$ink"),
+        meters.bar(memory, max(4, width - load.cell_length - 2 - _PAIR), "$success"),
+        (_memory(gpu), "$ink"),
     )
     return [meters.pair(name, facts, width), load + "  " + used]
 
@@ -130,20 +132,20 @@ def host_lines(host: HostSample | None, width: int) -> list[Content]:
         used = host.memory_total_bytes - host.memory_available_bytes
     memory = _share(used, host.memory_total_bytes)
     cpu = None if host.cpu_percent is None else host.cpu_percent / 100
-    bars = max(4, (width - 5 - 5 - 2 - 4 - 11) // 2)
+    bars = max(4, (width - 5 - 5 - 2 - 4 - _PAIR) // 2)
     first = Content.assemble(
         ("cpu  ", "$ink-muted"),
         meters.bar(cpu, bars, meters.load_tone(cpu, 0.9, 1.01)),
         (quantity.percent(cpu).rjust(5), "$ink"),
         ("  ram ", "$ink-muted"),
-        meters.bar(memory, max(4, width - bars - 10 - 6 - 11), meters.load_tone(memory)),
-        (f"{quantity.bytes_(used)}/{quantity.bytes_(host.memory_total_bytes)}".rjust(11), "$ink"),
+        meters.bar(memory, max(4, width - bars - 10 - 6 - _PAIR), meters.load_tone(memory)),
+        (_pair(used, host.memory_total_bytes), "$ink"),
     )
     second = Content.assemble(
         ("rss ", "$ink-muted"),
-        (quantity.bytes_(host.rss_bytes), "$ink"),
+        (quantity.byte_cell(host.rss_bytes), "$ink"),
         ("   disk ", "$ink-muted"),
-        (quantity.bytes_(host.disk_free_bytes), "$ink"),
+        (quantity.byte_cell(host.disk_free_bytes), "$ink"),
         ("   load ", "$ink-muted"),
         (quantity.ratio(host.load1), "$ink"),
     )
@@ -161,8 +163,15 @@ def _short_name(name: str | None) -> str:
 
 
 def _memory(gpu: GpuSample) -> str:
-    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    return f"{quantity.bytes_(used)}/{quantity.bytes_(total)}"
+    return _pair(gpu.memory_used_bytes, gpu.memory_total_bytes)
+
+
+def _pair(used: float | None, total: float | None) -> str:
+    """Used and total bytes, a common unit only once: 61.2/80.0Gi, 512Mi/80.0Gi."""
+    parts, whole = quantity.byte_cell(used), quantity.byte_cell(total)
+    if parts[-2:] == whole[-2:] and whole.endswith("i"):
+        parts = parts[:-2]
+    return f"{parts}/{whole}".rjust(_PAIR)
 
 
 def _power(gpu: GpuSample) -> str:

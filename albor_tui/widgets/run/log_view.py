@@ -214,7 +214,7 @@ class LogView(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
             title = Content.assemble(
                 ("log ", "bold $ink"),
                 (f"attempt {window.name.attempt}{part}", "$ink"),
-                (f"   {count} lines   {quantity.bytes_(window.num_bytes)}", "$ink-muted"),
+                (f"   {count} lines   {quantity.byte_size(window.num_bytes)}", "$ink-muted"),
             )
             end = "the end" if self._edges[1] else "following"
             sub = self._found() + Content.styled(

@@ -78,7 +78,7 @@ def _progress(view: RunView, width: int) -> Content:
         (quantity.count(view.step), "$ink"),
         (of, "$ink-muted"),
         ("  tokens ", "$ink-muted"),
-        (quantity.tokens(view.tokens), "$ink"),
+        (quantity.si(view.tokens), "$ink"),
     )
     tone = meters.STATE_TONE.get(view.status, "$ink-muted")
     return meters.bar(view.progress, max(4, width - tail.cell_length), tone) + tail

@@ -19,7 +19,7 @@ class RunPreview(RunPanel):
         rows = [
             ("state", meters.state_of(view) + _why(view)),
             ("step", _step(view)),
-            ("tokens", _plain(quantity.tokens(view.tokens))),
+            ("tokens", _plain(quantity.si(view.tokens))),
             ("loss", _losses(view)),
             ("val", _validation(view)),
             ("speed", _speed(view)),

@@ -39,9 +39,9 @@ def gpu_block(gpu: GpuSample, past: Past, width: int) -> list[Content]:
     memory = _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
     power = _share(gpu.power_w, gpu.power_limit_w)
     heat = None if gpu.temperature_c is None else gpu.temperature_c / 100
-    used = f"{quantity.bytes_(gpu.memory_used_bytes)} / {quantity.bytes_(gpu.memory_total_bytes)}"
-    watts = f"{_whole(gpu.power_w)} / {_whole(gpu.power_limit_w)} W"
     total = gpu.memory_total_bytes
+    used = f"{quantity.byte_size(gpu.memory_used_bytes)} / {quantity.byte_size(total)}"
+    watts = f"{_whole(gpu.power_w)} / {_whole(gpu.power_limit_w)} W"
     head = Content.assemble(
         (f"gpu {gpu.index}  ", "bold $accent"),
         meters.text(gpu.name or glyphs.current.missing, "bold $ink"),
@@ -92,14 +92,14 @@ def host_block(host: HostSample | None, past: Past, width: int) -> list[Content]
             past.get("host/cpu_percent"), 100, width,
         ),
         _gauge(
-            "ram", ram, f"{quantity.bytes_(used)} / {quantity.bytes_(total)}",
+            "ram", ram, f"{quantity.byte_size(used)} / {quantity.byte_size(total)}",
             meters.load_tone(ram), past.get("host/used_bytes"), total, width,
         ),
         _gauge(
-            "this run", mine, quantity.bytes_(host.rss_bytes), "$line-val",
+            "this run", mine, quantity.byte_size(host.rss_bytes), "$line-val",
             past.get("host/rss_bytes"), None, width,
         ),
-        _fact("disk", f"{quantity.bytes_(host.disk_free_bytes)} free where the run lies"),
+        _fact("disk", f"{quantity.byte_size(host.disk_free_bytes)} free where the run lies"),
         _fact("load", quantity.ratio(host.load1)),
     ]  # fmt: skip
 
@@ -151,7 +151,7 @@ def _processes(gpu: GpuSample) -> list[Content]:
         Content.assemble(
             (("processes" if i == 0 else "").ljust(_NAME), "$ink-muted"),
             (f" {process.pid:>8}  ", "$ink-muted"),
-            (quantity.bytes_(process.memory_bytes).rjust(6), "$ink"),
+            (quantity.byte_size(process.memory_bytes).rjust(8), "$ink"),
             meters.text(f"  {process.name or glyphs.current.missing}", "$ink"),
         )
         for i, process in enumerate(gpu.processes)

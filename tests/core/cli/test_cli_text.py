@@ -9,16 +9,14 @@ import pytest
 
 from albor_core.cli.common.follow import progress_line
 from albor_core.cli.common.output import (
-    byte_size,
     cell_width,
-    duration,
-    figure,
     number,
     table,
     when,
 )
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
+from albor_core.run.values.quantity import byte_size, duration, figure
 from albor_core.store.index.indexer import index_now
 
 WIDE = "\u6a21\u578b"  # two characters of two cells each
@@ -42,9 +40,9 @@ TOKENS = 999_424
         (681.4912, "val/ppl", "681.49"),
         (2066.961, "val/ppl", "2,067.0"),
         (845_123.4, "perf/tokens_per_s", "845,123"),
-        (946_454_528.0, "host/rss_bytes", "902.6 MiB"),
-        (1023, "x_bytes", "1,023 B"),
-        (math.nan, "train/loss", "nan"),
+        (946_454_528.0, "host/rss_bytes", "903 MiB"),
+        (999, "x_bytes", "999 B"),
+        (math.nan, "train/loss", "NaN"),
         (-math.inf, "", "-inf"),
         (None, "train/loss", "-"),
         (1.7976931348623157e308, "", "1.7977e+308"),
@@ -74,13 +72,13 @@ def test_no_format_makes_a_number_wider_than_a_column(value, spec, text):
 
 def test_sizes_times_and_moments_of_any_kind_are_text():
     assert [byte_size(n) for n in (None, 0, 2**20, 3 * 2**50, 1e308)] == [
-        "-", "0 B", "1.0 MiB", "3,072.0 TiB", "9.0949e+295 TiB",
+        "-", "0 B", "1.00 MiB", "3,072 TiB", "9e295 TiB",
     ]  # fmt: skip
     assert [when(t) for t in (None, 0, 1e300, math.nan, -1e18)] == [
         "-", "1970-01-01 00:00", "-", "-", "-",
     ]  # fmt: skip
     assert [duration(s) for s in (None, -1, math.nan, math.inf, 59.9, 3600, 200_000, 1e308)] == [
-        "-", "-", "-", "-", "59s", "1h 00m", "2d 07h", "1e+308s",
+        "-", "-", "NaN", "inf", "1m 00s", "1h 00m", "2d 07h", "1e303d",
     ]  # fmt: skip
 
 

@@ -160,7 +160,7 @@ def test_a_run_is_silent_from_ten_of_its_step_times_on(age_s, state, is_silent):
 def test_what_is_silent_past_the_patience_is_stalled_and_said_in_minutes():
     status = judge(evidence(1386.0, step_ms=100.0))
     assert (status.word, status.silent_s) == ("stalled", None)
-    assert status.detail == "no news for 23 min while training"
+    assert status.detail == "no news for 23m while training"
 
 
 def test_a_silent_run_has_no_time_of_arrival_and_its_time_goes_on(run, hold):  # noqa: F811

@@ -110,7 +110,7 @@ def test_rows_that_do_not_divide_lose_tokens_and_say_so():
         ({"output_writable": False}, "training.output_dir", "cannot be written"),
         ({"torch_available": False}, "", "torch is not installed"),
         ({"disk_free_bytes": 10**9}, "training.checkpoint.keep", "more than is free"),
-        ({"device_memory_bytes": 11 << 30}, "data.batch_size", "more than the 11.8 GB"),
+        ({"device_memory_bytes": 11 << 30}, "data.batch_size", "more than the 11.0 GiB"),
     ],
 )
 def test_each_thing_that_would_stop_a_run_is_named_with_its_field_and_a_fix(changes, field, cause):

@@ -28,6 +28,9 @@ the command is run in. Any field can be overridden on the command line: `--set o
 Numbers may be written `32_768`, `3e-4`, or with a suffix. **K is 1,024** (a vocabulary of 32K is
 32,768, a global batch of 512K tokens is 524,288) and **G is 1,024^3** (5G of free disk);
 **M, B and T are 10^6, 10^9 and 10^12** (500M tokens are 500,000,000, not 500 x 1,024^2).
+What is shown reads alike in the plan, the commands, the report and the cockpit: bytes as KiB, MiB,
+GiB and TiB (9.27 GiB), durations as 2m 05s, 3h 10m and 4d, counts as 912k, 1.31M and 7.24B (k is
+1,000). A narrow cell of the cockpit leaves out spaces and the B of a byte unit: 9.27Gi, 2m05s.
 Words such as `no` and `on` are words, not booleans, except where a field is a boolean. Limits:
 1 MiB, 32 levels, 100 aliases, no tags, no key twice.
 """

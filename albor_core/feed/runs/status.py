@@ -21,7 +21,7 @@ from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import Freshness, read_state
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import NOTHING, finite
-from albor_core.run.values.quantity import age
+from albor_core.run.values.quantity import age, duration
 
 NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit of its own
 DAY_S = 86400.0
@@ -206,7 +206,7 @@ def _between_lives(evidence: Evidence) -> tuple[str, str]:
     match word:
         case "backoff":
             left = _seconds_left(guard)
-            when = "" if left is None else f" in {left:.0f} s"
+            when = "" if left is None else f" in {duration(left)}"
             return "restarting", f"attempt {attempt + 1}{when}{why}"
         case "done":
             return "completed", "the guard is finishing"

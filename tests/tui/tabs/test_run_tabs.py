@@ -375,7 +375,7 @@ async def test_the_system_tab_names_everything_of_a_gpu(cockpit, source):
         sheet = pilot.app.screen.query_one(Sheet)
         await until(pilot, lambda: "throttled: thermal (hardware)" in sheet.text)
         wanted = ("612 / 700 W", "91 \u00b0C", "sm 1830 MHz", "memory 3201 MHz", "4242", "gpu 1",
-                  "61.0G / 140G", "412G free", "cpu", "8.20G")  # fmt: skip
+                  "61.0 GiB / 140 GiB", "412 GiB free", "cpu", "8.20 GiB")  # fmt: skip
         for words in wanted:
             assert words in sheet.text, words
 

@@ -64,7 +64,7 @@ def written(bench, run_id="r1", steps=40):
 DYING = """
 import os, sys
 from pathlib import Path
-from albor_core.store import connect
+from albor_core.store.file import connect
 count = [0]
 def note(statement):
     count[0] += 1
@@ -81,7 +81,7 @@ DIE_AT = (
     DYING
     + """
 from albor_core.run.rundir import RunDir
-from albor_core.store.index import Indexer
+from albor_core.store.index.indexer import Indexer
 from albor_core.store.file.paths import global_store
 with Indexer(RunDir(Path(sys.argv[1])), global_store()) as indexer:
     indexer.drain()
@@ -112,7 +112,7 @@ COMMIT = """
 import sys, time
 from pathlib import Path
 from albor_core.store.file.connect import checkpoint_if_large, exclusive, open_writer, transaction
-from albor_core.store import connect
+from albor_core.store.file import connect
 connect._CHECKPOINT_BYTES = 1
 path, who, until = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
 done = 0

@@ -521,7 +521,7 @@ def test_a_missing_wal_costs_nothing_but_indexing_again(bench):
         indexer.communicate()
     script = (
         "import os,sys;from pathlib import Path;from albor_core.run.rundir import RunDir;"
-        "from albor_core.store.index import Indexer;"
+        "from albor_core.store.index.indexer import Indexer;"
         "i=Indexer(RunDir(Path(sys.argv[1])),None);i.step();os.kill(os.getpid(),9)"
     )
     journal.metrics(2, {"train/loss": 2.0})
@@ -555,7 +555,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from albor_core.run.rundir import RunDir
-from albor_core.store.index import Indexer
+from albor_core.store.index.indexer import Indexer
 with Indexer(RunDir(Path(sys.argv[1])), None) as indexer:
     indexer.step()
     print("held", flush=True)

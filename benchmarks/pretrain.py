@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from albor_core.data.pack.packing import Packer
+from albor_core.data.pack.shard_writer import Packer
 from albor_core.data.pack.special_tokens import END_OF_TEXT
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.rundir import RunDir

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from albor_core.config.load import parse_config
-from albor_core.data.pack.shards import pretokenize
+from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pack.tokenizer import train_tokenizer
 from albor_core.data.read.sources import import_sources
 from albor_core.run.journal import read_journal

@@ -1,1 +1,1 @@
-"""What a run is told: sections, numbers, strict YAML, shapes, edits, reference."""
+"""What a run is told: sections, numbers, strict YAML, shapes, changes on resume, reference."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.data.pack.shards import ShardReport, pretokenize
+from albor_core.data.pack.pretokenize import ShardReport, pretokenize
 from albor_core.data.pack.tokenizer import train_tokenizer
 from albor_core.data.read.sources import import_sources
 from albor_core.run.errors import AlborError, DataError, UsageError, remedy

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
 from albor_core.feed.view import RunView
 from albor_core.run.guard_state import read_guard
-from albor_core.run.program.signals import STOP_SIGNALS
+from albor_core.run.program.stop_unguarded import STOP_SIGNALS
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.status import STATUSES
 from albor_core.run.values.redact import MARK

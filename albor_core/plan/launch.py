@@ -15,9 +15,9 @@ from typing import Any
 
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.config.clock import Clock, Place, place_in
-from albor_core.config.edits import bound, change_refused, edited, origin, set_later
 from albor_core.config.kept_config import config_of, read_resolved
 from albor_core.config.load import Config, LoadedConfig, with_defaults
+from albor_core.config.resume_changes import bound, change_refused, edited, origin, set_later
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
 from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.facts import Scanned, collect_facts
@@ -84,7 +84,7 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True, unit: int | None = No
 
 def _scan_without_manifest(folder: Path, column: str) -> Scanned:
     # pyarrow costs 0.25 s and most data has a manifest
-    from albor_core.data.pack.shards import read_manifest  # noqa: PLC0415
+    from albor_core.data.pack.pretokenize import read_manifest  # noqa: PLC0415
 
     return read_manifest(folder, scan=True, column=column)
 

@@ -127,7 +127,7 @@ class LiveDesk:
     def stop(self, run: str, number: str) -> str:
         """Send a signal (of STOP_SIGNALS) to the program of a run without a guard. Raises
         AlborError where that is not provably the run's."""
-        from albor_core.run.program.signals import STOP_SIGNALS, signal_program
+        from albor_core.run.program.stop_unguarded import STOP_SIGNALS, signal_program
 
         if signal_program(find_run(run), number, wait_s=_STOP_S):
             return f"by SIG{number}"

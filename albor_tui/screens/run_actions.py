@@ -14,7 +14,7 @@ from albor_core.andon.bricks import brick_name, check_bricks
 from albor_core.feed.offers import Offer, offer, subject_of_view
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
-from albor_core.run.program.signals import STOP_SIGNALS
+from albor_core.run.program.stop_unguarded import STOP_SIGNALS
 from albor_core.run.values.clean import clean
 from albor_tui.look import quantity
 from albor_tui.look.naming import name_of

@@ -15,7 +15,7 @@ from albor_core.cli.common.progress import progress
 from albor_core.run.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from albor_core.data.pack.shards import ShardPlan
+    from albor_core.data.pack.pretokenize import ShardPlan
     from albor_core.data.read.sources import ImportPlan
 
 
@@ -119,8 +119,8 @@ def pretokenize(
     as_json: bool,
 ) -> None:
     """Pack CORPUS into sequences of --seq-len tokens, split into train and val by file."""
-    from albor_core.data.pack.shards import plan_pretokenize
-    from albor_core.data.pack.shards import pretokenize as pack
+    from albor_core.data.pack.pretokenize import plan_pretokenize
+    from albor_core.data.pack.pretokenize import pretokenize as pack
 
     asked: dict[str, Any] = {"seq_len": seq_len, "val_fraction": val_fraction, "seed": seed}
     asked |= {"eos": eos, "force": force}
@@ -165,7 +165,7 @@ def verify(folder: Path, as_json: bool) -> None:
 
     Exits with 7 where something is wrong; --json lists it as `problems`, with `ok` false.
     """
-    from albor_core.data.pack.shards import verify_shards
+    from albor_core.data.pack.pretokenize import verify_shards
 
     problems = verify_shards(folder, hashes=True)
     if as_json:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from albor_core.store.query.group import Band, GroupRow
     from albor_core.store.query.listing import Column
     from albor_core.store.query.table import RunList
+    from albor_core.store.query.terms import Filter
     from albor_core.store.rows.run_row import Param, RunRow
-    from albor_core.store.rows.terms import Filter
 
 _NEGATED = re.compile(r"""-(?=[^-\s:<>=!"',]+[:<>=!]|["'])""")
 _MOST = (1 << 63) - 1  # what SQLite takes
@@ -192,7 +192,7 @@ def _some(runs: Collection[str]) -> str:
 
 
 def _filter(text: str) -> Filter:
-    from albor_core.store.rows.terms import Filter
+    from albor_core.store.query.terms import Filter
 
     if not text.strip():
         return Filter()

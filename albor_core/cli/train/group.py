@@ -333,7 +333,7 @@ def _is_told_complete(run: RunDir, *, as_json: bool) -> bool:
     """Whether `run` has nothing to go on with, which is said then."""
     from albor_core.cli.common.follow import document
     from albor_core.cli.common.run_ending import ended_at, is_complete
-    from albor_core.config.edits import edited
+    from albor_core.config.resume_changes import edited
 
     if not is_complete(run) or edited(run) is not None:
         return False
@@ -364,8 +364,8 @@ def _named(loaded: LoadedConfig, wish: str) -> RunDir:
     """The run of this config that a path is inside of. Raises NotFoundError, or ConfigError where
     it is a run of another config.
     """
-    from albor_core.config.edits import change_refused
     from albor_core.config.kept_config import config_of
+    from albor_core.config.resume_changes import change_refused
     from albor_core.run.values.flatten import diff_configs
 
     folder = folder_of(wish)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from albor_core.data.pack.manifest import MANIFEST_NAME
-from albor_core.data.pack.packing import SHARD_PATTERN
+from albor_core.data.pack.shard_writer import SHARD_PATTERN
 from albor_core.run.errors import AlborError, DataError, InUseError, UsageError, remedy
 from albor_core.run.files.publish import temporary
 from albor_core.run.files.whole_file import fsync_dir

@@ -25,8 +25,8 @@ from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.file.migrations import user_version
 from albor_core.store.file.schema import SCHEMA_VERSION
 from albor_core.store.query.reader import Reader
+from albor_core.store.query.terms import Filter
 from albor_core.store.rows.rows import RunRow
-from albor_core.store.rows.terms import Filter
 
 RETRY_S = 2.0
 FIRST_ROWS = 200  # more than a screen: shown while the rest is on its way

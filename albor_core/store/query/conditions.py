@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from albor_core.run.headlines import STORED
 from albor_core.run.values.directions import Direction, direction
-from albor_core.store.rows.terms import Filter, Term
+from albor_core.store.query.terms import Filter, Term
 
 
 class Lookups(NamedTuple):

@@ -1,5 +1,7 @@
 """The language in which people and scripts pick runs. Pure: text in, terms out.
 
+Its words and what a filter becomes are in terms.py; what a term asks of SQL is in conditions.py.
+
     status:running train/loss<3 tag:ablation lr>=1e-4 since:2d "gradient spikes" -host:old
 
 Terms are joined by "and". A term is a word or a quoted phrase to look up in names, notes, tags and
@@ -20,7 +22,7 @@ from datetime import UTC, datetime
 from albor_core.run.errors import UsageError
 from albor_core.run.status import GROUPS, STATUSES
 from albor_core.run.values.lenient import parsed
-from albor_core.store.rows.terms import (
+from albor_core.store.query.terms import (
     FIELDS,
     HAS,
     MAX_CHARS,

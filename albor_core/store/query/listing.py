@@ -18,8 +18,8 @@ from albor_core.run.headlines import STORED
 from albor_core.store.file.goals import goals_of_metric
 from albor_core.store.file.search import find, param_keys
 from albor_core.store.query.conditions import NUMBERS, Lookups, Sql, condition, figure
+from albor_core.store.query.terms import MAX_CHARS, STATS, Filter
 from albor_core.store.rows.run_row import Param, RunRow
-from albor_core.store.rows.terms import MAX_CHARS, STATS, Filter
 
 SORT_KEYS: Mapping[str, str] = {
     **NUMBERS,

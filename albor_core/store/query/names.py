@@ -8,7 +8,7 @@ from albor_core.run.errors import NotFoundError
 from albor_core.run.headlines import HOUSE_NAMES
 from albor_core.store.query.filter import FilterError
 from albor_core.store.query.table import RunList
-from albor_core.store.rows.terms import FIELDS, Filter
+from albor_core.store.query.terms import FIELDS, Filter
 
 
 class Unknown:

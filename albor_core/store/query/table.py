@@ -22,8 +22,8 @@ from albor_core.store.file.goals import goal_of
 from albor_core.store.file.paths import local_store
 from albor_core.store.query import lineage, listing
 from albor_core.store.query.listing import Column
+from albor_core.store.query.terms import MAX_CHARS, Filter, Term
 from albor_core.store.rows.run_row import Param, RunRow
-from albor_core.store.rows.terms import MAX_CHARS, Filter, Term
 
 T = TypeVar("T")
 

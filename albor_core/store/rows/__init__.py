@@ -1,1 +1,1 @@
-"""What a store hands out: frozen rows and terms."""
+"""What a store hands out: frozen rows."""

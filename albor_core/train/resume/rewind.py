@@ -23,8 +23,8 @@ from albor_core.checkpoint.folder import (
     newest_usable,
     unmark_best,
 )
-from albor_core.config.edits import bound
 from albor_core.config.load import with_defaults
+from albor_core.config.resume_changes import bound
 from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.found_gpu import find_gpu
 from albor_core.run.checkpoints import published

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from albor_core.checkpoint.folder import TRAINER, Checkpoint, Snapshot
 from albor_core.config.clock import Place, place_in
-from albor_core.config.edits import change_refused
 from albor_core.config.load import with_defaults
+from albor_core.config.resume_changes import change_refused
 from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama

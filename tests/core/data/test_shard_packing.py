@@ -15,9 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from albor_core.data.pack import shards
+from albor_core.data.pack import pretokenize as packing
 from albor_core.data.pack.dataset import PackedShards
-from albor_core.data.pack.shards import is_validation, pretokenize, read_manifest, verify_shards
+from albor_core.data.pack.pretokenize import (
+    is_validation,
+    pretokenize,
+    read_manifest,
+    verify_shards,
+)
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.data.read.corpus import open_corpus
 from albor_core.data.read.sources import import_sources
@@ -107,7 +112,7 @@ def test_an_output_of_other_inputs_is_refused_and_replaced_only_by_force(
 def test_a_packing_that_dies_leaves_no_manifest_and_runs_again_to_the_same_bytes(
     corpus, tokenizer, packed, tmp_path, monkeypatch, after
 ):
-    monkeypatch.setattr("albor_core.data.pack.shards._BATCH_DOCUMENTS", 1)
+    monkeypatch.setattr("albor_core.data.pack.pretokenize._BATCH_DOCUMENTS", 1)
 
     def die(done, total):
         assert total == 60
@@ -140,8 +145,8 @@ def test_replacing_by_force_and_dying_leaves_no_manifest_of_what_is_gone(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import albor_core.data.pack.shards as shards
-shards._BATCH_DOCUMENTS = 1
+import albor_core.data.pack.pretokenize as packing
+packing._BATCH_DOCUMENTS = 1
 rename, left = Path.replace, int(sys.argv[4])
 def replace(self, target):
     global left
@@ -151,7 +156,7 @@ def replace(self, target):
     return rename(self, target)
 Path.replace = replace
 corpus, tokenizer, out = map(Path, sys.argv[1:4])
-shards.pretokenize(corpus, tokenizer, out, seq_len=32, val_fraction=0.2, shard_sequences=64)
+packing.pretokenize(corpus, tokenizer, out, seq_len=32, val_fraction=0.2, shard_sequences=64)
 """
 
 
@@ -251,7 +256,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(corpus, tokenizer, tmp_path,
     mine = tmp_path / "c.parquet"
     mine.write_bytes(corpus.read_bytes())
 
-    pack = shards._pack
+    pack = packing._pack
 
     def change(source, *rest):
         texts = pa.table({"text": [f"other {n} " * 50 for n in range(60)]})
@@ -259,7 +264,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(corpus, tokenizer, tmp_path,
         mine.with_suffix(".new").replace(mine)
         return pack(source, *rest)
 
-    monkeypatch.setattr(shards, "_pack", change)
+    monkeypatch.setattr(packing, "_pack", change)
     with pytest.raises(DataError, match="changed while it was being packed"):
         pretokenize(mine, tokenizer, tmp_path / "o", **ARGS)
     assert list((tmp_path / "o").rglob("manifest.json")) == []
@@ -286,7 +291,7 @@ def test_a_damaged_output_of_the_same_inputs_is_packed_again(corpus, tokenizer, 
 def test_a_second_packer_is_told_who_the_first_is(corpus, tokenizer, tmp_path):
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from albor_core.data.pack.shards import pretokenize\n"
+        "from albor_core.data.pack.pretokenize import pretokenize\n"
         "def stay(done, total): print('packing', flush=True); time.sleep(60)\n"
         "c, t, o = map(Path, sys.argv[1:])\n"
         "pretokenize(c, t, o, seq_len=32, val_fraction=0.2, progress=stay)\n"
@@ -349,7 +354,7 @@ def test_a_disk_that_fills_up_is_named_and_leaves_no_folder(corpus, tokenizer, t
     out = tmp_path / "new" / "shards"
     script = (
         "import resource, sys; from pathlib import Path\n"
-        "from albor_core.data.pack.shards import pretokenize\n"
+        "from albor_core.data.pack.pretokenize import pretokenize\n"
         "from albor_core.run.errors import AlborError\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
         "try: pretokenize(*map(Path, sys.argv[1:]), seq_len=32, val_fraction=0.2)\n"

@@ -13,7 +13,7 @@ import pytest
 
 from albor_core.data.pack.dataset import PackedShards
 from albor_core.data.pack.manifest import MANIFEST_NAME, data_hash
-from albor_core.data.pack.shards import pretokenize, read_manifest, verify_shards
+from albor_core.data.pack.pretokenize import pretokenize, read_manifest, verify_shards
 from albor_core.run.errors import DataError, NotFoundError
 
 

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from albor_core.data.pack.dataset import PackedShards
 from albor_core.data.pack.manifest import load_manifest, write_manifest
-from albor_core.data.pack.shards import pretokenize
+from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pack.special_tokens import end_of_text, special_ids
 from albor_core.data.pack.tokenizer import check_tokenizer, load_tokenizer
 from albor_core.run.errors import ConfigError, DataError

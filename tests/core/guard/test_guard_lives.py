@@ -22,7 +22,7 @@ from albor_core.run import control
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import read_journal
 from albor_core.run.liveness import boot_id, start_ticks, take_lock
-from albor_core.run.program.signals import signal_program
+from albor_core.run.program.stop_unguarded import signal_program
 from albor_core.run.rundir import read_json
 
 DIES = ROOT / "tests" / "core" / "guard" / "guard_dies.py"

@@ -6,8 +6,8 @@ from hashlib import sha256
 import pytest
 from tiny_run import make_run, tiny_config, train_here
 
-from albor_core.config.edits import edited, origin
 from albor_core.config.load import load_config
+from albor_core.config.resume_changes import edited, origin
 from albor_core.guard.launch import CODE_ROOT
 from albor_core.plan import launch
 from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError

@@ -13,7 +13,7 @@ from albor_core.feed.runs.status import run_status
 from albor_core.run.errors import InUseError
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import start_ticks
-from albor_core.run.program.signals import signal_program
+from albor_core.run.program.stop_unguarded import signal_program
 from albor_core.run.rundir import RunDir, read_json
 
 TRACKED = """

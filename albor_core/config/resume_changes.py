@@ -1,4 +1,4 @@
-"""What somebody edited in a run's config.yaml since the run began.
+"""Which settings may differ when a run is resumed, and what was edited in config.yaml since then.
 
 run.json remembers the hash of the file and what the command line set on top of it: by field, the
 text that was set and what the file said there. Where the file says something else now, the edit

@@ -28,8 +28,8 @@ from albor_core.data.pack.manifest import (
     write_manifest,
 )
 from albor_core.data.pack.output_folder import SPLITS, clear, only_packer, refuse_foreign
-from albor_core.data.pack.packing import Packer
 from albor_core.data.pack.shard_check import read_manifest, verify_shards
+from albor_core.data.pack.shard_writer import Packer
 from albor_core.data.pack.special_tokens import end_of_text, special_ids, tokenizer_file
 from albor_core.data.pack.tokenizer import (
     decode_document,

@@ -1,4 +1,4 @@
-"""Signals to the program of a run that has no guard.
+"""Stopping the program of a run that has no guard, by a signal.
 
 A pid in a file proves nothing: the process is signalled through a pidfd, after host, boot, start
 time and owner were found to be those that the run's state file names.

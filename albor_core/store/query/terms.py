@@ -1,4 +1,6 @@
-"""A filter that was understood: conditions that a run must all fulfil, as values. See filter.py."""
+"""A filter that was understood: conditions that a run must all fulfil, as values, and the words
+of its language. filter.py reads one from text, conditions.py makes SQL of it.
+"""
 
 from __future__ import annotations
 

@@ -12,18 +12,55 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from albor_core.config.load import LoadedConfig, parse_config
+from albor_core.config.load import LoadedConfig, parse_config, with_defaults
 from albor_core.config.strict_yaml import MAX_BYTES, load_yaml
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.rundir import RunDir, open_plain
-from albor_core.run.values.flatten import Difference
+from albor_core.run.values.flatten import Difference, diff_configs
 
+# What may change between two lives without changing where the weights go.
+FREE = (
+    "monitoring",
+    "guard",
+    "training.output_dir",
+    "training.save_interval",
+    "training.checkpoint",
+    "training.log_interval",
+    "training.eval_interval",
+    "training.eval_batches",
+    "training.num_threads",
+    "training.early_stopping_patience",
+    "training.sample_prompts",
+    "training.nan_limit",
+    "training.stability.loss_spike",
+    "training.stability.max_rollbacks",
+    "training.stability.noise_scale_interval",
+    "training.device",
+    "training.compile",
+    "training.deterministic",
+    "training.activation_checkpointing",
+    "training.distributed",
+)
 # What a model with the same weights may go on with otherwise.
 _PLASTIC = ("max_position_embeddings", "rope_theta", "rms_norm_eps")
 
 
-def bound(changes: tuple[Difference, ...]) -> tuple[Difference, ...]:
+def binding(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a resolved config that decides where the weights go."""
+    return {
+        path: value
+        for path, _, value in diff_configs({}, resolved)
+        if not any(path == free or path.startswith(f"{free}.") for free in FREE)
+    }
+
+
+def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """What of `binding` differs between a checkpoint's config and the run's."""
+    return diff_configs(binding(with_defaults(saved)), binding(now))
+
+
+def never_allowed(changes: tuple[Difference, ...]) -> tuple[Difference, ...]:
     """Those that nothing allows once there is a checkpoint: it is of another model, optimizer or
     beginning.
     """

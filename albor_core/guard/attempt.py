@@ -14,7 +14,6 @@ from albor_core.guard.deaths.crash_report import Autopsy
 from albor_core.guard.deaths.hang import Hang, HangWatch
 from albor_core.guard.deaths.past_attempts import last_words, said_by
 from albor_core.guard.launch import Launch
-from albor_core.guard.options import Options
 from albor_core.guard.policy import Ended, ExitClass, ExitFacts, ExitStatus, Words
 from albor_core.guard.process.processes import (
     Process,
@@ -24,6 +23,7 @@ from albor_core.guard.process.processes import (
     open_process,
 )
 from albor_core.run.checkpoints import newest
+from albor_core.run.guard_options import Options
 from albor_core.run.program.scheduler import SchedulerJob
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state

@@ -7,12 +7,12 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from albor_core.guard.options import Options
 from albor_core.guard.process.processes import Process, catches
 from albor_core.guard.records import say
 from albor_core.run import trainer_box
 from albor_core.run.control import Command, take_commands
 from albor_core.run.control import answer as put_answer
+from albor_core.run.guard_options import Options
 from albor_core.run.rundir import RunDir, read_json
 
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from albor_core.guard.options import Options
 from albor_core.run.exit import COMPLETED
+from albor_core.run.guard_options import Options
 from albor_core.run.values.lenient import finite_of, text_of, whole_of
 
 DAY_S = 86400.0

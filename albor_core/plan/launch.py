@@ -17,7 +17,13 @@ from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.config.clock import Clock, Place, place_in
 from albor_core.config.kept_config import config_of, read_resolved
 from albor_core.config.load import Config, LoadedConfig, with_defaults
-from albor_core.config.resume_changes import bound, change_refused, edited, origin, set_later
+from albor_core.config.resume_changes import (
+    change_refused,
+    edited,
+    never_allowed,
+    origin,
+    set_later,
+)
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
 from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.facts import Scanned, collect_facts
@@ -219,7 +225,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
     if changes and not is_allowed:
         hint = f"put it back, or: albor train resume {run.id} --allow-config-change"
         raise change_refused("edited since the run began", changes, file=file, hint=hint)
-    if newest is not None and (unfit := bound(changes)):
+    if newest is not None and (unfit := never_allowed(changes)):
         what = "the run's checkpoints are of another config"
         hint = f"put it back; for a new run from its weights: --set model.path={newest[1]}"
         raise change_refused(what, unfit, file=file, hint=hint)

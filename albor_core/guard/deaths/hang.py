@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from albor_core.guard.options import Options
+from albor_core.run.guard_options import Options
 from albor_core.run.values.lenient import finite_of, whole_of
 
 _FORGIVEN_POLLS = 2.0  # a gap longer than this many polls was the guard's own

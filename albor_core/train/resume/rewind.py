@@ -24,7 +24,7 @@ from albor_core.checkpoint.folder import (
     unmark_best,
 )
 from albor_core.config.load import with_defaults
-from albor_core.config.resume_changes import bound
+from albor_core.config.resume_changes import changed_fields, never_allowed
 from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.found_gpu import find_gpu
 from albor_core.run.checkpoints import published
@@ -36,7 +36,6 @@ from albor_core.train.observe.reporter import versions
 from albor_core.train.process.attempt import Attempt
 from albor_core.train.resume.train_state import (
     TrainState,
-    changed_fields,
     hashes,
     pin_backends,
     refuse_change,
@@ -98,7 +97,7 @@ def _resume(
     before, now = with_defaults(trainer["config"]), parts.config.resolved()
     changes = changed_fields(before, now)
     replaced = _replaced_data(parts, checkpoint.manifest)
-    refuse_change(bound(changes), str(life.run.config_resolved), is_final=True)
+    refuse_change(never_allowed(changes), str(life.run.config_resolved), is_final=True)
     if not allow_config_change:
         refuse_change(changes, str(life.run.config_resolved))
         for split, _, _ in replaced:

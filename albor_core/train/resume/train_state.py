@@ -13,13 +13,12 @@ from torch import Tensor
 
 from albor_core.checkpoint.folder import TRAINER, Checkpoint, Snapshot
 from albor_core.config.clock import Place, place_in
-from albor_core.config.load import with_defaults
-from albor_core.config.resume_changes import change_refused
+from albor_core.config.resume_changes import binding, change_refused
 from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS
 from albor_core.model.llama import Llama
 from albor_core.run.errors import ConfigError, NoCheckpointError
-from albor_core.run.values.flatten import Difference, diff_configs
+from albor_core.run.values.flatten import Difference
 from albor_core.run.values.lenient import strict_json
 from albor_core.train.build import Parts, first_weights, on_clock, seed_everything
 from albor_core.train.observe.alert_monitor import AlertMonitor
@@ -32,29 +31,6 @@ from albor_core.train.resume.rng import restore_rng, rng_state
 from albor_core.train.step.interval_totals import IntervalTotals
 
 ALLOW = ", or use `albor train resume RUN --allow-config-change`"
-# What may change between two lives without changing where the weights go.
-FREE = (
-    "monitoring",
-    "guard",
-    "training.output_dir",
-    "training.save_interval",
-    "training.checkpoint",
-    "training.log_interval",
-    "training.eval_interval",
-    "training.eval_batches",
-    "training.num_threads",
-    "training.early_stopping_patience",
-    "training.sample_prompts",
-    "training.nan_limit",
-    "training.stability.loss_spike",
-    "training.stability.max_rollbacks",
-    "training.stability.noise_scale_interval",
-    "training.device",
-    "training.compile",
-    "training.deterministic",
-    "training.activation_checkpointing",
-    "training.distributed",
-)
 
 
 @dataclass
@@ -98,24 +74,10 @@ class TrainState:
         return self.parts.clock.last_step(self.progress)
 
 
-def binding(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a resolved config that decides where the weights go."""
-    return {
-        path: value
-        for path, _, value in diff_configs({}, resolved)
-        if not any(path == free or path.startswith(f"{free}.") for free in FREE)
-    }
-
-
 def config_hash(resolved: Mapping[str, Any]) -> str:
     """SHA-256 over `binding`."""
     text = json.dumps(binding(resolved), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def changed_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """What of `binding` differs between a checkpoint's config and the run's."""
-    return diff_configs(binding(with_defaults(saved)), binding(now))
 
 
 def refuse_change(changes: tuple[Difference, ...], file: str, *, is_final: bool = False) -> None:

@@ -16,14 +16,14 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from tiny_run import make_run, tiny_config, train_here
 
+from albor_core import guard
 from albor_core.andon.budgets import Budgets
 from albor_core.andon.rules import rules_from
 from albor_core.config.load import Config, LoadedConfig, parse_config
 from albor_core.config.sections import GuardConfig, Section
 from albor_core.feed.terminal import terminal_of
-from albor_core.guard import options
-from albor_core.guard.options import parse_options
 from albor_core.plan import launch
+from albor_core.run.guard_options import parse_options
 from albor_core.train.observe.alert_monitor import AlertMonitor
 
 OWN = tuple(f"run/{name}.py" for name in ("sections", "config", "reference", "kept_config"))
@@ -157,10 +157,7 @@ def full_config(folder: Path) -> dict[str, Any]:
 
 
 def test_the_guard_uses_every_option_that_a_config_gives_it():
-    source = "".join(
-        path.read_text() for path in Path(options.__file__).parent.rglob("*.py")
-        if path.name != "options.py"
-    )  # fmt: skip
+    source = "".join(path.read_text() for path in Path(*guard.__path__).rglob("*.py"))
     dead = [name for name in GuardConfig.model_fields if f"options.{name}" not in source
             and f"policy.{name}" not in source]  # fmt: skip
     assert dead == []

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from albor_core.config.sections import GuardConfig
-from albor_core.guard.options import Options
+from albor_core.run.guard_options import Options
 
 
 def test_the_guard_and_the_config_agree_on_every_default():

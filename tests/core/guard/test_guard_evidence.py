@@ -19,11 +19,11 @@ from albor_core.guard import records as ledger
 from albor_core.guard.attempt import new_life
 from albor_core.guard.deaths import crash_report, evidence
 from albor_core.guard.launch import read_launch
-from albor_core.guard.options import parse_options
 from albor_core.guard.policy import Words
 from albor_core.guard.process import log_bounds
 from albor_core.guard.records import Ledger
 from albor_core.run.files.whole_file import write_json
+from albor_core.run.guard_options import parse_options
 from albor_core.run.values.redact import redact
 
 # Shapes of secrets, put together here so that no scanner takes this file for a leak.

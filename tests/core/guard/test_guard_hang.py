@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from albor_core.guard.deaths.hang import HangWatch, find_hang, observe, watch
-from albor_core.guard.options import Options
+from albor_core.run.guard_options import Options
 
 OPTIONS = Options(poll_s=15.0, stale_s=300.0)
 

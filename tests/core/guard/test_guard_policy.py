@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from albor_core.guard.options import Options
 from albor_core.guard.policy import (
     Ended,
     ExitClass,
@@ -22,6 +21,7 @@ from albor_core.guard.policy import (
     decide,
     remember,
 )
+from albor_core.run.guard_options import Options
 
 OPTIONS = Options()
 CRASH = classify(ExitStatus(139), ExitFacts())

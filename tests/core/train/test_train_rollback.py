@@ -452,7 +452,7 @@ def test_what_the_optimizer_was_told_is_in_the_journal(tmp_path):
 
 def test_a_checkpoint_from_before_these_settings_is_resumed(tmp_path):
     """Fields that a checkpoint's config does not have yet had their defaults."""
-    from albor_core.train.resume.train_state import changed_fields
+    from albor_core.config.resume_changes import changed_fields
 
     run = make_run(tmp_path)
     train_here(run, stop_after=6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,24 +54,13 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
             "--interval nan is not a number of seconds", hint="albor monitor --interval 2"
         )
     runs = _chosen(target)
-    if not runs and once and as_json:
-        from albor_core.feed.snapshot import runs_document
-        from albor_core.feed.view import RunsView
-
-        emit(runs_document(RunsView()))
-    if not runs and not as_json:
-        talk("no run is active; start one with: albor train apply CONFIG, or albor demo")
+    if not runs:
+        _tell_of_none(once=once, as_json=as_json)
     feeds: dict[RunDir, RunFeed] = {}
     while runs:
         # asked before the look, so that the last look at each run shows its end
         ended = [run for run in runs if not run.liveness().is_alive]
-        for run in runs:
-            try:
-                _look(run, feeds if as_json else None)
-            except NotFoundError:  # removed by somebody while we watch
-                if target is not None:
-                    raise
-                ended.append(run)
+        ended += _look_at_all(runs, feeds if as_json else None, may_go=target is None)
         for run in runs if once else ended:
             if run in feeds:
                 feeds.pop(run).close()
@@ -81,6 +71,31 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
             runs += [run for run in _chosen(None) if run not in runs]
         if runs:
             time.sleep(interval)
+
+
+def _tell_of_none(*, once: bool, as_json: bool) -> None:
+    if not as_json:
+        talk("no run is active; start one with: albor train apply CONFIG, or albor demo")
+    elif once:
+        from albor_core.feed.snapshot import runs_document
+        from albor_core.feed.view import RunsView
+
+        emit(runs_document(RunsView()))
+
+
+def _look_at_all(
+    runs: Sequence[RunDir], feeds: dict[RunDir, RunFeed] | None, *, may_go: bool
+) -> list[RunDir]:
+    """A look at each; returns those that somebody removed meanwhile, if they may go."""
+    gone = []
+    for run in runs:
+        try:
+            _look(run, feeds)
+        except NotFoundError:
+            if not may_go:
+                raise
+            gone.append(run)
+    return gone
 
 
 def _chosen(target: str | None) -> list[RunDir]:

@@ -178,6 +178,12 @@ def _input_sets(name: str, sizes: Sizes, device: torch.device, dtype: torch.dtyp
     return [first, *islice(draws, min(MOST_SETS, wanted) - 1)]
 
 
+def _angles(name: str, T: int, E: int, device: torch.device) -> tuple[Tensor, ...]:
+    """cos and sin of the positions, for an op that turns heads."""
+    turns = name in ("rope", *OF_HEADS)
+    return tuple(table.to(device) for table in tables(T, E)) if turns else ()
+
+
 def _draws(
     name: str, sizes: Sizes, device: torch.device, dtype: torch.dtype, source: torch.Generator
 ) -> Iterator[Inputs]:
@@ -191,8 +197,7 @@ def _draws(
     def labels(high: int) -> Tensor:
         return torch.randint(0, high, (sizes.rows,), generator=source, device=device)
 
-    turns = name in ("rope", *OF_HEADS)
-    angles = tuple(table.to(device) for table in tables(T, E)) if turns else ()
+    angles = _angles(name, T, E, device)
     weight = 1 + 0.1 * random(sizes.hidden, kind=torch.float32)
     while True:
         match name:

@@ -148,8 +148,6 @@ def collect_facts(
     FLOP/s.
     """
     seen = find_gpu() if find_gpu is not None and config.training.device != "cpu" else None
-    gpu = None if seen is None or seen.obstacle else seen
-    wants_gpu = config.training.device == "cuda"
     folder = _existing(config.training.output_dir)
     usage = shutil.disk_usage(folder)
     git = git_facts(Path.cwd())
@@ -160,15 +158,11 @@ def collect_facts(
         if config.data.val is None
         else split_facts(config.data.val, config.data.input_column, scan, "data.val"),
         tokenizer=None if config.data.tokenizer is None else tokenizer_facts(config.data.tokenizer),
-        device="cuda" if gpu or wants_gpu else "cpu",
-        device_name=gpu.name if gpu else "" if wants_gpu else platform.machine(),
-        device_memory_bytes=gpu.memory_bytes if gpu else None if wants_gpu else host_memory_bytes(),
-        peak_flops=peak_flops(gpu.name) if gpu and peak_flops is not None else None,
-        device_count=gpu.count if gpu else None,
-        gpu_missing=wants_gpu and find_gpu is not None and gpu is None,
-        gpu_capability=seen.capability if seen else None,
-        gpu_idle=f"{seen.name} is there, but {seen.obstacle}" if seen and seen.obstacle else "",
-        gpu_remedy=seen.remedy if seen else "",
+        **_device_facts(seen, peak_flops, is_chosen=config.training.device == "cuda"),
+        **_seen_gpu_facts(seen),
+        gpu_missing=config.training.device == "cuda"
+        and find_gpu is not None
+        and (seen is None or bool(seen.obstacle)),
         cpu_count=len(os.sched_getaffinity(0)),
         disk_free_bytes=usage.free,
         # a file system without a size (proc, sysfs) takes no files, whatever its mode says
@@ -182,6 +176,40 @@ def collect_facts(
         torch_available=importlib.util.find_spec("torch") is not None,
         accelerate_available=importlib.util.find_spec("accelerate") is not None,
     )
+
+
+def _device_facts(
+    seen: GpuFacts | None,
+    peak_flops: Callable[[str | None], float | None] | None,
+    *,
+    is_chosen: bool,
+) -> dict[str, Any]:
+    """What a run would train on: a usable GPU, one that is chosen and not here, or the CPU."""
+    if seen is not None and not seen.obstacle:
+        return {
+            "device": "cuda",
+            "device_name": seen.name,
+            "device_memory_bytes": seen.memory_bytes,
+            "peak_flops": None if peak_flops is None else peak_flops(seen.name),
+            "device_count": seen.count,
+        }
+    known: dict[str, Any] = {"peak_flops": None, "device_count": None}
+    if is_chosen:
+        return {"device": "cuda", "device_name": "", "device_memory_bytes": None, **known}
+    return {
+        "device": "cpu",
+        "device_name": platform.machine(),
+        "device_memory_bytes": host_memory_bytes(),
+        **known,
+    }
+
+
+def _seen_gpu_facts(seen: GpuFacts | None) -> dict[str, Any]:
+    """Of the GPU that was found, though nothing can run on it."""
+    if seen is None:
+        return {}
+    idle = f"{seen.name} is there, but {seen.obstacle}" if seen.obstacle else ""
+    return {"gpu_capability": seen.capability, "gpu_idle": idle, "gpu_remedy": seen.remedy}
 
 
 def split_facts(path: Path, column: str, scan: Scan | None, field: str) -> SplitFacts:

@@ -226,17 +226,6 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
     half = config.training.mixed_precision != "fp32"
     size, ranks = 2 if half else 4, share.world_size
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
-    keys = 2 * shape.num_key_value_heads * shape.head_dim
-    point = D * (4 if config.training.residual_in_fp32 or not half else 2)
-    block, head = 2 * point + size * (8 * D + 4 * F), _eager_head(config)
-    block += 2 * keys if half else 0
-    blocks = layers * block
-    if is_compiled and half:
-        blocks = 2 * point + 2 * (4 * D + keys + 3 * F) + 4 * (2 + shape.num_attention_heads)
-        blocks *= layers
-        head = head if _is_sharded(config) else 2 * shape.vocab_size
-    if config.training.activation_checkpointing:
-        blocks = layers * point + block
     tokens = share.batch_size * config.data.seq_len
     parameters, gradients = shape.num_parameters, shape.num_parameters
     halves, gathered = shape.num_matmul_parameters if half else 0, 0
@@ -246,7 +235,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
         parameters, halves = -(-parameters // ranks), 0
         gradients = parameters if share.accumulation == 1 else gradients
     in_update = _muon_bytes(config, size=2 if is_compiled else 4, around=12)
-    activations = max(tokens * (blocks + head), in_update)
+    activations = max(tokens * _kept_of_a_token(config, is_compiled=is_compiled), in_update)
     checked = 4 * (2 * D + 8 * D + 4 * F)  # of a token of the one sequence, in a block, in fp32
     checkpoints = config.training.activation_checkpointing
     checked = layers * 4 * D + checked if checkpoints else layers * checked
@@ -265,6 +254,26 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
         start=max(0, in_fp32 - activations),
         evaluation=_plain_evaluation(config),
     )
+
+
+def _kept_of_a_token(config: Config, *, is_compiled: bool) -> int:
+    """Bytes of activations that the backward of the plain model needs, as told above."""
+    shape = config.model.architecture.shape()
+    half = config.training.mixed_precision != "fp32"
+    size = 2 if half else 4
+    D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
+    keys = 2 * shape.num_key_value_heads * shape.head_dim
+    point = D * (4 if config.training.residual_in_fp32 or not half else 2)
+    block, head = 2 * point + size * (8 * D + 4 * F), _eager_head(config)
+    block += 2 * keys if half else 0
+    blocks = layers * block
+    if is_compiled and half:
+        blocks = 2 * point + 2 * (4 * D + keys + 3 * F) + 4 * (2 + shape.num_attention_heads)
+        blocks *= layers
+        head = head if _is_sharded(config) else 2 * shape.vocab_size
+    if config.training.activation_checkpointing:
+        blocks = layers * point + block
+    return blocks + head
 
 
 def _eager_head(config: Config) -> int:

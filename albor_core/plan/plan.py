@@ -390,6 +390,16 @@ def _warnings(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator
     if steps.data_passes is not None and steps.data_passes > _WORTHWHILE_PASSES:
         message = f"every sequence is seen {steps.data_passes:.1f} times"
         yield Problem("training.max_steps", message, "beyond 4 passes more data helps more")
+    yield from _data_warnings(config, facts)
+    if training.early_stopping_patience is not None and config.data.val is None:
+        message = "early stopping needs a validation loss, and data.val is not set"
+        yield Problem("training.early_stopping_patience", message, "set data.val")
+    if config.data.val is not None and end is not None and training.eval_interval > end:
+        message = f"evaluated every {training.eval_interval:,} steps, but the run has {end:,}"
+        yield Problem("training.eval_interval", message, "evaluated at the start and the end only")
+
+
+def _data_warnings(config: Config, facts: PlanFacts) -> Iterator[Problem]:
     row_len = facts.train.row_len
     if row_len is not None and row_len > config.data.seq_len and row_len % config.data.seq_len:
         lost = row_len % config.data.seq_len / row_len
@@ -398,12 +408,6 @@ def _warnings(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator
     if facts.train.sequences is None and not facts.train.problems:
         message = f"{facts.train.path} has no manifest: its sequences are unknown"
         yield Problem("data.train", message, f"albor data verify {facts.train.path}")
-    if training.early_stopping_patience is not None and config.data.val is None:
-        message = "early stopping needs a validation loss, and data.val is not set"
-        yield Problem("training.early_stopping_patience", message, "set data.val")
-    if config.data.val is not None and end is not None and training.eval_interval > end:
-        message = f"evaluated every {training.eval_interval:,} steps, but the run has {end:,}"
-        yield Problem("training.eval_interval", message, "evaluated at the start and the end only")
 
 
 def _too_few_tokens(config: Config, steps: PlannedSteps) -> Iterator[Problem]:

@@ -167,10 +167,9 @@ def _judge(
         and body.get("schema") == "albor.command/1"
         and body.get("id") == command_id
     )
-    cmd = str(body.get("cmd")) if body is not None and body_ok else ""
-    sender = str(body.get("from")) if body is not None and body_ok else ""
-    argument = str(body.get("argument") or "") if body is not None and body_ok else ""
-    expires = body.get("not_after_wall") if body is not None else None
+    told = body if body is not None and body_ok else {}
+    cmd, sender = (str(told.get(key)) if told else "" for key in ("cmd", "from"))
+    argument, expires = str(told.get("argument") or ""), told.get("not_after_wall")
     problem = ""
     if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
         problem = "not a file of this user"

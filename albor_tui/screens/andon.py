@@ -114,14 +114,16 @@ class AndonScreen(RunActionsScreen):
             self.say(message.problem, "$warning")
         self._arrange()
 
-    def _arrange(self) -> None:
-        shown = tuple(
-            row
-            for row in self._alerts or ()
-            if (not self._run_id or row.run_id == self._run_id)
+    def _is_wanted(self, row: AlertRow) -> bool:
+        """Whether it passes the filters of run, severity and open ones."""
+        return (
+            (not self._run_id or row.run_id == self._run_id)
             and (not self._severity or row.severity == self._severity)
             and (not self._open_only or row.acked_by is None)
         )
+
+    def _arrange(self) -> None:
+        shown = tuple(row for row in self._alerts or () if self._is_wanted(row))
         self.query_one(AlertTable).alerts = shown
         is_whole = self._open_only and not (self._severity or self._run_id)
         was_calm = self._is_calm

@@ -237,6 +237,14 @@ def _joined(pen: str, numbers: str) -> str:
 
 
 @lru_cache(maxsize=4096)
+def _ground_of(code: str) -> str:
+    """The ground that a plain colour, or its default, is of: "3", "4", or "" for an attribute."""
+    if code == "39" or (len(code) == 2 and code[0] in "39" and code[1] in "01234567"):
+        return "3"
+    is_back = (len(code) == 2 and code[0] == "4") or (len(code) == 3 and code.startswith("10"))
+    return "4" if is_back else ""
+
+
 def _parts(pen: str) -> tuple[frozenset[str], str, str]:
     """Attributes, foreground and background of a style."""
     attributes: set[str] = set()
@@ -247,12 +255,8 @@ def _parts(pen: str) -> tuple[frozenset[str], str, str]:
             kind = next(codes, "5")
             rest = [next(codes, "0") for _ in range(3 if kind == "2" else 1)]
             grounds[code[0]] = ";".join([code, kind, *rest])
-        elif len(code) == 2 and code[0] in "39" and code[1] in "01234567":
-            grounds["3"] = code
-        elif (len(code) == 2 and code[0] == "4") or (len(code) == 3 and code.startswith("10")):
-            grounds["4"] = code
-        elif code == "39":
-            grounds["3"] = ""
+        elif ground := _ground_of(code):
+            grounds[ground] = code
         elif code:
             attributes.add(code)
     for default, code in (("3", "39"), ("4", "49")):

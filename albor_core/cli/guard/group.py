@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -108,8 +108,6 @@ def run(
     )
     from albor_core.config.load import guard_options
     from albor_core.guard.launch import start_guard, write_launch
-    from albor_core.run.program.provenance import script_of_command, versions
-    from albor_core.run.program.recorded_code import recorded_code
     from albor_core.run.values.directions import parse_goals
 
     program = shutil.which(command[0])
@@ -117,11 +115,8 @@ def run(
         raise NotFoundError(f"{command[0]}: no such program", hint="albor guard run -- CMD")
     counted = () if restarts is None else (f"restarts={restarts}",)
     chosen, chosen_goals = guard_options((*options, *counted)), parse_goals(goals)
-    found_script = script_of_command(command, Path.cwd())
-    title = name or (found_script.stem if found_script else Path(command[0]).name)
-    parent = albor_home() / "runs"
-    has_id = name is not None and is_run_id(name)
-    if resume_or_start and not has_id:
+    run_id = name if name is not None and is_run_id(name) else None
+    if resume_or_start and run_id is None:
         raise UsageError(
             "--resume-or-start needs a --name that is a run id",
             hint="albor guard run --name first --resume-or-start -- CMD",
@@ -130,7 +125,7 @@ def run(
         follow, as_json=as_json, detach=detach, echo=not as_json,
         stop_on_interrupt=stop_on_interrupt or resume_or_start,
     )  # fmt: skip
-    made = RunDir(parent / name) if name is not None and has_id else None
+    made = None if run_id is None else RunDir(albor_home() / "runs" / run_id)
     if made is not None and made.path.exists():
         if not resume_or_start:
             raise InUseError(
@@ -145,25 +140,7 @@ def run(
             case ExistingState.GUARDED:
                 return show(made, lambda: None)
     else:
-        code, script = recorded_code(command, found_script)
-        told = {"name": name is not None and not has_id, "experiment": experiment is not None}
-        given = [word for word, is_told in told.items() if is_told]
-        made = create_run(
-            parent,
-            name if name is not None and has_id else new_run_id(title),
-            experiment=experiment or "guard",
-            name=title,
-            kind="guard",
-            argv=code["argv"],
-            facts={
-                "git": code["git"],
-                "script": code["script"],
-                "versions": versions(),
-                "given": given,
-                **({"goals": chosen_goals} if chosen_goals else {}),
-            },
-            script=script,
-        )
+        made = _recorded(command, name, run_id, experiment, chosen_goals)
     launch = write_launch(
         made,
         argv=[program, *command[1:]],
@@ -174,6 +151,39 @@ def run(
         kind="guard",
     )
     return show(made, partial(start_guard, made, launch, forgets=resume_or_start))
+
+
+def _recorded(
+    command: tuple[str, ...],
+    name: str | None,
+    run_id: str | None,
+    experiment: str | None,
+    goals: Mapping[str, str],
+) -> RunDir:
+    """A new run directory of `command`, with what is known of its code."""
+    from albor_core.run.program.provenance import script_of_command, versions
+    from albor_core.run.program.recorded_code import recorded_code
+
+    found = script_of_command(command, Path.cwd())
+    title = name or (found.stem if found else Path(command[0]).name)
+    code, script = recorded_code(command, found)
+    told = {"name": name is not None and run_id is None, "experiment": experiment is not None}
+    facts = {
+        "git": code["git"],
+        "script": code["script"],
+        "versions": versions(),
+        "given": [word for word, is_told in told.items() if is_told],
+    }
+    return create_run(
+        albor_home() / "runs",
+        run_id or new_run_id(title),
+        experiment=experiment or "guard",
+        name=title,
+        kind="guard",
+        argv=code["argv"],
+        facts=facts | ({"goals": goals} if goals else {}),
+        script=script,
+    )
 
 
 @guard.command()

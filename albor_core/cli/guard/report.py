@@ -56,6 +56,11 @@ def _text(run: RunDir, found: Mapping[str, Any]) -> Iterator[str]:
     progress = found.get("progress") or {}
     if progress.get("step") is not None:
         yield f"  step     {progress['step']}, last checkpoint {progress.get('last_ckpt_step')}"
+    yield from _evidence(run, known)
+
+
+def _evidence(run: RunDir, known: Mapping[str, Any]) -> Iterator[str]:
+    """What was found of why it died."""
     where = (known.get("python") or {}).get("where")
     for label, fact in (
         ("where", where),
@@ -64,7 +69,7 @@ def _text(run: RunDir, found: Mapping[str, Any]) -> Iterator[str]:
     ):
         if fact:
             yield f"  {label:<9}{fact}"
-    for line in [*((known.get("oom") or {}).get("dmesg") or ())]:
+    for line in (known.get("oom") or {}).get("dmesg") or ():
         yield f"  kernel   {line}"
     for xid in known.get("xid") or ():
         yield f"  Xid      {xid.get('line')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from albor_core.cli.common.output import emit, json_option, say, table, talk
 from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
-    from albor_core.kernels.bench import Result, Timed
+    from albor_core.kernels.bench import Result, Sizes, Timed
 
 
 @click.group(
@@ -106,9 +107,7 @@ def bench(
     if unknown := [name for name in ops if name not in OPS]:
         raise UsageError(f"no op {unknown[0]!r}", hint=f"there are {', '.join(OPS)}")
     usual = room.LIKE_350M if is_gpu else room.FOR_A_CPU
-    sizes = replace(usual, **{k: v for k, v in given.items() if v is not None})
-    if problem := sizes.problem(ops or OPS):
-        raise UsageError(problem, hint="--hidden / --heads is even, and --kv-heads divides --heads")
+    sizes = _sizes(usual, given, ops or OPS)
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     kind = kinds[dtype or ("bf16" if is_gpu else "fp32")]
     races = is_gpu if compiled is None else compiled
@@ -121,11 +120,7 @@ def bench(
             if not room.is_out_of_memory(error):
                 raise
             asked = {size: getattr(sizes, size) for size in room.GROWS_WITH[name]}
-            words = " and ".join(f"{size} {count:,}" for size, count in asked.items())
-            raise AlborError(
-                f"{name}: {words} need more memory than there is here",
-                hint="lower " + " or ".join(f"--{size}" for size in asked),
-            ) from error
+            raise _too_large(name, asked) from error
     if as_json:
         document = {
             "schema": "albor.kernels.bench/1",
@@ -172,3 +167,18 @@ def _ratio(base: Timed, one: Timed) -> str:
     """How many times as fast as the reference, by the longest way both were timed."""
     was, now = (base.step_us, one.step_us) if base.step_us else (base.forward_us, one.forward_us)
     return f"{was / now:.2f}" if was and now else "-"
+
+
+def _sizes(usual: Sizes, given: Mapping[str, int | None], ops: Iterable[str]) -> Sizes:
+    sizes = replace(usual, **{k: v for k, v in given.items() if v is not None})
+    if problem := sizes.problem(ops):
+        raise UsageError(problem, hint="--hidden / --heads is even, and --kv-heads divides --heads")
+    return sizes
+
+
+def _too_large(name: str, asked: Mapping[str, int]) -> AlborError:
+    words = " and ".join(f"{size} {count:,}" for size, count in asked.items())
+    return AlborError(
+        f"{name}: {words} need more memory than there is here",
+        hint="lower " + " or ".join(f"--{size}" for size in asked),
+    )

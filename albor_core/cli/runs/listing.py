@@ -135,19 +135,24 @@ def ls(
             found = make(reader, where, wanted, asked, grouped=grouped)
     if as_json:
         emit(_document(found))
-    elif not found.rows:
+    else:
+        _say_listing(found, wanted, is_whole=is_whole, is_behind=absent > 0)
+    if absent:
+        talk(f"{absent:,} registered run(s) are not in the store; next: albor db rebuild")
+    for line in _shortfalls(found.arrears):
+        talk(line)
+
+
+def _say_listing(found: Listing, wanted: Sequence[str], *, is_whole: bool, is_behind: bool) -> None:
+    if not found.rows:
         start = "no runs yet; start one with: albor demo"
-        say("no run matches" if not is_whole else "no runs in the store" if absent else start)
+        say("no run matches" if not is_whole else "no runs in the store" if is_behind else start)
     elif found.groups is not None:
         say(_group_table(found.groups, found.extra))
     else:
         say(_run_table(found, wanted or _default(found)))
         if found.total > len(found.rows):
             talk(f"{len(found.rows)} of {found.total} runs; more with --limit")
-    if absent:
-        talk(f"{absent:,} registered run(s) are not in the store; next: albor db rebuild")
-    for line in _shortfalls(found.arrears):
-        talk(line)
 
 
 def _current(

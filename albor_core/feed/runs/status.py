@@ -198,6 +198,11 @@ def _is_held(guard: Document | None, attempt: int) -> bool:
     return guard is not None and guard.get("state") == "paused" and _attempt(guard) >= attempt
 
 
+def _in_how_long(guard: Document) -> str:
+    left = _seconds_left(guard)
+    return "" if left is None else f" in {duration(left)}"
+
+
 def _between_lives(evidence: Evidence) -> tuple[str, str]:
     """The guard lives and the trainer does not."""
     guard = evidence.guard or {}
@@ -205,9 +210,7 @@ def _between_lives(evidence: Evidence) -> tuple[str, str]:
     why = f" after {guard['class_last']}" if guard.get("class_last") else ""
     match word:
         case "backoff":
-            left = _seconds_left(guard)
-            when = "" if left is None else f" in {duration(left)}"
-            return "restarting", f"attempt {attempt + 1}{when}{why}"
+            return "restarting", f"attempt {attempt + 1}{_in_how_long(guard)}{why}"
         case "done":
             return "completed", "the guard is finishing"
         case "failed":
@@ -234,9 +237,10 @@ def _final_word(guard: Document) -> str:
 def _dead(evidence: Evidence) -> tuple[str, str]:
     """Neither lock is held: whose last words of the newest life count?"""
     newest = evidence.attempt
-    guard = evidence.guard if _attempt(evidence.guard) >= newest else None
-    last_words = evidence.exit if _attempt(evidence.exit) >= newest else None
-    state = evidence.state if _attempt(evidence.state) >= newest else None
+    guard, last_words, state = (
+        document if _attempt(document) >= newest else None
+        for document in (evidence.guard, evidence.exit, evidence.state)
+    )
     if guard is not None and str(guard.get("state")) in GUARD_ENDS:
         return _final_word(guard), _last_reason(last_words, guard)
     if last_words is not None:
@@ -251,8 +255,11 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
         return "unknown", _since_when(evidence)
     if newest:
         return "lost", _without_last_words(newest, guard)
-    young = evidence.created is not None and time.time() - evidence.created < FRESH_S
-    return ("queued", "not started yet") if young else ("lost", NEVER_STARTED)
+    return ("queued", "not started yet") if _is_young(evidence) else ("lost", NEVER_STARTED)
+
+
+def _is_young(evidence: Evidence) -> bool:
+    return evidence.created is not None and time.time() - evidence.created < FRESH_S
 
 
 def _without_last_words(newest: int, guard: Document | None) -> str:
@@ -297,6 +304,13 @@ def _since_when(evidence: Evidence) -> str:
     return f"{since}it ran on {evidence.host}, and whether it still does cannot be seen from here"
 
 
+def _guard_message(guard: Document | None) -> str:
+    """Why a guard that did not end well gave up, or the last death that it saw."""
+    if guard is None or guard.get("state") == "done":
+        return ""
+    return str(guard.get("reason") or "") or str(guard.get("class_last") or "")
+
+
 def _last_reason(last_words: Document | None, guard: Document | None) -> str:
     words = last_words or {}
     reason = str(words.get("reason") or "")
@@ -311,9 +325,7 @@ def _last_reason(last_words: Document | None, guard: Document | None) -> str:
         and " job " in said_by_guard
     ):
         return said_by_guard.removeprefix("stopped: ")
-    message = str(words.get("message") or "")
-    if not message and guard is not None and guard.get("state") != "done":
-        message = said_by_guard or str(guard.get("class_last") or "")
+    message = str(words.get("message") or "") or _guard_message(guard)
     if message and reason in ("stopped", "failed"):
         return message[:500]  # the word says that much
     return ": ".join(part for part in (reason, message) if part)[:500]

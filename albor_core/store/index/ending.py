@@ -42,22 +42,29 @@ class LastWords:
     end_wall: float | None
 
 
+def _by_guard(
+    said: LastWords, verdict: str, words: Ending | None, exit_json: Mapping[str, Any]
+) -> Ending:
+    """The guard's verdict, with the program's own reason where that says more."""
+    by_andon = words is not None and exit_json.get("code") == STOPPED_BY_ANDON
+    status = "stopped" if by_andon else verdict
+    own = words.reason if words is not None and words.status == status else None
+    judged = said.guard_reason or said.guard_state or ""
+    is_exception = exit_json.get("reason") == "exception"
+    if own and is_exception and judged.startswith(own):
+        own = None  # the guard's says the same, and why that is the end
+    if own == "stopped" and judged.startswith("stopped: SIG"):
+        own = None  # and which signal, in which job
+    return Ending(status, own or judged, said.guard_wall)
+
+
 def ending(said: LastWords, exit_json: Mapping[str, Any] | None) -> Ending:
     """What became of the run."""
     words = _of_exit(exit_json, said.attempts)
     verdict = GUARD_ENDS.get(said.guard_state or "")
     is_bare = said.guard_attempt is not None and said.guard_attempt < said.attempts
     if verdict and not is_bare:  # else a program went on by itself when its guard was done
-        by_andon = words is not None and (exit_json or {}).get("code") == STOPPED_BY_ANDON
-        status = "stopped" if by_andon else verdict
-        own = words.reason if words is not None and words.status == status else None
-        judged = said.guard_reason or said.guard_state or ""
-        is_exception = (exit_json or {}).get("reason") == "exception"
-        if own and is_exception and judged.startswith(own):
-            own = None  # the guard's says the same, and why that is the end
-        if own == "stopped" and judged.startswith("stopped: SIG"):
-            own = None  # and which signal, in which job
-        return Ending(status, own or judged, said.guard_wall)
+        return _by_guard(said, verdict, words, exit_json or {})
     if words is None and said.end_attempt is not None and said.end_attempt >= said.attempts:
         words = Ending(said.end_status, said.end_reason, said.end_wall)
     if words is None or words.status not in ENDS:

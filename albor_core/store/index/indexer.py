@@ -17,7 +17,7 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -208,6 +208,22 @@ class Indexer:
         self._writer.touched.clear()
         self._first_share = False
 
+    def _describe(
+        self,
+        db: sqlite3.Connection,
+        writer: RunWriter,
+        words: Mapping[str, Any] | None,
+        *,
+        is_changed: bool,
+    ) -> None:
+        """What the run is and how it ended, of all that has been taken in."""
+        writer.finish()
+        if is_changed or writer.is_described or "params" in writer.touched:
+            writer.is_described = False
+            describe(db, writer, self._run, self._run.metadata(), words)
+        if not self._behind:  # an end is only said with all that came before it
+            conclude(db, writer, words)
+
     def _index(self) -> int:
         for _, path, _ in self._sources:
             if what := not_plain(path):  # what is indexed of it stays
@@ -241,12 +257,7 @@ class Indexer:
                 if batch is not None:
                     positions[name] = batch.counting(_take_all(take, batch))
                     _save_position(db, writer.run_id, name, positions[name])
-            writer.finish()
-            if seen != self._seen or writer.is_described or "params" in writer.touched:
-                writer.is_described = False
-                describe(db, writer, self._run, self._run.metadata(), words)
-            if not self._behind:  # an end is only said with all that came before it
-                conclude(db, writer, words)
+            self._describe(db, writer, words, is_changed=seen != self._seen)
         self._seen, self._positions = seen, positions
         self._unshared = self._unpreviewed = True
         checkpoint_if_large(db, self._path)

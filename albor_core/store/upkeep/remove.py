@@ -275,6 +275,15 @@ def _lock(path: Path, run: RunDir) -> int:
 
 
 def _leftovers(run: RunDir, corrupt_s: float) -> Iterator[tuple[Path, str]]:
+    yield from _half_written(run)
+    for path in _children(run.store.parent):
+        if path.name.startswith("experiments.db.rebuild") and _is_old(path, _SETTLED_S):
+            yield path, "rebuild that did not end"
+        if path.name.startswith("corrupt-") and _is_folder(path) and _is_old(path, corrupt_s):
+            yield path, "damaged store, made again since"
+
+
+def _half_written(run: RunDir) -> Iterator[tuple[Path, str]]:
     for folder in (run.path, run.guard, run.checkpoints, run.crash_reports):
         for path in _children(folder):
             if _TEMPORARY.fullmatch(path.name) and path.is_file() and _is_old(path, _SETTLED_S):
@@ -282,11 +291,6 @@ def _leftovers(run: RunDir, corrupt_s: float) -> Iterator[tuple[Path, str]]:
     for name, path in entries(run.checkpoints) if _is_folder(run.checkpoints) else ():
         if name.suffix == HALF and _is_folder(path) and _is_old(path, _SETTLED_S):
             yield path, "half-written checkpoint"
-    for path in _children(run.store.parent):
-        if path.name.startswith("experiments.db.rebuild") and _is_old(path, _SETTLED_S):
-            yield path, "rebuild that did not end"
-        if path.name.startswith("corrupt-") and _is_folder(path) and _is_old(path, corrupt_s):
-            yield path, "damaged store, made again since"
 
 
 def _children(folder: Path) -> list[Path]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from textual.content import Content
 
@@ -51,18 +53,26 @@ def words_of_event(event: EventView) -> str:
         case "jidoka.pause":
             return f"paused: {data.get('brick')} took {_ms(data.get('value_ms'))}"
         case "checkpoint.saved":
-            seconds = data.get("seconds")
-            took = f" in {seconds:.2f} s" if is_number(seconds) else ""
-            return f"saved {_bytes(data.get('bytes'))}{took}"
+            return _words_of_save(data)
         case "checkpoint.failed" | "checkpoint.bad":
             return str(data.get("reason") or "no reason given")
         case "run.start":
-            back = _resumed_from(event)
-            begin = f"resumed from step {quantity.count(back)}" if back is not None else "started"
-            return f"attempt {event.attempt or 1} {begin}   {data.get('device') or ''}".rstrip()
+            return _words_of_start(event)
         case "run.end":
             return f"{data.get('status') or 'ended'}   {data.get('message') or ''}".rstrip()
     return "  ".join(f"{key}={bare(value)}" for key, value in data.items())[:_DETAIL_CHARS]
+
+
+def _words_of_save(data: Mapping[str, Any]) -> str:
+    seconds = data.get("seconds")
+    took = f" in {seconds:.2f} s" if is_number(seconds) else ""
+    return f"saved {_bytes(data.get('bytes'))}{took}"
+
+
+def _words_of_start(event: EventView) -> str:
+    back = _resumed_from(event)
+    begin = f"resumed from step {quantity.count(back)}" if back is not None else "started"
+    return f"attempt {event.attempt or 1} {begin}   {event.data.get('device') or ''}".rstrip()
 
 
 class EventList(LineList):

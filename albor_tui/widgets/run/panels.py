@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_core.feed.view import AlertView, RunView
+from albor_core.feed.view import AlertView, BrickView, RunView
 from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
@@ -151,32 +151,27 @@ class BricksPanel(RunPanel):
             return Content.styled(words, "$ink-muted")
         scale = max(max(b.measured_ms or 0, b.budget_ms or 0) for b in known) or 1.0
         bars = max(4, width - 10 - 8 - 9)
-        lines = []
+        lines: list[Content] = []
         hidden = max(0, len(known) - height + 1) if len(known) > height else 0
         least = sorted(known, key=lambda b: (b.is_over, b.measured_ms or 0.0))[:hidden]
-        for brick in (b for b in known if b not in least):
-            over = brick.is_over
-            mark = brick.budget_ms / scale if brick.budget_ms else None
-            limit = f" / {quantity.milliseconds(brick.budget_ms)}" if brick.budget_ms else ""
-            lines.append(
-                Content.assemble(
-                    meters.fit(meters.text(brick.name, "$ink-muted"), 10),
-                    meters.bar(
-                        (brick.measured_ms or 0) / scale,
-                        bars,
-                        "$error" if over else "$line-second",
-                        mark=mark,
-                    ),
-                    (
-                        quantity.milliseconds(brick.measured_ms).rjust(8),
-                        "$error" if over else "$ink",
-                    ),
-                    (limit.ljust(9), "$ink-muted"),
-                )
-            )
+        lines += [_brick_line(b, bars, scale) for b in known if b not in least]
         if hidden:
             lines.append(meters.left_out(hidden, "part"))
         return meters.rows(lines)
+
+
+def _brick_line(brick: BrickView, bars: int, scale: float) -> Content:
+    """Name, bar with the budget marked, time and budget."""
+    over = brick.is_over
+    mark = brick.budget_ms / scale if brick.budget_ms else None
+    limit = f" / {quantity.milliseconds(brick.budget_ms)}" if brick.budget_ms else ""
+    share = (brick.measured_ms or 0) / scale
+    return Content.assemble(
+        meters.fit(meters.text(brick.name, "$ink-muted"), 10),
+        meters.bar(share, bars, "$error" if over else "$line-second", mark=mark),
+        (quantity.milliseconds(brick.measured_ms).rjust(8), "$error" if over else "$ink"),
+        (limit.ljust(9), "$ink-muted"),
+    )
 
 
 class GuardPanel(RunPanel):

@@ -35,8 +35,9 @@ from albor_core.config.load import load_config
 from albor_core.run.rundir import RunDir, create_run
 from albor_core.run.state import StateWriter
 from albor_core.train.loop import Training
-from albor_core.train.process.attempt import Attempt, SignalRequests
+from albor_core.train.process.attempt import Attempt
 from albor_core.train.process.faults import Faults
+from albor_core.train.process.signals import SignalRequests
 from albor_core.train.step.optimizer_step import take_step
 
 WARM_STEPS = 600

@@ -94,8 +94,9 @@ def train(folder: Path, config: Path, words: list[str]) -> dict[str, Any]:
     from albor_core.run.rundir import create_run
     from albor_core.run.state import StateWriter
     from albor_core.train.loop import Training
-    from albor_core.train.process.attempt import Attempt, SignalRequests
+    from albor_core.train.process.attempt import Attempt
     from albor_core.train.process.faults import faults_from
+    from albor_core.train.process.signals import SignalRequests
 
     loaded = load_config(config, words)
     run = create_run(

@@ -36,8 +36,9 @@ from albor_core.run.journal import read_journal
 from albor_core.run.rundir import create_run
 from albor_core.run.state import StateWriter
 from albor_core.train.loop import Training
-from albor_core.train.process.attempt import Attempt, Outcome, SignalRequests
+from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import Fault, Faults
+from albor_core.train.process.signals import SignalRequests
 
 SHARES, BATCHES = (0.03, 0.10), (1, 4)
 VOCAB, SEQ_LEN = 64, 32

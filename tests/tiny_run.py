@@ -21,8 +21,9 @@ from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, create_run, read_json
 from albor_core.run.state import StateWriter
-from albor_core.train.process.attempt import Attempt, Outcome, SignalRequests
+from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import faults_from
+from albor_core.train.process.signals import SignalRequests
 
 VOCAB, SEQ_LEN = 64, 32
 

@@ -243,52 +243,6 @@ def best_of(folder: Path) -> tuple[int, float] | None:
     return None
 
 
-def prune(
-    folder: Path, *, keep: int, keep_every: int | None, source: int | None, sound: int
-) -> None:
-    """Remove what is `surplus`. Raises OSError."""
-    for path in surplus(folder, keep=keep, keep_every=keep_every, source=source, sound=sound):
-        remove(path)
-
-
-def surplus(
-    folder: Path,
-    *,
-    keep: int,
-    keep_every: int | None = None,
-    source: int | None = None,
-    sound: int = -1,
-) -> list[Path]:
-    """All but the newest `keep`, the best, multiples of `keep_every`, the newest up to step `sound`
-    (a rollback may go there), and `source` (the step this life started from) until two newer ones
-    exist.
-    """
-    steps = published(folder)
-    kept = set(list(steps)[:keep])
-    kept.update(next(([path] for path, step in steps.items() if step <= sound), []))
-    best = best_of(folder)
-    newer = sum(1 for step in steps.values() if source is not None and step > source)
-    for path, step in steps.items():
-        is_best = best is not None and step == best[0]
-        is_milestone = keep_every is not None and step > 0 and step % keep_every == 0
-        if is_best or is_milestone or (step == source and newer < 2):
-            kept.add(path)
-    return [path for path in steps if path not in kept]
-
-
-def discard_after(folder: Path, step: int) -> None:
-    """Remove the checkpoints of steps above `step`: the run went back to it. Raises OSError.
-
-    The mark of the best goes first: other weights will soon have that step's name.
-    """
-    found = read_json(folder / BEST) or {}
-    if isinstance(found.get("step"), int) and found["step"] > step:
-        unmark_best(folder)
-    for path, its_step in published(folder).items():
-        if its_step > step:
-            remove(path)
-
-
 def remove(path: Path) -> None:
     """A checkpoint, by rename first: a kill in between leaves a `.del`, never half a checkpoint."""
     _clear(_step_aside(path))

@@ -19,9 +19,9 @@ from albor_core.checkpoint.folder import (
     Written,
     best_of,
     mark_best,
-    prune,
     write_checkpoint,
 )
+from albor_core.checkpoint.retention import Retention, prune
 from albor_core.run.files.tensor_header import DamagedFileError
 
 
@@ -34,16 +34,6 @@ class Failed:
     step: int
     reason: str
     in_a_row: int
-
-
-@dataclass(frozen=True)
-class Retention:
-    """Which checkpoints stay."""
-
-    keep: int = 2
-    keep_every: int | None = None
-    source: int | None = None
-    """Step this life resumed from."""
 
 
 class Saver:

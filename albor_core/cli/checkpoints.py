@@ -161,7 +161,8 @@ def prune(
 
     An active run prunes its own checkpoints (training.checkpoint.keep).
     """
-    from albor_core.checkpoint.folder import remove, surplus
+    from albor_core.checkpoint.folder import remove
+    from albor_core.checkpoint.retention import surplus
     from albor_core.run.liveness import take_lock
 
     found = find_run(run)

@@ -24,13 +24,12 @@ from albor_core.run.state import StateWriter, read_state
 from albor_core.train.process.attempt import (
     Attempt,
     Outcome,
-    SignalRequests,
     begin,
-    dump_stacks_to,
     last_words,
     outcome_of,
 )
 from albor_core.train.process.faults import faults_from
+from albor_core.train.process.signals import SignalRequests, dump_stacks_to
 from albor_core.train.ranks.rank_processes import RankProcesses, join_crew, my_rank, tell_rank_0
 
 if TYPE_CHECKING:

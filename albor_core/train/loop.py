@@ -25,7 +25,8 @@ import torch
 from albor_core.andon.alert import Alert
 from albor_core.andon.bricks import brick_name, overrule_command
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
-from albor_core.checkpoint.saver import Retention, Saver
+from albor_core.checkpoint.retention import Retention
+from albor_core.checkpoint.saver import Saver
 from albor_core.config.load import Config
 from albor_core.kernels import dispatch
 from albor_core.run.errors import AlborError
@@ -40,8 +41,9 @@ from albor_core.train.observe.alert_monitor import AlertMonitor
 from albor_core.train.observe.figures import Interval, mfu
 from albor_core.train.observe.reporter import HEARTBEAT_S, Reporter
 from albor_core.train.observe.sampler import TelemetrySampler
-from albor_core.train.process.attempt import Attempt, Outcome, SignalRequests
+from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import Faults
+from albor_core.train.process.signals import SignalRequests
 from albor_core.train.ranks.group import Ranks, Word
 from albor_core.train.ranks.sharding import fingerprint
 from albor_core.train.requests import Requests, answer

@@ -10,7 +10,7 @@ from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir
 from albor_core.run.trainer_box import put_answer, read_command
 from albor_core.train.observe.sampler import Machine, TelemetrySampler
-from albor_core.train.process.attempt import SignalRequests
+from albor_core.train.process.signals import SignalRequests
 from albor_core.train.resume.saving import CheckpointSaving
 from albor_core.train.resume.train_state import TrainState
 from albor_core.train.step.brick_timer import StepClock

@@ -19,10 +19,10 @@ import torch
 from albor_core.checkpoint.folder import (
     RESTORE,
     Checkpoint,
-    discard_after,
     newest_usable,
     unmark_best,
 )
+from albor_core.checkpoint.retention import discard_after
 from albor_core.config.load import with_defaults
 from albor_core.config.resume_changes import changed_fields, never_allowed
 from albor_core.kernels.backend_override import unmet_demand

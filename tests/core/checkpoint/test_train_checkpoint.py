@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save
 
 from albor_core.checkpoint import folder as ck
 from albor_core.checkpoint import tensorfile
-from albor_core.checkpoint.saver import Failed, Retention, Saver
+from albor_core.checkpoint.retention import Retention, discard_after, prune
+from albor_core.checkpoint.saver import Failed, Saver
 from albor_core.checkpoint.tensorfile import read_tensors, write_tensors
 from albor_core.run.errors import NoCheckpointError
 from albor_core.run.files.tensor_header import DamagedFileError
@@ -253,11 +254,11 @@ def test_pruning_keeps_the_newest_the_best_the_milestones_and_the_source(tmp_pat
     for step in range(1, 10):
         write(folder, step)
     ck.mark_best(folder, 2, 3.5)
-    ck.prune(folder, keep=2, keep_every=4, source=8, sound=9)
+    prune(folder, keep=2, keep_every=4, source=8, sound=9)
     kept = [int(name[5:]) for name in names(folder) if name.startswith("step-")]
     assert kept == [2, 4, 8, 9]
     write(folder, 10)
-    ck.prune(folder, keep=2, keep_every=None, source=8, sound=9)
+    prune(folder, keep=2, keep_every=None, source=8, sound=9)
     kept = [int(name[5:]) for name in names(folder) if name.startswith("step-")]
     assert kept == [2, 9, 10]
     assert ck.best_of(folder) == (2, 3.5)
@@ -267,9 +268,9 @@ def test_pruning_keeps_the_newest_that_was_looked_at(tmp_path):
     folder = tmp_path / "c"
     for step in (2, 4, 6, 8, 10):
         write(folder, step)
-    ck.prune(folder, keep=2, keep_every=None, source=None, sound=5)
+    prune(folder, keep=2, keep_every=None, source=None, sound=5)
     assert names(folder) == ["step-00000004", "step-00000008", "step-00000010"]
-    ck.prune(folder, keep=2, keep_every=None, source=None, sound=10)
+    prune(folder, keep=2, keep_every=None, source=None, sound=10)
     assert names(folder) == ["step-00000008", "step-00000010"]
 
 
@@ -283,7 +284,7 @@ def test_x9_a_link_in_place_of_a_checkpoint_is_pruned_and_what_it_leads_to_stays
     if doomed == "step-00000001":
         shutil.rmtree(folder / doomed)
     (folder / doomed).symlink_to(home)
-    ck.prune(folder, keep=2, keep_every=None, source=None, sound=3)
+    prune(folder, keep=2, keep_every=None, source=None, sound=3)
     assert names(folder) == ["step-00000002", "step-00000003"]
     assert (home / "thesis.txt").read_text() == "mine"
 
@@ -291,7 +292,8 @@ def test_x9_a_link_in_place_of_a_checkpoint_is_pruned_and_what_it_leads_to_stays
 def saver_in(folder, **more):
     folder.mkdir(exist_ok=True)
     (folder / "journal").touch()
-    return Saver(folder, folder / "journal", run_id="r", hashes={}, retention=Retention(), **more)
+    rule = Retention(keep=2)
+    return Saver(folder, folder / "journal", run_id="r", hashes={}, retention=rule, **more)
 
 
 def test_the_saver_writes_beside_the_loop_and_remembers_the_best(tmp_path):
@@ -343,11 +345,11 @@ def test_a_rollback_takes_the_mark_of_a_best_that_it_removes(tmp_path):
     for step in (1, 2):
         write(tmp_path, step)
     ck.mark_best(tmp_path, 2, 1.5)
-    ck.discard_after(tmp_path, 1)
+    discard_after(tmp_path, 1)
     write(tmp_path, 2, value=3.0)  # the same step again, on other data
     assert ck.best_of(tmp_path) is None
     ck.mark_best(tmp_path, 1, 1.6)
-    ck.discard_after(tmp_path, 1)
+    discard_after(tmp_path, 1)
     assert ck.best_of(tmp_path) == (1, 1.6)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.checkpoint.folder import discard_after, list_checkpoints, remove, surplus
+from albor_core.checkpoint.folder import list_checkpoints, remove
+from albor_core.checkpoint.retention import discard_after, surplus
 from albor_core.feed.archive.checkpoints import Shelf
 from albor_core.guard import loop as guard_loop
 from albor_core.run.checkpoints import CheckpointName, entries, name_of, newest, parse, step_of

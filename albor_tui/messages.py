@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from albor_core.feed.view import Curve, RunsView, RunView
+from albor_core.feed.view import RunsView, RunView
+from albor_core.store.rows.series import Series
 
 if TYPE_CHECKING:
     from albor_core.config.reference import FieldDoc
@@ -45,7 +46,7 @@ class CurvesChanged(Message):
     """Curves of one run by metric key, for charts."""
 
     run_id: str
-    curves: dict[str, Curve]
+    curves: dict[str, Series]
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, CurvesChanged) and message.run_id == self.run_id
@@ -96,7 +97,7 @@ class PastFound(Message):
     run_id: str
     metric: str
     view: RunView | None
-    curves: dict[str, Curve]
+    curves: dict[str, Series]
     problem: str = ""
 
 

@@ -44,7 +44,7 @@ def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
     git = meta.get("git")
     if isinstance(git, dict):  # its patch is up to 256 KiB of raw source: not for a feed
         meta["git"] = {key: git.get(key) for key in ("commit", "dirty")}
-    shown = plain(view)
+    shown = view.to_json()
     return {
         "schema": SCHEMA,
         "run": strict_json({**meta, "id": view.id, "path": view.path, "name": view.name}),
@@ -77,7 +77,7 @@ def runs_document(view: RunsView) -> dict[str, Any]:
         "total": view.total,
         "active": len(view.active),
         "runs": [
-            {key: value for key, value in plain(row).items() if key not in _DETAIL}
+            {key: value for key, value in row.to_json().items() if key not in _DETAIL}
             for row in view.rows
         ],
     }

@@ -11,20 +11,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albor_core.feed.runs.state_word import LIVE_WORDS, WORDS, RunStatus
+from albor_core.run.values.lenient import text
 from albor_core.telemetry.sample import GpuSample, HostSample
+
+if TYPE_CHECKING:
+    from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
 
 __all__ = [
     "LIVE_WORDS",
     "WORDS",
-    "AlertView",
-    "AttemptView",
     "BrickView",
     "CheckpointView",
-    "Curve",
-    "EventView",
     "RunStatus",
     "RunView",
     "RunsView",
@@ -58,77 +58,6 @@ class CheckpointView:
     best_value: float | None = None
     in_flight: bool = False
     failures: int = 0
-
-
-@dataclass(frozen=True)
-class AlertView:
-    """An alert of a run and whether somebody acknowledged it."""
-
-    id: str
-    severity: str
-    message: str
-    run_id: str = ""
-    rule: str = ""
-    kind: str = ""
-    action: str = ""
-    metric: str = ""
-    value: float | None = None
-    threshold: float | None = None
-    step: int | None = None
-    attempt: int | None = None
-    wall: float | None = None
-    is_acknowledged: bool = False
-
-
-@dataclass(frozen=True)
-class AttemptView:
-    """One life of a run, and what the guard made of its end. `ended` None: it still runs."""
-
-    attempt: int
-    started: float | None = None
-    ended: float | None = None
-    code: int | None = None
-    signal: str | None = None
-    kind: str = ""  # the guard's class of the end: clean, oom, cuda, hang ...
-    action: str = ""  # restart, stop or fail
-    reason: str = ""
-    step: int | None = None
-    report: str | None = None
-    is_diagnostic: bool = False
-
-
-@dataclass(frozen=True)
-class EventView:
-    """Something that happened in a run."""
-
-    name: str
-    severity: str = "info"
-    step: int | None = None
-    wall: float | None = None
-    attempt: int | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A series for a chart: per bucket its step, minimum, maximum and mean.
-
-    `is_raw` means that every bucket is one point. Non-finite values are kept as they are; a bucket
-    of nothing else has NaN in all three. `nonfinite` counts them per bucket; () where unknown.
-    """
-
-    key: str
-    steps: tuple[float, ...] = ()
-    minimum: tuple[float, ...] = ()
-    maximum: tuple[float, ...] = ()
-    mean: tuple[float, ...] = ()
-    is_raw: bool = True
-    source: str = "store"  # "state" while the index lags: only the last 120 intervals are known
-    nonfinite: tuple[int, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.steps
 
 
 @dataclass(frozen=True)
@@ -220,9 +149,9 @@ class RunView:
     is_pinned: bool = False
     tags: tuple[str, ...] = ()
     # the rest is filled by RunFeed only
-    alerts: tuple[AlertView, ...] = ()
-    attempts: tuple[AttemptView, ...] = ()
-    events: tuple[EventView, ...] = ()
+    alerts: tuple[AlertRow, ...] = ()
+    attempts: tuple[AttemptRow, ...] = ()
+    events: tuple[EventRow, ...] = ()
 
     @property
     def is_active(self) -> bool:
@@ -241,7 +170,36 @@ class RunView:
 
     def to_json(self) -> dict[str, Any]:
         """Every field as strict JSON data: NaN and infinities become null."""
-        return dict(plain(self))
+        return dict(plain({f.name: getattr(self, f.name) for f in fields(self)} | _named(self)))
+
+
+_ALERT = (
+    *("id", "severity", "message", "run_id", "rule", "action", "value", "threshold"),
+    *("step", "attempt", "wall"),
+)
+_ATTEMPT = ("attempt", "started", "ended", "code", "signal", "step", "report")
+_EVENT = ("name", "severity", "step", "wall", "attempt", "data")
+
+
+def _named(view: RunView) -> dict[str, list[dict[str, Any]]]:
+    """The store's rows of a run as albor.monitor/1 names them."""
+    told = [event.data for event in view.events if event.name == "andon.alert"]
+    kinds = {text(data, "id"): text(data, "kind") for data in told}
+    return {
+        "alerts": [
+            {name: getattr(row, name) for name in _ALERT}
+            | {"kind": kinds.get(row.id, ""), "metric": row.metric or ""}
+            | {"is_acknowledged": row.acked_by is not None}
+            for row in view.alerts
+        ],
+        "attempts": [
+            {name: getattr(row, name) for name in _ATTEMPT}
+            | {"kind": row.exit_class or "", "action": row.action or ""}
+            | {"reason": row.reason or "", "is_diagnostic": row.diagnostic}
+            for row in view.attempts
+        ],
+        "events": [{name: getattr(row, name) for name in _EVENT} for row in view.events],
+    }
 
 
 @dataclass(frozen=True)
@@ -265,9 +223,6 @@ class RunsView:
     def watched(self) -> tuple[RunView, ...]:
         """The active runs that have rules."""
         return tuple(row for row in self.active if row.rules_watching)
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(plain(self))
 
 
 def plain(value: Any) -> Any:

@@ -20,8 +20,8 @@ from albor_core.run.values.quantity import UNKNOWN, count, figure
 from albor_core.store.diff.compare import MOST_RUNS, diff_runs
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.reader import Reader
-from albor_core.store.rows.rows import Series
 from albor_core.store.rows.run_row import RunRow
+from albor_core.store.rows.series import Series
 
 POINTS = 300
 MOST_CHARTS = 24

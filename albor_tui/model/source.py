@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from albor_core.feed.view import Curve, RunsView, RunView, TerminalView
+from albor_core.feed.view import RunsView, RunView, TerminalView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.rundir import RunDir, placed
+from albor_core.store.rows.series import Series
 from albor_tui.messages import CommandReport
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Follower(Protocol):
     def poll(self) -> RunView | None:
         """The run now; None when nothing changed, its problem neither."""
 
-    def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Curve]:
+    def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
         """Curves for charts, by metric key; keys without points are left out."""
 
     def log(self) -> Sequence[str]:
@@ -57,7 +58,7 @@ class Archive(Protocol):
 
     def curves(
         self, keys: Sequence[str], *, lo: int | None = None, hi: int | None = None, points: int
-    ) -> dict[str, Curve]:
+    ) -> dict[str, Series]:
         """Curves by key over the step window [lo, hi]; keys without points are left out."""
 
     def log(self, name: LogName | None, top: int | None, count: int, needle: str = "") -> LogWindow:
@@ -235,7 +236,7 @@ class _RunFollower:
             why = "its folder is gone, and no store knows it"
         return RunView(id=run.id, path=str(run.path), status="lost", detail=why)
 
-    def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Curve]:
+    def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
         found = self._feed.curves(keys, max_points=max_points)
         return {key: curve for key, curve in found.items() if not curve.is_empty}
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from textual.content import Content
 
-from albor_core.feed.view import Curve, RunView
+from albor_core.feed.view import RunView
 from albor_core.store.rows.rows import AlertRow
+from albor_core.store.rows.series import Series
 from albor_tui.look import quantity
 from albor_tui.screens.curves import single_chart
 from albor_tui.widgets.base import meters
@@ -17,7 +18,7 @@ from albor_tui.widgets.chart.data import ChartData, Mark
 from albor_tui.widgets.chart.plot import PlotLine
 
 
-def alert_chart(row: AlertRow, view: RunView, curves: Mapping[str, Curve]) -> ChartData:
+def alert_chart(row: AlertRow, view: RunView, curves: Mapping[str, Series]) -> ChartData:
     """The curve of the alert's metric under its limit, with what happened to the run. Pure."""
     metric = row.metric or ""
     data = single_chart(view, curves.get(metric), "main")

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
-from albor_core.feed.view import AlertView, RunView
+from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
 from albor_tui.model.source import Archive, Follower
@@ -34,6 +34,9 @@ from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.panels import AlertBanner, Head, ordered
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 from albor_tui.widgets.tab_bar import TabBar, TabName
+
+if TYPE_CHECKING:
+    from albor_core.store.rows.rows import AlertRow
 
 TABS = (
     TabName("overview", "Overview", "Overview"),
@@ -284,8 +287,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
             return self._view.alerts_open > 0
         return super().shows_key(action)
 
-    def _open_alerts(self) -> list[AlertView]:
-        return [alert for alert in ordered(self._view.alerts) if not alert.is_acknowledged]
+    def _open_alerts(self) -> list[AlertRow]:
+        return [alert for alert in ordered(self._view.alerts) if alert.acked_by is None]
 
     def action_acknowledge(self) -> None:
         """The alert under the cursor of the tab, the only open one, or one from a list."""
@@ -300,7 +303,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         else:
             self.app.push_screen(AlertChoice(tuple(opened)), self._chosen)
 
-    def _chosen(self, alerts: tuple[AlertView, ...] | None) -> None:
+    def _chosen(self, alerts: tuple[AlertRow, ...] | None) -> None:
         if alerts is not None and len(alerts) > 1:
             self.action_acknowledge_all()
         elif alerts:
@@ -319,7 +322,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         question = acknowledge_question(len(opened), "the run")
         self.app.push_screen(ConfirmScreen(*question, decline="no"), decide)
 
-    def _acknowledge(self, alerts: Iterable[AlertView]) -> None:
+    def _acknowledge(self, alerts: Iterable[AlertRow]) -> None:
         self._write_acknowledgements(self._view, tuple(alert.id for alert in alerts))
 
     @work(thread=True, group="acknowledge", exit_on_error=False)

@@ -16,7 +16,9 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.widget import Widget
 
-from albor_core.feed.view import Curve, EventView, RunView
+from albor_core.feed.view import RunView
+from albor_core.store.rows.rows import EventRow
+from albor_core.store.rows.series import Series
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs, themes
 from albor_tui.widgets.chart.grid import ChartGrid
@@ -58,7 +60,7 @@ def points(key: str, last: int = LAST) -> tuple[list[float], list[float]]:
     return steps, ys
 
 
-def curve(key: str, lo: int | None, hi: int | None, most: int, last: int = LAST) -> Curve:
+def curve(key: str, lo: int | None, hi: int | None, most: int, last: int = LAST) -> Series:
     """A window of a metric as a store answers it: its points, or buckets of a power of two."""
     if key == "_wall":
         steps = [float(s) for s in range(EVERY, last + 1, EVERY)]
@@ -77,7 +79,7 @@ def curve(key: str, lo: int | None, hi: int | None, most: int, last: int = LAST)
     for s, y in kept:
         groups.setdefault(s // width, []).append((s, y))
     finite = [[y for _, y in g if math.isfinite(y)] for g in groups.values()]
-    return Curve(
+    return Series(
         key,
         tuple(g[0][0] for g in groups.values()),
         tuple(min(ys, default=math.nan) for ys in finite),
@@ -91,7 +93,7 @@ def curve(key: str, lo: int | None, hi: int | None, most: int, last: int = LAST)
 def view(**changes: object) -> RunView:
     """The run of the stage: two alerts, a restart, checkpoints."""
     red = replace(fake_feed.ALERT, id="2", severity="red", step=8_800, message="loss is NaN")
-    saved = tuple(EventView("checkpoint.saved", step=s) for s in range(1000, LAST, 1000))
+    saved = tuple(EventRow(name="checkpoint.saved", step=s) for s in range(1000, LAST, 1000))
     made = fake_feed.training(alerts=(fake_feed.ALERT, red), events=saved)
     return replace(made, **changes)
 
@@ -138,7 +140,7 @@ class Stage(App[None]):
         self.asked.append(wanted)
         self.query_one(ChartGrid).curves = self.answer(wanted)
 
-    def answer(self, wanted: ChartGrid.Wanted) -> Mapping[str, Curve]:
+    def answer(self, wanted: ChartGrid.Wanted) -> Mapping[str, Series]:
         """The curves that were asked for; keys without points are left out."""
         found = {k: curve(k, wanted.lo, wanted.hi, wanted.points, self.last) for k in wanted.keys}
         return {key: c for key, c in found.items() if not c.is_empty}

@@ -17,17 +17,10 @@ from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigView, FieldView
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName, LogWindow
-from albor_core.feed.view import (
-    AlertView,
-    AttemptView,
-    BrickView,
-    CheckpointView,
-    Curve,
-    EventView,
-    RunsView,
-    RunView,
-)
+from albor_core.feed.view import BrickView, CheckpointView, RunsView, RunView
 from albor_core.run.values.clean import clean
+from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
+from albor_core.store.rows.series import Series
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
 from albor_tui.messages import CommandReport
 
@@ -129,28 +122,27 @@ def training(run_id: str = "code-125m-3f2a91", **changes: Any) -> RunView:
         trainer_pid=4242,
         guard_pid=4240,
         attempts=(
-            AttemptView(
+            AttemptRow(
                 1,
                 started=WALL - 12_000,
                 ended=WALL - 9_000,
                 code=1,
-                kind="cuda_oom",
+                exit_class="cuda_oom",
                 action="restart",
                 reason="CUDA out of memory at step 4,112",
                 step=4112,
             ),
-            AttemptView(2, started=WALL - 8_990),
+            AttemptRow(2, started=WALL - 8_990),
         ),
     )
     return replace(view, **changes)
 
 
-ALERT = AlertView(
+ALERT = AlertRow(
     id="grad_norm@2.15102",
     severity="yellow",
     message="gradient_norm > 5: 7.31 at step 15,102",
     rule="grad_norm",
-    kind="rule",
     action="warn",
     metric="optim/grad_norm",
     value=7.31,
@@ -267,11 +259,11 @@ def rows() -> tuple[RunView, ...]:
     )
 
 
-def curve(key: str, ys: Sequence[float], last: float, spread: float = 0.0) -> Curve:
+def curve(key: str, ys: Sequence[float], last: float, spread: float = 0.0) -> Series:
     steps = tuple(round(last * (i + 1) / len(ys)) for i in range(len(ys)))
     low = tuple(y - spread for y in ys)
     high = tuple(y + spread for y in ys)
-    return Curve(key, steps, low, high, tuple(ys), is_raw=not spread)
+    return Series(key, steps, low, high, tuple(ys), is_raw=not spread)
 
 
 def _ending_at(loss: float | None, ys: Sequence[float]) -> tuple[float, ...]:
@@ -281,7 +273,7 @@ def _ending_at(loss: float | None, ys: Sequence[float]) -> tuple[float, ...]:
     return tuple(ys[0] - (ys[0] - y) * (ys[0] - loss) / (ys[0] - ys[-1]) for y in ys)
 
 
-def curves_of(view: RunView) -> dict[str, Curve]:
+def curves_of(view: RunView) -> dict[str, Series]:
     if view.step is None:
         return {}
     rng = random.Random(view.id)
@@ -400,31 +392,33 @@ SHELF = ShelfView(
 )
 
 EVENTS = (
-    EventView("guard.preflight_note", wall=WALL - 12_003, data={"note": "412 GiB free"}),
-    EventView("run.start", step=0, wall=WALL - 12_000, attempt=1, data={"device": "NVIDIA H200"}),
-    EventView(
-        "checkpoint.saved", step=4_000, wall=WALL - 9_050, attempt=1,
+    EventRow(name="guard.preflight_note", wall=WALL - 12_003, data={"note": "412 GiB free"}),
+    EventRow(
+        name="run.start", step=0, wall=WALL - 12_000, attempt=1, data={"device": "NVIDIA H200"},
+    ),
+    EventRow(
+        name="checkpoint.saved", step=4_000, wall=WALL - 9_050, attempt=1,
         data={"bytes": 1_631_000_000, "seconds": 0.81},
     ),
-    EventView(
-        "run.start", step=4_000, wall=WALL - 8_990, attempt=2,
+    EventRow(
+        name="run.start", step=4_000, wall=WALL - 8_990, attempt=2,
         data={"resumed_from": 4_000, "device": "NVIDIA H200"},
     ),
-    EventView(
-        "jidoka.pause", severity="yellow", step=9_120, wall=WALL - 5_000, attempt=2,
+    EventRow(
+        name="jidoka.pause", severity="yellow", step=9_120, wall=WALL - 5_000, attempt=2,
         data={"brick": "optimizer", "value_ms": 61.2, "budget_ms": 25.0},
     ),
-    EventView("control.resumed", step=9_120, wall=WALL - 4_900, attempt=2),
-    EventView(
-        "checkpoint.bad", severity="yellow", wall=WALL - 400, attempt=2,
+    EventRow(name="control.resumed", step=9_120, wall=WALL - 4_900, attempt=2),
+    EventRow(
+        name="checkpoint.bad", severity="yellow", wall=WALL - 400, attempt=2,
         data={"path": "bad-step-00014500", "reason": "model.safetensors is damaged"},
     ),
-    EventView(
-        "checkpoint.saved", step=15_000, wall=WALL - 95, attempt=2,
+    EventRow(
+        name="checkpoint.saved", step=15_000, wall=WALL - 95, attempt=2,
         data={"bytes": 1_631_000_000, "seconds": 0.79},
     ),
-    EventView(
-        "andon.alert", severity="yellow", step=15_102, wall=WALL - 60, attempt=2,
+    EventRow(
+        name="andon.alert", severity="yellow", step=15_102, wall=WALL - 60, attempt=2,
         data={"id": "grad_norm@2.15102", "message": "gradient_norm > 5: 7.31 at step 15,102"},
     ),
 )  # fmt: skip
@@ -440,7 +434,7 @@ SAMPLES = tuple(
 )
 
 
-def past_of_machine() -> dict[str, Curve]:
+def past_of_machine() -> dict[str, Series]:
     """Bricks and the machine over the steps so far."""
     rng = random.Random(5)
     means = {"data": 2.1, "forward": 104.0, "backward": 208.0, "optimizer": 31.0, "other": 3.1}
@@ -544,7 +538,7 @@ class FakeFollower:
         self._polled, self.problem = view, self._source.problem
         return view
 
-    def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Curve]:
+    def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
         if self._polled is None:
             self.poll()
         view = next((row for row in self._source.rows if row.id == self._id), None)
@@ -576,7 +570,7 @@ class FakeArchive:
     def _view(self) -> RunView | None:
         return next((row for row in self._source.rows if row.id == self._id), None)
 
-    def _known(self) -> dict[str, Curve]:
+    def _known(self) -> dict[str, Series]:
         view = self._view()
         return {} if view is None else {**curves_of(view), **self._source.more_curves}
 
@@ -585,7 +579,7 @@ class FakeArchive:
 
     def curves(
         self, keys: Sequence[str], *, lo: int | None = None, hi: int | None = None, points: int
-    ) -> dict[str, Curve]:
+    ) -> dict[str, Series]:
         self.asked["curves"] += 1
         known = self._known()
         return {key: known[key] for key in keys if key in known}
@@ -668,11 +662,11 @@ class FakeSource:
         self.archive_failure: Exception | None = None
         self.problem = ""  # of a run's own store
         self.trouble = ""  # of the store of all runs
-        self.more_curves: dict[str, Curve] = past_of_machine()
+        self.more_curves: dict[str, Series] = past_of_machine()
         self.logs: dict[LogName, tuple[str, ...]] = {LogName(1): OLD_LOG, LogName(2): LOG}
         self.config = CONFIG
         self.shelf = SHELF
-        self.events: tuple[EventView, ...] = EVENTS
+        self.events: tuple[EventRow, ...] = EVENTS
         self.crashes: tuple[CrashView, ...] = ()
         self.samples: tuple[SampleView, ...] = SAMPLES
 

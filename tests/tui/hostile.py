@@ -50,7 +50,7 @@ def everything_hostile(text: str):
         gpu=(replace(fake_feed.gpu(), name=text, throttle_reasons=(text,)),),
         bricks=tuple(replace(b, name=text) for b in view.bricks),
         guard={"state": text},
-        attempts=tuple(replace(a, reason=text, kind=text) for a in view.attempts),
+        attempts=tuple(replace(a, reason=text, exit_class=text) for a in view.attempts),
     )
 
 

@@ -16,13 +16,13 @@ from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView
 from albor_core.feed.archive.crashes import CrashShelf, CrashView
 from albor_core.feed.archive.log_file import LogName, LogShelf, LogWindow
 from albor_core.feed.archive.records import RecordTail, journal_events
-from albor_core.feed.run.detail import RunFeed, event_view
-from albor_core.feed.view import Curve, EventView
+from albor_core.feed.run.detail import RunFeed
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import integer, number, text
 from albor_core.store.query.reader import Reader
 from albor_core.store.rows.rows import EventRow
+from albor_core.store.rows.series import Series
 
 EVENTS = 2000  # newest ones that can be scrolled through
 SAMPLES = 500
@@ -44,7 +44,7 @@ class SampleView:
 class Told:
     """Rows of one kind."""
 
-    events: tuple[EventView, ...] = ()
+    events: tuple[EventRow, ...] = ()
     samples: tuple[SampleView, ...] = ()
     crashes: tuple[CrashView, ...] = ()  # beside events
 
@@ -77,7 +77,7 @@ class RunArchive:
 
     def curves(
         self, keys: Sequence[str], *, lo: int | None = None, hi: int | None = None, points: int
-    ) -> dict[str, Curve]:
+    ) -> dict[str, Series]:
         """Curves by key over the step window [lo, hi]; keys without points are left out."""
         found = self._feed.curves(keys, max_points=points, lo=lo, hi=hi)
         return {key: curve for key, curve in found.items() if not curve.is_empty}
@@ -106,7 +106,7 @@ class RunArchive:
         run_id, crashes = self.run.id, self._crashes.look()
         rows = self._asked("events", lambda r: r.events(run_id, limit=EVENTS))
         if rows is not None:
-            return Told(events=_events(rows), crashes=crashes)
+            return Told(events=rows, crashes=crashes)
         return Told(events=journal_events(self._journal.records()), crashes=crashes)
 
     def samples(self) -> Told:
@@ -135,10 +135,6 @@ class RunArchive:
                 return None
             self._known[name] = known = (version, answer)
         return known[1]  # type: ignore[return-value]
-
-
-def _events(rows: Sequence[EventRow]) -> tuple[EventView, ...]:
-    return tuple(event_view(row) for row in rows)
 
 
 def _sample(data: object) -> tuple[str, str]:

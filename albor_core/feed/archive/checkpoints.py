@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.feed.run.files import CachedJson
-from albor_core.feed.view import EventView
 from albor_core.run.checkpoints import BEST, DOOMED, HALF, MANIFEST, CheckpointName, parse
 from albor_core.run.values.lenient import integer, mapping, number, text
+from albor_core.store.rows.rows import EventRow
 
 MOST = 2000
 
@@ -45,7 +45,7 @@ class ShelfView:
 
     saved: tuple[SavedView, ...] = ()
     written: int = 0  # how many were ever written, as far as events tell
-    failed: tuple[EventView, ...] = ()  # saves that failed, oldest first
+    failed: tuple[EventRow, ...] = ()  # saves that failed, oldest first
     problem: str = ""  # why the folder cannot be looked into
 
 
@@ -58,7 +58,7 @@ class Shelf:
         self._best = CachedJson(folder / BEST)
 
     def look(
-        self, events: Iterable[EventView] = (), losses: Mapping[int, float] | None = None
+        self, events: Iterable[EventRow] = (), losses: Mapping[int, float] | None = None
     ) -> ShelfView:
         """What is there. `events` are the run's, `losses` validation losses by step."""
         told = [event for event in events if event.name.startswith("checkpoint.")]
@@ -157,7 +157,7 @@ def _size(manifest: Mapping[str, Any] | None) -> int | None:
     return sum(sizes) if sizes else None
 
 
-def _reasons(told: Iterable[EventView]) -> dict[str, str]:
+def _reasons(told: Iterable[EventRow]) -> dict[str, str]:
     """Why directories were set aside, by their new names."""
     return {
         Path(text(event.data, "path")).name: text(event.data, "reason")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from albor_core.feed.view import EventView
 from albor_core.run.rundir import open_plain
 from albor_core.run.values.lenient import integer, number, text
+from albor_core.store.rows.rows import EventRow
 
 TAIL_BYTES = 256 << 10
 
@@ -39,10 +39,10 @@ class RecordTail:
         return self._records
 
 
-def journal_events(records: Iterable[Mapping[str, Any]]) -> tuple[EventView, ...]:
+def journal_events(records: Iterable[Mapping[str, Any]]) -> tuple[EventRow, ...]:
     """The events among a journal's records, in their order."""
     return tuple(
-        EventView(
+        EventRow(
             name=text(record, "name"),
             severity=text(record, "severity") or "info",
             step=integer(record, "step"),

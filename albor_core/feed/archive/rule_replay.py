@@ -20,7 +20,7 @@ from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.query.reader import Reader
-from albor_core.store.rows.rows import Series
+from albor_core.store.rows.series import Series
 
 _PAGE = 50_000  # points in memory at a time
 _PREVIEW = 256
@@ -129,7 +129,7 @@ def _unfolded(series: Series, rule: Rule) -> Iterator[tuple[int, float]]:
         good *= min(count - len(bad), STEADY)
         values = bad + good if ended_bad else good + bad
         ended_bad = condition.is_bad(values[-1])
-        yield from ((step, value) for value in values)
+        yield from ((int(step), value) for value in values)
 
 
 def _config_of(run: RunDir) -> tuple[Mapping[str, Any], int]:

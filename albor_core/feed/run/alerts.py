@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from albor_core.feed.archive.records import RecordTail, journal_events, parse_json
 from albor_core.feed.run.store_follower import StoreWatch
-from albor_core.feed.view import AlertView, EventView
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import integer, number, text
 from albor_core.store.file.paths import local_store
-from albor_core.store.rows.rows import AlertRow
+from albor_core.store.rows.rows import AlertRow, EventRow
 
 
 def open_alerts(run: RunDir) -> tuple[str, ...]:
@@ -35,39 +34,19 @@ def _annotated(run: RunDir) -> set[str]:
     }
 
 
-def alert_view(row: AlertRow) -> AlertView:
-    """An alert as a store remembers it."""
-    return AlertView(
-        id=row.id,
-        severity=row.severity,
-        message=row.message,
-        run_id=row.run_id,
-        rule=row.rule,
-        action=row.action,
-        metric=row.metric or "",
-        value=row.value,
-        threshold=row.threshold,
-        step=row.step,
-        attempt=row.attempt,
-        wall=row.wall,
-        is_acknowledged=row.acked_by is not None,
-    )
-
-
-def alert_of_event(event: EventView, run_id: str) -> AlertView:
+def alert_of_event(event: EventRow, run_id: str) -> AlertRow:
     """An `andon.alert` event of the journal."""
     data = event.data
-    return AlertView(
+    return AlertRow(
         id=text(data, "id"),
-        severity=event.severity,
-        message=text(data, "message"),
         run_id=run_id,
         rule=text(data, "rule"),
-        kind=text(data, "kind"),
+        severity=event.severity,
         action=text(data, "action"),
         metric=text(data, "metric"),
         value=number(data, "value"),
         threshold=number(data, "threshold"),
+        message=text(data, "message"),
         step=event.step if event.step is not None else integer(data, "step"),
         attempt=event.attempt,
         wall=event.wall,

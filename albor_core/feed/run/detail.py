@@ -10,23 +10,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from albor_core.feed.archive.records import RecordTail, journal_events, parse_json
-from albor_core.feed.run.alerts import alert_of_event, alert_view
+from albor_core.feed.run.alerts import alert_of_event
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, view_of_row
 from albor_core.feed.run.tail import LogFollower
-from albor_core.feed.view import AlertView, AttemptView, Curve, EventView, RunView
+from albor_core.feed.view import RunView
 from albor_core.run.headlines import CHARTS, RECORDED
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import history, integer, number, sequence, text
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.query.reader import Reader
-from albor_core.store.rows.rows import AttemptRow, EventRow, Series
+from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
+from albor_core.store.rows.series import Series
 
 EVENTS = 300  # newest ones kept for the screen
 _STATE_KEYS = {one.key: one.history for one in RECORDED}  # journal key: history of the live state
@@ -77,7 +78,7 @@ class RunFeed:
         alerts, events = self._alerts(), self._events()
         if not view.is_active:
             view = self._remembered(view, events)
-        waiting = [alert for alert in alerts if not alert.is_acknowledged]
+        waiting = [alert for alert in alerts if alert.acked_by is None]
         return replace(
             view,
             alerts=alerts,
@@ -96,7 +97,7 @@ class RunFeed:
         row = self._ask(lambda reader: reader.run(self.run.id))
         return None if row is None else view_of_row(row)
 
-    def _remembered(self, view: RunView, events: Sequence[EventView]) -> RunView:
+    def _remembered(self, view: RunView, events: Sequence[EventRow]) -> RunView:
         """What a run that has ended left in its records, where no state file tells it."""
         point, device = view.checkpoint, view.device
         for event in reversed(events):
@@ -158,21 +159,20 @@ class RunFeed:
         max_points: int = 600,
         lo: int | None = None,
         hi: int | None = None,
-    ) -> dict[str, Curve]:
+    ) -> dict[str, Series]:
         """Curves over the step window [lo, hi], each with its min/max envelope.
 
         Steps that the index has not reached yet are added from the live state where it has them.
         """
         return {key: self._curve(key, max_points, lo, hi) for key in keys}
 
-    def _curve(self, key: str, max_points: int, lo: int | None, hi: int | None) -> Curve:
+    def _curve(self, key: str, max_points: int, lo: int | None, hi: int | None) -> Series:
         run_id = self.run.id
         series = self._ask(
             lambda reader: reader.series(run_id, key, lo=lo, hi=hi, max_points=max_points)
         )
-        curve = Curve(key) if series is None else curve_of(series)
         live = state_curve(key, self.files.state.get() or {}, self._interval())
-        return join_curves(curve, live, lo=lo, hi=hi)
+        return join_curves(series or Series(key), live, lo=lo, hi=hi)
 
     def _ask(self, question: Callable[[Reader], T]) -> T | None:
         """The run's own store has every point; where there is none that can be read, the global one
@@ -187,46 +187,29 @@ class RunFeed:
         found = integer(training, "log_interval") if isinstance(training, Mapping) else None
         return found or 1
 
-    def _alerts(self) -> tuple[AlertView, ...]:
+    def _alerts(self) -> tuple[AlertRow, ...]:
         rows = self._ask(lambda reader: reader.alerts(self.run.id, open_only=False))
         if rows is not None:
-            return tuple(alert_view(row) for row in rows)
+            return rows
         return tuple(
             alert_of_event(event, self.run.id)
             for event in self._journal_events()
             if event.name == "andon.alert"
         )
 
-    def _attempts(self) -> tuple[AttemptView, ...]:
+    def _attempts(self) -> tuple[AttemptRow, ...]:
         rows = self._ask(lambda reader: reader.attempts(self.run.id))
-        if rows:
-            return tuple(attempt_view(row) for row in rows)
-        return attempts_of(self._ledger.records())
+        return rows or attempts_of(self._ledger.records())
 
-    def _events(self) -> tuple[EventView, ...]:
+    def _events(self) -> tuple[EventRow, ...]:
         rows = self._ask(lambda reader: reader.events(self.run.id, limit=EVENTS))
-        if rows is not None:
-            return tuple(event_view(row) for row in rows)
-        return self._journal_events()[-EVENTS:]
+        return self._journal_events()[-EVENTS:] if rows is None else rows
 
-    def _journal_events(self) -> tuple[EventView, ...]:
+    def _journal_events(self) -> tuple[EventRow, ...]:
         return journal_events(self._journal.records())
 
 
-def curve_of(series: Series) -> Curve:
-    """A store's series for a chart."""
-    return Curve(
-        key=series.key,
-        steps=tuple(map(float, series.steps)),
-        minimum=tuple(series.minimum),
-        maximum=tuple(series.maximum),
-        mean=tuple(series.mean),
-        is_raw=series.is_raw,
-        nonfinite=tuple(series.nonfinite),
-    )
-
-
-def state_curve(key: str, state: Document, interval: int) -> Curve:
+def state_curve(key: str, state: Document, interval: int) -> Series:
     """The last intervals as the live state has them; without `history_steps` they are assumed to be
     `interval` steps apart and to end at the newest multiple of it.
     """
@@ -236,10 +219,11 @@ def state_curve(key: str, state: Document, interval: int) -> Curve:
         now = integer(state, "global_step") or 0
         newest = now - now % interval
         steps = tuple(float(newest - interval * back) for back in range(len(values) - 1, -1, -1))
-    return Curve(key, steps, values, values, values, is_raw=True, source="state")
+    nonfinite = tuple(int(not math.isfinite(value)) for value in values)
+    return Series(key, steps, values, values, values, values, (1,) * len(values), nonfinite)
 
 
-def join_curves(curve: Curve, live: Curve, *, lo: int | None, hi: int | None) -> Curve:
+def join_curves(curve: Series, live: Series, *, lo: int | None, hi: int | None) -> Series:
     """`curve` and, behind its last step, what only the live state knows."""
     last = curve.steps[-1] if curve.steps else -math.inf
     new = [
@@ -249,47 +233,25 @@ def join_curves(curve: Curve, live: Curve, *, lo: int | None, hi: int | None) ->
     ]
     if not new or not curve.is_raw:  # a bucket may reach beyond its first step
         return curve
-    values = tuple(live.mean[index] for index in new)
-    return Curve(
-        key=curve.key,
-        steps=curve.steps + tuple(live.steps[index] for index in new),
-        minimum=curve.minimum + values,
-        maximum=curve.maximum + values,
-        mean=curve.mean + values,
-        is_raw=True,
-        source="state" if curve.is_empty else "store",
-        nonfinite=curve.nonfinite + tuple(0 if math.isfinite(v) else 1 for v in values),
-    )
+    columns = (f.name for f in fields(Series) if f.name not in ("key", "is_raw"))
+    longer: dict[str, Any] = {
+        name: (*getattr(curve, name), *(getattr(live, name)[index] for index in new))
+        for name in columns
+    }
+    return replace(curve, **longer)
 
 
-def attempt_view(row: AttemptRow) -> AttemptView:
-    """An attempt as a store remembers it."""
-    return AttemptView(
-        attempt=row.attempt,
-        started=row.started,
-        ended=row.ended,
-        code=row.code,
-        signal=row.signal,
-        kind=row.exit_class or "",
-        action=row.action or "",
-        reason=row.reason or "",
-        step=row.step,
-        report=row.report,
-        is_diagnostic=row.diagnostic,
-    )
-
-
-def attempts_of(records: Sequence[Document]) -> tuple[AttemptView, ...]:
+def attempts_of(records: Sequence[Document]) -> tuple[AttemptRow, ...]:
     """Attempts from the guard's ledger."""
-    found: dict[int, AttemptView] = {}
+    found: dict[int, AttemptRow] = {}
     for record in records:
         attempt = integer(record, "attempt")
         if attempt is None:
             continue
-        known = found.get(attempt, AttemptView(attempt))
+        known = found.get(attempt, AttemptRow(attempt))
         if record.get("t") == "attempt.start":
             found[attempt] = replace(
-                known, started=number(record, "wall"), is_diagnostic=bool(record.get("diagnostic"))
+                known, started=number(record, "wall"), diagnostic=bool(record.get("diagnostic"))
             )
         elif record.get("t") == "attempt.end":
             found[attempt] = replace(
@@ -297,21 +259,16 @@ def attempts_of(records: Sequence[Document]) -> tuple[AttemptView, ...]:
                 ended=number(record, "wall"),
                 code=integer(record, "code"),
                 signal=text(record, "signal") or None,
-                kind=text(record, "class"),
-                action=text(record, "action"),
-                reason=text(record, "reason"),
+                exit_class=text(record, "class") or None,
+                action=text(record, "action") or None,
+                reason=text(record, "reason") or None,
                 step=integer(record, "step"),
                 report=text(record, "report") or None,
             )
     return tuple(found[attempt] for attempt in sorted(found))
 
 
-def event_view(row: EventRow) -> EventView:
-    """An event as a store remembers it."""
-    return EventView(row.name, row.severity, row.step, row.wall, row.attempt, row.data)
-
-
-def _worst(alerts: Sequence[AlertView], view: RunView) -> str:
+def _worst(alerts: Sequence[AlertRow], view: RunView) -> str:
     if any(alert.severity == "red" for alert in alerts):
         return "red"
     return "yellow" if alerts else view.severity

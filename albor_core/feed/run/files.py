@@ -48,7 +48,7 @@ from albor_core.run.values.lenient import (
     sequence,
     text,
 )
-from albor_core.telemetry.sample import gpu_from_json, host_from_json
+from albor_core.telemetry.sample import GpuSample, HostSample, gpu_from_json, host_from_json
 
 RUN_SCHEMA = "albor.run/1"
 LIVE_S = 15.0  # older news is shown with its age and never as of this moment
@@ -184,7 +184,7 @@ def build_view(
     now, max_steps = newest(figures_of_state(state), told), _max_steps(state, resolved, meta)
     if evidence.is_starting:
         now = now.without_steps()
-    andon, guard = mapping(state, "andon"), evidence.guard
+    andon, attempt = mapping(state, "andon"), evidence.attempt or None
     view = RunView(
         **_figures(state, now),
         id=run.id,
@@ -202,8 +202,8 @@ def build_view(
         detail=_detail(status, flaws, state),
         last_wall=_last_wall(evidence, now, alive),
         phase=text(state, "phase") or None if alive and current else None,
-        attempt=evidence.attempt or None,
-        attempts_total=evidence.attempt or None,
+        attempt=attempt,
+        attempts_total=attempt,
         is_starting=evidence.is_starting,
         step=now.step,
         max_steps=max_steps,
@@ -216,16 +216,12 @@ def build_view(
         last_alert_step=integer(mapping(andon, "last_alert"), "step"),
         rules_watching=rules_watching(meta, resolved),
         device=text(state, "device") or text(mapping(resolved, "training"), "device"),
-        gpu=tuple(
-            gpu_from_json(entry, index)
-            for index, entry in enumerate(sequence(state, "gpu"))
-            if isinstance(entry, dict)
-        ),
-        system=host_from_json(_system(state)) if _system(state) else None,
+        gpu=_gpus(state),
+        system=_system(state),
         bricks=_bricks(state, resolved),
         checkpoint=_checkpoint(mapping(state, "checkpoint")),
         guards=dict(mapping(state, "guards")),
-        guard=guard,
+        guard=evidence.guard,
         optimizer=text(state, "optimizer_name"),
         batch_size=integer(state, "batch_size"),
         model_path=text(state, "model_path"),
@@ -346,9 +342,15 @@ def _alert_text(andon: Document) -> str:
     return last if isinstance(last, str) else ""
 
 
-def _system(state: Document) -> Document:
+def _gpus(state: Document) -> tuple[GpuSample, ...]:
+    told = enumerate(sequence(state, "gpu"))
+    return tuple(gpu_from_json(entry, at) for at, entry in told if isinstance(entry, dict))
+
+
+def _system(state: Document) -> HostSample | None:
     """The host's figures: the trainer puts them where the host's name is at first."""
-    return mapping(state, "system") or mapping(state, "host")
+    found = mapping(state, "system") or mapping(state, "host")
+    return host_from_json(found) if found else None
 
 
 def _bricks(state: Document, resolved: Document) -> tuple[BrickView, ...]:

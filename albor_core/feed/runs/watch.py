@@ -15,13 +15,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from albor_core.feed.run.alerts import alert_view
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, row_in
 from albor_core.feed.runs.discover import Discovery, FolderRuns, HomeRuns, OneRun
 from albor_core.feed.runs.store_lag import find_arrears, is_coming
-from albor_core.feed.view import AlertView, RunsView, RunView
+from albor_core.feed.view import RunsView, RunView
 from albor_core.run.errors import NotFoundError
 from albor_core.run.liveness import Liveness
 from albor_core.run.rundir import FRESH_S, RunDir, albor_home, placed
@@ -126,11 +125,6 @@ class RunsFeed:
         while not (view := self.poll(visible=visible)).is_complete:
             continue
         return view
-
-    def alerts(self, *, open_only: bool = True) -> tuple[AlertView, ...]:
-        """Alerts of all runs from the store, as it lists them."""
-        found = self.store.ask(lambda reader: reader.alerts(None, open_only=open_only))
-        return tuple(alert_view(row) for row in found or ())
 
     def _shows_all_of_store(self) -> bool:
         return self._discovery is None or isinstance(self._discovery, HomeRuns)

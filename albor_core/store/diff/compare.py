@@ -304,7 +304,7 @@ def _elapsed(start: float | None, walls: Series, step: int) -> float | None:
 
 def _smoothed(series: Series) -> list[tuple[int, float]]:
     """Trailing means over _SMOOTH of the points; few evaluations stay as they are."""
-    points = [(s, v) for s, v in zip(series.steps, series.mean, strict=True) if v == v]
+    points = [(int(s), v) for s, v in zip(series.steps, series.mean, strict=True) if v == v]
     size = max(1, int(len(points) * _SMOOTH)) if len(points) >= MIN_POINTS else 1
     found, total = [], 0.0
     for i, (step, value) in enumerate(points):

@@ -109,7 +109,7 @@ class ComparedRun:
         if rows:
             return [step for step, _, _ in rows], [value for _, value, _ in rows]
         series = self.series(key, REACH_POINTS)  # the global store: means of buckets
-        return [*series.steps], [*series.mean]
+        return [*map(int, series.steps)], [*series.mean]
 
 
 def _written_config(row: RunRow) -> dict[str, Any]:

@@ -43,8 +43,8 @@ from albor_core.store.rows.rows import (
     RunDetail,
     RunRow,
     SampleRow,
-    Series,
 )
+from albor_core.store.rows.series import Series
 
 __all__ = [
     "SORT_KEYS",
@@ -404,6 +404,6 @@ def _steps_per_bucket(low: int, high: int, most: int) -> int:
 
 def _series(key: str, buckets: list[Bucket], *, is_raw: bool) -> Series:
     if not buckets:
-        return Series(key, (), (), (), (), (), (), (), is_raw)
+        return Series(key, is_raw=is_raw)
     starts, counts, nonfinite, minima, maxima, means, lasts = zip(*buckets, strict=True)
     return Series(key, starts, minima, maxima, means, lasts, counts, nonfinite, is_raw)

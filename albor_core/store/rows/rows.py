@@ -6,7 +6,7 @@ they were recorded: a name may hold anything, so whoever draws it must treat it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,42 +24,24 @@ __all__ = [
     "RunDetail",
     "RunRow",
     "SampleRow",
-    "Series",
 ]
 
 
 @dataclass(frozen=True)
-class Series:
-    """A metric over steps, one entry per bucket; where `is_raw` an entry is one recorded point.
-
-    `steps` holds the first step of each bucket. minimum and maximum keep every spike, Inf too; a
-    bucket whose points are all NaN has NaN in all four. `nonfinite` counts NaN and Inf per bucket.
+class EventRow:
+    """Something that happened. `id` names it for ever: source file and first byte; "" of one that
+    no store has yet.
     """
 
-    key: str
-    steps: Sequence[int]
-    minimum: Sequence[float]
-    maximum: Sequence[float]
-    mean: Sequence[float]
-    last: Sequence[float]
-    counts: Sequence[int]
-    nonfinite: Sequence[int]
-    is_raw: bool
-
-
-@dataclass(frozen=True)
-class EventRow:
-    """Something that happened. `id` names it for ever: source file and first byte."""
-
-    id: str
-    run_id: str
-    source: str
-    wall: float | None
-    attempt: int | None
-    step: int | None
-    name: str
-    severity: str
-    data: Mapping[str, Any]
+    id: str = ""
+    run_id: str = ""
+    source: str = ""
+    wall: float | None = None
+    attempt: int | None = None
+    step: int | None = None
+    name: str = ""
+    severity: str = "info"
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,42 +49,43 @@ class AlertRow:
     """An Andon alert; open until `acked_by` somebody."""
 
     id: str
-    run_id: str
-    run_name: str
-    rule: str
-    severity: str
-    action: str
-    metric: str | None
-    value: float | None
-    threshold: float | None
-    message: str
-    step: int | None
-    attempt: int | None
-    wall: float | None
-    acked_by: str | None
-    acked_wall: float | None
+    run_id: str = ""
+    run_name: str = ""
+    rule: str = ""
+    severity: str = ""
+    action: str = ""
+    metric: str | None = None
+    value: float | None = None
+    threshold: float | None = None
+    message: str = ""
+    step: int | None = None
+    attempt: int | None = None
+    wall: float | None = None
+    acked_by: str | None = None
+    acked_wall: float | None = None
 
 
 @dataclass(frozen=True)
 class AttemptRow:
     """One life of a run. Guarded attempts carry the guard's judgement, others what the journal
-    says.
+    says. `exit_class` is the guard's word for its end (clean, oom, cuda, hang ...), `action` what
+    it did then: restart, stop or fail.
     """
 
     attempt: int
-    started: float | None
-    ended: float | None
-    pid: int | None
-    code: int | None
-    signal: str | None
-    exit_class: str | None
-    action: str | None
-    reason: str | None
-    delay_s: float | None
-    report: str | None
-    step: int | None
-    diagnostic: bool
-    adopted: bool
+    started: float | None = None
+    ended: float | None = None
+    pid: int | None = None
+    code: int | None = None
+    signal: str | None = None
+    exit_class: str | None = None
+    action: str | None = None
+    reason: str | None = None
+    delay_s: float | None = None
+    report: str | None = None
+    step: int | None = None
+    diagnostic: bool = False
+    adopted: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from albor_core.feed.view import AlertView
+from albor_core.store.rows.rows import AlertRow
 from albor_tui.look import glyphs
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.run.panels import alert_line
@@ -21,7 +21,7 @@ _MOST_LINES = 14
 class OpenAlerts(LineList):
     """The open alerts, the worst first."""
 
-    def __init__(self, alerts: tuple[AlertView, ...]) -> None:
+    def __init__(self, alerts: tuple[AlertRow, ...]) -> None:
         super().__init__()
         self.alerts = alerts
 
@@ -32,7 +32,7 @@ class OpenAlerts(LineList):
         return alert_line(self.alerts[index], width)
 
 
-class AlertChoice(ModalScreen[tuple[AlertView, ...] | None]):
+class AlertChoice(ModalScreen[tuple[AlertRow, ...] | None]):
     """One alert, all of them, or None."""
 
     BINDINGS = [
@@ -41,7 +41,7 @@ class AlertChoice(ModalScreen[tuple[AlertView, ...] | None]):
         Binding("escape,q", "cancel", "Cancel"),
     ]
 
-    def __init__(self, alerts: tuple[AlertView, ...]) -> None:
+    def __init__(self, alerts: tuple[AlertRow, ...]) -> None:
         super().__init__()
         self._alerts = alerts
 

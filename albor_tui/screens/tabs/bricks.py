@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.view import Curve, RunView
+from albor_core.feed.view import RunView
+from albor_core.store.rows.series import Series
 from albor_tui.look import quantity
 from albor_tui.model.source import Archive
 from albor_tui.screens.curves import single_chart
@@ -44,7 +45,7 @@ class BricksPage(PacedPage):
 
     def __init__(self, name: str, view: RunView) -> None:
         super().__init__(name, view)
-        self._curves: dict[str, Curve] = {}
+        self._curves: dict[str, Series] = {}
         self._titled: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:

@@ -9,7 +9,8 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 
-from albor_core.feed.view import Curve, RunView
+from albor_core.feed.view import RunView
+from albor_core.store.rows.series import Series
 from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import PacedPage
 from albor_tui.widgets.chart.grid import ChartGrid
@@ -37,7 +38,7 @@ class CurvesFound:
     """All keys there are, and the curves that were asked for."""
 
     keys: tuple[str, ...]
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, Series]
 
 
 class ChartsPage(PacedPage):

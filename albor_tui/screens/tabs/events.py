@@ -14,7 +14,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.archive.archive import Told
-from albor_core.feed.view import AlertView, EventView, RunView
+from albor_core.feed.view import RunView
+from albor_core.store.rows.rows import AlertRow, EventRow
 from albor_tui.model.source import Archive
 from albor_tui.screens.polling import PollingScreen
 from albor_tui.screens.tabs.page import Page
@@ -92,7 +93,7 @@ class EventsPage(Page):
             return
         reason = died.reason if died is not None else crashes[0].reason
         attempt = died.attempt if died is not None else crashes[0].attempt
-        words = [meters.text(f"attempt {attempt}: {reason}", "$warning")]
+        words = [meters.text(f"attempt {attempt}: {reason or ''}", "$warning")]
         if crashes:
             words.append(meters.text(f"o opens the crash report, {crashes[0].path}", "$ink-muted"))
         line.update(meters.rows(words))
@@ -111,7 +112,7 @@ class EventsPage(Page):
             return self._told is not None and bool(self._told.crashes)
         return super().check_action(action, parameters)
 
-    def alert_at_cursor(self) -> AlertView | None:
+    def alert_at_cursor(self) -> AlertRow | None:
         event = self.query_one(EventList).current
         if event is None or event.name != "andon.alert":
             return None
@@ -130,7 +131,7 @@ class EventsPage(Page):
             self.query_one("#event-about", Static).display = False
         self._title(events, len(shown))
 
-    def _title(self, events: tuple[EventView, ...], shown: int) -> None:
+    def _title(self, events: tuple[EventRow, ...], shown: int) -> None:
         counts = Counter(map(kind_of, events))
         kinds = "   ".join(f"{kind} {counts[kind]}" for kind in KINDS[1:] if counts[kind])
         mark = f"{self._kind} {shown} {kinds}"

@@ -12,7 +12,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from albor_core.feed.archive.log_file import LogName, LogWindow
-from albor_core.feed.view import AttemptView, RunView
+from albor_core.feed.view import RunView
+from albor_core.store.rows.rows import AttemptRow
 from albor_tui.look import quantity
 from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
@@ -111,18 +112,18 @@ def edges(name: LogName | None, view: RunView) -> tuple[str, str]:
     begin = f"attempt {name.attempt}"
     if found is not None and found.started is not None:
         begin += f" began {quantity.clock(found.started)}"
-    if before is not None and before.kind:
-        begin += f", after {before.kind}"
+    if before is not None and before.exit_class:
+        begin += f", after {before.exit_class}"
     if name.part:
         begin = f"attempt {name.attempt}, an older part: the log was cut at 64 MiB"
     return begin, ending(found) if not name.part else ""
 
 
-def ending(attempt: AttemptView | None) -> str:
+def ending(attempt: AttemptRow | None) -> str:
     """How an attempt ended; "" while it runs or where that is not known."""
     if attempt is None or attempt.ended is None:
         return ""
-    how = attempt.kind or "ended"
+    how = attempt.exit_class or "ended"
     code = f", signal {attempt.signal}" if attempt.signal else f", code {attempt.code}"
     step = f" at step {quantity.count(attempt.step)}" if attempt.step is not None else ""
     took = ""

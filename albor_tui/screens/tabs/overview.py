@@ -8,7 +8,8 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 
-from albor_core.feed.view import Curve, RunView
+from albor_core.feed.view import RunView
+from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.messages import CurvesChanged, LogArrived
 from albor_tui.screens.overview_choice import (
@@ -42,7 +43,7 @@ class OverviewPage(Page):
 
     def __init__(self, name: str, view: RunView) -> None:
         super().__init__(name, view)
-        self.curves: dict[str, Curve] = {}
+        self.curves: dict[str, Series] = {}
         self._has_curves = False
 
     def compose(self) -> ComposeResult:

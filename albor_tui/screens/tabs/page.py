@@ -11,7 +11,7 @@ import math
 import time
 from dataclasses import dataclass
 from types import NoneType
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from textual import on
 from textual.containers import Container
@@ -19,13 +19,16 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
-from albor_core.feed.view import AlertView, RunView
+from albor_core.feed.view import RunView
 from albor_tui.messages import RunChanged
 from albor_tui.model.source import Archive
 from albor_tui.terminal.stylesheet import LATER
 from albor_tui.terminal.textual_private import dispatch_now
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
+
+if TYPE_CHECKING:
+    from albor_core.store.rows.rows import AlertRow
 
 
 class PageRequest(Protocol):
@@ -88,7 +91,7 @@ class Page(ErrorBoundary, Container):
     def show_answer(self, answer: object) -> None:
         """The answer to the page's question; one to a former question is not passed on."""
 
-    def alert_at_cursor(self) -> AlertView | None:
+    def alert_at_cursor(self) -> AlertRow | None:
         """The alert that the page's cursor stands on."""
         return None
 

@@ -7,19 +7,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from albor_core.feed.view import Curve, RunView
+from albor_core.feed.view import RunView
+from albor_core.store.rows.series import Series
 from albor_tui.widgets.chart.data import ChartData, Mark, Ruler, Trace
 
 WALL, TOKENS = "_wall", "train/tokens"  # what the other x axes are made of
 RULER_KEYS = (WALL, TOKENS)
-Curves = Mapping[str, Curve]
+Curves = Mapping[str, Series]
 # metrics that are set or counted rather than measured: a smoothed line would say nothing more
 _CALM = ("optim/lr", "train/tokens", "train/epoch", "train/loss_ema")
 
 
 def single_chart(
     view: RunView,
-    curve: Curve | None,
+    curve: Series | None,
     tone: str,
     *,
     history: Sequence[float] = (),
@@ -65,7 +66,7 @@ def chart_of(view: RunView, lines: Sequence[Trace], curves: Curves) -> ChartData
 
 def trace(
     tone: str,
-    curve: Curve,
+    curve: Series,
     label: str = "",
     *,
     is_noisy: bool = False,
@@ -80,7 +81,7 @@ def trace(
         low=tuple(curve.minimum) if has_envelope else (),
         high=tuple(curve.maximum) if has_envelope else (),
         label=label,
-        nonfinite=curve.nonfinite,
+        nonfinite=tuple(curve.nonfinite),
         is_noisy=is_noisy,
         rulers=along or {},
     )
@@ -115,7 +116,7 @@ def extent(view: RunView, curves: Curves) -> tuple[float, float] | None:
     return first, max(last, float(view.step or 0)) if view.is_active else last
 
 
-def marks(view: RunView, lr: Curve | None = None) -> Iterator[Mark]:
+def marks(view: RunView, lr: Series | None = None) -> Iterator[Mark]:
     """What happened to a run: alerts, restarts, rewinds, checkpoints, phases of the learning
     rate."""
     for alert in view.alerts:
@@ -124,8 +125,8 @@ def marks(view: RunView, lr: Curve | None = None) -> Iterator[Mark]:
             yield Mark(kind, alert.step, alert.message or alert.rule)
     for before, after in itertools.pairwise(view.attempts):
         if before.step is not None:
-            words = f"attempt {after.attempt}" + (f" after {before.kind}" if before.kind else "")
-            yield Mark("restart", before.step, words)
+            why = f" after {before.exit_class}" if before.exit_class else ""
+            yield Mark("restart", before.step, f"attempt {after.attempt}{why}")
     for event in view.events:
         if event.step is None:
             continue
@@ -137,7 +138,7 @@ def marks(view: RunView, lr: Curve | None = None) -> Iterator[Mark]:
         yield from phases(lr)
 
 
-def phases(lr: Curve) -> Iterator[Mark]:
+def phases(lr: Series) -> Iterator[Mark]:
     """Where the learning rate stops rising and where it begins to fall."""
     known = [(s, v) for s, v in zip(lr.steps, lr.mean, strict=True) if math.isfinite(v)]
     if len(known) < 3:
@@ -150,9 +151,9 @@ def phases(lr: Curve) -> Iterator[Mark]:
         yield Mark("phase", at_top[-1], "decay begins")
 
 
-def from_history(view: RunView, history: Sequence[float]) -> Curve:
+def from_history(view: RunView, history: Sequence[float]) -> Series:
     """The live state's history carries no steps: it is spread evenly over the run so far."""
     count = len(history)
     last = view.step or count
     steps = tuple(last * (i + 1) / count for i in range(count))
-    return Curve("", steps, mean=tuple(history))
+    return Series("", steps, mean=tuple(history))

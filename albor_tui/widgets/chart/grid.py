@@ -24,7 +24,8 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input
 
-from albor_core.feed.view import Curve, RunView
+from albor_core.feed.view import RunView
+from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.chart.chart import Chart
@@ -58,7 +59,7 @@ class ChartGrid(Widget, can_focus=True):
         Binding("end", "page(1000)", "Last", show=False, tooltip="The last charts"),
     ]
     keys: reactive[tuple[str, ...]] = reactive((), init=False, repaint=False)
-    curves: reactive[Mapping[str, Curve]] = reactive({}, init=False, repaint=False)
+    curves: reactive[Mapping[str, Series]] = reactive({}, init=False, repaint=False)
     view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
 
     @dataclass

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_core.feed.view import BrickView, Curve, EventView
+from albor_core.feed.view import BrickView
+from albor_core.store.rows.rows import EventRow
+from albor_core.store.rows.series import Series
 from albor_tui.look import quantity
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.line_list import LineList
@@ -40,7 +42,7 @@ class BrickRow:
 
 
 def brick_rows(
-    bricks: Sequence[BrickView], curves: Mapping[str, Curve], events: Iterable[EventView]
+    bricks: Sequence[BrickView], curves: Mapping[str, Series], events: Iterable[EventRow]
 ) -> tuple[BrickRow, ...]:
     """Bricks of the live state in its order, then those that only history knows."""
     known = {brick.name: brick for brick in bricks}
@@ -52,7 +54,7 @@ def brick_rows(
     step = sum(ms for ms in last.values() if ms is not None and math.isfinite(ms))
     rows = []
     for name, brick in known.items():
-        past = curves.get(f"brick/{name}_ms", Curve("")).mean
+        past = curves.get(f"brick/{name}_ms", Series("")).mean
         finite = [ms for ms in past if math.isfinite(ms)]
         mine = [event.step for event in pauses if event.data.get("brick") == name]
         now = last[name]
@@ -77,10 +79,10 @@ def _deviations(row: BrickRow, width: int) -> Content:
     return trace(row.past, width, 1.5 * mean, low=0.5 * mean)
 
 
-def _last(brick: BrickView, curves: Mapping[str, Curve]) -> float | None:
+def _last(brick: BrickView, curves: Mapping[str, Series]) -> float | None:
     if brick.measured_ms is not None:
         return brick.measured_ms
-    past = curves.get(f"brick/{brick.name}_ms", Curve("")).mean
+    past = curves.get(f"brick/{brick.name}_ms", Series("")).mean
     return past[-1] if past else None
 
 

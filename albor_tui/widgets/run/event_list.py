@@ -8,9 +8,9 @@ from typing import Any
 
 from textual.content import Content
 
-from albor_core.feed.view import AlertView, AttemptView, EventView
 from albor_core.run.values.flatten import bare
 from albor_core.run.values.lenient import finite_of, is_number, whole_of
+from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
 from albor_tui.look import glyphs, quantity
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.line_list import LineList
@@ -23,7 +23,7 @@ _DETAIL_CHARS = 400
 _WIDE = 110  # cells of a line that has room for long names
 
 
-def kind_of(event: EventView) -> str:
+def kind_of(event: EventRow) -> str:
     """The filter that an event falls under. A restart is the start of a later attempt, so that
     their number is that of the restarts; `life` has the other words of the run and its guard.
     """
@@ -41,7 +41,7 @@ def kind_of(event: EventView) -> str:
     return "control" if room in ("control", "config") else "other"
 
 
-def words_of_event(event: EventView) -> str:
+def words_of_event(event: EventRow) -> str:
     """An event in one line, for people; what is not known by name is shown as its data."""
     data = event.data
     match event.name:
@@ -69,7 +69,7 @@ def _words_of_save(data: Mapping[str, Any]) -> str:
     return f"saved {_bytes(data.get('bytes'))}{took}"
 
 
-def _words_of_start(event: EventView) -> str:
+def _words_of_start(event: EventRow) -> str:
     back = _resumed_from(event)
     begin = f"resumed from step {quantity.count(back)}" if back is not None else "started"
     return f"attempt {event.attempt or 1} {begin}   {event.data.get('device') or ''}".rstrip()
@@ -80,23 +80,24 @@ class EventList(LineList):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.events: tuple[EventView, ...] = ()
+        self.events: tuple[EventRow, ...] = ()
         self.opened: frozenset[str] = frozenset()
 
-    def show(self, events: tuple[EventView, ...], alerts: tuple[AlertView, ...]) -> None:
+    def show(self, events: tuple[EventRow, ...], alerts: tuple[AlertRow, ...]) -> None:
         """Newest first. The cursor stays on its event, or at the top where it was there."""
-        opened = frozenset(alert.id for alert in alerts if not alert.is_acknowledged)
+        opened = frozenset(alert.id for alert in alerts if alert.acked_by is None)
         if (events, opened) == (self.events, self.opened):
             return
         stood = self.current if self.cursor else None
         self.events, self.opened = events, opened
         if stood is not None:
-            at = next((i for i, event in enumerate(events) if event is stood or event == stood), 0)
+            one = (stood.wall, stood.name, stood.data)  # its id is news once a store has it
+            at = next((i for i, e in enumerate(events) if (e.wall, e.name, e.data) == one), 0)
             self.set_reactive(LineList.cursor, at)
         self.lines_changed()
 
     @property
-    def current(self) -> EventView | None:
+    def current(self) -> EventRow | None:
         return self.events[self.cursor] if self.cursor < len(self.events) else None
 
     def count(self) -> int:
@@ -131,10 +132,10 @@ class AttemptTable(Panel):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._attempts: tuple[AttemptView, ...] = ()
+        self._attempts: tuple[AttemptRow, ...] = ()
         self._alive = False
 
-    def show(self, attempts: tuple[AttemptView, ...], *, is_active: bool) -> None:
+    def show(self, attempts: tuple[AttemptRow, ...], *, is_active: bool) -> None:
         self._attempts, self._alive = attempts, is_active
         self.changed()
 
@@ -152,7 +153,7 @@ class AttemptTable(Panel):
         return meters.rows([meters.fit(line, width) for line in lines])
 
 
-def _attempt_line(one: AttemptView, *, is_alive: bool) -> Content:
+def _attempt_line(one: AttemptRow, *, is_alive: bool) -> Content:
     end = now_wall() if one.ended is None and is_alive else one.ended
     took = None if one.started is None or end is None else max(0.0, end - one.started)
     if one.ended is None:
@@ -160,8 +161,8 @@ def _attempt_line(one: AttemptView, *, is_alive: bool) -> Content:
             "no end was recorded", "$warning"
         )  # fmt: skip
     else:
-        tone = "$ink-muted" if one.kind in ("", "clean", "done") else "$warning"
-        parts = (one.kind or "ended", f"code {one.code}" if one.code is not None else "",
+        tone = "$ink-muted" if one.exit_class in (None, "", "clean", "done") else "$warning"
+        parts = (one.exit_class or "ended", f"code {one.code}" if one.code is not None else "",
                  one.signal or "", one.action, one.reason)  # fmt: skip
         ended = meters.text("  ".join(part for part in parts if part), tone)
     return Content.assemble(
@@ -174,7 +175,7 @@ def _attempt_line(one: AttemptView, *, is_alive: bool) -> Content:
     )
 
 
-def _resumed_from(event: EventView) -> int | None:
+def _resumed_from(event: EventRow) -> int | None:
     back = event.data.get("resumed_from") if event.name == "run.start" else None
     return whole_of(back)
 

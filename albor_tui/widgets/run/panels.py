@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_core.feed.view import AlertView, BrickView, RunView
+from albor_core.feed.view import BrickView, RunView
 from albor_core.run.headlines import HEADLINES, Headline
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.panel import Panel
+
+if TYPE_CHECKING:
+    from albor_core.store.rows.rows import AlertRow
 
 _TONES = {"loss": "bold $line-main", "val_loss": "bold $line-val", "val_ppl": "$line-val"}
 _OVER = ("completed", "stopped", "failed")
@@ -187,9 +191,10 @@ class GuardPanel(RunPanel):
             lines.append(_fact("stability", meters.text(words, "$warning")))
         last = next((a for a in reversed(view.attempts) if a.ended is not None), None)
         if last is not None:
-            tone = "$ink-muted" if last.kind in ("", "clean", "done") else "$warning"
-            told = last.reason.startswith(last.kind)  # "crash: exit code 1", say
-            why = last.reason if told else f"{last.kind} {last.reason}"
+            kind, why = last.exit_class or "", last.reason or ""
+            tone = "$ink-muted" if kind in ("", "clean", "done") else "$warning"
+            if not why.startswith(kind):  # unlike "crash: exit code 1", say
+                why = f"{kind} {why}"
             lines.append(_fact(f"attempt {last.attempt}", meters.text(why or "ended", tone)))
         return meters.rows([meters.fit(line, width) for line in lines[:height]])
 
@@ -203,7 +208,7 @@ class GuardPanel(RunPanel):
         is_over = view.status in _OVER
         if view.status == "queued":
             word, tone = "none yet", "$warning"
-        elif view.guard is None and not any(one.kind for one in view.attempts):
+        elif view.guard is None and not any(one.exit_class for one in view.attempts):
             word, tone = "none", "$warning" if view.is_active else "$ink-muted"
         else:
             word, tone = ("ended", "$ink-muted") if is_over else ("gone", "$warning")
@@ -296,18 +301,18 @@ def no_alert_listed(view: RunView) -> Content:
     return Content.styled(f"{glyphs.current.check} {words}", "$success")
 
 
-def ordered(alerts: tuple[AlertView, ...]) -> list[AlertView]:
+def ordered(alerts: tuple[AlertRow, ...]) -> list[AlertRow]:
     """Open before acknowledged, red before yellow, newest first."""
     rank = {"red": 0, "yellow": 1}
     return sorted(
         alerts,
-        key=lambda a: (a.is_acknowledged, rank.get(a.severity, 2), -(a.step or 0), a.id),
+        key=lambda a: (a.acked_by is not None, rank.get(a.severity, 2), -(a.step or 0), a.id),
     )
 
 
-def alert_line(alert: AlertView, width: int) -> Content:
+def alert_line(alert: AlertRow, width: int) -> Content:
     """One alert on one line."""
-    done = alert.is_acknowledged
+    done = alert.acked_by is not None
     tone = "$ink-faint" if done else meters.SEVERITY_TONE.get(alert.severity, "$warning")
     symbol = glyphs.current.check if done else glyphs.current.alert
     step = f"step {quantity.count(alert.step)} " if alert.step is not None else ""
@@ -328,7 +333,7 @@ class AlertBanner(RunPanel):
         super().watch_view()
 
     def show(self, view: RunView, width: int, height: int) -> Content:
-        opened = [a for a in ordered(view.alerts) if not a.is_acknowledged]
+        opened = [a for a in ordered(view.alerts) if a.acked_by is None]
         words = opened[0].message or opened[0].rule if opened else view.last_alert
         tone = meters.SEVERITY_TONE.get(opened[0].severity if opened else view.severity, "$warning")
         more = f"  +{view.alerts_open - 1}" if view.alerts_open > 1 else ""

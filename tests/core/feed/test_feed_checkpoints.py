@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from albor_core.feed.archive.checkpoints import Shelf
-from albor_core.feed.view import EventView
+from albor_core.store.rows.rows import EventRow
 
 
 def save(folder, name, step, *, size=5, stated=5, created=1.0):
@@ -18,7 +18,7 @@ def save(folder, name, step, *, size=5, stated=5, created=1.0):
 
 
 def saved(step):
-    return EventView("checkpoint.saved", step=step)
+    return EventRow(name="checkpoint.saved", step=step)
 
 
 def by_name(shelf):
@@ -50,7 +50,7 @@ def test_what_was_set_aside_keeps_the_reason_that_was_told(tmp_path):
     save(tmp_path, "bad-step-00000200", 200)
     save(tmp_path, "bad-step-00000100-2", 100)
     reason = "optimizer.safetensors is damaged (its blake3 hash differs)"
-    told = EventView("checkpoint.bad", data={"path": "/r/bad-step-00000200", "reason": reason})
+    told = EventRow(name="checkpoint.bad", data={"path": "/r/bad-step-00000200", "reason": reason})
     found = by_name(Shelf(tmp_path).look([told]))
     assert found["bad-step-00000200"].reason == reason
     assert "did not say why" in found["bad-step-00000100-2"].reason
@@ -88,7 +88,9 @@ def test_a_folder_that_is_gone_says_so(tmp_path):
 
 def test_failed_saves_and_those_that_were_pruned_are_counted(tmp_path):
     save(tmp_path, "step-00000300", 300)
-    failed = EventView("checkpoint.failed", step=400, data={"reason": "No space left on device"})
+    failed = EventRow(
+        name="checkpoint.failed", step=400, data={"reason": "No space left on device"}
+    )
     shelf = Shelf(tmp_path).look([saved(100), saved(200), saved(300), failed])
     assert shelf.written == 3
     assert [event.step for event in shelf.failed] == [400]

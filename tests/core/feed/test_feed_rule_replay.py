@@ -6,7 +6,7 @@ import pytest
 
 from albor_core.andon.rules import STEADY, replay, rules_from
 from albor_core.feed.archive.rule_replay import _unfolded
-from albor_core.store.rows.rows import Series
+from albor_core.store.rows.series import Series
 
 
 def folded(values, width):

@@ -77,8 +77,14 @@ def make_run(tmp_path, name, *, losses=(), ended=None, alert=False, state=True):
     for step, loss in enumerate(losses, start=1):
         journal.metrics(step, {"train/loss": loss, "train/tokens": step * 100})
     if alert:
-        data = {"id": f"loss-gt-10@1.{len(losses)}", "rule": "loss-gt-10", "action": "stop"}
-        more = {"metric": "train/loss", "value": 11.0, "threshold": 10.0, "message": "too high"}
+        data = {"id": f"loss-gt-10@1.{len(losses)}", "rule": "loss-gt-10", "kind": "rule"}
+        more = {
+            "action": "stop",
+            "metric": "train/loss",
+            "value": 11.0,
+            "threshold": 10.0,
+            "message": "too high",
+        }
         journal.event("andon.alert", step=len(losses), severity="red", **data, **more)
     if ended:
         journal.event("run.end", step=len(losses), status=ended, reason=ended, code=0)
@@ -286,13 +292,24 @@ def test_open_alerts_colour_the_row_until_somebody_acknowledges(tmp_path):
     feed = RunsFeed()
     (row,) = feed.poll().rows
     assert (row.alerts_open, row.severity) == (1, "red")
-    (alert,) = feed.alerts()
-    assert (alert.id, alert.message, alert.is_acknowledged) == ("loss-gt-10@1.2", "too high", False)
+    (alert,) = RunFeed(run).poll().to_json()["alerts"]
+    assert (alert["id"], alert["message"]) == ("loss-gt-10@1.2", "too high")
+    assert not alert["is_acknowledged"]
     annotate(run, "ack", "loss-gt-10@1.2")
     assert open_alerts(run) == ()
     index(run)
     row = poll_until(feed, lambda view: view.rows[0].alerts_open == 0).rows[0]
     assert row.severity == "green"
+    assert RunFeed(run).poll().to_json()["alerts"] == [alert | {"is_acknowledged": True}]
+
+
+def test_a_document_says_the_same_of_alerts_and_events_before_and_after_an_index(tmp_path):
+    run = make_run(tmp_path, "a", losses=[3.0, 11.0], ended="stopped", alert=True)
+    before = RunFeed(run).poll().to_json()
+    index(run)
+    after = RunFeed(run).poll().to_json()
+    assert (after["alerts"], after["events"]) == (before["alerts"], before["events"])
+    assert {*after["events"][0]} == {"name", "severity", "step", "wall", "attempt", "data"}
 
 
 def test_one_run_in_full(tmp_path, hold):
@@ -343,11 +360,11 @@ def test_before_any_index_the_end_of_the_curve_comes_from_the_live_state(tmp_pat
     view = feed.poll()
     assert [alert.id for alert in view.alerts] == ["loss-gt-10@1.3"]
     curve = feed.curves(["train/loss"])["train/loss"]
-    assert (curve.steps, curve.mean, curve.source) == ((1, 2, 3), (3.0, 2.5, 2.0), "state")
+    assert (curve.steps, curve.mean) == ((1, 2, 3), (3.0, 2.5, 2.0))
     index(run)
     write_state(run, [3.0, 2.5, 2.0, 1.5])
     curve = feed.curves(["train/loss"])["train/loss"]
-    assert (curve.steps, curve.source) == ((1, 2, 3, 4), "store")
+    assert curve.steps == (1, 2, 3, 4)
     assert feed.curves(["train/loss"], lo=2, hi=3)["train/loss"].steps == (2, 3)
     assert feed.curves(["no/such"])["no/such"].is_empty
 

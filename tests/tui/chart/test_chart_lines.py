@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.feed.view import AttemptView, Curve
+from albor_core.store.rows.rows import AttemptRow
+from albor_core.store.rows.series import Series
 from albor_tui.widgets.base.cells import Row, row_of
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.canvas import whole_axis
@@ -55,15 +56,15 @@ def text(row: Row) -> str:
     return "".join(character for character, _ in row)
 
 
-def noisy(last: int, every: int = 1) -> Curve:
+def noisy(last: int, every: int = 1) -> Series:
     """A falling, noisy series whose past does not depend on its length."""
     rng = random.Random(5)
     steps = tuple(float(s) for s in range(every, last + 1, every))
     ys = tuple(2 + 6 / (1 + s / 300) + rng.uniform(-0.2, 0.2) for s in steps)
-    return Curve("k", steps, ys, ys, ys)
+    return Series("k", steps, ys, ys, ys)
 
 
-def stored(curve: Curve, width: int) -> Curve:
+def stored(curve: Series, width: int) -> Series:
     """The curve in buckets of `width` steps, as a store gives it."""
     found = bucketed(trace("main", curve), width)
     return replace(
@@ -252,9 +253,9 @@ def test_marks_tell_alerts_restarts_checkpoints_and_phases():
 
 
 def test_phases_of_a_learning_rate():
-    lr = Curve("optim/lr", (1, 2, 3, 4, 5, 6), mean=(0.1, 0.2, 0.3, 0.3, 0.2, 0.1))
+    lr = Series("optim/lr", (1, 2, 3, 4, 5, 6), mean=(0.1, 0.2, 0.3, 0.3, 0.2, 0.1))
     assert [(m.step, m.words) for m in phases(lr)] == [(3, "warm-up ends"), (4, "decay begins")]
-    assert not list(phases(Curve("optim/lr", (1, 2, 3), mean=(0.3, 0.3, 0.3))))
+    assert not list(phases(Series("optim/lr", (1, 2, 3), mean=(0.3, 0.3, 0.3))))
 
 
 def test_the_worst_mark_of_a_column_is_shown():
@@ -267,7 +268,7 @@ def test_the_worst_mark_of_a_column_is_shown():
 
 
 def test_attempts_without_a_step_leave_no_mark():
-    view = chart_stage.view(attempts=(AttemptView(1), AttemptView(2)), alerts=(), events=())
+    view = chart_stage.view(attempts=(AttemptRow(1), AttemptRow(2)), alerts=(), events=())
     assert not list(marks(view))
 
 

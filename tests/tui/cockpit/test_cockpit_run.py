@@ -118,7 +118,7 @@ async def test_a_acknowledges_the_open_alert(cockpit, source):
         await until(pilot, lambda: "gradient_norm" in shown(pilot.app.screen, Alerts))
         await pilot.press("a")
         await until(pilot, lambda: source.acknowledged == [(view.id, fake_feed.ALERT.id)])
-        calm = replace(fake_feed.ALERT, is_acknowledged=True)
+        calm = replace(fake_feed.ALERT, acked_by="me")
         source.show(
             tuple(
                 replace(v, alerts=(calm,), alerts_open=0) if v is view else v for v in source.rows

@@ -9,7 +9,8 @@ from fake_feed import training
 from settled import until
 
 from albor_core.feed.terminal import terminal_of
-from albor_core.feed.view import ChartChoice, Curve, TerminalView
+from albor_core.feed.view import ChartChoice, TerminalView
+from albor_core.store.rows.series import Series
 from albor_tui.model.program_charts import own_choice
 from albor_tui.screens.overview_choice import (
     averaged,
@@ -76,7 +77,7 @@ def test_a_program_that_logs_no_loss_shows_its_own_metrics_first_what_is_to_grow
     large, small = charts_of(found)
     assert large.metric == "episode_reward" and not shows_losses(large)
     assert [chart.metric for chart in small] == ["approx_kl", "a/b", "x"]
-    curve = Curve("episode_reward", steps=(1.0, 2.0), mean=(3.0, 4.0))
+    curve = Series("episode_reward", steps=(1.0, 2.0), mean=(3.0, 4.0))
     drawn = large_chart(training(), large, {curve.key: curve}, is_loading=False)
     assert [line.y for line in drawn.lines] == [(3.0, 4.0)]
 

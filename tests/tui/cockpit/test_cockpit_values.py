@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.feed.view import Curve
+from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.screens.curves import loss_chart
 from albor_tui.screens.run_order import ORDERS, arrange
@@ -179,7 +179,7 @@ def test_the_upper_line_wins_a_shared_cell():
 
 
 def test_smoothing_starts_at_the_first_value_and_ignores_nan():
-    noisy = trace("main", Curve("k", (1, 2, 3), mean=(4.0, math.nan, 4.0)))
+    noisy = trace("main", Series("k", (1, 2, 3), mean=(4.0, math.nan, 4.0)))
     found = smoothed(noisy, Look(), Range(0, 10), 0.9)
     assert found.y == pytest.approx((4.0, math.nan, 4.0), nan_ok=True)
 

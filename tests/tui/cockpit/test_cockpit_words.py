@@ -10,7 +10,8 @@ import pytest
 from settled import settled, until
 
 from albor_core.feed.archive.crashes import CrashView
-from albor_core.feed.view import AlertView, AttemptView, BrickView, RunsView
+from albor_core.feed.view import BrickView, RunsView
+from albor_core.store.rows.rows import AlertRow, AttemptRow
 from albor_tui.look import glyphs
 from albor_tui.screens.curves import loss_chart
 from albor_tui.screens.dialogs.crash import CrashScreen
@@ -271,7 +272,7 @@ def test_a_runs_own_panel_counts_the_gpus_that_it_cannot_show():
 
 
 def test_alerts_that_have_no_room_are_counted():
-    alerts = tuple(AlertView(id=f"a{i}", severity="red", message=f"m{i}") for i in range(9))
+    alerts = tuple(AlertRow(id=f"a{i}", severity="red", message=f"m{i}") for i in range(9))
     view = fake_feed.training(alerts=alerts, alerts_open=9)
     shown = drawn_of(Alerts, view, height=4)
     assert len(shown.splitlines()) == 4
@@ -338,10 +339,11 @@ async def test_the_glance_of_the_list_says_why_a_run_failed(cockpit, source):
 
 
 async def test_a_crash_report_is_named_on_the_events_tab_and_opens_with_its_stacks(cockpit, source):
-    attempt = AttemptView(
-        2, started=fake_feed.WALL - 90, ended=fake_feed.WALL - 30, code=1, kind="exception",
-        action="fail", reason=f"{REASON}: the same failure twice, so it would come again; see"
-        " reports a1-1, a2-2", report="a2-2",
+    attempt = AttemptRow(
+        2, started=fake_feed.WALL - 90, ended=fake_feed.WALL - 30, code=1,
+        exit_class="exception", action="fail", report="a2-2",
+        reason=f"{REASON}: the same failure twice, so it would come again; see"
+        " reports a1-1, a2-2",
     )  # fmt: skip
     row = replace(source.rows[3], attempts=(attempt,), attempts_total=2)
     source.show((row,))

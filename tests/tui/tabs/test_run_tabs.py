@@ -12,7 +12,7 @@ from settled import settled, until
 from albor_core.feed.archive.archive import SampleView
 from albor_core.feed.archive.checkpoints import ShelfView
 from albor_core.feed.archive.log_file import LogName
-from albor_core.feed.view import AlertView
+from albor_core.store.rows.rows import AlertRow
 from albor_tui.screens.dialogs.alert_choice import AlertChoice, OpenAlerts
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
@@ -400,7 +400,7 @@ async def test_the_charts_tab_gets_the_curves_it_wants(cockpit, source):
 # -- alerts ----------------------------------------------------------------------------------------
 
 ALERTS = tuple(
-    AlertView(f"r{i}@1.{i}", severity, f"alert number {i}", step=i)
+    AlertRow(f"r{i}@1.{i}", severity=severity, message=f"alert number {i}", step=i)
     for i, severity in enumerate(("yellow", "red", "yellow"))
 )
 
@@ -441,9 +441,9 @@ async def test_all_are_acknowledged_after_a_yes(cockpit, source, keys):
 
 async def test_on_the_events_tab_a_means_the_alert_under_the_cursor(cockpit, source):
     source.events = tuple(
-        fake_feed.EventView(
-            "andon.alert", a.severity, a.step, fake_feed.WALL - 9 + a.step, 1,
-            {"id": a.id, "message": a.message},
+        fake_feed.EventRow(
+            name="andon.alert", severity=a.severity, step=a.step, wall=fake_feed.WALL - 9 + a.step,
+            attempt=1, data={"id": a.id, "message": a.message},
         )
         for a in ALERTS
     )  # fmt: skip

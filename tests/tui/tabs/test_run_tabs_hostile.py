@@ -13,8 +13,9 @@ from albor_core.feed.archive.archive import SampleView
 from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView, FieldView
 from albor_core.feed.archive.log_file import LogName
-from albor_core.feed.view import BrickView, EventView
+from albor_core.feed.view import BrickView
 from albor_core.run.rundir import RunDir
+from albor_core.store.rows.rows import EventRow
 from albor_tui.app import AlborApp
 from albor_tui.screens.run import TABS
 
@@ -23,13 +24,15 @@ def hostile_source(text: str) -> fake_feed.FakeSource:
     view = everything_hostile(text)
     process = replace(view.gpu[0].processes[0], name=text)
     events = (
-        EventView(text, text, 3, fake_feed.WALL, 1, {text: text}),
-        EventView("andon.alert", "red", 4, fake_feed.WALL, 1, {"id": text, "message": text}),
-        EventView("checkpoint.bad", "yellow", data={"path": text, "reason": text}),
-        EventView("checkpoint.failed", "yellow", data={"reason": text}),
-        EventView("run.start", data={"device": text}),
-        EventView("run.end", data={"status": text, "message": text}),
-        EventView("jidoka.pause", data={"brick": text, "value_ms": text}),
+        EventRow(
+            name=text, severity=text, step=3, wall=fake_feed.WALL, attempt=1, data={text: text}
+        ),
+        EventRow(name="andon.alert", severity="red", step=4, data={"id": text, "message": text}),
+        EventRow(name="checkpoint.bad", severity="yellow", data={"path": text, "reason": text}),
+        EventRow(name="checkpoint.failed", severity="yellow", data={"reason": text}),
+        EventRow(name="run.start", data={"device": text}),
+        EventRow(name="run.end", data={"status": text, "message": text}),
+        EventRow(name="jidoka.pause", data={"brick": text, "value_ms": text}),
     )
     view = replace(
         view,
@@ -37,7 +40,8 @@ def hostile_source(text: str) -> fake_feed.FakeSource:
         bricks=(BrickView(text, 2.0, 1.0),),
         events=events,
         attempts=tuple(
-            replace(a, reason=text, kind=text, action=text, signal=text) for a in view.attempts
+            replace(a, reason=text, exit_class=text, action=text, signal=text)
+            for a in view.attempts
         ),
     )
     source = fake_feed.FakeSource((view,), view.gpu)

@@ -1,0 +1,30 @@
+"""A metric ready to draw: alone here, since a chart must not wait for the other rows (rows.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric over steps, one entry per bucket; where `is_raw` an entry is one recorded point.
+
+    `steps` holds the first step of each bucket. minimum and maximum keep every spike, Inf too; a
+    bucket whose points are all NaN has NaN in all four. `nonfinite` counts NaN and Inf per bucket.
+    One that no store made may leave out what is not known, and have steps between two whole ones.
+    """
+
+    key: str
+    steps: Sequence[float] = ()
+    minimum: Sequence[float] = ()
+    maximum: Sequence[float] = ()
+    mean: Sequence[float] = ()
+    last: Sequence[float] = ()
+    counts: Sequence[int] = ()
+    nonfinite: Sequence[int] = ()
+    is_raw: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.steps

@@ -65,7 +65,7 @@ def log(options: argparse.Namespace) -> list[Figure]:
         keys = [f"layer{number:04d}/grad_norm" for number in range(count)]
         ours: list[float] = []
         lines: list[float] = []
-        with tempfile.TemporaryDirectory() as home:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
             os.environ["ALBOR_HOME"] = home
             for _ in range(options.rounds):
                 with track.start() as run, (Path(home) / "plain.jsonl").open("a") as file:

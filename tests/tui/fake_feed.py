@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from albor_core.feed.archive.archive import SampleView, Told
+from albor_core.feed.archive.archive import Told
 from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigView, FieldView
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName, LogWindow
 from albor_core.feed.view import BrickView, CheckpointView, RunsView, RunView
 from albor_core.run.values.clean import clean
-from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
+from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow, SampleRow
 from albor_core.store.rows.series import Series
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
 from albor_tui.messages import CommandReport
@@ -424,7 +424,7 @@ EVENTS = (
 )  # fmt: skip
 
 SAMPLES = tuple(
-    SampleView(
+    SampleRow(
         step,
         WALL - (15_280 - step) * 0.35,
         "def fibonacci(n):\n    ",
@@ -668,7 +668,7 @@ class FakeSource:
         self.shelf = SHELF
         self.events: tuple[EventRow, ...] = EVENTS
         self.crashes: tuple[CrashView, ...] = ()
-        self.samples: tuple[SampleView, ...] = SAMPLES
+        self.samples: tuple[SampleRow, ...] = SAMPLES
 
     def show(self, rows: tuple[RunView, ...]) -> None:
         self.rows, self.version = rows, self.version + 1

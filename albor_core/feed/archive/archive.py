@@ -21,7 +21,7 @@ from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import integer, number, text
 from albor_core.store.query.reader import Reader
-from albor_core.store.rows.rows import EventRow
+from albor_core.store.rows.rows import EventRow, SampleRow
 from albor_core.store.rows.series import Series
 
 EVENTS = 2000  # newest ones that can be scrolled through
@@ -31,21 +31,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class SampleView:
-    """Text that a model produced, as raw as the run wrote it."""
-
-    step: int | None
-    wall: float | None
-    prompt: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Told:
     """Rows of one kind."""
 
     events: tuple[EventRow, ...] = ()
-    samples: tuple[SampleView, ...] = ()
+    samples: tuple[SampleRow, ...] = ()
     crashes: tuple[CrashView, ...] = ()  # beside events
 
 
@@ -107,18 +97,17 @@ class RunArchive:
         rows = self._asked("events", lambda r: r.events(run_id, limit=EVENTS))
         if rows is not None:
             return Told(events=rows, crashes=crashes)
-        return Told(events=journal_events(self._journal.records()), crashes=crashes)
+        return Told(events=journal_events(self._journal.records(), run_id), crashes=crashes)
 
     def samples(self) -> Told:
         """The newest samples, oldest first."""
         run_id = self.run.id
-        rows = self._asked("samples", lambda r: r.events(run_id, names=("sample",), limit=SAMPLES))
+        rows = self._asked("samples", lambda r: r.samples(run_id, limit=SAMPLES))
         if rows is not None:
-            said = (SampleView(e.step, e.wall, *_sample(e.data)) for e in rows)
-            return Told(samples=tuple(said))
+            return Told(samples=rows)
         records = (r for r in self._journal.records() if r.get("t") == "s")
         said = (
-            SampleView(integer(r, "step"), number(r, "wall"), text(r, "prompt"), text(r, "text"))
+            SampleRow(integer(r, "step"), number(r, "wall"), text(r, "prompt"), text(r, "text"))
             for r in records
         )
         return Told(samples=tuple(said))
@@ -135,8 +124,3 @@ class RunArchive:
                 return None
             self._known[name] = known = (version, answer)
         return known[1]  # type: ignore[return-value]
-
-
-def _sample(data: object) -> tuple[str, str]:
-    found = data if isinstance(data, dict) else {}
-    return text(found, "prompt"), text(found, "text")

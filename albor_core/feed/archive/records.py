@@ -39,10 +39,11 @@ class RecordTail:
         return self._records
 
 
-def journal_events(records: Iterable[Mapping[str, Any]]) -> tuple[EventRow, ...]:
-    """The events among a journal's records, in their order."""
+def journal_events(records: Iterable[Mapping[str, Any]], run_id: str) -> tuple[EventRow, ...]:
+    """The events among the records of a run's journal, in their order."""
     return tuple(
         EventRow(
+            run_id=run_id,
             name=text(record, "name"),
             severity=text(record, "severity") or "info",
             step=integer(record, "step"),

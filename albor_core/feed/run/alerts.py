@@ -6,9 +6,8 @@ from albor_core.feed.archive.records import RecordTail, journal_events, parse_js
 from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
-from albor_core.run.values.lenient import integer, number, text
+from albor_core.run.values.lenient import text
 from albor_core.store.file.paths import local_store
-from albor_core.store.rows.rows import AlertRow, EventRow
 
 
 def open_alerts(run: RunDir) -> tuple[str, ...]:
@@ -18,7 +17,7 @@ def open_alerts(run: RunDir) -> tuple[str, ...]:
         rows = store.ask(lambda reader: reader.alerts(run.id, open_only=False)) or ()
     finally:
         store.close()
-    recent = journal_events(RecordTail(run.journal, parse_line).records())
+    recent = journal_events(RecordTail(run.journal, parse_line).records(), run.id)
     ids = dict.fromkeys(row.id for row in rows)
     ids |= dict.fromkeys(text(e.data, "id") for e in recent if e.name == "andon.alert")
     acknowledged = {row.id for row in rows if row.acked_by is not None} | _annotated(run)
@@ -32,22 +31,3 @@ def _annotated(run: RunDir) -> set[str]:
         for record in RecordTail(run.annotations, parse_json).records()
         if record.get("t") == "ack"
     }
-
-
-def alert_of_event(event: EventRow, run_id: str) -> AlertRow:
-    """An `andon.alert` event of the journal."""
-    data = event.data
-    return AlertRow(
-        id=text(data, "id"),
-        run_id=run_id,
-        rule=text(data, "rule"),
-        severity=event.severity,
-        action=text(data, "action"),
-        metric=text(data, "metric"),
-        value=number(data, "value"),
-        threshold=number(data, "threshold"),
-        message=text(data, "message"),
-        step=event.step if event.step is not None else integer(data, "step"),
-        attempt=event.attempt,
-        wall=event.wall,
-    )

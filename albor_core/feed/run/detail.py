@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from albor_core.feed.archive.records import RecordTail, journal_events, parse_json
-from albor_core.feed.run.alerts import alert_of_event
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, view_of_row
 from albor_core.feed.run.tail import LogFollower
@@ -25,7 +24,7 @@ from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import history, integer, number, sequence, text
 from albor_core.store.file.paths import global_store, local_store
-from albor_core.store.query.reader import Reader
+from albor_core.store.query.reader import Reader, alert_of
 from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
 from albor_core.store.rows.series import Series
 
@@ -192,7 +191,7 @@ class RunFeed:
         if rows is not None:
             return rows
         return tuple(
-            alert_of_event(event, self.run.id)
+            alert_of(event, text(event.data, "id"))
             for event in self._journal_events()
             if event.name == "andon.alert"
         )
@@ -206,7 +205,7 @@ class RunFeed:
         return self._journal_events()[-EVENTS:] if rows is None else rows
 
     def _journal_events(self) -> tuple[EventRow, ...]:
-        return journal_events(self._journal.records())
+        return journal_events(self._journal.records(), self.run.id)
 
 
 def state_curve(key: str, state: Document, interval: int) -> Series:

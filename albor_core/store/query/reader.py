@@ -281,20 +281,19 @@ class Reader(RunList):
         if run_id is not None:
             where, arguments = " AND r.id = ?", [self._id(run_id)]
         rows = self._all(
-            "SELECT r.id, r.run, r.name, v.subject, v.severity, v.step, v.attempt, v.wall, v.data"
-            " FROM events v JOIN runs r ON r.id = v.run_id"
+            "SELECT r.id, r.run, r.name, v.subject, v.source, v.at, v.wall, v.attempt, v.step,"
+            " v.name, v.severity, v.data FROM events v JOIN runs r ON r.id = v.run_id"
             f" WHERE v.subject IS NOT NULL AND v.name = 'andon.alert'{where}"
             " GROUP BY v.run_id, v.subject HAVING v.at = min(v.at) ORDER BY v.wall, v.at",
             arguments,
         )
         found = []
-        for number, *row in rows:
-            acks = self._all(_ACK, (number, row[2]))
+        for number, run, name, alert_id, *row in rows:
+            acks = self._all(_ACK, (number, alert_id))
             if not (open_only and acks):
                 with self._errors():
-                    found.append(
-                        _alert_row([run_id or row[0], *row[1:]], acks[0] if acks else None)
-                    )
+                    event = _event_row(run_id or run, row)
+                    found.append(alert_of(event, alert_id, name, acks[0] if acks else None))
         return tuple(found)
 
     def attempts(self, run_id: str) -> tuple[AttemptRow, ...]:
@@ -321,11 +320,11 @@ class Reader(RunList):
         )
         return tuple(ArtifactRow(*row) for row in rows)
 
-    def samples(self, run_id: str) -> tuple[SampleRow, ...]:
-        """Generated texts by time."""
+    def samples(self, run_id: str, *, limit: int | None = None) -> tuple[SampleRow, ...]:
+        """Generated texts by time; with `limit` the newest ones."""
         return tuple(
             SampleRow(event.step, event.wall, str(event.data.get("prompt", "")), str(text))
-            for event in self.events(run_id, names=("sample",))
+            for event in self.events(run_id, names=("sample",), limit=limit)
             if (text := event.data.get("text")) is not None  # not so of an event by that name
         )
 
@@ -345,25 +344,26 @@ def _event_row(run_id: str, row: Any) -> EventRow:
     return EventRow(event_id, run_id, source, wall, attempt, step, name, severity, json.loads(data))
 
 
-def _alert_row(row: Any, ack: Any | None) -> AlertRow:
-    run, name, alert_id, severity, step, attempt, wall, raw = row
-    data = json.loads(raw)
-    acked = None if ack is None else str(json.loads(ack[0]).get("by") or "unknown")
+def alert_of(
+    event: EventRow, alert_id: str, run_name: str = "", ack: Any | None = None
+) -> AlertRow:
+    """The alert that an `andon.alert` event tells of; `ack`: what acknowledged it, and when."""
+    data = event.data
     return AlertRow(
         id=alert_id,
-        run_id=run,
-        run_name=name,
+        run_id=event.run_id,
+        run_name=run_name,
         rule=str(data.get("rule") or ""),
-        severity=severity,
+        severity=event.severity,
         action=str(data.get("action") or ""),
         metric=data.get("metric"),
         value=number_of(data.get("value")),
         threshold=number_of(data.get("threshold")),
         message=str(data.get("message") or ""),
-        step=step,
-        attempt=attempt,
-        wall=wall,
-        acked_by=acked,
+        step=event.step,
+        attempt=event.attempt,
+        wall=event.wall,
+        acked_by=None if ack is None else str(json.loads(ack[0]).get("by") or "unknown"),
         acked_wall=None if ack is None else ack[1],
     )
 

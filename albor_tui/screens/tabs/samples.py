@@ -13,9 +13,10 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.archive.archive import SampleView, Told
+from albor_core.feed.archive.archive import Told
 from albor_core.feed.view import RunView
 from albor_core.run.values.clean import clean
+from albor_core.store.rows.rows import SampleRow
 from albor_tui.look import glyphs, quantity
 from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
@@ -42,9 +43,9 @@ class SampleList(LineList):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.samples: tuple[SampleView, ...] = ()
+        self.samples: tuple[SampleRow, ...] = ()
 
-    def show(self, samples: tuple[SampleView, ...]) -> None:
+    def show(self, samples: tuple[SampleRow, ...]) -> None:
         """The cursor stays on its sample, or on the newest where it was there."""
         if samples == self.samples:
             return
@@ -55,7 +56,7 @@ class SampleList(LineList):
         self.lines_changed()
 
     @property
-    def current(self) -> SampleView | None:
+    def current(self) -> SampleRow | None:
         return self.samples[self.cursor] if self.cursor < len(self.samples) else None
 
     def count(self) -> int:
@@ -80,9 +81,9 @@ class SampleSheet(Sheet):
 
     def __init__(self, *, id: str) -> None:
         super().__init__("sample", id=id)
-        self._sample: SampleView | None = None
+        self._sample: SampleRow | None = None
 
-    def show_sample(self, sample: SampleView | None) -> None:
+    def show_sample(self, sample: SampleRow | None) -> None:
         if sample != self._sample:
             self._sample = sample
             self.scroll_home(animate=False, immediate=True)

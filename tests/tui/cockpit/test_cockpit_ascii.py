@@ -14,10 +14,9 @@ from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
 from albor_core.config.reference import FieldDoc
-from albor_core.feed.archive.archive import SampleView
 from albor_core.feed.archive.checkpoints import ShelfView
 from albor_core.feed.archive.config_sheet import FieldView
-from albor_core.store.rows.rows import EventRow
+from albor_core.store.rows.rows import EventRow, SampleRow
 from albor_tui.look import glyphs
 from albor_tui.model.launchpad import ConfigFile
 from albor_tui.screens.andon import AndonScreen
@@ -81,7 +80,7 @@ async def test_each_tab_of_a_run(cockpit, source, tab):
     source.config = replace(fake_feed.CONFIG, fields=fields)
     saved = tuple(fake_feed._saved(100 * i) for i in range(1, MANY))
     source.shelf = ShelfView(saved=saved, written=MANY)
-    source.samples = tuple(SampleView(i, fake_feed.WALL, "def f():", "pass") for i in range(MANY))
+    source.samples = tuple(SampleRow(i, fake_feed.WALL, "def f():", "pass") for i in range(MANY))
     events = tuple(EventRow(name="run.note", step=i, wall=fake_feed.WALL) for i in range(MANY))
     source.events = events
     view = replace(source.rows[0], events=events)

@@ -9,10 +9,9 @@ import pytest
 from screen_stage import at, change, text_of
 from settled import settled, until
 
-from albor_core.feed.archive.archive import SampleView
 from albor_core.feed.archive.checkpoints import ShelfView
 from albor_core.feed.archive.log_file import LogName
-from albor_core.store.rows.rows import AlertRow
+from albor_core.store.rows.rows import AlertRow, SampleRow
 from albor_tui.screens.dialogs.alert_choice import AlertChoice, OpenAlerts
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
@@ -307,7 +306,7 @@ async def test_a_sample_shows_its_prompt_apart_from_its_completion(cockpit, sour
 
 async def test_a_long_sample_is_folded_and_scrolls(cockpit, source):
     text = " ".join(f"word{i}" for i in range(2_000))
-    source.samples = (SampleView(1, fake_feed.WALL, "p", text),)
+    source.samples = (SampleRow(1, fake_feed.WALL, "p", text),)
     async with cockpit(run=at(source), tab="samples").run_test(size=(80, 24)) as pilot:
         sheet = pilot.app.screen.query_one("#sample-text", Sheet)
         await until(pilot, lambda: "word1999" in sheet.text)

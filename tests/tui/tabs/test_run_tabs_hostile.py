@@ -9,13 +9,12 @@ import pytest
 from hostile import HOSTILE, check_cells, everything_hostile
 from settled import settled, until
 
-from albor_core.feed.archive.archive import SampleView
 from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView, FieldView
 from albor_core.feed.archive.log_file import LogName
 from albor_core.feed.view import BrickView
 from albor_core.run.rundir import RunDir
-from albor_core.store.rows.rows import EventRow
+from albor_core.store.rows.rows import EventRow, SampleRow
 from albor_tui.app import AlborApp
 from albor_tui.screens.run import TABS
 
@@ -49,7 +48,7 @@ def hostile_source(text: str) -> fake_feed.FakeSource:
     source.config = ConfigView((), (FieldView(text, text, text, text, True),), text)
     saved = SavedView("bad-step-00000001", 1, "damaged", text, 1.0, 5, reason=text)
     source.shelf = ShelfView((saved,), 1, events[3:4])
-    source.samples = (SampleView(1, fake_feed.WALL, text, f"{text}\n{text}"),)
+    source.samples = (SampleRow(1, fake_feed.WALL, text, f"{text}\n{text}"),)
     source.events = events
     source.problem = text
     return source

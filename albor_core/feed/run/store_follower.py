@@ -109,23 +109,28 @@ class StoreWatch:
         if version is None:
             self.is_partial = False  # no more will come before the store is well again
             return self._views
-        if version != self._version or not is_same:
-            is_first = not self._views
-            limit = FIRST_ROWS if is_first else MOST_ROWS
-            rows = self._ask(lambda reader: reader.runs(limit=limit))
-            is_cut = rows is not None and len(rows) == limit
-            self.is_partial = is_first and is_cut
-            if rows is not None:
-                self._caveat_of(self._ask(lambda reader: reader.query(user_version)))
-                self._take(rows + self._beyond(rows, wanted) if is_cut and not is_first else rows)
-                self._count(is_cut)
-            if rows is not None and not self.is_partial:
-                self._version = version  # asked before the query: news since then moves it again
-                self._wanted = wanted
-                self._rest_until = now + max(MIN_GAP_S, DUTY * (self._clock() - now))
+        is_news = version != self._version or not is_same
+        if is_news and self._query(wanted):
+            self._version = version  # asked before the query: news since then moves it again
+            self._wanted = wanted
+            self._rest_until = now + max(MIN_GAP_S, DUTY * (self._clock() - now))
         if self._reader is not None:
             self._be_well()
         return self._views
+
+    def _query(self, wanted: Collection[str]) -> bool:
+        """Take the list as it is now; whether all came that `rows` is to give."""
+        is_first = not self._views
+        limit = FIRST_ROWS if is_first else MOST_ROWS
+        rows = self._ask(lambda reader: reader.runs(limit=limit))
+        is_cut = rows is not None and len(rows) == limit
+        self.is_partial = is_first and is_cut
+        if rows is None:
+            return False
+        self._caveat_of(self._ask(lambda reader: reader.query(user_version)))
+        self._take(rows + self._beyond(rows, wanted) if is_cut and not is_first else rows)
+        self._count(is_cut)
+        return not self.is_partial
 
     def _beyond(self, rows: tuple[RunRow, ...], wanted: Collection[str]) -> tuple[RunRow, ...]:
         """The runs that must be seen although they are not among the newest."""

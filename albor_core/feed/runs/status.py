@@ -8,6 +8,7 @@ believed for its own attempt only, since a kill -9 leaves the words of earlier l
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ NO_NEWS_S = 300.0  # the guard's default patience, where the run names no limit 
 DAY_S = 86400.0
 SILENT_STEPS, SILENT_S = 10, 30.0  # no news for so many steps, and at least for so long
 NEVER_STARTED = "it was never started"
+_STOP_OF_JOB = re.compile(r"stopped: (SIG.* job .*)", re.DOTALL)
 
 Document = Mapping[str, Any]
 
@@ -60,18 +62,21 @@ class Evidence:
             return False
         state = self.current_state
         if state is None:
-            return self.state is None or _attempt(self.state) < self.attempt
+            return self.of_newest(self.state) is None
         has_step = bool(state.get("global_step")) or state.get("loss") is not None
         return not has_step and state.get("phase") in ("initializing", "compiling")
 
     @property
     def current_state(self) -> Document | None:
         """The live state if it is of the newest life, and not left behind by a dead writer."""
-        if self.state is None or _attempt(self.state) < self.attempt:
+        state = self.of_newest(self.state)
+        if state is None or (self.locks.trainer and not _writer_lives(state)):
             return None
-        if self.locks.trainer and not _writer_lives(self.state):
-            return None
-        return self.state
+        return state
+
+    def of_newest(self, document: Document | None) -> Document | None:
+        """The document if it speaks of the newest life."""
+        return document if _attempt(document) >= self.attempt else None
 
 
 def run_status(
@@ -198,15 +203,10 @@ def _is_held(guard: Document | None, attempt: int) -> bool:
     return guard is not None and guard.get("state") == "paused" and _attempt(guard) >= attempt
 
 
-def _in_how_long(guard: Document) -> str:
-    left = _seconds_left(guard)
-    return "" if left is None else f" in {duration(left)}"
-
-
 def _between_lives(evidence: Evidence) -> tuple[str, str]:
     """The guard lives and the trainer does not."""
-    guard = evidence.guard or {}
-    word, attempt = str(guard.get("state") or ""), _attempt(guard)
+    guard = evidence.guard or NOTHING
+    word, attempt = _said(guard, "state"), _attempt(guard)
     why = f" after {guard['class_last']}" if guard.get("class_last") else ""
     match word:
         case "backoff":
@@ -236,30 +236,29 @@ def _final_word(guard: Document) -> str:
 
 def _dead(evidence: Evidence) -> tuple[str, str]:
     """Neither lock is held: whose last words of the newest life count?"""
-    newest = evidence.attempt
-    guard, last_words, state = (
-        document if _attempt(document) >= newest else None
-        for document in (evidence.guard, evidence.exit, evidence.state)
-    )
-    if guard is not None and str(guard.get("state")) in GUARD_ENDS:
-        return _final_word(guard), _last_reason(last_words, guard)
+    guard, last_words = evidence.of_newest(evidence.guard), evidence.of_newest(evidence.exit)
+    if guard is not None and _said(guard, "state") in GUARD_ENDS:
+        return _final_word(guard), _last_reason(last_words or NOTHING, guard)
     if last_words is not None:
-        word = end_word(str(last_words.get("reason") or ""), last_words.get("code"))
+        word = end_word(_said(last_words, "reason"), last_words.get("code"))
         gone = "" if evidence.guard is None or word != "failed" else "; its guard is gone"
         return word, _last_reason(last_words, None) + gone
-    if state is not None and state.get("phase") in ENDS:
-        return str(state["phase"]), ""
+    if (phase := _said(evidence.of_newest(evidence.state), "phase")) in ENDS:
+        return phase, ""
     if evidence.ended:
         return end_word(evidence.ended, None), ""
+    return _vanished(evidence, guard)
+
+
+def _vanished(evidence: Evidence, guard: Document | None) -> tuple[str, str]:
+    """Nothing tells of an end: was there a beginning, and could an end be seen from here?"""
+    newest = evidence.attempt
     if newest and _is_of_elsewhere(evidence):
         return "unknown", _since_when(evidence)
     if newest:
         return "lost", _without_last_words(newest, guard)
-    return ("queued", "not started yet") if _is_young(evidence) else ("lost", NEVER_STARTED)
-
-
-def _is_young(evidence: Evidence) -> bool:
-    return evidence.created is not None and time.time() - evidence.created < FRESH_S
+    young = evidence.created is not None and time.time() - evidence.created < FRESH_S
+    return ("queued", "not started yet") if young else ("lost", NEVER_STARTED)
 
 
 def _without_last_words(newest: int, guard: Document | None) -> str:
@@ -306,29 +305,29 @@ def _since_when(evidence: Evidence) -> str:
 
 def _guard_message(guard: Document | None) -> str:
     """Why a guard that did not end well gave up, or the last death that it saw."""
-    if guard is None or guard.get("state") == "done":
+    if _said(guard, "state") == "done":
         return ""
-    return str(guard.get("reason") or "") or str(guard.get("class_last") or "")
+    return _said(guard, "reason") or _said(guard, "class_last")
 
 
-def _last_reason(last_words: Document | None, guard: Document | None) -> str:
-    words = last_words or {}
-    reason = str(words.get("reason") or "")
+def _last_reason(words: Document, guard: Document | None) -> str:
+    """Why a life ended, by its program's last words and by the guard that outlived it."""
+    reason, said_by_guard = _said(words, "reason"), _said(guard, "reason")
     if reason == "completed":
         return ""
-    said_by_guard = str((guard or {}).get("reason") or "")
     if (line := exit_reason(words)) != reason:
         return said_by_guard if said_by_guard.startswith(line) else line
-    if (
-        reason == "stopped"
-        and said_by_guard.startswith("stopped: SIG")
-        and " job " in said_by_guard
-    ):
-        return said_by_guard.removeprefix("stopped: ")
-    message = str(words.get("message") or "") or _guard_message(guard)
+    if reason == "stopped" and (by_job := _STOP_OF_JOB.match(said_by_guard)):
+        return by_job[1]
+    message = _said(words, "message") or _guard_message(guard)
     if message and reason in ("stopped", "failed"):
         return message[:500]  # the word says that much
     return ": ".join(part for part in (reason, message) if part)[:500]
+
+
+def _said(document: Document | None, key: str) -> str:
+    """A field as text, "" where there is none."""
+    return str((document or NOTHING).get(key) or "")
 
 
 def _attempt(document: Document | None) -> int:
@@ -357,9 +356,10 @@ def _child_lives(guard: Document) -> bool:
     return found is not None and child.get("start_ticks") in (None, found)
 
 
-def _seconds_left(guard: Document) -> float | None:
+def _in_how_long(guard: Document) -> str:
+    """ " in 5s", where the guard's clock is ours."""
     backoff = guard.get("backoff")
     until = finite(backoff, "until_mono_ns") if isinstance(backoff, Mapping) else None
     if until is None or guard.get("boot_id") != boot_id():
-        return None
-    return max(0.0, until / 1e9 - time.monotonic())
+        return ""
+    return f" in {duration(max(0.0, until / 1e9 - time.monotonic()))}"

@@ -248,23 +248,27 @@ class RunsFeed:
         for run_id in (self._touched | visible) & self._place.keys():
             index = self._place[run_id]
             view = self._told.get(run_id) or rows.get(run_id) or self._shown[index]
-            if not view.loss_history and (run_id in visible or run_id in self._histories):
+            if not view.loss_history:
                 known, row = self._histories.get(run_id), rows.get(run_id)
                 is_due = known is None or not known.is_of(view, row, self._news)
                 if left and run_id in visible and is_due:
                     left -= 1
-                    values = self._spark(run_id)
-                    if values is None and row is None:
-                        values = ()  # the store does not know the run yet
-                    if values is not None:
-                        known = _History(view.step, row, self._news, values)
-                        self._histories[run_id] = known
-                view = view if known is None else replace(view, loss_history=known.values)
-            if not _looks_same(view, self._shown[index]):
-                changed = True
+                    known = self._ask_history(run_id, view.step, row) or known
+                if known is not None:
+                    view = replace(view, loss_history=known.values)
+            changed |= not _looks_same(view, self._shown[index])
             self._shown[index] = view
         self._touched.clear()
         return changed
+
+    def _ask_history(self, run_id: str, step: int | None, row: RunView | None) -> _History | None:
+        """What the store has of a run now; None while it cannot say, so that the last one stays."""
+        values = self._spark(run_id)
+        if values is None and row is not None:
+            return None
+        # without a row the store does not know the run yet
+        self._histories[run_id] = found = _History(step, row, self._news, values or ())
+        return found
 
     def _spark(self, run_id: str) -> tuple[float, ...] | None:
         """The whole loss curve in SPARK_POINTS values; None while the store cannot say."""

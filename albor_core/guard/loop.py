@@ -294,8 +294,8 @@ class Guard:
     def _begin(self) -> None:
         previous = read_guard(self.run) or {}
         same_boot = previous.get("boot_id") == boot_id()
-        is_continuing = previous.get("state") not in (None, *GUARD_ENDS)
-        if is_continuing and not self.forgets and isinstance(previous.get("memory"), dict):
+        goes_on = not self.forgets and previous.get("state") not in (None, *GUARD_ENDS)
+        if goes_on and isinstance(previous.get("memory"), dict):
             self.memory = remember(previous["memory"], same_boot=same_boot)
         else:
             saved = newest(self.run.checkpoints)
@@ -305,16 +305,20 @@ class Guard:
         last = last_life(self.run)
         self.attempt = None if last is None else last.attempt
         self._record_state(GuardState.INIT)
-        if found is None and (self.forgets or not is_continuing):
-            for command in mailbox.accepted_commands(self.run):
-                if command.id in self.late:  # it came when that life had already ended
-                    mailbox.answer(self.run, command.id, "refused", "meant for an earlier attempt")
-                else:
-                    self._obey(command)
+        if found is None and not goes_on:
+            self._obey_early_commands()
         if found is not None:
             self._adopt(found)
         elif last is None or not self._settle_lost_life(last):
-            self._resume_backoff(previous, is_continuing and same_boot and not self.forgets)
+            self._resume_backoff(previous, goes_on and same_boot)
+
+    def _obey_early_commands(self) -> None:
+        """What was asked for before this guard came, but for what was meant for the life before."""
+        for command in mailbox.accepted_commands(self.run):
+            if command.id in self.late:  # it came when that life had already ended
+                mailbox.answer(self.run, command.id, "refused", "meant for an earlier attempt")
+            else:
+                self._obey(command)
 
     def _adopt(self, found: LivingTrainer) -> None:
         record = self._start_record(found.attempt)

@@ -162,24 +162,21 @@ def _judge(
     command_id: str, entry: os.DirEntry[str], body: dict[str, Any] | None, now: float
 ) -> Command:
     status = entry.stat(follow_symlinks=False)
-    body_ok = (
-        body is not None
-        and body.get("schema") == "albor.command/1"
-        and body.get("id") == command_id
-    )
-    told = body if body is not None and body_ok else {}
-    cmd, sender = (str(told.get(key)) if told else "" for key in ("cmd", "from"))
-    argument, expires = str(told.get("argument") or ""), told.get("not_after_wall")
-    problem = ""
-    if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
-        problem = "not a file of this user"
-    elif not body_ok:
-        problem = "not a whole albor.command/1 document"
-    elif cmd not in COMMANDS:
-        problem = f"unknown command {cmd!r}"
-    elif not isinstance(expires, int | float) or not now <= expires <= now + 2 * LIFETIME_S:
-        problem = "expired"
-    return Command(command_id, cmd, sender[:64], problem, argument[:256])
+    is_ours = status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode)
+    foreign = "" if is_ours else "not a file of this user"
+    if body is None or (body.get("schema"), body.get("id")) != ("albor.command/1", command_id):
+        return Command(command_id, "", "", foreign or "not a whole albor.command/1 document")
+    cmd, sender = str(body.get("cmd")), str(body.get("from"))
+    problem = foreign or _why_not(cmd, body.get("not_after_wall"), now)
+    return Command(command_id, cmd, sender[:64], problem, str(body.get("argument") or "")[:256])
+
+
+def _why_not(cmd: str, expires: object, now: float) -> str:
+    """What stands against obeying a command that is whole, "" if nothing."""
+    if cmd not in COMMANDS:
+        return f"unknown command {cmd!r}"
+    is_due = isinstance(expires, int | float) and now <= expires <= now + 2 * LIFETIME_S
+    return "" if is_due else "expired"
 
 
 def answer(run: RunDir, command_id: str, status: str, detail: str = "") -> None:

@@ -185,17 +185,27 @@ def plan_pretokenize(
                 action = "keep"
     made_here = force or action != "write"
     attempt("out", lambda: refuse_foreign(out_dir, ours=made_here))
-    tokens = None if density is None or source is None else int(source.text_bytes / density)
+    tokens, sequences = _estimate(source, density, seq_len)
     return ShardPlan(
         source.rows if source else None,
         source.text_bytes if source else None,
         vocab,
         density,
         tokens,
-        None if tokens is None else tokens // seq_len,
+        sequences,
         action,
         tuple(dict.fromkeys(problems)),
     )
+
+
+def _estimate(
+    source: Corpus | None, bytes_per_token: float | None, seq_len: int
+) -> tuple[int | None, int | None]:
+    """Tokens and sequences."""
+    if source is None or bytes_per_token is None:
+        return None, None
+    tokens = int(source.text_bytes / bytes_per_token)
+    return tokens, tokens // seq_len
 
 
 def _bytes_per_token(source: Corpus, encoder: Tokenizer) -> float | None:

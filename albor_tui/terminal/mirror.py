@@ -12,6 +12,7 @@ second wall behind `albor_core.run.values.clean`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from operator import ne
 
@@ -24,6 +25,11 @@ _TOKEN = re.compile(
 _OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "21": "24", "5": "25", "6": "25"} | {
     "7": "27", "8": "28", "9": "29", "51": "54", "52": "54", "53": "55",
 }  # fmt: skip
+_FORE, _BACK = 0, 1
+_GROUND = {
+    **dict.fromkeys(map(str, (*range(30, 40), *range(90, 98))), _FORE),
+    **dict.fromkeys(map(str, (*range(40, 50), *range(100, 110))), _BACK),
+}  # of each code that begins a colour
 EVERYTHING = 1 << 30  # more bytes than any screen needs
 _NEAR = 4  # cells that are cheaper to send again than to jump over: a jump takes four bytes
 _PIECE = 4  # bytes of a jump, a colour or a cell, at the mean
@@ -237,32 +243,30 @@ def _joined(pen: str, numbers: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _ground_of(code: str) -> str:
-    """The ground that a plain colour, or its default, is of: "3", "4", or "" for an attribute."""
-    if code == "39" or (len(code) == 2 and code[0] in "39" and code[1] in "01234567"):
-        return "3"
-    is_back = (len(code) == 2 and code[0] == "4") or (len(code) == 3 and code.startswith("10"))
-    return "4" if is_back else ""
-
-
 def _parts(pen: str) -> tuple[frozenset[str], str, str]:
     """Attributes, foreground and background of a style."""
     attributes: set[str] = set()
-    grounds = {"3": "", "4": ""}
-    codes = iter(pen.split(";") if pen else ())
+    grounds = ["", ""]
+    codes = iter(pen.split(";"))
     for code in codes:
-        if code in ("38", "48"):
-            kind = next(codes, "5")
-            rest = [next(codes, "0") for _ in range(3 if kind == "2" else 1)]
-            grounds[code[0]] = ";".join([code, kind, *rest])
-        elif ground := _ground_of(code):
-            grounds[ground] = code
+        if code in _GROUND:
+            grounds[_GROUND[code]] = _colour(code, codes)
         elif code:
             attributes.add(code)
-    for default, code in (("3", "39"), ("4", "49")):
-        if grounds[default] == code:
-            grounds[default] = ""
-    return frozenset(attributes), grounds["3"], grounds["4"]
+    return frozenset(attributes), grounds[_FORE], grounds[_BACK]
+
+
+def _colour(code: str, more: Iterator[str]) -> str:
+    """A colour whole, with as many of the codes behind its first as belong to it; "" for the
+    terminal's own.
+    """
+    if code in ("39", "49"):
+        return ""
+    if code not in ("38", "48"):
+        return code
+    kind = next(more, "5")
+    rest = [next(more, "0") for _ in range(3 if kind == "2" else 1)]
+    return ";".join([code, kind, *rest])
 
 
 @lru_cache(maxsize=4096)

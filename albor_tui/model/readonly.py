@@ -22,7 +22,7 @@ WHY = "read-only"
 HINT = "start it without --read-only, in a browser with --allow-control"
 DEEDS = frozenset(
     (
-        *("stop", "stop_too", "pause", "checkpoint", "retry", "launch", "export", "report"),
+        *("stop", "pause", "checkpoint", "retry", "launch", "export", "report"),
         *("tag", "note", "rename", "pin", "undo", "acknowledge", "acknowledge_all"),
     )
 )

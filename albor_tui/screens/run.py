@@ -15,7 +15,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
 from textual.message import Message
-from textual.widgets import Input
 from textual.worker import get_current_worker
 
 from albor_core.feed.view import RunView
@@ -67,9 +66,8 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         Binding("left_square_bracket", "turn(-1)", "Tab back", show=False, tooltip="Tab before"),
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Checkpoint", tooltip="Write a checkpoint now"),
-        Binding("k", "stop", "Stop", tooltip="Stop; says how and asks first"),
+        Binding("x", "stop", "Stop", tooltip="Stop; says how and asks first"),
         Binding("R", "retry", "Retry", tooltip="Start a dead run again; says how and asks first"),
-        Binding("x", "stop_too", show=False, priority=True),  # as on the list of runs
         Binding("a", "acknowledge", "Ack", tooltip="Acknowledge an open alert; asks which"),
         Binding("A", "acknowledge_all", "Ack all", show=False, tooltip="All of them; asks first"),
         Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
@@ -270,14 +268,6 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
 
     def action_stop(self) -> None:
         self.ask([self._view], "stop", "no, keep it running")
-
-    def action_stop_too(self) -> None:
-        self.action_stop()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "stop_too":  # where charts are looked into, x is their axis
-            return self._tab != "charts" and not isinstance(self.focused, Input)
-        return super().check_action(action, parameters)
 
     def acted_on(self) -> Sequence[RunView]:
         return [self._view]

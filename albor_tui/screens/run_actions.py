@@ -31,7 +31,6 @@ _CHARS = 80
 MEANS = {  # of each key, the actions of feed.offers
     "pause": ("pause", "resume"),
     **{action: (action,) for action in ("checkpoint", "stop", "retry")},
-    "stop_too": ("stop",),
 }
 
 

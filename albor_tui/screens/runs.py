@@ -65,7 +65,7 @@ class RunsScreen(RunActionsScreen):
 
     BINDINGS = [
         Binding("enter", "open", "Open", tooltip="Open the highlighted run"),
-        Binding("x,k", "stop", "Stop", tooltip="Stop; says how and asks first"),
+        Binding("x", "stop", "Stop", tooltip="Stop; says how and asks first"),
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Save", tooltip="Write a checkpoint now"),
         Binding("R", "retry", "Retry", tooltip="Start a dead run again; says how and asks first"),

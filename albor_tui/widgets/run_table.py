@@ -176,8 +176,8 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         "run-table--group",
     }
     BINDINGS = [
-        Binding("up", "move(-1)", "Up", show=False, tooltip="Previous run"),
-        Binding("down", "move(1)", "Down", show=False, tooltip="Next run"),
+        Binding("up,k", "move(-1)", "Up", show=False, tooltip="Previous run"),
+        Binding("down,j", "move(1)", "Down", show=False, tooltip="Next run"),
         Binding("pageup", "move(-10)", "Page up", show=False),
         Binding("pagedown", "move(10)", "Page down", show=False),
         Binding("home", "move(-1000000)", "First", show=False),

@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from albor_core.feed.archive.crashes import CrashView
 from albor_tui.look import glyphs
+from albor_tui.screens.dialogs.help import Pages
 from albor_tui.widgets.base import meters
 
 
@@ -29,7 +30,7 @@ class CrashScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         self.set_class(glyphs.current.is_ascii, "-ascii")
-        with VerticalScroll(id="dialog"):
+        with Pages(id="dialog"):
             yield Static(id="crash", markup=False)
 
     def on_mount(self) -> None:

@@ -18,6 +18,13 @@ from albor_tui.screens.polling import PollingScreen
 from albor_tui.widgets.key_bar import Permits, key_name
 
 
+class Pages(VerticalScroll):
+    """A text that scrolls in a dialog by the keys that move everywhere."""
+
+    BINDINGS = [Binding("j", "scroll_down", "Down", show=False),
+                Binding("k", "scroll_up", "Up", show=False)]  # fmt: skip
+
+
 class HelpScreen(ModalScreen[None]):
     """Lists what the keys do."""
 
@@ -29,7 +36,7 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         self.set_class(glyphs.current.is_ascii, "-ascii")
-        with VerticalScroll(id="dialog") as dialog:
+        with Pages(id="dialog") as dialog:
             dialog.border_title = Content("keys")
             yield Static(keys_of(self._below), markup=False)
             yield Static(_GENERAL, id="general", markup=False)

@@ -30,8 +30,8 @@ class LineList(ErrorBoundary, ScrollView, can_focus=True):
     ALLOW_MAXIMIZE = True
     COMPONENT_CLASSES = {"line-list--cursor", "line-list--row"}
     BINDINGS = [
-        Binding("up", "move(-1)", "Up", show=False, tooltip="Previous line"),
-        Binding("down", "move(1)", "Down", show=False, tooltip="Next line"),
+        Binding("up,k", "move(-1)", "Up", show=False, tooltip="Previous line"),
+        Binding("down,j", "move(1)", "Down", show=False, tooltip="Next line"),
         Binding("pageup", "move(-10)", "Page up", show=False),
         Binding("pagedown", "move(10)", "Page down", show=False),
         Binding("home", "move(-1000000)", "First", show=False),

@@ -23,8 +23,8 @@ class Sheet(ErrorBoundary, ScrollView, can_focus=True):
     ALLOW_MAXIMIZE = True
     COMPONENT_CLASSES = {"sheet--line"}
     BINDINGS = [
-        Binding("up", "scroll_up", "Up", show=False),
-        Binding("down", "scroll_down", "Down", show=False),
+        Binding("up,k", "scroll_up", "Up", show=False),
+        Binding("down,j", "scroll_down", "Down", show=False),
     ]
 
     def __init__(self, heading: str = "", *, id: str | None = None) -> None:

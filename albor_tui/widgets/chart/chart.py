@@ -36,7 +36,7 @@ class Chart(ChartCanvas, can_focus=True):
             "v", "cursor", "Cursor", show=False, tooltip="Cursor with exact values, on and off"
         ),
         Binding("y", "log", "Log", show=False, tooltip="Logarithmic y axis, and back"),
-        Binding("x", "axis", "X axis", show=False, tooltip="x is step, tokens or time"),
+        Binding("X", "axis", "X axis", show=False, tooltip="x is step, tokens or time"),
         Binding(
             "full_stop,greater_than_sign", "smooth(1)", "Smoother", show=False, tooltip="Smoother"
         ),

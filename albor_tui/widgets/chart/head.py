@@ -19,7 +19,7 @@ _KEYS = (
     ("0", "whole"),
     (", .", "smooth"),
     ("y", "log"),
-    ("x", "axis"),
+    ("X", "axis"),
 )
 
 

@@ -38,6 +38,8 @@ class LogTail(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
         "log-tail--empty",
     }
     BINDINGS = [
+        Binding("k", "scroll_up", "Up", show=False),
+        Binding("j", "scroll_down", "Down", show=False),
         Binding("end", "follow", "Follow", show=False, tooltip="Follow the log"),
     ]
 

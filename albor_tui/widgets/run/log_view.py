@@ -46,6 +46,8 @@ class LogView(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
         "log-tail--line", "log-tail--error", "log-tail--warning", "log-tail--empty",
     }  # fmt: skip
     BINDINGS = [
+        Binding("k", "scroll_up", "Up", show=False),
+        Binding("j", "scroll_down", "Down", show=False),
         Binding("left", f"shift(-{_SHIFT})", "Left", show=False),
         Binding("right", f"shift({_SHIFT})", "Right", show=False),
         Binding("end", "follow", "End", show=False),

@@ -94,20 +94,20 @@ async def test_y_makes_the_axis_logarithmic_and_back():
 async def test_x_goes_through_steps_tokens_and_time():
     async with chart_alone() as (pilot, chart):
         assert "10k" in lines(chart)[-1]
-        await press(pilot, "x")
+        await press(pilot, "X")
         assert chart.axis == "tokens"
         assert "1.0B" in lines(chart)[-1]
-        await press(pilot, "x")
+        await press(pilot, "X")
         assert chart.axis == "time"
         assert "1h" in lines(chart)[-1]
-        await press(pilot, "x")
+        await press(pilot, "X")
         assert chart.axis == "step"
 
 
 async def test_x_skips_what_is_not_known():
     data = ChartData((Trace("main", (1.0, 2.0, 3.0), (1.0, 2.0, 3.0)),))
     async with chart_alone(data) as (pilot, chart):
-        await press(pilot, "x")
+        await press(pilot, "X")
         assert chart.axis == "step"
 
 
@@ -420,7 +420,7 @@ async def test_a_double_click_opens_a_chart():
 
 async def test_all_charts_share_window_cursor_and_smoothing():
     async with grid_stage() as (app, pilot, grid):
-        await press(pilot, "plus", "v", "full_stop", "y", "x")
+        await press(pilot, "plus", "v", "full_stop", "y", "X")
         looks = {chart.look for chart in grid.query(Chart)}
         assert looks == {grid.look}
         assert grid.look.window is not None
@@ -450,7 +450,7 @@ async def test_a_zoomed_grid_still_knows_the_whole_run():
         whole = chart.whole
         await press(pilot, *["plus"] * 4)
         assert chart.whole == whole
-        await press(pilot, "x", "x")
+        await press(pilot, "X", "X")
         low, high = chart.steps_shown
         assert 0.9 * LAST < low < high <= LAST + 1
         await press(pilot, *["minus"] * 5)

@@ -54,7 +54,7 @@ def test_a_grid_in_other_looks(snap_compare, theme):
 
 
 def test_one_metric_over_time_with_a_cursor(snap_compare):
-    keys = ("z", "x", "x", "v", "left", "left")
+    keys = ("z", "X", "X", "v", "left", "left")
     app = Stage(ChartGrid())
     assert snap_compare(app, terminal_size=(120, 36), run_before=ready(*keys))
 

@@ -96,17 +96,17 @@ async def test_c_asks_for_a_checkpoint(cockpit, source):
 async def test_stop_is_sent_only_after_a_yes(cockpit, source):
     view = at(source, "code-125m")
     async with cockpit(run=view).run_test(size=(100, 30)) as pilot:
-        await pilot.press("k")
+        await pilot.press("x")
         assert isinstance(pilot.app.screen, ConfirmScreen)
         await pilot.press("enter")  # the careless key keeps it running
         assert source.commands == []
-        await pilot.press("k", "y")
+        await pilot.press("x", "y")
         await until(pilot, lambda: source.commands == [(view.id, "stop")])
 
 
 async def test_nothing_is_sent_to_a_run_that_has_ended(cockpit, source):
     async with cockpit(run=at(source, "sweep-lr-1e3")).run_test(size=(100, 30)) as pilot:
-        for key in ("p", "c", "k"):
+        for key in ("p", "c", "x"):
             await pilot.press(key)
         assert source.commands == []
         assert "it is complete" in str(pilot.app.screen.query_one(StatusBar).line)

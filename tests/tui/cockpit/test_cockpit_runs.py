@@ -15,10 +15,16 @@ from albor_core.run.errors import StoreError
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
-from albor_tui.screens.dialogs.help import HelpScreen
+from albor_tui.screens.dialogs.help import HelpScreen, Pages
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.run import RunScreen
+from albor_tui.screens.runs import RunsScreen
+from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.chart.grid import ChartGrid
 from albor_tui.widgets.key_bar import KeyBar
+from albor_tui.widgets.run.log_tail import LogTail
+from albor_tui.widgets.run.log_view import LogView
 from albor_tui.widgets.run.run_preview import RunPreview
 from albor_tui.widgets.run_table import RunTable, layout
 from albor_tui.widgets.status_bar import StatusBar
@@ -379,3 +385,21 @@ async def test_how_long_ago_a_run_ended_is_never_cut(cockpit, source, days, show
         line = table.render_line(1).text
         assert f" {shown} " in line
         assert glyphs.current.ellipsis not in line
+
+
+async def test_j_and_k_move_in_the_list_and_ask_nothing(cockpit):
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        table = await ready(pilot)
+        names = []
+        for key in ("home", "j", "k"):
+            await pilot.press(key)
+            names.append(pilot.app.screen.acted_on()[0].id)
+        assert names == [table.runs[0].id, table.runs[1].id, table.runs[0].id]
+        assert isinstance(pilot.app.screen, RunsScreen)
+
+
+@pytest.mark.parametrize("kind", [RunTable, LineList, Sheet, ChartGrid, LogTail, LogView, Pages])
+def test_the_keys_that_move_work_wherever_something_moves(kind):
+    keys = {key: bound[0].action for key, bound in kind._merge_bindings().key_to_bindings.items()}
+    assert keys["j"] == keys["down"]
+    assert keys["k"] == keys["up"]

@@ -90,7 +90,7 @@ async def test_after_a_click_beside_the_charts_their_keys_still_work(cockpit, so
         await pilot.press("plus")
         await until(pilot, lambda: grid.look.window is not None)
         await pilot.click(place)
-        await pilot.press("y", "x", "0")
+        await pilot.press("y", "X", "0")
         await until(pilot, lambda: grid.look.window is None)
         assert grid.look.is_log
         assert grid.look.axis != "step"

@@ -169,7 +169,7 @@ def _stop_by_guard(run: Subject) -> Offer:
 
 
 def _retry(run: Subject) -> Offer:
-    if run.word == "completed":
+    if run.word == "completed" and run.kind != "imported":
         return Offer("retry", why_not="it is complete", instead=f"albor runs show {run.id}")
     if run.word == "restarting" and run.guard is not None:
         return Offer("retry", does="starts its next attempt now", order="retry_now")

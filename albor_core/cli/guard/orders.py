@@ -165,7 +165,7 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
     found = find_run(run_ref)
     subject = subject_of_run(found)
     offered = offer("retry", subject)
-    if subject.word == "completed":
+    if subject.word == "completed" and subject.kind != "imported":
         talk(f"{found.id} is complete: there is nothing to retry")
     elif not offered.is_possible:
         kind = InUseError if subject.is_active else UsageError
@@ -224,7 +224,7 @@ def _start_again(found: RunDir) -> None:
         kind="guard",
         index=launch.index,
     )
-    start_guard(found, again)
+    start_guard(found, again, forgets=True)
 
 
 def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool, *, argument: str = "") -> int:

@@ -17,6 +17,7 @@ from typing import Any
 from albor_core.run.values.metrics import MAX_DEPTH, printable
 
 _MAX_KINDS = 100
+UNTOLD = "the source does not say how it ended"
 _NOT_FINITE = {
     "nan": math.nan, "NaN": math.nan,
     "inf": math.inf, "Infinity": math.inf,
@@ -72,7 +73,7 @@ class ForeignRun:
     created: float | None = None
     ended: float | None = None
     status: str = "completed"
-    ending: str = "the source does not say how it ended"
+    ending: str = UNTOLD
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     notes: str = ""

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
+from albor_core.integrations.importers.foreign import UNTOLD, ForeignRun, Losses, Point, Rewind
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.exit import exit_document, read_exit, write_exit
 from albor_core.run.files.whole_file import write_json
@@ -271,15 +271,18 @@ def _compare(old: Path, new: Path) -> str:
 
 
 def _write_end(run: RunDir, foreign: ForeignRun, arrival: ImportResult) -> None:
-    """exit.json says how it ended, and not the journal, whose lines then stay as a source grows."""
+    """exit.json says how it ended, and not the journal, whose lines then stay as a source grows.
+    A source that does not say counts as completed, and the reason says so.
+    """
+    is_untold = foreign.ending == UNTOLD
     document = exit_document(
         run,
         1,
         None,
         code=0 if foreign.status == "completed" else 1,
-        reason=foreign.status,
+        reason=UNTOLD if is_untold else foreign.status,
         step=arrival.last_step,
-        message=f"imported from {foreign.source}: {foreign.ending}",
+        message=f"imported from {foreign.source}{'' if is_untold else f': {foreign.ending}'}",
         wall=foreign.ended,
     )
     if read_exit(run) != document:

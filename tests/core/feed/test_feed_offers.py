@@ -66,6 +66,12 @@ def test_every_offer_says_what_it_does_and_every_refusal_why_and_what_works(kind
         assert not found.why_not.endswith(".")
 
 
+def test_an_imported_run_is_not_called_complete_since_its_source_may_not_say():
+    found = offer("retry", run("imported", "completed"))
+    assert found.why_not == "it was imported: its program is not known here"
+    assert offer("retry", run("train", "completed")).why_not == "it is complete"
+
+
 @pytest.mark.parametrize("word", WORDS)
 def test_nobody_is_sent_to_resume_what_albor_train_did_not_begin(word):
     for kind in ("guard", "track", "imported"):

@@ -23,7 +23,7 @@ from albor_core.cli.schema import FOLDER
 from albor_core.feed.runs.status import run_status
 from albor_core.integrations.importers import find, protobuf, run_import, tensorboard, wandb
 from albor_core.integrations.importers.foreign import Losses
-from albor_core.run.errors import AlborError, DataError, NotFoundError
+from albor_core.run.errors import AlborError, DataError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.query.reader import Reader
@@ -186,6 +186,22 @@ def test_plain_tables_are_read_by_the_names_of_their_columns(tmp_path):
     (run,) = bring(other)["runs"]
     assert_series(run, "m/loss", loss)
     assert (run["unmapped"], run["damaged"]) == ({"text": 40}, 1)
+
+
+def test_a_run_whose_source_does_not_say_how_it_ended_says_so_wherever_it_is_shown(tmp_path):
+    path = tmp_path / "plain.csv"
+    path.write_text("step,loss\n1,2.5\n2,2.25\n")
+    (run,) = bring(path)["runs"]
+    untold = "the source does not say how it ended"
+    status = run_status(RunDir(Path(run["path"])))
+    assert (status.word, status.detail) == ("completed", f"{untold}: imported from csv")
+    shown = CliRunner().invoke(cli, ["runs", "show", run["run"]])
+    assert f"completed: {untold}" in " ".join(shown.output.split())
+    shown = json.loads(CliRunner().invoke(cli, ["runs", "show", run["run"], "--json"]).stdout)
+    assert (shown["run"]["ended_status"], shown["run"]["ended_reason"]) == ("completed", untold)
+    retried = CliRunner().invoke(cli, ["guard", "retry", run["run"]])
+    assert isinstance(retried.exception, UsageError)
+    assert "it was imported: its program is not known here" in retried.exception.message
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

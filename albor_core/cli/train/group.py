@@ -307,7 +307,13 @@ def resume(
         resize(found, world_size)
     return follow(
         found,
-        partial(start, found, allow_config_change=allow_config_change, stop_after=stop_after),
+        partial(
+            start,
+            found,
+            allow_config_change=allow_config_change,
+            forgets=True,
+            stop_after=stop_after,
+        ),
         as_json=as_json,
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,

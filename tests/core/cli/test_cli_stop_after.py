@@ -54,7 +54,7 @@ def test_a_life_at_work_cannot_be_told_where_to_stop(user):
     os.kill(guard, signal.SIGKILL)
     wait_until(lambda: run.liveness().guard is None)
     refused = user.albor("train", "resume", "long", "--stop-after", 5)
-    assert refused.code == 8 and "cannot have long stop after step 5" in refused.err
+    assert refused.code == 8 and "cannot stop long after step 5" in refused.err
     assert "albor guard stop long" in refused.err
     assert run.liveness().trainer
 

@@ -81,11 +81,12 @@ class Bench:
         self,
         environment: dict[str, str] | None = None,
         program: Sequence[str] = ("-m", "albor_core.guard"),
+        words: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
         """A guard; `program` may run one in a way of its own."""
         with (self.run.guard / "guard.log").open("ab") as log:
             guard = subprocess.Popen(
-                [sys.executable, *program, str(self.run.path)],
+                [sys.executable, *program, str(self.run.path), *words],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

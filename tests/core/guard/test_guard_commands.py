@@ -7,6 +7,7 @@ from pathlib import Path
 
 from guard_harness import ENDLESS, LIMIT_S, Bench, wait_until
 
+from albor_core.guard.launch import FORGET
 from albor_core.run import control
 from albor_core.run.rundir import read_json
 
@@ -77,6 +78,19 @@ def test_a_restarted_guard_goes_on_waiting_where_the_killed_one_was(box: Bench) 
     wait_until(lambda: box.now()["guard"]["pid"] == second.pid and box.now()["backoff"])
     assert box.now()["backoff"] == until
     assert box.now()["no_progress"] == 1
+
+
+def test_a_guard_that_somebody_asked_for_does_not_wait_out_the_backoff_of_a_killed_one(
+    box: Bench,
+) -> None:
+    """`albor train resume` and `albor guard retry` ask so; the second life is the proof."""
+    box.prepare({"at": 2, "do": "abrt"}, {"steps": 5}, backoff_s=[600.0])
+    first = box.start()
+    wait_until(lambda: box.now().get("state") == "backoff")
+    first.kill()
+    first.wait()
+    assert box.start(words=(FORGET,)).wait(LIMIT_S) == 0
+    assert len(box.classes()) == 2
 
 
 def test_a_plain_program_is_frozen_and_thawed_and_has_no_checkpoints(box: Bench) -> None:

@@ -4,8 +4,11 @@ import sys
 from hashlib import sha256
 
 import pytest
+from click.testing import CliRunner
 from tiny_run import make_run, tiny_config, train_here
 
+from albor_core.cli.common import follow
+from albor_core.cli.main import cli
 from albor_core.config.load import load_config
 from albor_core.config.resume_changes import edited, origin
 from albor_core.guard.launch import CODE_ROOT
@@ -24,6 +27,17 @@ def test_an_uninstalled_checkout_keeps_the_users_own_python_path(tmp_path, monke
     monkeypatch.setattr(launch, "start_guard", lambda run, **more: None)
     launch.start(run)
     assert read_json(run.launch)["env"]["PYTHONPATH"] == f"{CODE_ROOT}:/modules/site"
+
+
+def test_a_resume_is_asked_for_and_waits_out_no_backoff_of_a_guard_that_was_killed(
+    tmp_path, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(launch, "start_guard", lambda run, **more: asked.append(more))
+    monkeypatch.setattr(follow, "follow", lambda run, begin, **more: begin() or 0)
+    done = CliRunner().invoke(cli, ["train", "resume", str(make_run(tmp_path).path)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert asked == [{"forgets": True}]
 
 
 def test_x31_resuming_a_run_from_elsewhere_takes_neither_program_nor_environment_from_it(

@@ -14,7 +14,7 @@ import pytest
 
 from albor_core import track
 from albor_core.feed.runs.status import run_status
-from albor_core.run.errors import InUseError, UsageError
+from albor_core.run.errors import AlborError, InUseError, UsageError
 from albor_core.run.journal import read_journal
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, read_json
@@ -52,6 +52,18 @@ def wait_until(claim, timeout_s=30.0):
         assert time.monotonic() < deadline, claim
         time.sleep(0.02)
     return found
+
+
+def ended_row(run):
+    """Its row in the global store once it says how the run ended. Until then an index process may
+    have made that store's file and not yet its tables.
+    """
+    try:
+        with Reader(global_store()) as reader:
+            found = [row for row in reader.runs() if row.id == run.id]
+    except AlborError:
+        return None
+    return found and found[0].ended_status and found[0]
 
 
 HEAD = """
@@ -454,14 +466,7 @@ def test_the_index_process_brings_a_run_into_the_stores_by_itself(script, body):
     run, process = script(body, head=HEAD)
     assert process.wait(timeout=60) == 0
 
-    def row():
-        if not global_store().is_file():
-            return None
-        with Reader(global_store()) as reader:
-            found = [row for row in reader.runs() if row.id == run.id]
-        return found and found[0].ended_status and found[0]
-
-    assert wait_until(row).loss == 1.5
+    assert wait_until(lambda: ended_row(run), timeout_s=120.0).loss == 1.5
     wait_until(lambda: lock_holder(run.index_lock) is None)
 
 
@@ -485,14 +490,7 @@ def test_an_index_process_that_died_before_the_end_is_started_again_at_the_end(s
     )
     assert process.wait(timeout=60) == 0
 
-    def row():
-        if not global_store().is_file():
-            return None
-        with Reader(global_store()) as reader:
-            found = [row for row in reader.runs() if row.id == run.id]
-        return found and found[0].ended_status and found[0]
-
-    assert wait_until(row).loss == 1 / 600
+    assert wait_until(lambda: ended_row(run), timeout_s=120.0).loss == 1 / 600
 
 
 def test_a_run_that_began_from_another_is_found_by_it():

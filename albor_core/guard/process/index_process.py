@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 
 from albor_core.guard.launch import CODE_ROOT, clean_environment, python_module
@@ -20,7 +21,8 @@ _LOG_BYTES = 1 << 20
 class IndexProcess:
     """Keeps `albor_core.store.index RUN_DIR` alive, at low priority, at most every 5 s.
 
-    An index process that an earlier guard left behind is recognised by its lock and kept.
+    An index process that an earlier guard left behind is recognised by its lock and kept. Any
+    thread may call it: a tracker's last words come while its thread tends.
     """
 
     def __init__(self, run: RunDir) -> None:
@@ -29,6 +31,7 @@ class IndexProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._next_start_s = 0.0
         self._wait_s = _FIRST_WAIT_S
+        self._turn = threading.RLock()  # a signal may end the program inside a call of its own
 
     @property
     def pids(self) -> frozenset[int]:
@@ -37,6 +40,10 @@ class IndexProcess:
 
     def tend(self) -> None:
         """Reap and restart as needed. Cheap; call it on every pass."""
+        with self._turn:
+            self._tend()
+
+    def _tend(self) -> None:
         if self._process is not None:
             code = self._process.poll()
             if code is None:
@@ -53,10 +60,11 @@ class IndexProcess:
 
     def finish(self) -> None:
         """The run is over: have what is left indexed, whatever the last index process died of."""
-        self.tend()
-        if self._process is None:
-            self._next_start_s = 0.0
-            self.tend()
+        with self._turn:
+            self._tend()
+            if self._process is None:
+                self._next_start_s = 0.0
+                self._tend()
 
     def _start(self) -> None:
         path = self._run.guard / "index.log"

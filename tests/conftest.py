@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 
 import pytest
 
@@ -107,6 +108,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
         if any(part in item.nodeid for part in SWEEPS):
             item.add_marker(pytest.mark.sweep)
+
+
+def pytest_configure(config):
+    """Before a test or a fixture of a wider scope runs, ALBOR_HOME is a folder of this session:
+    what such a fixture writes outside any test is never the developer's.
+    """
+    home = tempfile.TemporaryDirectory(prefix="albor-tests-home-", ignore_cleanup_errors=True)
+    config.add_cleanup(home.cleanup)
+    os.environ["ALBOR_HOME"] = home.name
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,11 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -229,3 +231,16 @@ def test_home_is_absolute_wherever_it_points(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALBOR_HOME", "relative")
     assert albor_home() == tmp_path / "relative"
+
+
+@pytest.fixture(scope="module")
+def home_of_the_module():
+    """As a fixture that is made before any test has a home of its own sees it."""
+    return albor_home()
+
+
+def test_fixtures_wider_than_a_test_have_a_home_that_is_not_the_developers(
+    home_of_the_module, home
+):
+    assert home_of_the_module.is_relative_to(tempfile.gettempdir())
+    assert home_of_the_module not in (home, Path.home() / ".albor")

@@ -193,7 +193,8 @@ class GuardPanel(RunPanel):
         if last is not None:
             kind, why = last.exit_class or "", last.reason or ""
             tone = "$ink-muted" if kind in ("", "clean", "done") else "$warning"
-            if not why.startswith(kind):  # unlike "crash: exit code 1", say
+            # "crash: exited with code 3" has its kind in it; a plain exit is an exception of none
+            if not why.startswith(kind) and (kind != "exception" or not why):
                 why = f"{kind} {why}"
             lines.append(_fact(f"attempt {last.attempt}", meters.text(why or "ended", tone)))
         return meters.rows([meters.fit(line, width) for line in lines[:height]])

@@ -126,6 +126,24 @@ def test_a_guard_is_gone_only_where_there_was_one(fields, word):
     assert first.split() == ["guard", word]
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason", "shown"),
+    [
+        ("exception", "exited with code 1", "exited with code 1"),
+        ("exception", "ValueError: no such column", "ValueError: no such column"),
+        ("crash", "crash: SIGSEGV (139)", "crash: SIGSEGV (139)"),
+        ("hang", "no news for 300 s", "hang no news for 300 s"),
+        ("exception", "", "exception"),
+    ],
+)
+def test_an_attempt_that_ended_says_why_once_and_names_no_exception_that_was_none(
+    kind, reason, shown
+):
+    ended = AttemptRow(1, ended=fake_feed.WALL, code=1, exit_class=kind, reason=reason)
+    drawn = drawn_of(GuardPanel, fake_feed.training(attempts=(ended,))).splitlines()[-1]
+    assert " ".join(drawn.split()) == f"attempt 1 {shown}"
+
+
 def drawn_of(panel, view, width=60, height=12) -> str:
     return str(panel().show(view, width, height))
 

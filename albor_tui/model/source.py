@@ -39,6 +39,9 @@ class Follower(Protocol):
     def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
         """Curves for charts, by metric key; keys without points are left out."""
 
+    def own_metrics(self) -> TerminalView | None:
+        """What to show of a program that logs no loss; None where a loss is the thing to show."""
+
     def log(self) -> Sequence[str]:
         """Log lines since the last call."""
 
@@ -221,9 +224,7 @@ class _RunFollower:
         view = self._feed.poll() or self._nothing()
         if view.terminal is None and view.kind != "train":
             if self._own is None or self._last is None or view.step != self._last.step:
-                from albor_tui.model.program_charts import own_choice
-
-                self._own = own_choice(self._feed.keys())
+                self._own = self.own_metrics()
             view = replace(view, terminal=self._own)
         if (view, self._feed.problem) == (self._last, self.problem):
             return None
@@ -235,6 +236,11 @@ class _RunFollower:
         if not run.path.is_dir():
             why = "its folder is gone, and no store knows it"
         return RunView(id=run.id, path=str(run.path), status="lost", detail=why)
+
+    def own_metrics(self) -> TerminalView | None:
+        from albor_tui.model.program_charts import own_choice
+
+        return own_choice(self._feed.keys())
 
     def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
         found = self._feed.curves(keys, max_points=max_points)

@@ -16,7 +16,7 @@ from albor_tui.widgets.chart.curves import (
 )
 from albor_tui.widgets.chart.data import ChartData
 
-__all__ = ["KEYS", "MAX_POINTS", "PREVIEW_KEYS", "loss_chart", "single_chart"]
+__all__ = ["KEYS", "MAX_POINTS", "PREVIEW_KEYS", "loss_chart", "preview_chart", "single_chart"]
 
 MAX_POINTS = 400  # more than the columns of any terminal; the feed keeps every spike
 KEYS = (
@@ -28,6 +28,14 @@ KEYS = (
     *RULER_KEYS,
 )
 PREVIEW_KEYS = ("train/loss", "val/loss")
+
+
+def preview_chart(view: RunView, curves: Curves) -> tuple[str, ChartData]:
+    """What a run is about at a glance, with its name: the loss, or the one other curve there is."""
+    own = None if any(key in curves for key in PREVIEW_KEYS) else next(iter(curves.values()), None)
+    if own is None:
+        return "loss", loss_chart(view, curves)
+    return own.key, single_chart(view, own, "main")
 
 
 def loss_chart(view: RunView, curves: Curves, *, is_loading: bool = False) -> ChartData:

@@ -24,7 +24,7 @@ from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import CurvesChanged, FilterAnswered, RunChanged, RunsChanged
 from albor_tui.model.desk import Matches, RunSelection, reference
 from albor_tui.model.source import Follower
-from albor_tui.screens.curves import MAX_POINTS, PREVIEW_KEYS, loss_chart
+from albor_tui.screens.curves import MAX_POINTS, PREVIEW_KEYS, loss_chart, preview_chart
 from albor_tui.screens.run_actions import RunActionsScreen
 from albor_tui.screens.run_order import GROUPS, ORDERS, SORTS, arrange, grouped, is_plain
 from albor_tui.widgets.base import meters
@@ -179,6 +179,8 @@ class RunsScreen(RunActionsScreen):
         if mark != self._shown:
             self._shown = mark
             curves = follower[1].curves(PREVIEW_KEYS, MAX_POINTS)
+            if not curves and view.kind != "train" and (own := follower[1].own_metrics()):
+                curves = follower[1].curves(own.metrics[:1], MAX_POINTS)
             self.post_message(CurvesChanged(view.id, curves))
             self.poll_now()  # its details come after the chart
         elif not view.is_active and self._asked != view.id and self.has_class("-wide"):
@@ -354,10 +356,7 @@ class RunsScreen(RunActionsScreen):
         if message.view is None:
             chart.data = ChartData()
         elif old is None or old.id != message.view.id:
-            chart.border_title = Content.assemble(
-                ("loss ", "bold $ink"),
-                meters.text(self.name_of(message.view), "$ink-muted"),
-            )
+            self._name_chart("loss", message.view)
             chart.data = loss_chart(message.view, {}, is_loading=True)
             self.poll_now()
 
@@ -388,7 +387,15 @@ class RunsScreen(RunActionsScreen):
         view = self._highlighted
         if view is not None and view.id == message.run_id:
             self._has_curves = True
-            self.query_one("#preview-chart", Chart).data = loss_chart(view, message.curves)
+            metric, data = preview_chart(view, message.curves)
+            self._name_chart(metric, view)
+            self.query_one("#preview-chart", Chart).data = data
+
+    def _name_chart(self, metric: str, view: RunView) -> None:
+        title = Content.assemble(
+            meters.text(f"{metric} ", "bold $ink"), meters.text(self.name_of(view), "$ink-muted")
+        )
+        self.query_one("#preview-chart", Chart).entitle(title)
 
     @on(RunTable.Opened)
     def open_run(self, message: RunTable.Opened) -> None:

@@ -17,12 +17,13 @@ from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigView, FieldView
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName, LogWindow
-from albor_core.feed.view import BrickView, CheckpointView, RunsView, RunView
+from albor_core.feed.view import BrickView, CheckpointView, RunsView, RunView, TerminalView
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow, SampleRow
 from albor_core.store.rows.series import Series
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
 from albor_tui.messages import CommandReport
+from albor_tui.model.program_charts import own_choice
 
 WALL = 1_764_000_000.0
 GIB = 1 << 30
@@ -544,6 +545,10 @@ class FakeFollower:
         view = next((row for row in self._source.rows if row.id == self._id), None)
         found = curves_of(view) if view is not None else {}
         return {key: found[key] for key in keys if key in found}
+
+    def own_metrics(self) -> TerminalView | None:
+        view = next((row for row in self._source.rows if row.id == self._id), None)
+        return None if view is None else own_choice(tuple(curves_of(view)))
 
     def log(self) -> Sequence[str]:
         if self._log_sent:

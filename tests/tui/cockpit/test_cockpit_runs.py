@@ -14,6 +14,7 @@ from albor_core.feed.view import CheckpointView
 from albor_core.run.errors import StoreError
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
+from albor_tui.model.program_charts import own_choice
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.help import HelpScreen, Pages
 from albor_tui.screens.diff import DiffScreen
@@ -21,6 +22,7 @@ from albor_tui.screens.run import RunScreen
 from albor_tui.screens.runs import RunsScreen
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.grid import ChartGrid
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.log_tail import LogTail
@@ -403,3 +405,22 @@ def test_the_keys_that_move_work_wherever_something_moves(kind):
     keys = {key: bound[0].action for key, bound in kind._merge_bindings().key_to_bindings.items()}
     assert keys["j"] == keys["down"]
     assert keys["k"] == keys["up"]
+
+
+async def test_a_run_without_a_loss_is_previewed_by_its_own_first_metric(cockpit, source):
+    reward = fake_feed.curve("episode_reward", [1.0, 2.0, 3.0], 30.0)
+    source.show((replace(source.rows[0], kind="track", loss=None, loss_history=()),))
+
+    class Agent(fake_feed.FakeFollower):
+        def own_metrics(self):
+            return own_choice(("approx_kl", reward.key))
+
+        def curves(self, keys, max_points):
+            return {key: reward for key in keys if key == reward.key}
+
+    source.follow = lambda view: Agent(source, view.id)
+    async with cockpit().run_test(size=(160, 45)) as pilot:
+        chart = pilot.app.screen.query_one("#preview-chart", Chart)
+        await until(pilot, lambda: chart.data.lines)
+        assert [line.y for line in chart.data.lines] == [tuple(reward.mean)]
+        assert "episode_reward " in str(chart.border_title)

@@ -10,6 +10,7 @@ from textual.widgets import Input
 
 from albor_tui.app import AlborApp
 from albor_tui.messages import CommandReport
+from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets import status_bar
 from albor_tui.widgets.run_table import RunTable
@@ -107,13 +108,15 @@ async def test_a_command_without_an_answer_stays(cockpit):
 
 
 @pytest.mark.slow
-async def test_x_remains_the_axis_of_charts_and_a_letter_of_a_search(cockpit, source):
+async def test_x_asks_to_stop_on_the_charts_too_and_is_a_letter_of_a_search(cockpit, source):
     view = source.rows[0]
     async with cockpit(run=view, tab="charts").run_test(size=(120, 40)) as pilot:
-        await pilot.pause()
+        await settled(pilot)
+        await pilot.press("X")
+        assert isinstance(pilot.app.screen, RunScreen)  # the axis of the charts
         await pilot.press("x")
-        assert isinstance(pilot.app.screen, RunScreen)
-        await pilot.press("5")
+        assert isinstance(pilot.app.screen, ConfirmScreen)
+        await pilot.press("escape", "5")
         await until(pilot, lambda: pilot.app.screen.tab == "logs")
         await settled(pilot)
         await pilot.press("slash")

@@ -28,12 +28,11 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from albor_core.store.diff.verdict import WINDOW, OrderedSeries, verdict
+from albor_core.store.diff.verdict import LEVEL, WINDOW, OrderedSeries, verdict
 
 LENGTHS = (100, 400, 2000, 8000)
 CORRELATIONS = (0.0, 0.5, 0.9, 0.97)
 SHIFTS = (0, 2, 3, 4, 5)
-LEVEL = 0.035
 MEMORIES = 26  # in the window: from so many on five standard errors are to be found
 KINDS: dict[str, dict[str, Any]] = {
     "no git": {"kind": "track", "facts": {}, "config": True},

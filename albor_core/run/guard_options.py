@@ -39,7 +39,7 @@ class Options:
     eval_limit_s: float = 900.0
     checkpoint_limit_s: float = 600.0
     min_free_bytes: int | None = None
-    """Free disk below which nothing is started; None asks for 2.2 times the last checkpoint."""
+    """Free disk below which nothing is started; None: room for a checkpoint."""
 
     @property
     def pass_s(self) -> float:

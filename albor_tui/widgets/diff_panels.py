@@ -113,7 +113,7 @@ class VerdictPanel(DiffPanel):
         middle = verdict.get("difference")
         numbers = meters.text(of, "$ink-muted") + Content.assemble(
             (f"{float(middle if middle is not None else (low + high) / 2):+.4f}", f"bold {shade}"),
-            (f"  95% {low:+.4f} to {high:+.4f}  ", "$ink-muted"),
+            (f"  {verdict['confidence']:.0%} {low:+.4f} to {high:+.4f}  ", "$ink-muted"),
         )
         room = min(width - numbers.cell_length, 41)
         return numbers + interval_line(low, high, room, shade) if room >= 15 else numbers

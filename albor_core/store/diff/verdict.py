@@ -12,11 +12,12 @@ Method  Both curves are cut to the x range they share; the last quarter of it is
         of them says much more, theirs counts. What the estimate itself is worth, by the delta
         method, is that of `points / (2 memory) - 1.75` degrees of freedom, for Student's t. No
         interval reaches further from its middle than 8 times the scatter of the differences.
-Level   An interval without 0 decides. It is made for 3.5 % of pairs that differ by noise alone, so
-        that at most 5 of 100 are called different; benchmarks/verdicts.py measures that for AR(1)
-        noise of correlations up to 0.97 from 25 differences on, and what is found of real gaps
-        beside a test that knows the true standard error. Of eight differences 12 of 100 pairs at a
-        correlation of 0.97, 2 at 0.9 (simulated, 1,000 pairs). A last point alone decides nothing.
+Level   An interval without 0 decides. It is made for 3.5 % (LEVEL) of pairs that differ by noise
+        alone, so that no more than 5 of 100 (1 - CONFIDENCE) are called different;
+        benchmarks/verdicts.py measures that for AR(1) noise of correlations up to 0.97 from 25
+        differences on, and what is found of real gaps beside a test that knows the true standard
+        error. Of eight differences 12 of 100 pairs at a correlation of 0.97, 2 at 0.9 (simulated,
+        1,000 pairs). A last point alone decides nothing.
 Trend   Where one run still gains on the other, the differences drift, and a drift looks like noise
         that remembers for ever. So differences that leave 0 undecided are also held against the
         straight line through them: one that is at both ends of the window more than 8 times their
@@ -52,15 +53,19 @@ Reason = Literal[
 MIN_POINTS = 8
 WINDOW = 0.25
 CONFIDENCE = 0.95
+LEVEL = 0.7 * (1 - CONFIDENCE)  # the rest is for the error of the estimates; see `_STUDENT`
 _METHOD = "Student's t, standard error of AR(1) noise (Andrews and Monahan 1992)"
-_BY_LINE = "a straight line through the differences, 8 times their scatter from 0 at both ends"
 _SCATTERS, _FULL_LINE = 8.0, 20  # fewer points than that need a clearer line
+_BY_LINE = (
+    "a straight line through the differences, "
+    f"{_SCATTERS:g} times their scatter from 0 at both ends"
+)
 _MAX_CORRELATION = 0.99  # beyond, no window a person would wait for decides anything
 _FEW = 30.0  # how much the correlation of few points is raised: _FEW * (0.3 + rho) / points^2
 _BATCHES = 64
 # of evidence for the standard error: half of what is left of the points, by simulation less
 _LOST, _LEAST_FREEDOM = 1.75, 0.7
-# Student's two-sided 3.5 % quantiles by degrees of freedom; between them straight in logarithms
+# Student's two-sided quantiles at LEVEL by degrees of freedom; between them straight in logarithms
 _STUDENT = (
     *(
         (0.7, 60.1),

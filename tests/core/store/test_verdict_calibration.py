@@ -12,7 +12,14 @@ import random
 
 import pytest
 
-from albor_core.store.diff.verdict import CONFIDENCE, MIN_POINTS, OrderedSeries, verdict
+from albor_core.store.diff.verdict import (
+    _STUDENT,
+    CONFIDENCE,
+    LEVEL,
+    MIN_POINTS,
+    OrderedSeries,
+    verdict,
+)
 
 PAIRS = 500
 ONCE_IN_A_MILLION = 1e-6
@@ -54,6 +61,22 @@ def outcomes(count, correlation, **how):
 def test_the_bound_is_the_binomial_one():
     assert most_by_chance(1, 0.5, 0.6) == 0 and most_by_chance(1, 0.5, 0.4) == 1
     assert most_by_chance(500, 0.05) == 51  # 25 expected, 26 more are 5.3 standard deviations
+
+
+def within(reach, freedom, parts=20_000):
+    """P(-reach < T < reach) of Student's T: its density at sqrt(freedom) tan(angle), by Simpson."""
+    widest = math.atan(reach / math.sqrt(freedom))
+    heights = [math.cos(widest * i / parts) ** (freedom - 1) for i in range(parts + 1)]
+    area = heights[0] + heights[-1] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2])
+    scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(math.pi) / 2
+    return 2 * math.exp(scale) * area * widest / parts / 3
+
+
+def test_the_quantiles_are_those_of_the_level_that_the_stated_confidence_asks_for():
+    assert within(12.706, 1.0) == pytest.approx(0.95, abs=1e-5)
+    assert 0 < LEVEL < 1 - CONFIDENCE
+    for freedom, reach in _STUDENT:
+        assert 1 - within(reach, freedom) == pytest.approx(LEVEL, rel=0.01), freedom
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.5], ids=["same steps", "other steps"])

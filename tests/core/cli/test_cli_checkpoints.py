@@ -79,7 +79,7 @@ def test_checkpoints_of_a_run_that_is_alive_are_left_alone(saved, hold):
     hold(run.run_lock)
     refused = user.quick("checkpoints", "prune", str(run.path), "--yes")
     assert (refused.code, names(run)) == (8, before)
-    assert "it is alive" in refused.err
+    assert "the run is active" in refused.err
 
 
 def test_a_digest_is_of_the_state_and_not_of_names(saved, tmp_path):

@@ -323,9 +323,9 @@ TRACE = [
         (
             [*TRACE, "OSError: caught", "usage: t.py [-h]", "t.py: error: bad --lr", ""],
             2,
-            "exit code 2: t.py: error: bad --lr",
+            "exited with code 2: t.py: error: bad --lr",
         ),
-        (["  1%\r 50%\r\x1b[31mgone\r"], 3, "exit code 3: \\x1b[31mgone"),
+        (["  1%\r 50%\r\x1b[31mgone\r"], 3, "exited with code 3: \\x1b[31mgone"),
         ([], 3, ""),
         ([*TRACE, "ValueError: " + "x" * 600], 1, "ValueError: " + "x" * 485 + "..."),
     ],
@@ -341,7 +341,7 @@ def test_what_the_tracker_heard_counts_before_the_log() -> None:
     heard = Words(1, "exception", error_type="ValueError", error_message="a\nb")
     assert evidence.error_line(heard, None, ["bye"], 1) == "ValueError: a"
     left = Words(1, "exception", error_type="SystemExit", error_message="2")
-    assert evidence.error_line(left, None, ["t.py: error"], 2) == "exit code 2: t.py: error"
+    assert evidence.error_line(left, None, ["t.py: error"], 2) == "exited with code 2: t.py: error"
 
 
 # --- files that fight back -----------------------------------------------------------------------

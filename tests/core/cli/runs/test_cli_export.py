@@ -110,7 +110,7 @@ def test_points_whose_run_folder_is_gone_are_said_to_be_gone(desk):
     shutil.rmtree(record(desk.folder / "out", "a", ODD).path)
     result = desk.quick("runs", "export", "a", "--json", "-o", "x.csv")
     assert (result.code, result.error["code"]) == (3, "not_found")
-    assert "its folder is gone" in result.error["message"]
+    assert "the run directory is gone" in result.error["message"]
     assert desk.quick("runs", "export", "nobody", "-o", "x.csv").code == 3
 
 

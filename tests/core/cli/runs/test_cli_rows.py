@@ -399,7 +399,7 @@ def test_the_last_file_of_a_guard_that_is_gone_is_told_as_of_then(desk, hold):
     assert standing == {"word": "gone", "heard": wall}
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(wall))
     assert f"  its guard is gone since {since} UTC, 1h 00m ago\n" in told
-    assert "  its last word: running, attempt 3, last exit crash\n" in told
+    assert "  last reported: running, attempt 3, last exit crash\n" in told
     held = hold(run.guard / "guard.lock")
     told, standing = guard_status(desk, "a")
     assert standing["word"] == "watching"

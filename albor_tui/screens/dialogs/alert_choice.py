@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -10,10 +12,12 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from albor_core.store.rows.rows import AlertRow
 from albor_tui.look import glyphs
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.run.panels import alert_line
+
+if TYPE_CHECKING:
+    from albor_core.store.rows.rows import AlertRow
 
 _MOST_LINES = 14
 
@@ -32,7 +36,7 @@ class OpenAlerts(LineList):
         return alert_line(self.alerts[index], width)
 
 
-class AlertChoice(ModalScreen[tuple[AlertRow, ...] | None]):
+class AlertChoice(ModalScreen["tuple[AlertRow, ...] | None"]):
     """One alert, all of them, or None."""
 
     BINDINGS = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,7 +13,6 @@ from textual.widgets import Static
 
 from albor_core.feed.archive.log_file import LogName, LogWindow
 from albor_core.feed.view import RunView
-from albor_core.store.rows.rows import AttemptRow
 from albor_tui.look import quantity
 from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
@@ -21,6 +20,9 @@ from albor_tui.widgets.base import meters
 from albor_tui.widgets.run.log_view import LogView, Need
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar
+
+if TYPE_CHECKING:
+    from albor_core.store.rows.rows import AttemptRow
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.reactive import reactive
 
 from albor_core.feed.view import BrickView
-from albor_core.store.rows.rows import EventRow
 from albor_core.store.rows.series import Series
 from albor_tui.look import quantity
 from albor_tui.widgets.base import meters
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.run.system_lines import trace
+
+if TYPE_CHECKING:
+    from albor_core.store.rows.rows import EventRow
 
 _SPARK = 60  # buckets of a brick's past that its line can show
 

@@ -132,13 +132,13 @@ def host_lines(host: HostSample | None, width: int) -> list[Content]:
         used = host.memory_total_bytes - host.memory_available_bytes
     memory = _share(used, host.memory_total_bytes)
     cpu = None if host.cpu_percent is None else host.cpu_percent / 100
-    bars = max(4, (width - 5 - 5 - 2 - 4 - _PAIR) // 2)
+    bars = max(2, (width - 5 - 5 - 2 - 4 - _PAIR) // 2)
     first = Content.assemble(
         ("cpu  ", "$ink-muted"),
         meters.bar(cpu, bars, meters.load_tone(cpu, 0.9, 1.01)),
         (quantity.percent(cpu).rjust(5), "$ink"),
         ("  ram ", "$ink-muted"),
-        meters.bar(memory, max(4, width - bars - 10 - 6 - _PAIR), meters.load_tone(memory)),
+        meters.bar(memory, max(2, width - bars - 10 - 6 - _PAIR), meters.load_tone(memory)),
         (_pair(used, host.memory_total_bytes), "$ink"),
     )
     second = Content.assemble(

@@ -56,9 +56,9 @@ async def test_what_cannot_be_drawn_says_so_in_place(
 @pytest.mark.parametrize(
     ("tab", "page", "method"),
     [
-        ("checkpoints", CheckpointsPage, "take"),
+        ("checkpoints", CheckpointsPage, "show_answer"),
         ("events", EventsPage, "show_view"),
-        ("events", EventsPage, "take"),
+        ("events", EventsPage, "show_answer"),
         ("system", SystemPage, "show_view"),
     ],
 )

@@ -61,10 +61,10 @@ class IndexProcess:
     def finish(self) -> None:
         """The run is over: have what is left indexed, whatever the last index process died of."""
         with self._turn:
-            self._tend()
+            self.tend()
             if self._process is None:
                 self._next_start_s = 0.0
-                self._tend()
+                self.tend()
 
     def _start(self) -> None:
         path = self._run.guard / "index.log"

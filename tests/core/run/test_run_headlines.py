@@ -11,6 +11,7 @@ from albor_core.run.state import StateWriter
 from albor_core.run.tracked_state import LiveState
 from albor_core.store.file.schema import expected_columns
 from albor_core.store.query.conditions import NUMBERS
+from albor_core.store.rows import rows
 from albor_core.store.rows.run_row import RunRow
 
 
@@ -22,7 +23,7 @@ def test_what_the_store_keeps_has_a_column_a_field_and_a_place_in_filters():
 
 
 def test_every_figure_has_a_field_in_the_view_that_may_be_unknown():
-    hints = get_type_hints(RunView)
+    hints = get_type_hints(RunView, None, vars(rows))
     assert {one.name: hints.get(one.name) for one in HEADLINES if one.name != "tokens"} == {
         one.name: float | None for one in HEADLINES if one.name != "tokens"
     }

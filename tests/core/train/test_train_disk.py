@@ -32,7 +32,7 @@ class FullDisk:
 @pytest.fixture
 def here(monkeypatch):
     """This process keeps its signal handlers."""
-    monkeypatch.setattr(trainer.Signals, "install", lambda self, life: None)
+    monkeypatch.setattr(trainer.SignalRequests, "install", lambda self, life: None)
 
 
 @pytest.mark.timeout(120)

@@ -290,7 +290,7 @@ def test_t21_a_gpu_that_is_too_small_is_no_bug_and_comes_with_advice(tmp_path, m
     run = make_run(tmp_path)
     monkeypatch.setattr(Training, "run", too_large)
     monkeypatch.setattr(StateWriter, "publish", lambda self, **_: None)
-    monkeypatch.setattr(trainer.Signals, "install", lambda self, life: None)
+    monkeypatch.setattr(trainer.SignalRequests, "install", lambda self, life: None)
     assert trainer.main([str(run.path)]) == 1
     words = last_words(run)
     assert words["reason"] == "gpu_memory"

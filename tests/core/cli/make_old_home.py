@@ -292,6 +292,11 @@ def unpack(folder: Path) -> None:
                 )
 
 
+def neutral(text: str, place: str) -> str:
+    """What a command said of a home in `place`, with paths that no machine has."""
+    return text.replace(f"{place}/work/", f"{ROOT}/files/").replace(place, str(ROOT))
+
+
 def make_documents() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -299,7 +304,7 @@ def make_documents() -> None:
         for name, line in COMMANDS.items():
             argv = line.format(imported=imported(folder)).split()
             done = albor(*argv, codes=range(256), root=folder)
-            out = json.loads(done.stdout.replace(place, str(ROOT)))
+            out = json.loads(neutral(done.stdout, place))
             write(name, {"argv": argv, "code": done.returncode, "out": out})
         run = folder / "work" / "runs" / "old-train"
         write("resume", dict(resumed(run, partial(albor, root=folder))))

@@ -48,6 +48,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROOT = Path("/tmp/albor-old-home")
+WORK = "work"
 DOCUMENTS = Path(__file__).with_name("old_home")
 ARCHIVE = DOCUMENTS / "home.tar.xz"
 # not in the journals, whose lines have checksums and may say where a run was once
@@ -294,7 +295,8 @@ def unpack(folder: Path) -> None:
 
 def neutral(text: str, place: str) -> str:
     """What a command said of a home in `place`, with paths that no machine has."""
-    return text.replace(f"{place}/work/", f"{ROOT}/files/").replace(place, str(ROOT))
+    text = text.replace(place, str(ROOT))  # journals, whose lines have checksums, say ROOT as it is
+    return text.replace(f"{ROOT}/{WORK}/", f"{ROOT}/files/")
 
 
 def make_documents() -> None:

@@ -13,6 +13,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what 
 # Files whose tests start processes, models or whole screens: `make test` runs them, `make check`,
 # which has a minute, does not.
 STARTS_THINGS = (
+    "chaos/",
     "core/cli/",
     "core/data/test_shard_packing.py::test_kill_9",
     "core/data/test_tokenizer_training",
@@ -26,6 +27,7 @@ STARTS_THINGS = (
     "core/config/test_run_config.py::test_a_config_cut",
     "core/run/test_run_state.py::test_readers_never",
     "core/config/test_strict_yaml.py::test_what_is_dumped",
+    "core/store/test_series_outline",
     "core/store/test_store_index",
     "core/store/test_store_reader.py::test_what_is_no_store",
     "core/store/test_verdict_calibration",
@@ -33,6 +35,7 @@ STARTS_THINGS = (
     "core/test_track_disk.py::test_a_file_size",
     "core/test_track_disk.py::test_a_program",
     "core/train/test_crew_words",
+    "core/train/test_train_clock",
     "core/train/test_train_disk",
     "core/train/test_train_loop",
     "core/train/test_train_survival",

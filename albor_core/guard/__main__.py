@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
         refuse_strangers(run)
         run.guard.mkdir(mode=0o700, exist_ok=True)
         late = frozenset(path.stem for path in (run.guard / "inbox").glob("*.json"))
-        # kept by this process until it ends; nobody here reopens the file
+        # kept by this process until it ends; the file is never reopened here
         take_lock(run.guard_lock)
         for place in (run.path, run.guard, run.guard / "outbox", run.crash_reports):
             clear_halves(place)

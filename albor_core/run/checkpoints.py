@@ -74,7 +74,7 @@ def entries(folder: Path) -> Iterator[tuple[CheckpointName, Path]]:
 
 def newest(folder: Path, *, is_readable: bool = True) -> tuple[int, Path] | None:
     """Step and place of the newest published checkpoint; by default of those whose manifest can be
-    read, which is no proof that the rest is whole.
+    read, which does not prove that the rest is whole.
     """
     for path, step in published(folder).items():
         if not is_readable or read_json(path / MANIFEST) is not None:

@@ -18,7 +18,7 @@ from albor_core.run.rundir import RunDir, read_json
 COMPLETED = ("completed", "early_stopped")
 """The reasons of a program that did all it was asked to."""
 STOPPED_BY_ANDON = 4
-"""The exit code with which "failed" is no failure: it was stopped, and is not started again."""
+"""The exit code with which "failed" means stopped: the program is not started again."""
 
 
 def exit_document(
@@ -35,7 +35,7 @@ def exit_document(
     lines_lost: int | None = None,
 ) -> dict[str, Any]:
     """The document. `error`: type, message and where of an exception, and a hint; `lines_lost`:
-    journal lines that no disk took, None where nobody counted.
+    journal lines that no disk took, None where they were not counted.
     """
     return {
         "schema": "albor.exit/1",

@@ -75,7 +75,7 @@ def import_sources(
     `exclude` holds directory names, matched at any depth. Symbolic links are counted, not
     followed. Memory is bounded by one row group. `progress` is called with the files and the bytes
     taken. Raises NotFoundError for a missing directory, ConfigError for overlapping ones, DataError
-    for a tree that yields nothing, UsageError for an `out` that is no place for a file, or holds
+    for a tree that yields nothing, UsageError for an `out` where a file cannot be written, or holds
     anything but these documents (unless `force`); after any error `out` is as it was before.
     """
     trees = _name_trees(dirs)

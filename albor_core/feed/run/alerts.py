@@ -11,7 +11,7 @@ from albor_core.store.file.paths import local_store
 
 
 def open_alerts(run: RunDir) -> tuple[str, ...]:
-    """Ids of the alerts that nobody acknowledged yet, oldest first. Needs no index process."""
+    """Ids of the unacknowledged alerts, oldest first. Needs no index process."""
     store = StoreWatch(local_store(run))
     try:
         rows = store.ask(lambda reader: reader.alerts(run.id, open_only=False)) or ()

@@ -22,8 +22,6 @@ from albor_core.run.errors import UsageError
 
 _NAMELESS = getattr(os, "O_TMPFILE", 0)
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without nameless files
-
-
 _HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")  # as temporary_beside names them
 
 
@@ -60,7 +58,7 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
 def clear_halves(folder: Path) -> None:
     """Remove what writers of documents in `folder` left when they were killed; a live one's stays.
 
-    As well as the disk allows: leftovers harm nobody, a start must not fail for them.
+    As well as the disk allows: leftovers are harmless, and a start must not fail for them.
     """
     with suppress(OSError):
         for name in os.listdir(folder):  # noqa: PTH208  names only, for a match

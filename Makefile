@@ -18,12 +18,14 @@ $(STAMP):
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[train,dev,web]'
 	rm -f $(VENV)/installed-* && touch $@ $(USER_STAMP)
 
-# What a user needs, without the developers' tools.
+# What the demo needs, without the developers' tools.
 $(USER_STAMP):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Albor needs Python >= 3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo 'installing Albor and what it trains with (torch is the largest part) into $(VENV): some minutes'
-	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[train]'
+	@echo 'installing Albor and what it trains with into $(VENV): 1.2 GB where pip finds a CPU build of torch,'
+	@echo 'several GB more where torch brings CUDA; some minutes, most of them for torch'
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --editable '.[train]'
+	@echo 'installed; the demo begins'
 	rm -f $(VENV)/user-* && touch $@
 
 install: $(STAMP)

@@ -7,9 +7,10 @@ import gc
 import importlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from textual import actions, constants
+from textual import actions, constants, on
 from textual.actions import ActionParseResult
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
@@ -20,20 +21,24 @@ from textual.driver import Driver
 from textual.events import Resize
 from textual.filter import ANSIToTruecolor, LineFilter, Monochrome, NoColor
 from textual.geometry import Size
+from textual.reactive import reactive
 from textual.screen import Screen
 
+from albor_core.feed.attention.item import AttentionList
 from albor_core.feed.view import RunView
 from albor_tui.look import glyphs, themes
 from albor_tui.look.ascii_look import AsciiOnly
+from albor_tui.lookout import Lookout
+from albor_tui.messages import AttentionChanged
 from albor_tui.model import readonly
-from albor_tui.model.desk import Desk, LiveDesk
-from albor_tui.model.launchpad import Launchpad, LiveLaunchpad
-from albor_tui.model.source import Source
-from albor_tui.screens.polling import PollingScreen
+from albor_tui.model.desk import LiveDesk
+from albor_tui.model.launchpad import LiveLaunchpad
+from albor_tui.model.source import LiveSource
+from albor_tui.screens.polling_screen import PollingScreen
 from albor_tui.screens.too_small import TooSmallScreen, is_too_small
 from albor_tui.terminal.link import LinkDriver
 from albor_tui.terminal.stylesheet import KeptStylesheet
-from albor_tui.terminal.textual_private import draw_scroll_bars_with
+from albor_tui.terminal.textual_private import draw_scroll_bars_with, write_to_terminal
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 from albor_tui.widgets.base.scroll_bar import FittingBar
 
@@ -79,26 +84,43 @@ class AlborApp(App[None]):
             "ctrl+z", "suspend_process", "Shell", show=False, tooltip="To the shell; fg comes back"
         ),
         Binding("q", "leave", "Quit", tooltip="Leave; runs go on"),
+        Binding(
+            "exclamation_mark",
+            "attention",
+            "Attention",
+            key_display="!",
+            show=False,
+            tooltip="What needs you now",
+        ),
         Binding("ctrl+c", "leave", "Quit", show=False, priority=True, system=True),
     ]
 
+    attention: reactive[AttentionList] = reactive(
+        AttentionList(is_complete=False), init=False, layout=False, repaint=False
+    )
+    """What needs a person now, of all runs: what the top bar of every screen shows."""
+
     def __init__(
         self,
-        source: Source,
+        source: LiveSource,
         *,
         run: RunView | None = None,
         tab: str = "",
         theme: str = "dark",
-        desk: Desk | None = None,
-        launchpad: Launchpad | None = None,
+        desk: LiveDesk | None = None,
+        launchpad: LiveLaunchpad | None = None,
         read_only: bool = False,
     ) -> None:
         super().__init__()
+        self.attended: Mapping[str, RunView] = {}  # runs at work, and those of entries
+        self.lookout = Lookout(
+            self, show=self.action_attention, write=partial(write_to_terminal, self)
+        )
         draw_scroll_bars_with(FittingBar)
         self.stylesheet: KeptStylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.source = source
-        self.desk: Desk = desk or LiveDesk()
-        self.launchpad: Launchpad = launchpad or LiveLaunchpad()
+        self.desk = desk or LiveDesk()
+        self.launchpad = launchpad or LiveLaunchpad()
         self._first_run, self._first_tab = run, tab
         self.is_read_only = read_only
         self.signals_sent: dict[tuple[str, int | None], int] = {}  # see RunActionsScreen
@@ -135,14 +157,47 @@ class AlborApp(App[None]):
         screen = _home() if run is None else open_run(run, self._first_tab)
         screen.defer_first_frame(_DARK_S)
         self.push_screen(screen)
-        self._mind_size(self.size)
-        self.set_timer(_SETTLED_S, self._settle)
+        self._cover_if_too_small(self.size)
+        self.set_timer(_SETTLED_S, self._load_after_first_frame)
+
+    def on_unmount(self) -> None:
+        self.lookout.stop()
+
+    @on(AttentionChanged)
+    def take_attention(self, message: AttentionChanged) -> None:
+        if not self.screen_stack:  # news on the way out
+            return
+        self.attended = {view.id: view for view in message.views}
+        is_same = message.found == self.attention
+        self.attention = message.found
+        if is_same and isinstance(self.screen, PollingScreen):
+            self.screen.runs_changed()
+        self.lookout.take(message)
+
+    def look_again(self) -> None:
+        """Somebody marked an entry: let what is shown of it follow at once. Any thread."""
+        self.lookout.hurry()
+        for screen in self.screen_stack:
+            if isinstance(screen, PollingScreen):
+                screen.poll_now()
+
+    def action_attention(self) -> None:
+        """To the list of what needs a person; back to it where it is below."""
+        from albor_tui.screens.attention import AttentionScreen
+
+        stack = self.screen_stack
+        known = next((i for i, s in enumerate(stack) if isinstance(s, AttentionScreen)), None)
+        if known is None:
+            self.push_screen(AttentionScreen())
+            return
+        for _ in stack[known + 1 :]:
+            self.pop_screen()
 
     def on_resize(self, event: Resize) -> None:
         if len(self.screen_stack) > 1:  # else nothing of ours is there yet
-            self._mind_size(event.size)
+            self._cover_if_too_small(event.size)
 
-    def _mind_size(self, size: Size) -> None:
+    def _cover_if_too_small(self, size: Size) -> None:
         """Cover everything while the terminal is too small for it, and uncover it again."""
         is_covered = any(isinstance(screen, TooSmallScreen) for screen in self.screen_stack)
         if is_too_small(size) and not is_covered:
@@ -150,12 +205,18 @@ class AlborApp(App[None]):
         elif not is_too_small(size) and isinstance(self.screen, TooSmallScreen):
             super().pop_screen()
 
-    def _settle(self) -> None:
+    def _load_after_first_frame(self) -> None:
         """The first picture is there: load what the next keys need, and collect garbage again."""
         threading.Thread(target=self._load_the_rest, name="load", daemon=True).start()
+        if self._first_run is not None:
+            self.lookout.look_alone(self.source)
 
     def _load_the_rest(self) -> None:
-        for name in ("runs", "run", "dialogs.help", "diff", "dialogs.prompt", "andon", "launch"):
+        from albor_tui.model.loudness import loudness
+
+        self.lookout.loudness = loudness()
+        names = ("runs", "run", "attention", "dialogs.help", "diff", "dialogs.prompt", "andon")
+        for name in (*names, "launch", "data.room"):
             importlib.import_module(f"albor_tui.screens.{name}")
         for look in themes.ALL:
             self.stylesheet.prepare(themes.variables(look))
@@ -168,12 +229,13 @@ class AlborApp(App[None]):
         """Back; from the run that the cockpit began on to the list of runs."""
         if len(self.screen_stack) == 2 and self._first_run is not None:
             self._first_run = None
+            self.lookout.stop()
             return self.switch_screen(_home())
         return super().pop_screen()
 
     def permits(self, action: str) -> bool:
         """Whether an action is not one of those that a read-only cockpit refuses."""
-        return not (self.is_read_only and action in readonly.DEEDS)
+        return not (self.is_read_only and action in readonly.ACTING)
 
     async def run_action(
         self,
@@ -182,9 +244,10 @@ class AlborApp(App[None]):
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
         """What a key means. Where it fails, the widget it belongs to says so (ErrorBoundary)."""
+        self.lookout.somebody_acted()
         name = actions.parse(action)[1] if isinstance(action, str) else action[1]
         if not self.permits(name) and isinstance(self.screen, PollingScreen):
-            self.screen.say(f"{readonly.WHY}: {readonly.HINT}", "$warning")
+            self.screen.show_message(f"{readonly.WHY}: {readonly.HINT}", "$warning")
             return True
         try:
             return await super().run_action(action, default_namespace, namespaces)
@@ -224,7 +287,7 @@ class AlborApp(App[None]):
             is_ours = is_ours and (below is None or below.shows_key(action))
             if enabled and binding.description and is_ours:
                 told.add(action)
-                words = "" if below is None else below.tells(action)
+                words = "" if below is None else below.effect_of(action)
                 keys = self.get_key_display(binding)
                 title = words or binding.tooltip or binding.description
                 yield SystemCommand(title, f"key {keys}", self._runner(node, action))

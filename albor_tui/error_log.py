@@ -35,6 +35,11 @@ def note(where: str, error: BaseException) -> None:
         _append(text.encode("utf-8", "replace"))
 
 
+def forget() -> None:
+    """Write the next error of any kind, whenever the last one was."""
+    _last.clear()
+
+
 def _place(error: BaseException) -> str:
     """The innermost line of the traceback."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -18,20 +18,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from albor_core.run.errors import AlborError, NotFoundError
+from albor_tui.model.run_tabs import TABS
 
 REFRESH_S = 1.0
 THEMES = ("auto", "dark", "light", "contrast", "colour-blind", "ansi")
-TABS = (
-    "overview",
-    "charts",
-    "bricks",
-    "system",
-    "logs",
-    "config",
-    "checkpoints",
-    "samples",
-    "events",
-)
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
@@ -42,7 +32,7 @@ def run() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run with these arguments; returns the exit code."""
-    options = _parse(argv)
+    options = parsed(argv)
     if "ALBOR_WEB_SERVER" in os.environ:
         from albor_tui.web import end_with_server
 
@@ -60,13 +50,14 @@ def main(argv: Sequence[str]) -> int:
             return 2
         return _cockpit(options)
     except AlborError as error:
-        _say(error, as_json=is_document and not isinstance(error, _StdoutError))
+        _print_error(error, as_json=is_document and not isinstance(error, _StdoutError))
         return error.exit_code
     except KeyboardInterrupt:
         return 130
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments as given or by default. Raises SystemExit where argparse refuses them."""
     parser = argparse.ArgumentParser(
         prog="albor-tui", description="The cockpit: every run on this machine, live."
     )
@@ -79,7 +70,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="stream documents, one per line")
     parser.add_argument("--once", action="store_true", help="print one document and exit")
-    parser.add_argument("--tab", choices=TABS, default="", help="open the run on this tab")
+    parser.add_argument(
+        "--tab",
+        choices=[tab.key for tab in TABS],
+        default="",
+        help="open the run on this tab",
+    )
     parser.add_argument(
         "--theme", choices=THEMES, default="auto", help="colours (key t); auto fits the terminal"
     )
@@ -129,7 +125,7 @@ def _no_screen(term: str) -> str | None:
     return f"albor-tui: {reason}. Use: albor runs ls, albor monitor, or albor-tui --once"
 
 
-def _say(error: AlborError, *, as_json: bool) -> None:
+def _print_error(error: AlborError, *, as_json: bool) -> None:
     if as_json:
         body = {"code": error.code, "message": error.message, "hint": error.hint, "problems": []}
         with suppress(_StdoutError, BrokenPipeError):  # nowhere to put it: say it in words
@@ -208,16 +204,14 @@ def _cockpit(options: argparse.Namespace) -> int:
     from albor_core.feed.view import RunView
     from albor_tui.app import AlborApp
     from albor_tui.look import glyphs, themes
-    from albor_tui.model.desk import Desk, LiveDesk
-    from albor_tui.model.launchpad import Launchpad, LiveLaunchpad
-    from albor_tui.model.source import LiveSource, Source
+    from albor_tui.model.desk import LiveDesk
+    from albor_tui.model.launchpad import LiveLaunchpad
+    from albor_tui.model.source import LiveSource
     from albor_tui.terminal.hangup import watch_terminal
 
     glyphs.use(glyphs.ASCII if options.ascii else glyphs.fitting())
     first = None if run is None else RunView(id=run.id, path=str(run.path))
-    source: Source = LiveSource(place)
-    desk: Desk = LiveDesk(place)
-    launchpad: Launchpad = LiveLaunchpad()
+    source, desk, launchpad = LiveSource(place), LiveDesk(place), LiveLaunchpad()
     if options.read_only:
         from albor_tui.model.readonly import ReadOnlyDesk, ReadOnlyLaunchpad, ReadOnlySource
 

@@ -15,6 +15,7 @@ from albor_core.store.rows.series import Series
 
 if TYPE_CHECKING:
     from albor_core.config.reference import FieldDoc
+    from albor_core.feed.attention.item import AttentionItem, AttentionList
     from albor_core.store.rows.rows import AlertRow
     from albor_tui.model.desk import Matches, RunSelection
     from albor_tui.model.launchpad import Checked, ConfigFile
@@ -28,6 +29,27 @@ class RunsChanged(Message):
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, RunsChanged)
+
+
+@dataclass
+class AttentionChanged(Message):
+    """What needs a person now, and the runs that it is about beside all that are at work."""
+
+    found: AttentionList
+    views: tuple[RunView, ...] = ()
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, AttentionChanged)
+
+
+@dataclass
+class EvidenceFound(Message):
+    """What stands behind an entry: its last lines, stacks and report, and the curve of a metric."""
+
+    item: AttentionItem
+    lines: tuple[str, ...]
+    metric: str = ""
+    curve: Series | None = None
 
 
 @dataclass
@@ -50,6 +72,13 @@ class CurvesChanged(Message):
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, CurvesChanged) and message.run_id == self.run_id
+
+
+@dataclass
+class PinAsked(Message):
+    """A metric is to stand for its run, or to do so no longer."""
+
+    metric: str
 
 
 @dataclass
@@ -87,7 +116,7 @@ class RulesReplayed(Message):
     run_id: str
     document: dict[str, Any] | None
     problem: str = ""
-    watched: tuple[str, ...] = ()  # budgets that pull the cord too, in sentences
+    watched: tuple[str, ...] = ()  # budgets that can stop it too, in sentences
 
 
 @dataclass

@@ -11,13 +11,11 @@ opens one browser: it is said on the terminal that serves, and the next one once
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import hashlib
 import hmac
 import os
 import secrets
 import shlex
-import signal
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,6 +25,7 @@ from urllib.parse import urlsplit
 
 from albor_core.run.errors import AlborError, UsageError
 from albor_core.run.program.argv import module_argv
+from albor_core.run.program.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -39,7 +38,6 @@ MAX_COLUMNS, MAX_ROWS = 500, 200  # of a page: each cell costs the cockpit memor
 MAX_COCKPITS = 8  # at once
 _STOP_S = 5.0
 _PARENT = "ALBOR_WEB_SERVER"  # main.py looks for it
-_PDEATHSIG = 1
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 _LOGIN = """<!doctype html><meta charset="utf-8"><title>albor</title>
@@ -159,9 +157,7 @@ def bounded(width: Any, height: Any) -> tuple[int, int]:
 def end_with_server() -> None:
     """In a cockpit that a server started: never outlive it, however it ends."""
     if (server := os.environ.pop(_PARENT, "")).isdigit():
-        ctypes.CDLL(None, use_errno=True).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != int(server):  # it died before we could ask for that
-            os._exit(1)
+        die_with_parent(int(server))
 
 
 def _announce(token: str) -> None:

@@ -29,6 +29,7 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.schedules import Schedule
@@ -108,7 +109,7 @@ def train(in_fp8: bool, data: Tensor, held: Tensor, steps: int, batch: int) -> d
     for number in range(1, steps + 1):
         at = number * batch % (len(data) - batch)
         optimizer.set_lr(schedule.lr_at(number))
-        loss = step.forward(data[at : at + batch])
+        loss = step.forward(Batch(data[at : at + batch]))
         step.backward(0)
         step.update(loss)
         if number % (steps // 10) == 0:

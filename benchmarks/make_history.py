@@ -101,8 +101,8 @@ def write_curve(
     numbers = (steps, steps - len(finite), 0, steps - 1, None if math.isnan(last) else last)
     extremes = (best, best_step, min(finite)[0], max(finite)[0])
     db.execute(
-        "INSERT INTO keys VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        (run_id, key_id, name, 1, *numbers, *extremes),
+        "INSERT INTO keys VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        (run_id, key_id, name, 1, *numbers, *extremes, "step"),
     )
     points = [(s, None if math.isnan(v) else v) for s, v in enumerate(values)]
     packed = pack_preview(group_points(points, width), 0, width)

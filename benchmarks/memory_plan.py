@@ -87,7 +87,7 @@ def planned(config: Path, words: list[str]) -> dict[str, Any]:
 
 
 def train(folder: Path, config: Path, words: list[str]) -> dict[str, Any]:
-    """A life of the trainer in this process, and what it took."""
+    """An attempt of the trainer in this process, and what it took."""
     import torch
 
     from albor_core.config.load import load_config

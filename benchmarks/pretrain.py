@@ -1,6 +1,7 @@
 """What a recipe reaches: the Python sources installed here, trained on by the product: one GPU.
 
-    python benchmarks/pretrain.py --out DIR [--runs adamw muon@2 398m] [--steps N] [--json FILE]
+    python benchmarks/pretrain.py --out DIR [--runs adamw muon@2 398m] [--steps N] [--every N]
+                                   [--json FILE]
 
 Corpus: every .py file of the standard library and of site-packages, exact duplicates dropped, at
 most 100 kB, at least a quarter letters; whole packages are held out, and files equal to one of
@@ -9,10 +10,11 @@ Everything goes through `albor tokenizer`, `albor data` and `albor train apply` 
 configs/train/pretrain-50m.yaml and -350m.yaml; only what RECIPES names is set. 5 % warm-up, cosine
 to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. The trainer of `adamw` is killed (-9)
 half-way; its guard resumes it. `398m` has the schedule of 78.0M tokens and is stopped at 26.3M.
-`--steps` shortens the schedule of all. START-HEAD-END, such as quiet-tied-cosine, is Muon's recipe
-with another start of the weights (ordinary: normal 0.02, writers 0.028 / sqrt(2 L), norms of 1), an
-untied head, or a rate that falls linearly to 0. NAME@SEED is NAME with a seed of its own for the
-weights and the order of the rows; the corpus and what is held out stay the same.
+`--steps` shortens the schedule of all; `--every` has that many between evaluations; both count
+steps of 64 rows. START-HEAD-END, such as quiet-tied-cosine, is Muon's recipe with another start of
+the weights (ordinary: normal 0.02, writers 0.028 / sqrt(2 L), norms of 1), an untied head, or a
+rate that falls linearly to 0. NAME@SEED is NAME with a seed of its own for the weights and the
+order of the rows; the corpus and what is held out stay the same.
 Validation: all that is held out. Exit code 2 without a GPU.
 """
 
@@ -36,7 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from albor_core.data.pack.shard_writer import Packer
+from albor_core.data.pack.shard_writer import write_shard
 from albor_core.data.pack.special_tokens import END_OF_TEXT
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.rundir import RunDir
@@ -54,6 +56,9 @@ T = 1024
 POLL_S, LIMIT_S = 0.25, 560.0
 
 
+STEPS, BATCH = 1190, 64  # of 1,024 tokens; a recipe with a smaller batch has more steps
+
+
 @dataclass(frozen=True)
 class Recipe:
     """One run: what differs from the config's own."""
@@ -63,9 +68,9 @@ class Recipe:
     sets: tuple[str, ...] = ()
     killed_at: int | None = None
     stopped_at: int | None = None
+    batch: int = BATCH
 
 
-STEPS, BATCH = 1190, 64
 EVERY = 401  # steps between evaluations: 26.3M tokens
 SMALL, LARGE = "configs/train/pretrain-50m.yaml", "configs/train/pretrain-350m.yaml"
 RECIPES = {
@@ -98,6 +103,15 @@ RECIPES |= {
     for head in _HEADS
     for end in _ENDS
 }
+RECIPES |= {
+    f"muon-b{batch}-{rate:g}": Recipe(
+        SMALL, lr, ("optimizer.name=muon", f"optimizer.muon_lr={rate:g}"), batch=batch
+    )
+    for batch in (64, 32, 16)
+    for rate, lr in ((2.5e-3, 1.5e-3), (3.5e-3, 2.1e-3), (5e-3, 3e-3), (1e-2, 6e-3))
+}
+"""Batches of fewer rows at the same number of tokens, each with rates of its own."""
+RECIPES["adamw-b32"] = Recipe(SMALL, 1.4e-3, batch=32)  # 2e-3 over the root of 2
 
 
 @dataclass(frozen=True)
@@ -192,33 +206,35 @@ def pack_held_out(folder: Path, file: Path) -> int:
     tokenizer, texts = load_tokenizer(file), pq.read_table(folder / "held.parquet")["text"]
     end: int = tokenizer.token_to_id(END_OF_TEXT)  # type: ignore[assignment]  # it was made with one
     (folder / "held").mkdir(exist_ok=True)
-    packer = Packer(folder / "held", seq_len=T, shard_sequences=4096)
-    for encoded in tokenizer.encode_batch(texts.to_pylist()):
-        packer.add(encoded.ids, end)
-    packer.finish()
-    return packer.sequences * T
+    ids = [
+        one for encoded in tokenizer.encode_batch(texts.to_pylist()) for one in (*encoded.ids, end)
+    ]
+    rows = np.array(ids[: len(ids) // T * T], np.uint32)
+    write_shard(folder / "held" / "shard-00000.parquet", rows, T)
+    return len(rows)
 
 
-def start(run: Asked, data: dict[str, Any], folder: Path, steps: int) -> Path:
+def start(run: Asked, data: dict[str, Any], folder: Path, steps: int, every: int) -> Path:
     """Under a guard of its own; the run directory."""
     recipe = run.recipe
+    longer = BATCH // recipe.batch  # the same tokens
     sets = {
         "data.train": data["train"],
         "data.val": data["held"],
         "data.tokenizer": data["tokenizer"],
-        "data.batch_size": BATCH,
+        "data.batch_size": recipe.batch,
         "optimizer.lr": recipe.lr,
         "optimizer.min_lr": recipe.lr / 10,
         "training.epochs": 2,
-        "training.max_steps": steps,
-        "training.warmup_steps": steps // 20,
+        "training.max_steps": steps * longer,
+        "training.warmup_steps": steps * longer // 20,
         "training.gradient_accumulation": 1,
-        "training.log_interval": 10,
+        "training.log_interval": 10 * longer,
         "training.stability.zclip": "false",
-        "training.save_interval": 200,
-        "training.checkpoint.save_every": 200,
-        "training.eval_interval": EVERY,
-        "training.eval_batches": -(-data["held_tokens"] // (T * BATCH)),
+        "training.save_interval": 200 * longer,
+        "training.checkpoint.save_every": 200 * longer,
+        "training.eval_interval": every * longer,
+        "training.eval_batches": -(-data["held_tokens"] // (T * recipe.batch)),
         "training.output_dir": folder / "runs",
         "guard.backoff_s": "[5]",
     }
@@ -229,7 +245,7 @@ def start(run: Asked, data: dict[str, Any], folder: Path, steps: int) -> Path:
     return Path(made["run"]["path"])
 
 
-def wait(run: Path, step: int = STEPS + 1) -> dict[str, Any]:
+def wait(run: Path, step: int = sys.maxsize) -> dict[str, Any]:
     """The state once `step` is done or the run has ended."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
@@ -241,9 +257,11 @@ def wait(run: Path, step: int = STEPS + 1) -> dict[str, Any]:
     raise SystemExit(f"{run}: nothing for {LIMIT_S:.0f} s, see {run}/logs")
 
 
-def train(asked: Asked, data: dict[str, Any], folder: Path, steps: int) -> dict[str, Any]:
+def train(
+    asked: Asked, data: dict[str, Any], folder: Path, steps: int, every: int
+) -> dict[str, Any]:
     begun, recipe = time.monotonic(), asked.recipe
-    run = start(asked, data, folder, steps)
+    run = start(asked, data, folder, steps, every)
     if recipe.killed_at is not None:
         state = wait(run, recipe.killed_at)
         os.kill(state["pid"], signal.SIGKILL)
@@ -265,7 +283,7 @@ def train(asked: Asked, data: dict[str, Any], folder: Path, steps: int) -> dict[
         "status": shown["run"]["ended_status"],
         "steps": shown["run"]["last_step"],
         "validation": [
-            {"step": step, "tokens": step * BATCH * T, "loss": loss}
+            {"step": step, "tokens": step * recipe.batch * T, "loss": loss}
             for step, loss, _ in points["val/loss"]
         ],
         "not_finite": sum(value is None for _, value, _ in points["train/loss"]),
@@ -289,6 +307,9 @@ def main() -> int:
                         default=[Asked(name) for name in PRODUCTS],
                         help=", ".join(RECIPES))  # fmt: skip
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument(
+        "--every", type=int, default=EVERY, help="steps of 64 rows between evaluations"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -301,7 +322,7 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}; data made in {time.monotonic() - begun:.0f} s")
     results = []
     for asked in options.runs:
-        results.append(train(asked, data, options.out, options.steps))
+        results.append(train(asked, data, options.out, options.steps, options.every))
         tell(results, options.json)
     return 0
 

@@ -34,6 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
+from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.group import Ranks
@@ -79,7 +80,7 @@ def ours(start: Llama, batch: int, parts: dict[int, Part]) -> dict[int, Step]:
         def step(ids: Tensor) -> None:
             graphed.ranks = part
             optimizer.set_lr(HYPER["lr"])
-            loss = graphed.forward(ids)
+            loss = graphed.forward(Batch(ids))
             graphed.backward(0)
             graphed.update(part.mean(loss.clone()))
 

@@ -30,7 +30,7 @@ import torch
 from pretrain import BATCH, EVERY, STEPS, T, tell
 from torch import Tensor
 
-from albor_core.data.pack.dataset import SequenceOrder
+from albor_core.data.load.order import SequenceOrder
 from albor_core.model.llama import (
     Llama,
     LlamaConfig,

@@ -27,6 +27,7 @@ COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "albor --help": [str(BIN / "albor"), "--help"],
     "albor runs ls --json": [str(BIN / "albor"), "runs", "ls", "--json"],
+    "albor train validate": [str(BIN / "albor"), "train", "validate", "configs/demo.yaml"],
     "albor train plan": [str(BIN / "albor"), "train", "plan", "configs/demo.yaml"],
 }
 _NOT_INHERITED = ("COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE")

@@ -41,6 +41,7 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
+from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.muon import FlatMuon
@@ -93,13 +94,13 @@ def ours(
 
     def step(ids: Tensor) -> Tensor:
         optimizer.set_lr(HYPER["lr"])
-        loss = graphed.forward(ids)
+        loss = graphed.forward(Batch(ids))
         graphed.backward(0)
         graphed.update(loss)
         return loss
 
     def look(ids: Tensor) -> Any:
-        loss = graphed.forward(ids).clone()
+        loss = graphed.forward(Batch(ids)).clone()
         graphed.backward(0)
         return loss, flat.gradients()
 

@@ -1,6 +1,6 @@
 """A trainer without torch: counts steps, writes state, journal and checkpoints, dies on cue.
 
-FAKE_TRAINER holds JSON: a list of lives, one per attempt, the last one repeated. A life is
+FAKE_TRAINER holds JSON: a list of what each attempt does, the last one repeated: for example
     {"steps": 5, "step_s": 0.01, "checkpoint_every": 0, "at": 3, "do": "segv"}
 with `do` one of segv kill abrt bus stop exit raise memory deadlock phase, `code` for exit, `words`
 false to exit without exit.json, `ignore_term`, `grandchild`, `phase` {name, limit_s, sleep_s},

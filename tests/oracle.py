@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from albor_core.kernels.parity import Deviation, assert_as_accurate, deviations
+from torch import Tensor
+
+from albor_core.kernels.parity import Deviation, Outputs, deviations
 
 __all__ = ["ROOT", "Deviation", "assert_as_accurate", "deviations", "python"]
 
@@ -29,3 +32,15 @@ def python(*argv: str, timeout_s: float = 240, **env: str) -> subprocess.Complet
         text=True,
         timeout=timeout_s,
     )
+
+
+def assert_as_accurate(
+    kernel: Callable[..., Outputs],
+    reference: Callable[..., Outputs],
+    *inputs: Tensor,
+    slack: float = 2.0,
+) -> None:
+    """AssertionError naming every result that breaks the rule."""
+    broken = [d for d in deviations(kernel, reference, *inputs) if not d.is_accurate(slack)]
+    if broken:
+        raise AssertionError("; ".join(map(str, broken)))

@@ -15,8 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from albor_core.config.load import parse_config
+from albor_core.data.pack.manifest import Shard, shard_fields, write_manifest
+from albor_core.run.files.publish import sha256_file
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, create_run, read_json
@@ -39,8 +43,43 @@ def write_shards(folder: Path, sequences: int, seed: int) -> Path:
     return folder
 
 
+END, MARKS = 0, {"prefix": 61, "suffix": 62, "middle": 63}
+"""Of `write_documents` and `write_tokenizer`."""
+
+
+def write_documents(folder: Path, sequences: int, seed: int, tokenizer: Path | None = None) -> Path:
+    """Sealed shards of short documents, each of which END ends; they hold no sentinel."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(1, 61, size=(sequences, SEQ_LEN)).astype(np.uint32)
+    ids[rng.random(ids.shape) < 0.1] = END
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "shard-00000.parquet"
+    pq.write_table(pa.table({"input_ids": pa.array(list(ids), pa.list_(pa.uint32()))}), file)
+    shard = Shard(file.name, file.stat().st_size, sha256_file(file), sequences)
+    counts = {"sequences": sequences, "tokens": ids.size, "documents": int((ids == END).sum())}
+    facts = {"split": "train", "seq_len": SEQ_LEN, "vocab_size": VOCAB, "max_id": int(ids.max())}
+    facts |= counts | {"dropped_tokens": 0, "eos_token_id": END, "corpus_sha256": ""}
+    packed = "" if tokenizer is None else sha256_file(tokenizer)
+    facts |= {"tokenizer_sha256": packed, "shards": shard_fields((shard,))}
+    write_manifest(folder, facts)
+    return folder
+
+
+def write_tokenizer(file: Path) -> Path:
+    """A word for each id, three of them what fill-in-the-middle needs."""
+    words = {f"w{number}": number for number in range(VOCAB)}
+    named = {f"<|fim_{name}|>": number for name, number in MARKS.items()} | {"<|endoftext|>": END}
+    words = {word: n for word, n in words.items() if n not in named.values()} | named
+    made = Tokenizer(WordLevel(words, unk_token="w1"))
+    made.add_special_tokens([*named])
+    made.save(str(file))
+    return file
+
+
 def tiny_config(folder: Path, **changes: Any) -> dict[str, Any]:
-    """A config as plain data; `changes` are dotted paths with `__` for the dot."""
+    """A config as plain data; `changes` are dotted paths with `__` for the dot, and `...` leaves a
+    field out.
+    """
     write_shards(folder / "train", 40, seed=1)
     write_shards(folder / "val", 8, seed=2)
     config: dict[str, Any] = {
@@ -83,7 +122,10 @@ def tiny_config(folder: Path, **changes: Any) -> dict[str, Any]:
         section = config
         for name in parents:
             section = section.setdefault(name, {})
-        section[last] = value
+        if value is ...:
+            del section[last]
+        else:
+            section[last] = value
     return config
 
 
@@ -161,7 +203,7 @@ def train_here(
     allow_config_change: bool = False,
     during: Callable[[SignalRequests, RunDir], None] | None = None,
 ) -> Outcome:
-    """One life in this process, without lock and signal handlers; `during` runs in a thread."""
+    """One attempt in this process, without lock and signal handlers; `during` runs in a thread."""
     from albor_core.train.loop import Training
 
     config = parse_config(run.config_resolved.read_bytes(), file=str(run.config_resolved))
@@ -189,7 +231,7 @@ def wait_until(claim: Callable[[], object], timeout_s: float = 60.0) -> None:
 
 
 def rewrite_config(run: RunDir, path: str, value: Any) -> None:
-    """Edit one field of the run's own config, as somebody might between two lives."""
+    """Edit one field of the run's own config, as somebody might between two attempts."""
     resolved = read_json(run.config_resolved) or {}
     *parents, last = path.split(".")
     section = resolved

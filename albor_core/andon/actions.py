@@ -8,16 +8,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class AlertEffect:
-    """Of one action; the trainer's part of it is in train/loop.py (`Training._raise`)."""
+    """Of one action; the trainer's part of it is in train/alert_actions.py (`RESPONSES`)."""
 
     severity: str
-    """yellow: look at it, training goes on; red: training was halted."""
+    """Of an alert that names none: a word of andon.severity."""
     did: str
     """What the Andon screen says it did."""
+    is_trusted: bool = False
+    """Only for rules that the user of this machine wrote: never for those of an imported, pulled or
+    copied run."""
 
 
 ACTIONS: Mapping[str, AlertEffect] = {
-    "warn": AlertEffect("yellow", "warned; training went on"),
-    "pause": AlertEffect("red", "paused training"),
-    "stop": AlertEffect("red", "stopped training after a checkpoint"),
+    "notify": AlertEffect("warning", "told; training went on"),
+    "command": AlertEffect("warning", "ran a command; training went on", is_trusted=True),
+    "checkpoint": AlertEffect("warning", "asked for a checkpoint; training went on"),
+    "pause": AlertEffect("error", "paused training"),
+    "rollback": AlertEffect("error", "went back to the last good checkpoint", is_trusted=True),
+    "stop": AlertEffect("error", "stopped training after a checkpoint"),
 }
+OLD_SPELLINGS = {"warn": "notify"}
+
+
+def action_of(word: str) -> str:
+    """An action under the name of today; any other word as it is."""
+    return OLD_SPELLINGS.get(word, word)

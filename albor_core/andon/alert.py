@@ -1,18 +1,20 @@
-"""An alert: one pull of the cord, with everything needed to understand it later.
+"""An alert: one thing that went wrong in a run, with everything needed to understand it later.
 
-Pure values. Colours: yellow means "look at it" (training goes on), red means that training was
-halted (`pause`, `stop`) and a person or the guard has to act.
+Pure values. Unless a rule says otherwise, `warning` means "look at it" (training goes on) and
+`error` that training was halted, so that a person or the guard has to act.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from albor_core.andon.actions import ACTIONS
-from albor_core.run.values.lenient import number_word
+from albor_core.andon.actions import ACTIONS, action_of
+from albor_core.run.values.lenient import number_of, number_word
 
-KINDS = ("rule", "budget", "brick")
+KINDS = ("rule", "budget", "brick", "health", "machine")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,13 @@ class Alert:
     threshold: float
     message: str
     step: int
+    state: Literal["fired", "cleared"] = "fired"
+    """A cleared one has the id of the alert that it ends, and the value that did."""
+
+    @property
+    def event(self) -> str:
+        """The name of the event that tells of it."""
+        return "andon.clear" if self.state == "cleared" else "andon.alert"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for an event; an infinite value travels as the word "inf" (JSON has none)."""
@@ -43,6 +52,7 @@ class Alert:
             "threshold": number_word(self.threshold),
             "message": self.message,
             "step": self.step,
+            "state": self.state,
         }
 
 
@@ -57,15 +67,17 @@ def make_alert(
     message: str,
     step: int,
     attempt: int,
+    severity: str = "",
 ) -> Alert:
-    """An alert with its id and colour filled in."""
+    """An alert with its id filled in, and the severity of its action where none is given."""
+    action = action_of(action)
     assert action in ACTIONS, action
     assert kind in KINDS, kind
     return Alert(
         id=f"{rule}@{attempt}.{step}",
         rule=rule,
         kind=kind,
-        severity=ACTIONS[action].severity,
+        severity=severity or ACTIONS[action].severity,
         action=action,
         metric=metric,
         value=value,
@@ -73,3 +85,10 @@ def make_alert(
         message=message,
         step=step,
     )
+
+
+def alert_from(said: Mapping[str, Any]) -> Alert:
+    """What `Alert.to_json` gave. Raises KeyError or TypeError for anything else."""
+    named = {one.name: said[one.name] for one in fields(Alert)}
+    numbers = {name: number_of(said[name]) for name in ("value", "threshold")}
+    return Alert(**(named | {k: math.nan if v is None else v for k, v in numbers.items()}))

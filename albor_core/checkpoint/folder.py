@@ -21,6 +21,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from albor_core.checkpoint.tensorfile import (
     ALGO,
+    CHUNK,
     FileHash,
     hash_file,
     new_hasher,
@@ -46,7 +48,7 @@ SCHEMA = "albor.checkpoint/1"
 TRAINER_SCHEMA = "albor.trainer/1"
 MODEL, OPTIMIZER, TRAINER = "model.safetensors", "optimizer.safetensors", "trainer.json"
 RESTORE = "restore one there, or start a new run with `albor train apply`"
-_SLACK_BYTES = 1 << 20  # headers, JSON and directory blocks
+SLACK_BYTES = 1 << 20  # headers, JSON and directory blocks
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Snapshot:
     @property
     def num_bytes(self) -> int:
         files = sum(len(content) for content in self.extra.values())
-        return num_bytes(self.model) + num_bytes(self.optimizer) + files + _SLACK_BYTES
+        return num_bytes(self.model) + num_bytes(self.optimizer) + files + SLACK_BYTES
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,54 @@ def write_checkpoint(
         _clear(replaced)
     size = sum(file.size for file in files.values())
     return Written(snapshot.step, final, manifest["id"], size, time.monotonic() - started)
+
+
+def adopt(
+    folder: Path,
+    source: Checkpoint,
+    trainer: Mapping[str, Any],
+    journal: Mapping[str, Any],
+    *,
+    run_id: str,
+    hashes: Mapping[str, str],
+) -> Path:
+    """Publish a verified checkpoint of another run as one of this run, with another trainer.json;
+    the other files are shared where the disk can. Raises OSError.
+    """
+    final = folder / name_of(source.step)
+    temporary = final.with_suffix(HALF)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(mode=0o700, parents=True)
+    try:
+        files = dict(_share_files(source, temporary))
+        body = json.dumps({"schema": TRAINER_SCHEMA, **trainer}, allow_nan=False).encode()
+        files[TRAINER] = write_file(temporary / TRAINER, [body])
+        snapshot = Snapshot(source.step, {}, {}, trainer, journal)
+        manifest = _manifest(snapshot, files, run_id, source.manifest["id"], hashes)
+        write_file(temporary / MANIFEST, [json.dumps(manifest, indent=1).encode()])
+        fsync_dir(temporary)
+        temporary.rename(final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    fsync_dir(folder)
+    return final
+
+
+def _share_files(source: Checkpoint, folder: Path) -> Iterator[tuple[str, FileHash]]:
+    for name, stated in source.manifest["files"].items():
+        if name == TRAINER:
+            continue
+        try:
+            os.link(source.path / name, folder / name)
+        except OSError:  # another disk, or one without links
+            with (source.path / name).open("rb") as file:
+                yield name, write_file(folder / name, iter(partial(file.read, CHUNK), b""))
+            continue
+        if source.manifest.get("algo") == ALGO:
+            yield name, FileHash(stated["size"], ALGO, stated["hash"])
+        else:
+            yield name, hash_file(folder / name, ALGO)
 
 
 def _check_room(folder: Path, needed: int) -> None:

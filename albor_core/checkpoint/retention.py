@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albor_core.checkpoint.folder import best_of, remove, unmark_best
-from albor_core.run.checkpoints import BEST, published
+from albor_core.run.checkpoints import BEST, DOOMED, published
 from albor_core.run.rundir import read_json
 
 
@@ -17,7 +17,7 @@ class Retention:
     keep: int
     keep_every: int | None = None
     source: int | None = None
-    """Step this life resumed from."""
+    """Step this attempt resumed from."""
 
 
 def prune(
@@ -26,6 +26,15 @@ def prune(
     """Remove what is `surplus`. Raises OSError."""
     for path in surplus(folder, keep=keep, keep_every=keep_every, source=source, sound=sound):
         remove(path)
+
+
+def clear_doomed(folder: Path) -> None:
+    """Remove what an earlier removal had put aside and could not clear, where a checkpoint is left.
+    Raises OSError.
+    """
+    if published(folder):
+        for path in folder.glob(f"*{DOOMED}"):
+            remove(path)
 
 
 def surplus(
@@ -37,8 +46,8 @@ def surplus(
     sound: int = -1,
 ) -> list[Path]:
     """All but the newest `keep`, the best, multiples of `keep_every`, the newest up to step `sound`
-    (a rollback may go there), and `source` (the step this life started from) until two newer ones
-    exist.
+    (a rollback may go there), and `source` (the step this attempt started from) until two newer
+    ones exist.
     """
     steps = published(folder)
     kept = set(list(steps)[:keep])

@@ -26,7 +26,7 @@ from albor_core.run.files.tensor_header import DamagedFileError
 
 
 @dataclass(frozen=True)
-class Failed:
+class SaveFailed:
     """A save that left nothing behind. `in_a_row` counts failures since the last success; 0 means
     that the checkpoint itself was published.
     """
@@ -57,7 +57,7 @@ class Saver:
         self.failures = 0
         self.follow(parent)
         self._after_publish = after_publish
-        self._results: queue.SimpleQueue[Written | Failed] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Written | SaveFailed] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def follow(self, parent: tuple[int, str] | None) -> None:
@@ -83,9 +83,9 @@ class Saver:
             self._thread.join(timeout_s)
         return not self.in_flight
 
-    def results(self) -> list[Written | Failed]:
+    def results(self) -> list[Written | SaveFailed]:
         """What became of saves since the last call, oldest first."""
-        found: list[Written | Failed] = []
+        found: list[Written | SaveFailed] = []
         while True:
             try:
                 result = self._results.get_nowait()
@@ -108,19 +108,19 @@ class Saver:
             )
         except (OSError, DamagedFileError) as error:
             self.failures += 1
-            self._results.put(Failed(snapshot.step, str(error), self.failures))
+            self._results.put(SaveFailed(snapshot.step, str(error), self.failures))
             return
         except Exception as error:  # no memory, say: whatever it is, the loop must hear of it
             self.failures += 1
             reason = f"{type(error).__name__}: {error}"
-            self._results.put(Failed(snapshot.step, reason, self.failures))
+            self._results.put(SaveFailed(snapshot.step, reason, self.failures))
             return
         self.failures, self._parent_id = 0, written.id
         self._after_publish(written.step)
         untidy = self._tidy(snapshot)
         self._results.put(written)
         if untidy:
-            self._results.put(Failed(snapshot.step, untidy, 0))
+            self._results.put(SaveFailed(snapshot.step, untidy, 0))
 
     def _flush_journal(self) -> None:
         """The barrier: metrics up to this step are on the disk before the checkpoint is published,

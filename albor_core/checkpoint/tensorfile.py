@@ -30,8 +30,8 @@ try:
 except ImportError:  # a light install: slower, as safe
     ALGO = "sha256"
 
-_CHUNK = 8 << 20
-_DTYPES: Mapping[torch.dtype, str] = {
+CHUNK = 8 << 20
+DTYPES: Mapping[torch.dtype, str] = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -93,7 +93,7 @@ def hash_file(path: Path, algo: str) -> FileHash:
     with os.fdopen(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise DamagedFileError("not a regular file")
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(CHUNK):
             hasher.update(chunk)
             size += len(chunk)
     return FileHash(size, algo, hasher.hexdigest())
@@ -117,7 +117,7 @@ def _encode(tensors: Mapping[str, Tensor], note: str) -> Iterator[bytes | memory
         tensor = tensors[name]
         end = offset + tensor.numel() * tensor.element_size()
         header[name] = {
-            "dtype": _DTYPES[tensor.dtype],
+            "dtype": DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [offset, end],
         }
@@ -128,8 +128,8 @@ def _encode(tensors: Mapping[str, Tensor], note: str) -> Iterator[bytes | memory
     for name in names:
         flat = tensors[name].detach().contiguous().reshape(-1).view(torch.uint8)
         view = memoryview(flat.numpy())  # type: ignore[arg-type]  # numpy 2 stubs on 3.11
-        for start in range(0, len(view), _CHUNK):
-            yield view[start : start + _CHUNK]
+        for start in range(0, len(view), CHUNK):
+            yield view[start : start + CHUNK]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

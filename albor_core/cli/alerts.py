@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
 
 from albor_core.andon.actions import ACTIONS
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import emit, json_option, number, say, table, talk
-from albor_core.run.errors import NotFoundError
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    json_option,
+    number,
+    print_line,
+    print_note,
+    table,
+)
+from albor_core.run.errors import ConfigError, NotFoundError
 from albor_core.store.query.resolve import find_run
+
+_BAD_RULES = ConfigError.exit_code
 
 
 @click.group(
@@ -20,6 +31,7 @@ from albor_core.store.query.resolve import find_run
         "ack": (f"{__name__}:ack", "Acknowledge an alert."),
         "rules": (f"{__name__}:rules", "List the rules that watch a run."),
         "test": (f"{__name__}:test", "Test rules against a run's history."),
+        "notify-test": ("albor_core.cli.notify:notify_test", "Send a test message to sinks."),
     },
 )
 def alerts() -> None:
@@ -29,7 +41,10 @@ def alerts() -> None:
 @alerts.command()
 @click.argument("run", required=False)
 @click.option(
-    "--open", "open_only", is_flag=True, help="Show open alerts only, not acknowledged ones."
+    "--open",
+    "open_only",
+    is_flag=True,
+    help="Show open alerts only: neither over nor acknowledged.",
 )
 @json_option
 def ls(run: str | None, open_only: bool, as_json: bool) -> None:
@@ -46,7 +61,7 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
         emit({"schema": "albor.alerts.ls/1", "alerts": [asdict(row) for row in rows]})
         return
     if not rows:
-        say("no alerts")
+        print_line("no alerts")
         return
     has_names = any(row.run_name not in ("", row.run_id) for row in rows)
     cells = [
@@ -60,12 +75,13 @@ def ls(run: str | None, open_only: bool, as_json: bool) -> None:
             row.metric or "-",
             number(row.value),
             row.acked_by or "no",
+            "no" if row.cleared_wall is None else "yes",
             row.message,
         )
         for row in rows
     ]
-    heads = ("alert", "severity", "action", "step", "metric", "value", "seen", "message")
-    say(table(("run", *(("name",) if has_names else ()), *heads), cells, right="step value"))
+    heads = ("alert", "severity", "action", "step", "metric", "value", "seen", "over", "message")
+    print_line(table(("run", *(("name",) if has_names else ()), *heads), cells, right="step value"))
 
 
 @alerts.command()
@@ -91,26 +107,34 @@ def ack(run: str, alert: str, as_json: bool) -> None:
     if as_json:
         emit({"schema": "albor.alerts.ack/1", "run": found.id, "acknowledged": list(chosen)})
     else:
-        say(f"{found.id}: acknowledged {len(chosen)}")
+        print_line(f"{found.id}: acknowledged {len(chosen)}")
 
 
 @alerts.command()
 @click.argument("run")
 @json_option
-def rules(run: str, as_json: bool) -> None:
-    """List the rules that watch RUN, each in one sentence."""
+def rules(run: str, as_json: bool) -> int:
+    """List the rules that watch RUN, each in one sentence.
+
+    Rules that cannot be used are said, and the exit code is then 2.
+    """
     from albor_core.feed.archive.rule_replay import rule_json, rules_of
 
     found = find_run(run)
-    listed = [rule_json(rule) for rule in rules_of(found)]
+    kind = str(found.metadata().get("kind") or "")
+    watching, problems = rules_of(found)
+    listed = [rule_json(rule, kind) for rule in watching]
     if as_json:
-        emit({"schema": "albor.alerts.rules/1", "run": found.id, "rules": listed})
-    elif not listed:
-        is_ours = found.metadata().get("kind") == "train"
-        why = "its config has no monitoring.alerts" if is_ours else "rules watch `albor train` only"
-        talk(f"{found.id}: no rules: {why}")
-    else:
-        say(table(("rule", "meaning"), [(rule["id"], rule["sentence"]) for rule in listed]))
+        document = {"run": found.id, "rules": listed, "problems": problems}
+        emit({"schema": "albor.alerts.rules/1", **document})
+        return _BAD_RULES if problems else 0
+    if listed:
+        print_line(table(("rule", "meaning"), [(rule["id"], rule["sentence"]) for rule in listed]))
+    elif not problems:
+        why = "neither its config nor rules.yaml has any"
+        why = "it was imported" if kind == "imported" else why
+        print_note(f"{found.id}: no rules: {why}")
+    return _say_bad_rules(problems)
 
 
 @alerts.command()
@@ -119,28 +143,47 @@ def rules(run: str, as_json: bool) -> None:
 @click.option(
     "--action",
     type=click.Choice(tuple(ACTIONS)),
-    default="warn",
+    default="notify",
     show_default=True,
     help="Assume this action.",
 )
+@click.option(
+    "--rules-of",
+    metavar="CONFIG",
+    type=click.Path(dir_okay=False),
+    help="Test the rules of a config file.",
+)
 @json_option
-def test(run: str, conditions: tuple[str, ...], action: str, as_json: bool) -> None:
+def test(
+    run: str, conditions: tuple[str, ...], action: str, rules_of: str | None, as_json: bool
+) -> int:
     """Test rules against the history of RUN; no alert is raised.
 
-    Without a CONDITION (for example "loss > 3") the run's own rules are tested.
+    Without a CONDITION (for example "loss > 3") the run's own rules are tested; those that cannot
+    be used are said, and the exit code is then 2.
     """
-    from albor_core.feed.archive.rule_replay import replay_rules, rules_for, rules_of
+    from albor_core.feed.archive import rule_replay
 
+    if conditions and rules_of is not None:
+        raise click.UsageError("give conditions or --rules-of, not both")
     found = find_run(run)
-    wanted = rules_for(found, conditions, action=action) if conditions else rules_of(found)
-    played = replay_rules(found, wanted)
+    problems: tuple[str, ...] = ()
+    if rules_of is not None:
+        wanted = rule_replay.rules_like(found, _monitoring_of(rules_of))
+    elif conditions:
+        wanted = rule_replay.rules_for(found, conditions, action=action)
+    else:
+        wanted, problems = rule_replay.rules_of(found)
+    played = rule_replay.replay_rules(found, wanted)
     if as_json:
         listed = [one.to_json() for one in played]
-        emit({"schema": "albor.alerts.test/1", "run": found.id, "rules": listed})
-        return
+        document = {"run": found.id, "rules": listed, "problems": problems}
+        emit({"schema": "albor.alerts.test/1", **document})
+        return _BAD_RULES if problems else 0
     if not played:
-        talk(f"{found.id}: no rules; try: albor alerts test {found.id} 'loss > 3'")
-        return
+        if not problems:
+            print_note(f"{found.id}: no rules; try: albor alerts test {found.id} 'loss > 3'")
+        return _say_bad_rules(problems)
     cells = [
         (
             str(one.rule.condition),
@@ -149,8 +192,26 @@ def test(run: str, conditions: tuple[str, ...], action: str, as_json: bool) -> N
             str(len(one.alerts)),
             ", ".join(str(alert.step) for alert in one.alerts[:5])
             + (", ..." if len(one.alerts) > 5 else ""),
+            ", ".join(str(alert.step) for alert in one.clears[:5])
+            + (", ..." if len(one.clears) > 5 else ""),
         )
         for one in played
     ]
-    heads = ("condition", "action", "points", "alerts", "at steps")
-    say(table(heads, cells, right="points alerts"))
+    heads = ("condition", "action", "points", "alerts", "at steps", "over at")
+    print_line(table(heads, cells, right="points alerts"))
+    return _say_bad_rules(problems)
+
+
+def _say_bad_rules(problems: Sequence[str]) -> int:
+    """The exit code."""
+    for problem in problems:
+        print_note(f"not used: {clean(problem)}")
+    return _BAD_RULES if problems else 0
+
+
+def _monitoring_of(path: str) -> dict[str, object]:
+    from pathlib import Path
+
+    from albor_core.config.load import load_config
+
+    return dict(load_config(Path(path)).config.resolved()["monitoring"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,12 @@ import click
 
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import emit, json_option, say, table
+from albor_core.cli.common.output import emit, json_option, print_line, table
 from albor_core.cli.runs.removal import confirm, yes_option
 from albor_core.run.checkpoints import entries, name_of, published
 from albor_core.run.errors import AlborError, InUseError, NoCheckpointError, NotFoundError
 from albor_core.run.rundir import RunDir
-from albor_core.run.values.quantity import byte_size
+from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.query.resolve import find_run
 
 
@@ -65,7 +66,7 @@ def ls(run: str, as_json: bool) -> None:
         ]
         emit({"schema": "albor.checkpoints.ls/1", "run": found.id, "checkpoints": rows})
     elif not shelf.saved:
-        say(f"{found.id} has no checkpoint")
+        print_line(f"{found.id} has no checkpoint")
     else:
         cells = [
             (
@@ -79,7 +80,7 @@ def ls(run: str, as_json: bool) -> None:
             for one in shelf.saved
         ]
         heads = ("checkpoint", "state", "val loss", "size", "written", "wrong")
-        say(table(heads, cells, right=("val loss", "size")))
+        print_line(table(heads, cells, right=("val loss", "size")))
 
 
 def _when(wall: float | None) -> str:
@@ -115,9 +116,9 @@ def verify(run: str, steps: tuple[int, ...], as_json: bool) -> int:
         ]
         emit({"schema": "albor.checkpoints.verify/1", "run": found.id, "checkpoints": rows})
     else:
-        say(table(("checkpoint", "state"), [(p.name, r or "whole") for p, r in results]))
+        print_line(table(("checkpoint", "state"), [(p.name, r or "whole") for p, r in results]))
         if damaged:
-            say(f"{damaged} of {len(results)} damaged; a resume skips them")
+            print_line(f"{damaged} of {len(results)} damaged; a resume skips them")
     return code
 
 
@@ -163,26 +164,31 @@ def prune(
     """
     from albor_core.checkpoint.folder import remove
     from albor_core.checkpoint.retention import surplus
+    from albor_core.run.files.pulled_file import refuse_pulled
     from albor_core.run.liveness import take_lock
 
     found = find_run(run)
+    refuse_pulled(found, "prune", f"albor checkpoints prune {found.own_id}")
     if not found.checkpoints.is_dir():
         raise NotFoundError(f"{found.id} has no checkpoint", hint=f"albor runs show {found.id}")
     try:
-        take_lock(found.run_lock)  # held to the end of this process: nobody resumes meanwhile
+        lock = take_lock(found.run_lock)  # against a resume meanwhile
     except InUseError as error:
         raise InUseError(
             f"cannot prune {found.id}: the run is active", hint=f"albor guard stop {found.id}"
         ) from error
-    doomed = surplus(found.checkpoints, keep=keep, keep_every=keep_every)
-    if damaged:
-        doomed += [path for name, path in entries(found.checkpoints) if name.is_bad]
-    sizes = {path: _size(path) for path in doomed}
-    if doomed and not dry_run and not yes:
-        confirm("remove", [(path.name, str(path), byte_size(sizes[path])) for path in doomed])
-    if not dry_run:
-        for path in doomed:
-            _remove(path, remove)
+    try:
+        doomed = surplus(found.checkpoints, keep=keep, keep_every=keep_every)
+        if damaged:
+            doomed += [path for name, path in entries(found.checkpoints) if name.is_bad]
+        sizes = {path: _size(path) for path in doomed}
+        if doomed and not dry_run and not yes:
+            confirm("remove", [(path.name, str(path), byte_size(sizes[path])) for path in doomed])
+        if not dry_run:
+            for path in doomed:
+                _remove(path, remove)
+    finally:
+        os.close(lock)
     if as_json:
         rows: list[dict[str, Any]] = [
             {"name": path.name, "bytes": size} for path, size in sizes.items()
@@ -197,8 +203,8 @@ def prune(
         )
         return
     for path in doomed:
-        say(f"{'would remove' if dry_run else 'removed'} {path.name}")
-    say(f"{len(doomed)} checkpoint{'s' * (len(doomed) != 1)}, {byte_size(sum(sizes.values()))}")
+        print_line(f"{'would remove' if dry_run else 'removed'} {path.name}")
+    print_line(f"{counted(len(doomed), 'checkpoint')}, {byte_size(sum(sizes.values()))}")
 
 
 def _remove(path: Path, remove: Any) -> None:

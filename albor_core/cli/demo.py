@@ -13,7 +13,7 @@ import click
 from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.environment import check_environment
 from albor_core.cli.common.follow import progress_line
-from albor_core.cli.common.output import emit, json_option, number, say, talk
+from albor_core.cli.common.output import emit, json_option, number, print_line, print_note
 from albor_core.run.guard_state import read_guard
 from albor_core.run.program.argv import module_argv, module_env
 from albor_core.run.state import read_state
@@ -55,8 +55,8 @@ def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
     root = out.absolute()
     check_tokens(tokens)
     check_environment()
-    data = prepare(root, talk)
-    runs = start_runs(root, data, tokens=tokens, say=talk)
+    data = prepare(root, print_note)
+    runs = start_runs(root, data, tokens=tokens, say=print_note)
     if sys.stdout.isatty() and not as_json and not no_tui and not all(r.reused for r in runs):
         cockpit = module_argv("albor_tui.main", str(runs[0].run.path))
         subprocess.run(cockpit, env=module_env(), check=False)
@@ -66,14 +66,14 @@ def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
         emit(document)
         return
     for one in document["runs"]:
-        say(
+        print_line(
             f"{one['id']}: lr {one['learning_rate']:g}, {one['tokens']:,.0f} tokens, val loss"
             f" {number(one['val_loss_first'], '.3f')} -> {number(one['val_loss'], '.3f')},"
             f" ppl {number(one['val_ppl'], '.1f')}{' (reused)' if one['reused'] else ''}"
         )
-    say()
-    say(render_diff(document["diff"]))
-    say(f"\nlook closer: albor-tui {root / 'runs'}")
+    print_line()
+    print_line(render_diff(document["diff"]))
+    print_line(f"\nlook closer: albor-tui {root / 'runs'}")
 
 
 class _Progress:
@@ -89,4 +89,4 @@ class _Progress:
         for one in runs:
             if not one.reused:
                 guard = read_guard(one.run)
-                talk(f"lr {one.lr:<7g} {progress_line(read_state(one.run.state), guard)}")
+                print_note(f"lr {one.lr:<7g} {progress_line(read_state(one.run.state), guard)}")

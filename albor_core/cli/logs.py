@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from albor_core.cli.common.count import Count
-from albor_core.cli.common.output import emit, json_option, say
-from albor_core.feed.archive.log_file import LogFile, LogShelf
+from albor_core.cli.common.output import emit, json_option, print_line, print_note
+from albor_core.cli.common.time_span import MOMENT
+from albor_core.feed.archive.log_file import LogFile, LogShelf, offset_since
 from albor_core.feed.run.tail import LogFollower
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
@@ -27,26 +29,41 @@ _AT_ONCE = 1000
 @click.option(
     "--attempt", type=Count(1), metavar="N", help="Show this attempt.  [default: the newest]"
 )
+@click.option(
+    "--since",
+    type=MOMENT,
+    metavar="TIME",
+    help="Show what was written since, of all attempts: 10m, 2h, or in UTC 2026-01-31T08:00.",
+)
 @json_option
-def logs(run_ref: str, follow: bool, tail: int | None, attempt: int | None, as_json: bool) -> None:
+def logs(
+    run_ref: str,
+    follow: bool,
+    tail: int | None,
+    attempt: int | None,
+    since: float | None,
+    as_json: bool,
+) -> None:
     """The output of RUN's program, with control characters made visible and progress bars folded.
 
     With --follow it goes on over restarts. --json prints one document a line.
     """
     run = find_run(run_ref)
     names = [n for n in LogShelf(run.logs).names() if attempt in (None, n.attempt)]
-    may_come = follow and run.liveness().is_alive and not _has_none(run)
+    may_come = follow and run.liveness().is_alive and run.metadata().get("kind") != "imported"
     if not names and not may_come:
         raise _without(run, attempt)
     newest = names[-1].attempt if names else 1
-    chosen = [name for name in names if name.attempt == newest]
+    chosen = [name for name in names if name.attempt == newest or since is not None]
     files = [_counted(run.logs / name.file) for name in chosen]
-    for line in _lines(files, tail):
-        _show(line, newest, as_json)
+    shown = dict(zip(map(id, files), chosen, strict=True))
+    end = files[-1].num_bytes if files else 0  # it may grow while its lines are shown
+    for file, line in _lines(files, tail, since):
+        _show(line, shown[id(file)].attempt, as_json)
     if follow:
-        rest = LogFollower(run.logs if attempt is None else run.log(attempt))
+        rest = LogFollower(run.logs if attempt is None else run.log(attempt), is_whole=True)
         if files:
-            rest.begin_at(files[-1].path, files[-1].num_bytes)
+            rest.begin_at(files[-1].path, end)
         _follow(run, rest, as_json)
 
 
@@ -55,17 +72,17 @@ def _without(run: RunDir, attempt: int | None) -> NotFoundError:
         return NotFoundError(
             f"{run.id} has no log of attempt {attempt}", hint=f"albor logs {run.id}"
         )
-    if _has_none(run):
+    kind = run.metadata().get("kind")
+    if kind == "imported":
         return NotFoundError(
-            f"{run.id} has no log: only a program under a guard has its output recorded",
-            hint="albor guard run -- CMD",
+            f"{run.id} has no log: it was imported", hint=f"albor runs show {run.id}"
+        )
+    if kind == "track":
+        return NotFoundError(
+            f"{run.id} has no log: its console was not recorded",
+            hint="start it without console=False, and without ALBOR_CONSOLE=0",
         )
     return NotFoundError(f"{run.id} has no log yet", hint=f"albor guard status {run.id}")
-
-
-def _has_none(run: RunDir) -> bool:
-    """Whether nothing ever records the output of a run's program."""
-    return run.metadata().get("kind") in ("track", "imported")
 
 
 def _counted(path: Path) -> LogFile:
@@ -76,21 +93,44 @@ def _counted(path: Path) -> LogFile:
     return file
 
 
-def _lines(files: list[LogFile], tail: int | None) -> Iterator[str]:
-    """Of the files that one log became, oldest first."""
-    left_out = 0 if tail is None else max(0, sum(file.total for file in files) - tail)
-    for file in files:
-        first, left_out = min(left_out, file.total), max(0, left_out - file.total)
+def _lines(
+    files: list[LogFile], tail: int | None, since: float | None
+) -> Iterator[tuple[LogFile, str]]:
+    """Of the files that logs became, oldest first."""
+    begins = [0 if since is None else _first_since(file, since) for file in files]
+    total = sum(file.total - begin for file, begin in zip(files, begins, strict=True))
+    left_out = 0 if tail is None else max(0, total - tail)
+    for file, begin in zip(files, begins, strict=True):
+        first = min(begin + left_out, file.total)
+        left_out -= first - begin
         for at in range(first, file.total, _AT_ONCE):
-            yield from file.lines(at, _AT_ONCE)
+            for line in file.lines(at, min(_AT_ONCE, file.total - at)):
+                yield file, line
+
+
+def _first_since(file: LogFile, wall: float) -> int:
+    """The first line that was written at `wall` or later."""
+    offset = offset_since(file.path, wall)
+    if offset is None:  # the log of an earlier version
+        with suppress(OSError):
+            if file.path.stat().st_mtime < wall:
+                return file.total
+        print_note(f"{file.path.name} has no times beside it: all of it is shown")
+        return 0
+    return file.total if offset >= file.num_bytes else file.line_at(offset)
 
 
 def _follow(run: RunDir, tail: LogFollower, as_json: bool) -> None:
+    is_over = False
     while True:
-        is_over = not run.liveness().is_alive
+        was_over, is_over = is_over, not run.liveness().is_alive
         for line in tail.read():
             _show(line, _attempt_of(tail.current), as_json)
-        if is_over:
+        if tail.behind:
+            continue
+        if was_over:  # a look after the end, for the last words of a program that was killed
+            for line in tail.take_rest():
+                _show(line, _attempt_of(tail.current), as_json)
             return
         time.sleep(_POLL_S)
 
@@ -104,4 +144,4 @@ def _show(line: str, attempt: int | None, as_json: bool) -> None:
     if as_json:
         emit({"schema": "albor.logs/1", "attempt": attempt, "line": line})
     else:
-        say(line)
+        print_line(line)

@@ -16,12 +16,21 @@ from typing import Any
 
 import click
 
+from albor_core.cli.common.command_tree import asked_for, named_command, tree_document
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import broken_pipe, close_stdout, open_streams, report, wants_json
+from albor_core.cli.common.output import (
+    broken_pipe,
+    close_stdout,
+    emit,
+    open_streams,
+    report,
+    wants_json,
+)
 from albor_core.run.errors import AlborError, UsageError, refused_by_the_machine
 
 COMMANDS = {
     "demo": ("demo:demo", "Train two small models on real source code and compare them."),
+    "init": ("init:init", "Write a commented training config."),
     "train": ("train.group:train", "Plan, start and resume training runs."),
     "guard": ("guard.group:guard", "Supervise any program; stop, pause, resume, checkpoint a run."),
     "logs": ("logs:logs", "Print or follow what a run's program wrote."),
@@ -29,23 +38,41 @@ COMMANDS = {
     "runs": ("runs.group:runs", "List, show, compare, export, annotate, remove runs."),
     "checkpoints": ("checkpoints:checkpoints", "List, verify and prune checkpoints."),
     "report": ("report:report", "Write runs as one self-contained HTML page."),
+    "attention": ("attention:attention", "Show what needs a person now; acknowledge, mute."),
     "alerts": ("alerts:alerts", "List, acknowledge and test Andon alerts."),
     "gpu": ("machine.gpu:gpu", "Show the GPUs of this machine."),
     "data": ("data.group:data", "Turn source trees into token shards."),
     "tokenizer": ("data.tokenizer:tokenizer", "Train and check a byte-level BPE tokenizer."),
+    "model": ("model.group:model", "Show, verify and compare folders of weights."),
+    "eval": ("eval.group:evaluation", "Evaluate models and checkpoints of runs."),
+    "generate": ("generate:generate", "Write text with a model: a folder of weights, or a run."),
+    "bench": ("bench:bench", "Time how fast a model reads prompts and writes tokens."),
+    "profile": ("machine.profile:profile", "Show where the time of a training step goes."),
     "kernels": ("machine.kernels:kernels", "Show which kernel runs each operation, and why."),
     "db": ("machine.db:db", "Locate, query, check and rebuild the stores."),
     "doctor": ("machine.doctor:doctor", "Check this machine for what would stop a run."),
-    "schema": ("schema:schema", "Print the JSON Schema of a document."),
+    "schema": ("schema:schema", "Print the JSON Schema of a document, or of the config file."),
 }
 
-_OPTIONAL = dict.fromkeys(  # module -> the extra that brings it
-    ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy"), "train"
-)
+_OPTIONAL = {  # module -> what pip is told, to bring it
+    "triton": "triton",
+    **dict.fromkeys(
+        ("torch", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy"), "'albor[train]'"
+    ),
+}
 
 
 class _Program(LazyGroup):
-    """Ends as programs do whose reader left; click would say 1, as if something had failed."""
+    """Ends as programs do whose reader left; click would say 1, as if something had failed.
+
+    `--help --json` behind any command prints the commands from there down.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if (named := asked_for(self, args)) is not None:
+            emit(tree_document(named))
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _gone_readers():
@@ -79,6 +106,7 @@ def cli(quiet: bool) -> None:
                                             run = track.start("experiment")
                                             run.log({"loss": loss})
     Any other program is supervised by:     albor guard run -- CMD
+    All commands, for programs:             albor --help --json
     """
 
 
@@ -108,7 +136,7 @@ def _exit_code() -> int:
     except click.ClickException as error:
         return _usage(error)
     except AlborError as error:
-        return report(error, hint=f"{_command_path()} --help")
+        return report(error, hint=f"{named_command(cli, sys.argv[1:])[0]} --help")
     except ModuleNotFoundError as error:
         if error.name not in _OPTIONAL:
             raise
@@ -137,7 +165,7 @@ def _has_working_directory() -> bool:
 def _missing(module: str) -> AlborError:
     return AlborError(
         f"this command needs {module}, which is not installed",
-        hint=f"pip install 'albor[{_OPTIONAL[module]}]'",
+        hint=f"pip install {_OPTIONAL[module]}",
     )
 
 
@@ -179,18 +207,6 @@ def _options(context: click.Context) -> list[str]:
         if isinstance(param, click.Option)
         for word in (*param.opts, *param.secondary_opts)
     ]
-
-
-def _command_path() -> str:
-    """The command that the arguments name, as far as they name one."""
-    command: click.Command = cli
-    path = ["albor"]
-    for word in sys.argv[1:]:
-        if not isinstance(command, click.Group):
-            break
-        if (child := command.get_command(click.Context(command), word)) is not None:
-            command, path = child, [*path, word]
-    return " ".join(path)
 
 
 interrupt.loaded()

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from albor_core.cli.common.alert_lines import AlertLines
+from albor_core.cli.common.count import FiniteRange
 from albor_core.cli.common.follow import progress_line
-from albor_core.cli.common.output import clean, emit, json_option, say, talk
-from albor_core.feed.runs.state_word import LIVE_WORDS
+from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
+from albor_core.feed.runs.of_visible import mains_of
+from albor_core.feed.runs.state_word import LIVE_WORDS, shown_word
 from albor_core.feed.runs.status import gather, judge
 from albor_core.run.errors import NotFoundError, UsageError
 from albor_core.run.guard_state import read_guard
@@ -23,7 +26,6 @@ from albor_core.run.rundir import (
     runs_in,
 )
 from albor_core.run.values.lenient import integer
-from albor_core.run.values.quantity import age
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 @click.argument("target", required=False, metavar="[RUN|DIR]")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.05, 3600),
+    type=FiniteRange(0.05, 3600),
     default=2.0,
     show_default=True,
     help="Seconds between looks.",
@@ -55,15 +57,16 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
         )
     runs = _chosen(target)
     if not runs:
-        _tell_of_none(once=once, as_json=as_json)
+        _print_no_run(once=once, as_json=as_json)
     feeds: dict[RunDir, RunFeed] = {}
+    alerts: dict[RunDir, AlertLines] = {}
     while runs:
+        if not (once or as_json):
+            _print_alerts(runs, alerts)
         # asked before the look, so that the last look at each run shows its end
         ended = [run for run in runs if not run.liveness().is_alive]
         ended += _look_at_all(runs, feeds if as_json else None, may_go=target is None)
-        for run in runs if once else ended:
-            if run in feeds:
-                feeds.pop(run).close()
+        _close(feeds, runs if once else ended)
         if once:
             return
         runs = [run for run in runs if run not in ended]
@@ -73,14 +76,23 @@ def monitor(target: str | None, interval: float, once: bool, as_json: bool) -> N
             time.sleep(interval)
 
 
-def _tell_of_none(*, once: bool, as_json: bool) -> None:
+def _print_no_run(*, once: bool, as_json: bool) -> None:
     if not as_json:
-        talk("no run is active; start one with: albor train apply CONFIG, or albor demo")
+        print_note("no run is active; start one with: albor train apply CONFIG, or albor demo")
     elif once:
         from albor_core.feed.snapshot import runs_document
         from albor_core.feed.view import RunsView
 
         emit(runs_document(RunsView()))
+
+
+def _print_alerts(runs: Sequence[RunDir], alerts: dict[RunDir, AlertLines]) -> None:
+    """Those that came since the last time; `alerts` keeps what each run has said."""
+    for run in runs:
+        if run not in alerts:
+            alerts[run] = AlertLines(run)
+        for line in alerts[run].news():
+            print_note(line)
 
 
 def _look_at_all(
@@ -96,6 +108,12 @@ def _look_at_all(
                 raise
             gone.append(run)
     return gone
+
+
+def _close(feeds: dict[RunDir, RunFeed], runs: Sequence[RunDir]) -> None:
+    for run in runs:
+        if run in feeds:
+            feeds.pop(run).close()
 
 
 def _chosen(target: str | None) -> list[RunDir]:
@@ -120,26 +138,27 @@ def _look(run: RunDir, feeds: dict[RunDir, RunFeed] | None) -> None:
     if feeds is not None:
         _emit_look(run, feeds)
     else:
-        _say_look(run)
+        _print_status(run)
 
 
-def _say_look(run: RunDir) -> None:
+def _print_status(run: RunDir) -> None:
     evidence = gather(run)
     status = judge(evidence)
     state = dict(evidence.state or {})
     if status.word in LIVE_WORDS:
-        if evidence.is_starting:  # all that the file tells is of the life before
+        if evidence.is_starting:  # all that the file tells is of the attempt before
             state = {"phase": state.get("phase") if evidence.current_state else "starting"}
     else:
         state |= _newest(run, state)
     if status.silent_s is not None:
-        state["phase"] = f"silent {age(status.silent_s)}"
+        state["phase"] = shown_word(status.word, status.silent_s)
     elif status.word != "running":
-        state["phase"] = status.word
+        state["phase"] = shown_word(status.word)
     if status.word not in ("running", "unguarded") or status.silent_s is not None:
-        state["eta_seconds"] = None
-    line = progress_line(state, read_guard(run))
-    say(f"{clean(_label(run)):<24} {line}")
+        state |= dict.fromkeys(("eta_seconds", "eta_low_seconds", "eta_high_seconds"))
+    mains = mains_of(run, evidence.state or {}, is_live=status.word in LIVE_WORDS)
+    line = progress_line(state, read_guard(run), mains)
+    print_line(f"{clean(_label(run)):<24} {line}")
 
 
 def _label(run: RunDir) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from albor_core.cli.common.goals import goal_option
 from albor_core.cli.common.lookup import db_option, locate, open_store_of
-from albor_core.cli.common.output import emit, json_option, talk
-from albor_core.run.errors import AlborError, UsageError, remedy
+from albor_core.cli.common.output import emit, json_option, out_file, print_note
+from albor_core.run.errors import UsageError
 
 
 @click.command()
@@ -36,7 +35,7 @@ def report(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Write one HTML page of up to ten runs: charts, verdict, what differs.
+    """Write one HTML page of up to 26 runs: charts, verdict, what differs.
 
     The page is self-contained and needs no network.
     """
@@ -50,28 +49,13 @@ def report(
     with open_store_of(references, db) as reader:
         ids = [locate(one, db)[0] for one in references]
         page = render(reader, ids, metric=metric, goals=ways).encode("utf-8", "replace")
-    _write(out, page, replace=force)
+    with out_file(out, replace=force) as file:
+        file.write(page)
     if as_json:
         runs = {"runs": ids[:MOST_RUNS], "left_out": ids[MOST_RUNS:]}
         document = {"schema": "albor.report/1", **runs, "out": str(out)}
         emit({**document, "bytes": len(page)})
     else:
-        talk(f"{out}: {len(page):,} bytes")
+        print_note(f"{out}: {len(page):,} bytes")
     if cut := ids[MOST_RUNS:]:
-        talk(f"shown are the first {MOST_RUNS} of {len(ids)} runs; left out: {' '.join(cut)}")
-
-
-def _write(out: Path, page: bytes, *, replace: bool) -> None:
-    """The whole page or nothing."""
-    from albor_core.run.files.whole_file import whole_file
-
-    try:
-        with (
-            whole_file(out, replace=replace) as descriptor,
-            os.fdopen(os.dup(descriptor), "wb") as file,
-        ):
-            file.write(page)
-    except OSError as error:
-        raise AlborError(
-            f"{out}: {error.strerror}", hint=remedy(error) or "another --out"
-        ) from error
+        print_note(f"shown are the first {MOST_RUNS} of {len(ids)} runs; left out: {' '.join(cut)}")

@@ -12,7 +12,19 @@ OptimizerName = Literal["adamw", "muon"]
 """optimizer.name -> train/optim/registry.py"""
 FUSED_OPTIMIZERS = frozenset(("adamw", "muon"))
 """Those that the fused step can take; a run with another trains in a plain one."""
-ScheduleName = Literal["cosine", "linear", "constant"]
+ScheduleName = Literal["cosine", "linear", "sqrt", "constant"]
 """training.lr_scheduler -> train/optim/schedules.py"""
-AlertAction = Literal["warn", "pause", "stop"]
-"""action of a rule or a budget -> andon/actions.py, in order of strength"""
+AlertAction = Literal["notify", "command", "checkpoint", "pause", "rollback", "stop"]
+"""action of a rule -> andon/actions.py, in order of strength"""
+BudgetAction = Literal["notify", "checkpoint", "pause", "stop"]
+"""action of a budget: some of those"""
+Severity = Literal["info", "warning", "error", "critical"]
+"""severity of a rule -> andon/severity.py"""
+HealthCheck = Literal["gpu", "plateau", "expected_loss", "gradients", "noise", "schedule", "drift"]
+"""monitoring.health.ignore -> andon/health/facts.py (CHECKS)"""
+SinkKind = Literal["webhook", "command", "desktop", "console"]
+"""monitoring.notify.kind -> run/values/sink_fields.py (SINK_KINDS)"""
+WebhookFormat = Literal["json", "slack", "discord", "ntfy"]
+"""monitoring.notify.format -> run/values/sink_fields.py (FORMATS)"""
+SinkSeverity = Literal["info", "warning", "error", "critical"]
+"""monitoring.notify.severity -> run/values/sink_fields.py (THRESHOLDS), mildest first"""

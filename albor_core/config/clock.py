@@ -4,6 +4,9 @@ Schedule, warm-up, end, evaluations, saves and log lines hang on it. A config sp
 are those of the batch with which the run began (`unit` sequences each), also when it goes on with a
 larger or smaller one. So a changed batch moves none of them, and an undisturbed run counts as ever.
 
+A run may begin with smaller steps, or with its sequences cut into shorter ones. Both are functions
+of the sequences that it has seen, so it resumes anywhere in between; neither moves the schedule.
+
 Where in the data the run is, is another number: the cursor, which also counts what a rollback left
 behind and the end of an epoch that fills no batch. Sequence i of epoch e is number e * N + i.
 """
@@ -42,20 +45,42 @@ class Clock:
     """What the config means for the data that is there."""
 
     num_sequences: int
-    """N of the data."""
+    """N of the data, times `passes`."""
     batch: int
     """Sequences of a step now."""
     unit: int
     """Sequences of a step as the config counts them."""
     epochs: int
     max_steps: int | None
+    ramp: tuple[tuple[int, int], ...] = ()
+    """(config step, sequences of a step before it), ascending; then `batch`."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """(config step, pieces that a sequence is cut into before it), ascending; then it is whole."""
+    passes: int = 1
+    """Over all data that are one epoch here: those of a mixture have no ends, and are one."""
 
     @classmethod
     def of(cls, config: Config, num_sequences: int, unit: int | None = None) -> Clock:
         """`unit`: of a run that has begun."""
         training = config.training
         batch = config.sequences_per_step
-        return cls(num_sequences, batch, unit or batch, training.epochs, training.max_steps)
+        size, length = config.data.batch_size, config.data.seq_len
+        passes = training.epochs if config.data.mixture else 1
+        return cls(
+            num_sequences * passes,
+            batch,
+            unit or batch,
+            training.epochs // passes,
+            training.max_steps,
+            tuple((one.until, size * one.gradient_accumulation) for one in training.batch_ramp),
+            tuple((one.until, length // one.seq_len) for one in training.seq_len_ramp),
+            passes,
+        )
+
+    @property
+    def per_epoch(self) -> int:
+        """Config steps of one pass over the data."""
+        return self.num_sequences // self.passes // self.unit
 
     @property
     def reachable(self) -> int:
@@ -67,10 +92,21 @@ class Clock:
         """Config steps of the whole run, undisturbed: where the schedule ends."""
         return self.reachable if self.max_steps is None else self.max_steps
 
-    def start(self, cursor: int) -> int:
+    def batch_at(self, sequences: int) -> int:
+        """Sequences of the step that begins after so many."""
+        return self._now(self.ramp, self.batch, sequences)
+
+    def pieces_at(self, sequences: int) -> int:
+        """Pieces that each of its sequences is cut into."""
+        return self._now(self.cuts, 1, sequences)
+
+    def _now(self, stages: tuple[tuple[int, int], ...], last: int, sequences: int) -> int:
+        return next((value for until, value in stages if sequences < until * self.unit), last)
+
+    def start(self, cursor: int, batch: int | None = None) -> int:
         """Number of the first sequence of the next batch: no batch reaches over an epoch's end."""
         epoch, within = divmod(cursor, self.num_sequences)
-        fits = within + self.batch <= self.num_sequences
+        fits = within + (batch or self.batch) <= self.num_sequences
         return cursor if fits else (epoch + 1) * self.num_sequences
 
     def batch_number(self, start: int) -> int:
@@ -80,19 +116,48 @@ class Clock:
 
     def advance(self, place: Place) -> None:
         """One more step."""
-        place.cursor = self.start(place.cursor) + self.batch
-        place.before, place.sequences = place.sequences, place.sequences + self.batch
+        batch = self.batch_at(place.sequences)
+        place.cursor = self.start(place.cursor, batch) + batch
+        place.before, place.sequences = place.sequences, place.sequences + batch
         place.step += 1
 
-    def steps_left(self, place: Place) -> int:
-        """Steps that the run will still take: none goes beyond the last epoch or `max_steps`."""
-        epoch, within = divmod(self.start(place.cursor), self.num_sequences)
-        after = (self.epochs - epoch - 1) * (self.num_sequences // self.batch)
-        in_data = 0 if after < 0 else after + (self.num_sequences - within) // self.batch
+    def left(self, place: Place) -> tuple[int, int]:
+        """(steps, their sequences) that the run will still take: none goes beyond the last epoch or
+        `max_steps`.
+        """
+        steps, sequences, cursor = 0, place.sequences, place.cursor
+        for until, batch in (*self.ramp, (None, self.batch)):
+            number = most = self._steps_with(batch, sequences, cursor)
+            if until is not None:
+                number = min(most, max(0, -(-(until * self.unit - sequences) // batch)))
+            cursor = self._cursor_after(number, batch, cursor)
+            steps, sequences = steps + number, sequences + number * batch
+            if until is not None and sequences < until * self.unit:
+                break  # it ends within this stage
+        return steps, sequences - place.sequences
+
+    def _steps_with(self, batch: int, sequences: int, cursor: int) -> int:
+        """Until the end, were all of one batch."""
+        epoch, within = divmod(self.start(cursor, batch), self.num_sequences)
+        after = (self.epochs - epoch - 1) * (self.num_sequences // batch)
+        in_data = 0 if after < 0 else after + (self.num_sequences - within) // batch
         if self.max_steps is None:
             return in_data
-        in_steps = (self.max_steps * self.unit - place.sequences) // self.batch
-        return max(0, min(in_data, in_steps))
+        return max(0, min(in_data, (self.max_steps * self.unit - sequences) // batch))
+
+    def _cursor_after(self, steps: int, batch: int, cursor: int) -> int:
+        if not steps:
+            return cursor
+        start, per_epoch = self.start(cursor, batch), self.num_sequences // batch
+        epoch, within = divmod(start, self.num_sequences)
+        here = (self.num_sequences - within) // batch
+        if steps <= here:
+            return start + steps * batch
+        epochs, rest = divmod(steps - here - 1, per_epoch)
+        return (epoch + 1 + epochs) * self.num_sequences + (rest + 1) * batch
+
+    def steps_left(self, place: Place) -> int:
+        return self.left(place)[0]
 
     def last_step(self, place: Place) -> int:
         return place.step + self.steps_left(place)

@@ -7,41 +7,54 @@ written `32_768`, `32K`, `10B` or `3e-4` (see `numbers`).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import errno
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from albor_core.config.config_file import read_config_file
-from albor_core.config.microbatches import MAX_RANKS, Share, share_of, world_sizes
+from albor_core.config.config_file import (
+    packaged_config,
+    packaged_configs,
+    read_config_file,
+)
+from albor_core.config.microbatches import MAX_RANKS, RankShare, share_of, world_sizes
+from albor_core.config.monitoring import MonitoringConfig
+from albor_core.config.recipes.registry import REQUIRED, recipe_problems
 from albor_core.config.sections import (
     CROSS_CHECK,
     DataConfig,
     GuardConfig,
     ModelConfig,
-    MonitoringConfig,
     OptimizerConfig,
     Section,
     TrainingConfig,
 )
 from albor_core.config.strict_yaml import (
     MAX_BYTES,
-    Document,
+    MAX_PROBLEMS,
     KeyPath,
+    YamlDocument,
     load_yaml,
+    read_yaml,
     refusal,
+    untold,
 )
 from albor_core.run.errors import ConfigError, NotFoundError, Problem
+from albor_core.run.values.webhook_url import HIDDEN
 
 # one setting with two names: an override of either replaces both
 _TWINS: dict[KeyPath, KeyPath] = {
     ("training", "save_interval"): ("training", "checkpoint", "save_every"),
     ("training", "checkpoint", "save_every"): ("training", "save_interval"),
 }
+_SINKS = ("monitoring", "notify")
+_OTLP = ("monitoring", "otlp")
 _ELSEWHERE = {  # what other trainers call it
     "learning_rate": "optimizer.lr",
     "d_model": "model.architecture.hidden_size",
@@ -60,7 +73,7 @@ _ELSEWHERE = {  # what other trainers call it
 class Config(Section):
     """Everything a training run needs to know."""
 
-    model: ModelConfig
+    model: ModelConfig = Field(default_factory=ModelConfig)
     """What is trained."""
     data: DataConfig
     """Token shards."""
@@ -72,11 +85,14 @@ class Config(Section):
     """What is watched."""
     guard: GuardConfig = Field(default_factory=GuardConfig)
     """The supervisor."""
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    """Whatever the class that training.mode names wants to be told: it gets this section as it is
+    written here."""
 
     def problems(self) -> Iterator[Problem]:
-        yield from _problems_between(dict(self))
+        yield from _problems_between(dict(self), self.training.mode)
 
-    def share(self) -> Share:
+    def share(self) -> RankShare:
         """What each rank does of a step."""
         size, accumulation = self.data.batch_size, self.training.gradient_accumulation
         found = share_of(size, accumulation, self.training.distributed.world_size)
@@ -94,38 +110,57 @@ class Config(Section):
         training = self.training.model_copy(update={"distributed": distributed})
         return self.model_copy(update={"training": training})
 
-    def fitting_ranks(self) -> tuple[int, ...]:
-        """Every number of ranks that the run could go on with, ascending."""
-        counts = range(1, MAX_RANKS + 1)
-        return tuple(n for n in counts if next(self.on_ranks(n).problems(), None) is None)
+    def fitting_ranks(self, near: int) -> list[int]:
+        """The two numbers of ranks that the run could go on with nearest to `near`, nearest first;
+        fewer where there are fewer.
+        """
+        nearest = sorted(range(1, MAX_RANKS + 1), key=lambda n: abs(n - near))
+        fits = (n for n in nearest if next(self.on_ranks(n).problems(), None) is None)
+        return [*islice(fits, 2)]
 
     def resolved(self) -> dict[str, Any]:
-        """Every field with every default, as plain JSON."""
-        return self.model_dump(mode="json")
+        """Every field with every default, as plain JSON, but for what a recipe does without."""
+        found = self.model_dump(mode="json")
+        if self.model.architecture is None:
+            del found["model"]["architecture"]
+        if "train" not in self.data.model_fields_set:
+            del found["data"]["train"]
+        return found
 
 
-def _problems_between(sections: Mapping[str, Any]) -> Iterator[Problem]:
-    """What does not fit together among sections that are right by themselves; some may be away."""
-    model, data = sections.get("model"), sections.get("data")
-    training = sections.get("training")
-    if model and data:
-        yield from _length_problems(model, data)
+def _problems_between(sections: Mapping[str, Any], mode: str) -> Iterator[Problem]:
+    """What does not fit together among sections that are right by themselves; some may be away.
+    `mode`: training.mode.
+    """
+    data, training = sections.get("data"), sections.get("training")
+    yield from recipe_problems(mode, sections)
     if data and training:
         yield from _sample_problems(data, training)
         yield from _sharing_problems(data, training)
-
-
-def _length_problems(model: ModelConfig, data: DataConfig) -> Iterator[Problem]:
-    longest = model.architecture.max_position_embeddings
-    if data.seq_len > longest:
-        message = f"{data.seq_len} is above model.architecture.max_position_embeddings {longest}"
-        yield Problem("data.seq_len", message, f"use at most {longest}, or raise that")
+        yield from _ramp_problems(data, training)
 
 
 def _sample_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Problem]:
     if training.sample_prompts and data.tokenizer is None:
         message = "samples need a tokenizer, and data.tokenizer is not set"
         yield Problem("training.sample_prompts", message, "set data.tokenizer")
+
+
+def _ramp_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Problem]:
+    size, ranks = data.batch_size, training.distributed.world_size
+    for stage in training.batch_ramp:
+        if share_of(size, stage.gradient_accumulation, ranks) is None:
+            sequences = size * stage.gradient_accumulation
+            message = f"{ranks} ranks cannot share a batch of {sequences} sequences evenly"
+            yield Problem("training.batch_ramp", message, "begin with more micro-batches")
+    for one in training.seq_len_ramp:
+        if one.seq_len >= data.seq_len or data.seq_len % one.seq_len:
+            message = f"{one.seq_len} is not a divisor of data.seq_len {data.seq_len} below it"
+            yield Problem("training.seq_len_ramp", message, f"{data.seq_len // 2}, for example")
+    for field in ("document_mask", "fim") if training.seq_len_ramp else ():
+        if getattr(data, field):
+            message = "cannot be combined with training.seq_len_ramp"
+            yield Problem(f"data.{field}", message, "leave one of them out")
 
 
 def _sharing_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Problem]:
@@ -149,6 +184,37 @@ def _sharing_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Pr
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where the values of a config are written."""
+
+    document: YamlDocument
+    sources: Mapping[KeyPath, str]
+    """Overrides by what they set."""
+    file: str
+
+    def of(self, field: str) -> str:
+        """`file:line` or `--set KEY=VALUE` of a dotted field, or of the section it would be in."""
+        return self.at(_path(field))[0]
+
+    def at(self, path: KeyPath) -> tuple[str, int]:
+        """That and the line, 0 for an override."""
+        prefixes = [path[:length] for length in range(len(path), 0, -1)]
+        for prefix in prefixes:  # an override hides whatever the file has below it
+            if prefix in self.sources:
+                return self.sources[prefix], 0
+        lines = self.document.lines
+        for prefix in prefixes:
+            for name in (prefix, *_other_names(prefix)):
+                if name in lines:
+                    return f"{self.file}:{lines[name]}", lines[name]
+        return self.file, 0
+
+
+MoreProblems = Callable[[Mapping[str, Any]], Iterable[Problem]]
+"""What a room above finds wrong with a `monitoring` section, as plain data with every default."""
+
+
+@dataclass(frozen=True)
 class LoadedConfig:
     """A config with the exact bytes of its file; overrides are in `config` and not in `raw`."""
 
@@ -157,29 +223,48 @@ class LoadedConfig:
     path: Path
     overrides: tuple[str, ...] = ()
     """`key=value` texts."""
+    places: Places | None = None
+    """Where its values are written."""
+
+    def place(self, field: str) -> str:
+        """`file:line` or `--set KEY=VALUE` of a dotted field, or of the section it would be in."""
+        return str(self.path) if self.places is None else self.places.of(field)
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
-    """Read and check a file. Raises NotFoundError, or ConfigError with every problem."""
+def load_config(
+    path: Path, overrides: Sequence[str] = (), more: MoreProblems | None = None
+) -> LoadedConfig:
+    """Read and check a file, or the config of that name which comes with Albor where there is no
+    such file. Raises NotFoundError, or ConfigError with every problem, those that `more` finds
+    among them.
+    """
     try:
         raw = read_config_file(path, MAX_BYTES + 1)
     except OSError as error:
-        raise NotFoundError(
-            f"{path}: {error.strerror}", hint="give the path of a config, see configs/"
-        ) from error
-    config = parse_config(raw, file=str(path), overrides=overrides)
-    return LoadedConfig(raw, config, path, tuple(overrides))
+        if error.errno in _NO_FILE and packaged_config(str(path)) is not None:
+            return load_packaged(str(path), overrides, more)
+        raise NotFoundError(f"{path}: {error.strerror}", hint=_hint()) from error
+    config, places = _checked(raw, str(path), overrides, more)
+    return LoadedConfig(raw, config, path, tuple(overrides), places)
 
 
-def load_packaged(name: str, overrides: Sequence[str] = ()) -> LoadedConfig:
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+
+
+def load_packaged(
+    name: str, overrides: Sequence[str] = (), more: MoreProblems | None = None
+) -> LoadedConfig:
     """A config that comes with Albor, `demo` or `train/pretrain-50m`, wherever it is installed.
 
-    Raises NotFoundError where it is not.
+    Raises NotFoundError where there is none of that name.
     """
-    package = Path(__file__).resolve().parents[1]
-    candidates = [root / "configs" / f"{name}.yaml" for root in (package, package.parent)]
-    found = next((path for path in candidates if path.is_file()), candidates[-1])
-    return load_config(found, overrides)
+    if (found := packaged_config(name)) is None:
+        raise NotFoundError(f"no config {name!r} comes with Albor", hint=_hint())
+    return load_config(found, overrides, more)
+
+
+def _hint() -> str:
+    return f"`albor init` writes one; Albor's own are {', '.join(packaged_configs())}"
 
 
 def guard_options(options: Sequence[str]) -> dict[str, Any]:
@@ -192,7 +277,7 @@ def guard_options(options: Sequence[str]) -> dict[str, Any]:
     try:
         section = GuardConfig.model_validate(data.get("guard"))
     except ValidationError as error:
-        found += _problems(error, Document(None), sources, "", above=("guard",))
+        found += _problems(error, Places(YamlDocument(None), sources, ""), above=("guard",))
         raise refusal([_as_option(problem) for problem in found]) from error
     if found:
         raise refusal([_as_option(problem) for problem in found])
@@ -232,30 +317,115 @@ def parse_config(raw: bytes, *, file: str, overrides: Sequence[str] = ()) -> Con
 
     Raises ConfigError whose `problems` name file:line, dotted field, cause and fix.
     """
-    document = load_yaml(raw, file=file)
+    return _checked(raw, file, overrides, None)[0]
+
+
+def _checked(
+    raw: bytes, file: str, overrides: Sequence[str], more: MoreProblems | None
+) -> tuple[Config, Places]:
+    document, unread = read_yaml(raw, file=file)
     if not isinstance(document.data, dict):
         what = "is empty" if document.data is None else "is not a mapping of sections"
-        raise refusal([Problem("", what, "start from configs/demo.yaml", file)])
+        empty = Problem("", what, "albor init writes a whole one", file)
+        raise refusal(unread or [empty], file=file)
     data, sources, found = _override(document.data, overrides)
+    places = Places(document, sources, file)
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        between = tuple(_problems_between(_right_sections(data)))
-        found += _problems(error, document, sources, file, between=between)
-        raise refusal(found, file=file) from error
-    if found:
-        raise refusal(found, file=file)
-    return config
+        mode, (right, contradictions, lost) = _mode_in(data), _right_parts(data)
+        found_between = _problems_between(right, mode)
+        between = [*_about_others([*contradictions, *found_between], lost), *_missing(data, mode)]
+        if more is not None and "monitoring" in right:
+            between += more(right["monitoring"].model_dump(mode="json"))
+        found = [*_problems(error, places, between=between), *found]
+    else:
+        if (found or unread) and more is not None:
+            found += [
+                replace(one, file=places.of(one.field))
+                for one in more(config.resolved()["monitoring"])
+            ]
+        if not found and not unread:
+            return config, places
+    raise refusal(_in_order([*unread, *_beside(unread, found)]), file=file)
 
 
-def _right_sections(data: Mapping[str, Any]) -> dict[str, Section]:
-    """The sections of a config that are right by themselves, where others are not."""
-    right = {}
+def _beside(unread: Sequence[Problem], found: Sequence[Problem]) -> Iterator[Problem]:
+    """Those of `found` that are not about a value which could not be read, and so is empty."""
+    lost = [problem.field for problem in unread]
+    for problem in found:
+        if not any(f"{problem.field}.".startswith(f"{field}.") for field in lost if field):
+            yield problem
+
+
+def _in_order(found: Iterable[Problem]) -> list[Problem]:
+    """By their lines, those of overrides last; of one line as they come."""
+    lines = {problem: problem.file.rpartition(":")[2] for problem in found}
+    # a number is a line, and what has none stands behind all
+    return sorted(lines, key=lambda one: int(lines[one]) if lines[one].isdigit() else 1 << 62)
+
+
+def _mode_in(data: Mapping[str, Any]) -> str:
+    """What a config, right or wrong, says as training.mode."""
+    training = data.get("training")
+    said = training.get("mode") if isinstance(training, Mapping) else None
+    return said if isinstance(said, str) else "causal_lm"
+
+
+def _missing(data: Mapping[str, Any], mode: str) -> Iterator[Problem]:
+    """What its recipe needs and a config does not say, also in sections that are wrong."""
+    for field in REQUIRED.get(mode, ()):
+        section, name = field.split(".")
+        said = data.get(section) or {}
+        if not isinstance(said, Mapping):
+            continue  # refused as it stands
+        is_said = name in said
+        stands_in = field == "model.architecture" and said.get("path", ".") not in (".", "")
+        stands_in |= field == "data.train" and bool(said.get("mixture"))
+        if not is_said and not stands_in and (section in data or section == "model"):
+            yield Problem(field, "is required", "or data.mixture" if section == "data" else "")
+
+
+def _right_parts(data: Mapping[str, Any]) -> tuple[dict[str, Section], list[Problem], set[str]]:
+    """The sections of a config without the fields that are wrong by themselves, what does not fit
+    together in the rest of them, and the names of those fields.
+    """
+    right: dict[str, Section] = {}
+    found: list[Problem] = []
+    lost: set[str] = set()
     for name, section in children(Config).items():
-        if section is not None:
-            with suppress(ValidationError):
-                right[name] = section.model_validate(data.get(name))
-    return right
+        said = data.get(name)
+        if section is None:
+            continue
+        try:
+            right[name] = section.model_validate(said)
+            continue
+        except ValidationError as error:
+            wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
+        if not isinstance(said, Mapping):
+            continue
+        lost |= wrong
+        try:
+            right[name] = section.model_validate({k: v for k, v in said.items() if k not in wrong})
+        except ValidationError as error:
+            found += _contradictions(error, name)
+    return right, found, lost
+
+
+def _contradictions(error: ValidationError, section: str) -> Iterator[Problem]:
+    for detail in error.errors():
+        if detail["type"] == CROSS_CHECK:
+            above = ".".join(map(str, (section, *detail["loc"])))
+            for one in detail["ctx"]["found"]:
+                yield replace(one, field=f"{above}.{one.field}")
+
+
+def _about_others(found: Iterable[Problem], lost: Collection[str]) -> Iterator[Problem]:
+    """Those that no field has a part in whose value is not known."""
+    for problem in found:
+        words = re.findall(r"\w+", f"{problem.field} {problem.message} {problem.hint}")
+        if not set(words) & set(lost):
+            yield problem
 
 
 def field_paths(section: type[Section] = Config, prefix: str = "") -> tuple[str, ...]:
@@ -320,15 +490,17 @@ def _override(
     found: list[Problem] = []
     named: dict[KeyPath, Any] = {}  # what was set by this very name
     for text in overrides:
-        source = f"--set {text}"
+        source = f"--set {shown_override(text)}"
         dotted, equals, value = text.partition("=")
         path: KeyPath = _real_name(tuple(part.strip() for part in dotted.split(".")))
         if not equals or not all(path):
             found.append(Problem("", "is not key=value", "--set optimizer.lr=3e-4", source))
         elif not _is_field(path):
-            found.append(
-                Problem(".".join(map(str, path)), "is not a field", suggestion(path), source)
-            )
+            found.append(_no_field(path, source))
+        elif shown_override(text) != text:
+            what, field, hint = _of_secret(dotted)
+            message = f"{what} is a secret, and a command line is shown to every user of this host"
+            found.append(Problem(field, message, hint, source))
         else:
             try:
                 parsed = load_yaml(value.encode(), file=source).data
@@ -349,6 +521,24 @@ def _override(
     return changed, sources, found
 
 
+def _of_secret(dotted: str) -> tuple[str, str, str]:
+    """What an override would give away, of which field, and the way around it."""
+    if dotted.strip().startswith("monitoring.otlp"):
+        return "a header", "monitoring.otlp.headers", "use OTEL_EXPORTER_OTLP_HEADERS"
+    return "a URL", "monitoring.notify", "use url_env"
+
+
+def shown_override(text: str) -> str:
+    """A `key=value` text as it may be repeated: without the URL of a sink, without a header."""
+    dotted, _, value = text.partition("=")
+    path = tuple(part.strip() for part in dotted.split("."))
+    if path[:2] == _OTLP and re.search(r"\bheaders\b", text):
+        return f"{'.'.join((*_OTLP, 'headers'))}={HIDDEN}"
+    is_of_sinks = path[:2] in (("monitoring",), _SINKS)
+    holds_url = is_of_sinks and re.search(r"://|\burl\b", f"{dotted} {value}") is not None
+    return f"{dotted}={HIDDEN}" if holds_url else text
+
+
 def _real_name(path: KeyPath) -> KeyPath:
     """The path of the field that another name stands for."""
     names = getattr(_section_at(path[:-1]), "ALIASES", {})
@@ -359,8 +549,20 @@ def _copy(data: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in data.items()}
 
 
+def _no_field(path: KeyPath, source: str) -> Problem:
+    """Of an override; what stands in a list cannot be reached by one."""
+    at = next((i for i, part in enumerate(path) if str(part).isdigit()), 0)
+    if at and _section_at(path[:at]) is not None and path[0] != "recipe":
+        whole = ".".join(map(str, path[:at]))
+        what = f"is a part of a list, and --set replaces {whole} as a whole"
+        return Problem(".".join(map(str, path)), what, "edit the file", source)
+    return Problem(".".join(map(str, path)), "is not a field", suggestion(path), source)
+
+
 def _is_field(path: KeyPath) -> bool:
-    """Whether a path names a field; a key of a free mapping (tags) counts."""
+    """Whether a path names a field; a key of a free mapping (tags, recipe) counts."""
+    if path[0] == "recipe":
+        return len(path) > 1
     section = _section_at(path[:-1])
     if section is not None:
         return path[-1] in section.model_fields or path[-1] in getattr(section, "ABSENT", ())
@@ -384,9 +586,7 @@ def _set(data: dict[str, Any], path: KeyPath, value: Any) -> None:
 
 def _problems(
     error: ValidationError,
-    document: Document,
-    sources: Mapping[KeyPath, str],
-    file: str,
+    places: Places,
     above: KeyPath = (),
     between: Sequence[Problem] = (),
 ) -> list[Problem]:
@@ -394,11 +594,15 @@ def _problems(
     found: list[tuple[int, Problem]] = []
 
     def add(path: KeyPath, message: str, hint: str) -> None:
-        where, line = _where(path, document, sources, file)
+        where, line = places.at(path)
+        if path[:2] == _SINKS and "/" in str(path[-1]):
+            path = (*path[:-1], HIDDEN)  # a URL where a name belongs
         dotted = ".".join(str(part) for part in path)
         found.append((line, Problem(dotted, message, hint, where)))
 
     details = error.errors(include_url=False)
+    more = untold(len(details) - MAX_PROBLEMS if len(details) > MAX_PROBLEMS else 0, places.file)
+    del details[MAX_PROBLEMS:]
     parents = {detail["loc"][:-1] for detail in details}
     for detail in details:
         if detail["type"] == "too_short" and detail["loc"] in parents:
@@ -408,24 +612,22 @@ def _problems(
             for item in detail["ctx"]["found"]:
                 add((*base, *_path(item.field)), item.message, item.hint)
         else:
-            add(base, *_say(detail, base))
+            add(base, *_message_and_hint(detail, base))
     for item in between:
         add(_path(item.field), item.message, item.hint)
     found.sort(key=lambda pair: pair[0])
     unique = {(problem.field, problem.message): problem for _, problem in found}
-    return _without_echoes(list(unique.values()), document, sources)
+    return [*_without_echoes(list(unique.values()), places), *more]
 
 
-def _without_echoes(
-    found: list[Problem], document: Document, sources: Mapping[KeyPath, str]
-) -> list[Problem]:
+def _without_echoes(found: list[Problem], places: Places) -> list[Problem]:
     """One problem for a setting with two names: of the name that was written, or of the first."""
 
     def is_written(path: KeyPath) -> bool:
-        if path in sources:
-            name = sources[path].removeprefix("--set ").partition("=")[0]
+        if path in places.sources:
+            name = places.sources[path].removeprefix("--set ").partition("=")[0]
             return tuple(part.strip() for part in name.split(".")) == path
-        return path in document.lines
+        return path in places.document.lines
 
     def rank(problem: Problem) -> tuple[bool, int]:
         return not is_written(_path(problem.field)), found.index(problem)
@@ -447,7 +649,7 @@ def _without_echoes(
 
 
 def _path(field: str) -> KeyPath:
-    return tuple(field.split("."))
+    return tuple(int(part) if part.isdecimal() else part for part in field.split("."))
 
 
 def _yaml_path(loc: tuple[str | int, ...]) -> KeyPath:
@@ -460,68 +662,86 @@ def _yaml_path(loc: tuple[str | int, ...]) -> KeyPath:
     return tuple(path)
 
 
-_LEAVES = frozenset(field_paths()) - {"monitoring.tracking.tags"}
+_LEAVES = frozenset(field_paths()) - {
+    "monitoring.tracking.tags",
+    "model.architecture.rope_scaling",
+    "data.fim",
+}
 
 
-def _where(
-    path: KeyPath, document: Document, sources: Mapping[KeyPath, str], file: str
-) -> tuple[str, int]:
-    prefixes = [path[:length] for length in range(len(path), 0, -1)]
-    for prefix in prefixes:  # an override hides whatever the file has below it
-        if prefix in sources:
-            return sources[prefix], 0
-    for prefix in prefixes:
-        if prefix in document.lines:
-            return f"{file}:{document.lines[prefix]}", document.lines[prefix]
-    return file, 0
+def _other_names(path: KeyPath) -> Iterator[KeyPath]:
+    """Under which else a field may be written."""
+    for alias, name in getattr(_section_at(path[:-1]), "ALIASES", {}).items():
+        if name == path[-1]:
+            yield (*path[:-1], alias)
+    if path in _TWINS:
+        yield _TWINS[path]
 
 
-def _say(detail: Any, path: KeyPath) -> tuple[str, str]:
+def _message_and_hint(detail: Any, path: KeyPath) -> tuple[str, str]:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
-    shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+    if path[:2] == _SINKS and "/" in repr(value):
+        shown = f"{'text' if isinstance(value, str) else 'data'} that may hold a URL"
+    else:
+        shown = shown_value(value)
     match kind:
-        case "missing":
-            return "is required", ""
         case "extra_forbidden":
             return "is not a field", suggestion(path)
-        case "literal_error":
-            return f"must be {context['expected']}, is {shown}", ""
-        case "value":
-            return f"{detail['msg']}, is {shown}", ""
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"must be {_range(path, context)}, is {shown}", ""
         case "finite_number":
             return f"must be {_range(path, {})}, is {shown}", ""
+    return words_of(detail, shown), ""
+
+
+def shown_value(value: object) -> str:
+    """A value that was refused, as messages show it."""
+    whole = repr(value)
+    return whole if len(whole) <= 60 else whole[:57] + "..."
+
+
+def words_of(detail: Any, shown: str) -> str:
+    """What pydantic found of a value that is shown so, wherever that stands."""
+    match detail["type"]:
+        case "missing":
+            return "is required"
+        case "literal_error":
+            return f"must be {detail['ctx']['expected']}, is {shown}"
+        case "value":
+            return f"{detail['msg']}, is {shown}"
         case "model_type" | "model_attributes_type" | "dict_type":
-            return f"must be a section with fields, is {shown}", ""
+            return f"must be a section with fields, is {shown}"
         case "bool_parsing" | "bool_type":
-            return f"must be true or false, is {shown}", ""
+            return f"must be true or false, is {shown}"
         case "string_type" | "path_type":
-            return f"must be text, is {shown}", ""
+            return f"must be text, is {shown}"
         case "tuple_type":
-            return f"must be a list, is {shown}", ""
+            return f"must be a list, is {shown}"
         case "too_short":
-            return "must not be empty", ""
+            return "must not be empty"
         case "string_too_short" | "string_too_long":
-            return f"{detail['msg'].removeprefix('String ')}, is {shown}", ""
-    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, is {shown}", ""
+            return f"{detail['msg'].removeprefix('String ')}, is {shown}"
+    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, is {shown}"
 
 
-_LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+LIMIT_WORDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 
 
 def _range(path: KeyPath, broken: Mapping[str, Any]) -> str:
     """What the number at `path` may be; the end of the store's integers only where it is broken."""
     names = [part for part in path if isinstance(part, str)]
     section = _section_at(tuple(names[:-1]))
-    limits = {} if section is None else dict(_limits(section.model_fields[names[-1]]))
-    told = {k: v for k, v in limits.items() if k in broken or v < 2**62}
-    return " and ".join(f"{word} {told[k]:.12g}" for k, word in _LIMITS.items() if k in told)
+    if section is None:  # a key of a free mapping
+        names.pop()
+        section = _section_at(tuple(names[:-1]))
+    bounds = {} if section is None else dict(limits(section.model_fields[names[-1]]))
+    told = {k: v for k, v in bounds.items() if k in broken or v < 2**62}
+    return " and ".join(f"{word} {told[k]:.12g}" for k, word in LIMIT_WORDS.items() if k in told)
 
 
-def _limits(item: Any) -> Iterator[tuple[str, float]]:
+def limits(item: Any) -> Iterator[tuple[str, float]]:
     """The bounds in a field, its annotation or what that is made of."""
-    yield from ((name, getattr(item, name)) for name in _LIMITS if hasattr(item, name))
+    yield from ((name, getattr(item, name)) for name in LIMIT_WORDS if hasattr(item, name))
     is_field = isinstance(item, FieldInfo)
     for part in (*item.metadata, item.annotation) if is_field else get_args(item):
-        yield from _limits(part)
+        yield from limits(part)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-MAX_RANKS = 64  # of one machine
+MAX_RANKS = 1024
+MAX_RANKS_HERE = 64  # started on one machine, without torchrun or srun
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShare:
     """What one of `world_size` equal ranks does of every step."""
 
     world_size: int
@@ -30,11 +31,11 @@ class Share:
         return self.world_size * self.batch_size * self.accumulation
 
 
-def share_of(batch_size: int, accumulation: int, world_size: int) -> Share | None:
+def share_of(batch_size: int, accumulation: int, world_size: int) -> RankShare | None:
     """The share of each rank; None if `world_size` does not divide the global batch."""
     fewer = math.gcd(accumulation, world_size)
     smaller, rest = divmod(batch_size, world_size // fewer)
-    return None if rest else Share(world_size, smaller, accumulation // fewer)
+    return None if rest else RankShare(world_size, smaller, accumulation // fewer)
 
 
 def world_sizes(batch_size: int, accumulation: int, limit: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from albor_core.run.files.whole_file import write_json
 from albor_core.run.rundir import RunDir, open_plain
 from albor_core.run.values.flatten import Difference, diff_configs
 
-# What may change between two lives without changing where the weights go.
+# What may change between two attempts without changing where the weights go.
 FREE = (
     "monitoring",
     "guard",
@@ -43,7 +43,7 @@ FREE = (
     "training.distributed",
 )
 # What a model with the same weights may go on with otherwise.
-_PLASTIC = ("max_position_embeddings", "rope_theta", "rms_norm_eps")
+PLASTIC = ("max_position_embeddings", "rope_theta", "rms_norm_eps")
 
 
 def binding(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def never_allowed(changes: tuple[Difference, ...]) -> tuple[Difference, ...]:
         change
         for change in changes
         if change[0] in ("optimizer.name", "model.path")
-        or (change[0].startswith("model.architecture.") and change[0].split(".")[2] not in _PLASTIC)
+        or (change[0].startswith("model.architecture.") and change[0].split(".")[2] not in PLASTIC)
     )
 
 

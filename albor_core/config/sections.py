@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -18,17 +21,20 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from albor_core.config.choices import AlertAction, OptimizerName, ScheduleName
+from albor_core.config.choices import OptimizerName, ScheduleName
+from albor_core.config.hf_config import MOST_LAYERS, SIZES, architecture_of, refusals
 from albor_core.config.microbatches import MAX_RANKS
-from albor_core.config.shape import ModelShape
+from albor_core.config.recipes import registry as recipes
+from albor_core.config.shape import Family, ModelShape, RopeKind, RopeScaling
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.guard_options import Options
-from albor_core.run.headlines import HOUSE_NAMES
+from albor_core.run.rundir import read_json
 from albor_core.run.values.numbers import parse_count, parse_real
 
 CROSS_CHECK = "cross_check"  # error type that carries the Problems of a section
@@ -57,7 +63,12 @@ def _precision(value: object) -> object:
     return aliases.get(value.lower(), value.lower()) if isinstance(value, str) else value
 
 
-def _convert(parse: Any) -> Any:
+_Precision = Literal[
+    "fp32", "bf16", "fp16", "fp8", "no", "none", "float16", "bfloat16", False, None
+]
+
+
+def convert_with(parse: Any) -> Any:
     """Our sentence as a pydantic error; a ValueError would be prefixed with 'Value error, '."""
 
     def convert(value: object) -> object:
@@ -76,13 +87,13 @@ def _real(value: object) -> float:
         return math.inf
 
 
-_INT = BeforeValidator(_convert(parse_count), json_schema_input_type=int | str)
-_REAL = BeforeValidator(_convert(_real), json_schema_input_type=float | str)
+_INT = BeforeValidator(convert_with(parse_count), json_schema_input_type=int | str)
+_REAL = BeforeValidator(convert_with(_real), json_schema_input_type=float | str)
 
+Tokens = Annotated[int, Field(ge=2, le=2**62), _INT]  # the last one is only a target
 Count = Annotated[int, Field(gt=0, le=2**62), _INT]  # at least one
 CountOrZero = Annotated[int, Field(ge=0, le=2**62), _INT]
-Tokens = Annotated[int, Field(ge=2, le=2**62), _INT]  # the last one is only a target
-Layers = Annotated[int, Field(ge=1, le=10_000), _INT]  # each has names that a plan lists
+Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS), _INT]
 Threads = Annotated[int, Field(ge=1, le=1024), _INT]  # OpenMP dies of 100,000
 
 # Bounds of numbers are wide, and inside what fp32 holds together with their products.
@@ -94,23 +105,16 @@ ScaleOrZero = Annotated[float, Field(ge=0, le=10), _REAL]
 QUIETEST = 0.01  # below it blocks that write alike are quieter than those that need not
 Factor = Annotated[float, Field(ge=1e-12, le=1e12), _REAL]
 Hours = Annotated[float, Field(gt=0, le=1e6), _REAL]
+Amount = Annotated[float, Field(gt=0, le=1e12), _REAL]
 Milliseconds = Annotated[float, Field(gt=0, le=1e9), _REAL]
+RefreshMs = Annotated[int, Field(ge=100, le=3_600_000), _INT]
 Seconds = Annotated[float, Field(ge=0.001, le=365 * 86400), _REAL]
 SecondsOrZero = Annotated[float, Field(ge=0, le=365 * 86400), _REAL]
+Finite = Annotated[float, Field(ge=-1e12, le=1e12), _REAL]
+Weight = Annotated[float, Field(ge=0, le=1e12), _REAL]
+Portion = Annotated[float, Field(gt=0, le=1), _REAL]
 Fraction01 = Annotated[float, Field(ge=0, lt=1), _REAL]
-Word = Annotated[str, BeforeValidator(_text)]
-
-
-def _metric(value: object) -> object:
-    if value in HOUSE_NAMES or not isinstance(value, str) or _KEY.fullmatch(value):
-        return value
-    names = ", ".join(HOUSE_NAMES)
-    raise ValueError(f"must be one of {names} or a key such as brick/data_ms")
-
-
-_KEY = re.compile(r"[\w.-]+(/[\w.-]+)+")
-Metric = Annotated[str, BeforeValidator(_convert(_metric))]
-Reading = Literal["gpu_utilization", "memory", "temperature", "power"]
+Word = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | int | float | bool)]
 
 
 class Section(BaseModel):
@@ -119,10 +123,33 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         allow_inf_nan=False,
         protected_namespaces=(),
     )
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """The docstring under each field, in one line. Read from the source where it is asked for:
+        pydantic's own way parses all sections at each import, 65 of 290 ms of a command's CPU time.
+        """
+        import ast  # noqa: PLC0415
+        import inspect  # noqa: PLC0415
+
+        found: dict[str, str] = {}
+        for section in cls.__mro__[: cls.__mro__.index(Section)]:
+            with suppress(OSError):  # made by create_model, whose fields say it themselves
+                (tree,) = ast.parse(inspect.getsource(section)).body
+                assert isinstance(tree, ast.ClassDef)
+                for item, below in pairwise(tree.body):
+                    match item, below:
+                        case (
+                            ast.AnnAssign(target=ast.Name(id=name)),
+                            ast.Expr(value=ast.Constant(value=str(text))),
+                        ):
+                            found.setdefault(name, " ".join(text.split()))
+        fields = cls.model_fields.items()
+        told = {name: " ".join(one.description.split()) for name, one in fields if one.description}
+        return found | told
 
     def problems(self) -> Iterator[Problem]:
         """What is wrong between fields that are right by themselves; fields relative to here."""
@@ -140,9 +167,36 @@ class Section(BaseModel):
         return self
 
 
+class RopeScalingConfig(Section):
+    """A rotation that reaches further than the plain one; names are those of transformers."""
+
+    rope_type: RopeKind
+    """`linear` slows all wavelengths down, `llama3` those that are long, `yarn` by a ramp."""
+    factor: Annotated[float, Field(ge=1, le=1e6), _REAL]
+    """How much longer a context is than the first one."""
+    original_max_position_embeddings: Count | None = None
+    """Length of the first context; `llama3` and `yarn` need it."""
+    low_freq_factor: Annotated[float, Field(gt=0, le=1e6), _REAL] | None = None
+    """Turns in the first context up to which `llama3` slows down in full."""
+    high_freq_factor: Annotated[float, Field(gt=0, le=1e6), _REAL] | None = None
+    """Turns in the first context from which `llama3` slows nothing down."""
+    attention_factor: Annotated[float, Field(gt=0, le=1e3), _REAL] | None = None
+    """What `yarn` multiplies cos and sin by; without it 0.1 ln(factor) + 1."""
+    beta_fast: Annotated[float, Field(gt=0, le=1e6), _REAL] | None = None
+    """Turns from which `yarn` slows nothing down; without it 32."""
+    beta_slow: Annotated[float, Field(gt=0, le=1e6), _REAL] | None = None
+    """Turns up to which `yarn` slows down in full; without it 1."""
+    truncate: bool | None = None
+    """Whether `yarn` rounds the ends of its ramp to whole pairs; without it true."""
+
+    def scaling(self) -> RopeScaling:
+        return RopeScaling(**self.model_dump())
+
+
 class ArchitectureConfig(Section):
-    """Shape of a LLaMA-style decoder; names are those of transformers.LlamaConfig. num_layers,
-    num_heads, num_kv_heads and max_seq_length are read as well. There are no biases: use_bias,
+    """Shape of a decoder; names are those of transformers' configs. num_layers, num_heads,
+    num_kv_heads and max_seq_length are read as well. What it leaves out comes from the config.json
+    in model.path, if that names weights. There are no biases but those of qwen2: use_bias,
     attention_bias and mlp_bias may say false."""
 
     ALIASES: ClassVar[Mapping[str, str]] = {
@@ -173,6 +227,15 @@ class ArchitectureConfig(Section):
     """Base of the rotary embedding's wavelengths."""
     tie_word_embeddings: bool = True
     """Whether the output head shares the embedding's weights."""
+    model_type: Family = "llama"
+    """Family, in transformers' name: `qwen2` has biases on q, k and v, `qwen3` norms each head of q
+    and k, `mistral` may have a sliding_window."""
+    head_dim: Count | None = None
+    """Width of a head; without it hidden_size / num_attention_heads."""
+    rope_scaling: RopeScalingConfig | None = None
+    """Rotation for contexts longer than the first one; without it the plain one."""
+    sliding_window: Count | None = None
+    """Tokens that a position of a `mistral` sees, itself included; without it all before it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -198,7 +261,9 @@ class ArchitectureConfig(Section):
 
     def shape(self) -> ModelShape:
         """The same numbers with the arithmetic that follows from them."""
-        return ModelShape(**self.model_dump())
+        scaling = None if self.rope_scaling is None else self.rope_scaling.scaling()
+        told = self.model_dump(exclude={"rope_scaling", "head_dim"})
+        return ModelShape(**told, head_dim=self.head_dim or 0, rope_scaling=scaling)
 
     def problems(self) -> Iterator[Problem]:
         try:
@@ -228,36 +293,224 @@ class InitializationConfig(Section):
             yield Problem("residual", message)
 
 
+def _unread(folder: Path, about: Mapping[str, Any] | None) -> tuple[Problem, ...]:
+    """Why `about`, the config.json of a folder of weights, says no shape."""
+    if about is not None:
+        return tuple(Problem("path", what, hint) for what, hint in refusals(about))
+    hint = "name a directory of weights with a config.json, or give model.architecture whole"
+    return (Problem("path", f"no config.json that can be read in {folder}", hint),)
+
+
 class ModelConfig(Section):
     """What is trained."""
 
     path: Path = Path()
-    """Directory whose model.safetensors to start from: a checkpoint of a run, or what transformers
-    saved of a Llama, or of a Mistral whose window holds data.seq_len; "." starts from random
+    """Directory of weights to start from: a checkpoint of a run, or what transformers saved of a
+    Llama, Mistral, Qwen2 or Qwen3, in one safetensors file or many; "." starts from random
     weights."""
     mode: Literal["transformer"] = "transformer"
     """Kind of model."""
-    architecture: ArchitectureConfig
-    """Shape of the decoder."""
+    architecture: ArchitectureConfig = Field(default=None)  # type: ignore[assignment]
+    """Shape of the decoder; where `path` names weights, their config.json says it. A class of
+    your own in training.mode may do without."""
     initialization: InitializationConfig = Field(default_factory=InitializationConfig)
     """Random weights; not used where `path` names others."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_weights_are(cls, value: Any) -> Any:
+        """What the architecture leaves out, from the config.json of the weights."""
+        if not isinstance(value, Mapping):
+            return value
+        path, said = value.get("path"), value.get("architecture")
+        if not isinstance(path, str | Path) or Path(path) == Path():
+            return value
+        if not isinstance(said, Mapping | None):
+            return value
+        names = {ArchitectureConfig.ALIASES.get(str(name), str(name)) for name in said or ()}
+        about = read_json(Path(path) / "config.json")
+        wrong = _unread(Path(path), about)
+        if wrong and (said is None or names.issuperset(SIZES)):
+            return value  # `unknown_shape`; or weights that are looked at where a run begins
+        if about is None or wrong:
+            raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": wrong})
+        told = {name: one for name, one in architecture_of(about).items() if name not in names}
+        return {**value, "architecture": {**told, **(said or {})}}
+
+    def unknown_shape(self) -> Iterator[Problem]:
+        """Why the `architecture` is unknown; fields as in the whole config."""
+        if self.path == Path():
+            yield Problem("model.architecture", "is required")
+            return
+        for one in _unread(self.path, read_json(self.path / "config.json")):
+            yield replace(one, field=f"model.{one.field}")
+
+
+class MixtureSource(Section):
+    """Shards that a part of the sequences is drawn from."""
+
+    path: Path
+    """Directory of shards."""
+    weight: Weight
+    """Its share of the sequences, against the weights of the others."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")] | None = None
+    """What curves and `curriculum` call it; without it the last folder of `path` but for `train`
+    and `val`."""
+
+    @property
+    def title(self) -> str:
+        """`name`, or what stands for it."""
+        parts = [part for part in self.path.parts if part not in ("train", "val", "/", "..")]
+        return self.name or re.sub(r"[^A-Za-z0-9._-]", "_", (parts or ["source"])[-1])[:40]
+
+
+def _source_problems(sources: tuple[MixtureSource, ...], field: str) -> Iterator[Problem]:
+    titles: list[str] = []
+    for index, one in enumerate(sources):
+        if one.title in titles:
+            message = f"two sources are called {one.title}"
+            yield Problem(f"{field}.{index}", message, "give each a name of its own")
+        titles.append(one.title)
+    if sources and not sum(one.weight for one in sources):
+        yield Problem(field, "all weights are 0", "give one a weight above 0")
+
+
+class _Stage(Section):
+    """Other weights from a sequence of the run on."""
+
+    weights: dict[str, Weight] = Field(min_length=1)
+    """Weight of each source by its name; of one that is not named, 0."""
+
+    @property
+    def first(self) -> int:
+        return int(getattr(self, "from"))
+
+
+if TYPE_CHECKING:
+    CurriculumStage = _Stage
+else:  # `from` is a word of Python
+    CurriculumStage = create_model(
+        "CurriculumStage",
+        __base__=_Stage,
+        __doc__=_Stage.__doc__,
+        **{
+            "from": (
+                CountOrZero,
+                Field(
+                    description="Number of the sequence from which they hold, counted from 0 as "
+                    "the data are read: step x data.batch_size x gradient_accumulation."
+                ),
+            )
+        },
+    )
+
+
+class FimConfig(Section):
+    """Fill-in-the-middle: documents cut in three, the middle read last. Others in each epoch, the
+    same for the same seed; a row keeps its length, and what the three tokens push out at its end is
+    left out. Needs data.tokenizer; validation is without it."""
+
+    rate: Portion
+    """Share of the documents that are cut."""
+    format: Literal["psm", "spm"] = "psm"
+    """What is read first: the prefix or the suffix."""
+    prefix: str = "<|fim_prefix|>"
+    """Token before the prefix."""
+    suffix: str = "<|fim_suffix|>"
+    """Token before the suffix."""
+    middle: str = "<|fim_middle|>"
+    """Token before the middle."""
 
 
 class DataConfig(Section):
     """Token shards in. Relative paths are relative to the directory the command is run in."""
 
-    train: Path
-    """Directory of training shards."""
+    train: Path = Path()
+    """Directory of training shards; a `mixture` or a class of your own in training.mode does
+    without. A corpus of text (a column text, content or code, and none of ids) is packed once with
+    `tokenizer`, here and in `val`."""
     val: Path | None = None
     """Directory of validation shards; without it nothing is evaluated."""
+    mixture: tuple[MixtureSource, ...] = ()
+    """Several directories of training shards in the place of `train`, each with its weight, by
+    which every sequence is drawn from one of them. An epoch is as many sequences as all hold; a
+    source of more weight than it has sequences for is read again sooner, in another order."""
+    val_mixture: tuple[MixtureSource, ...] = ()
+    """Several directories of validation shards in the place of `val`: as much of each as its weight
+    says and none twice."""
+    curriculum: tuple[CurriculumStage, ...] = ()
+    """Other weights for the sources of `mixture`, each stage from a sequence of the run on. Before
+    the first stage the sources have their own."""
+    fim: FimConfig | None = None
+    """Documents that are filled in the middle; without it none."""
     batch_size: Count
     """Sequences per micro-batch."""
-    seq_len: Tokens
-    """Tokens per sequence; longer shard rows are cut into several."""
+    seq_len: Count
+    """Tokens per sequence, at least 2 of shards, whose longer rows are cut into several."""
     tokenizer: Path | None = None
     """tokenizer.json the shards were made with; needed for samples and for the vocabulary check."""
     input_column: str = "input_ids"
     """Column of the shards that holds the token ids."""
+    document_mask: bool = False
+    """Whether training keeps the documents of a row apart: a token sees those of its own document
+    alone, and what follows the end of one is not scored. Documents are told apart by the token
+    that the shards were packed with. Validation sees whole rows, as ever."""
+
+    @property
+    def has_val(self) -> bool:
+        return self.val is not None or bool(self.val_mixture)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it says what to train on."""
+        return "train" in self.model_fields_set or bool(self.mixture)
+
+    def stages(self) -> tuple[tuple[int, dict[str, float]], ...]:
+        """(number from which it holds, weight of each source by its name), from 0 on; none without
+        a mixture.
+        """
+        if not self.mixture:
+            return ()
+        own = {one.title: one.weight for one in self.mixture}
+        stages = [
+            (one.first, {name: one.weights.get(name, 0.0) for name in own})
+            for one in self.curriculum
+        ]
+        return tuple(stages if stages and stages[0][0] == 0 else [(0, own), *stages])
+
+    def problems(self) -> Iterator[Problem]:
+        for field, other, sources in (
+            ("mixture", "train", self.mixture),
+            ("val_mixture", "val", self.val_mixture),
+        ):
+            yield from _source_problems(sources, field)
+            if sources and other in self.model_fields_set and getattr(self, other) is not None:
+                message = f"stands beside data.{other}, which it takes the place of"
+                yield Problem(field, message, "keep one of them")
+        yield from self._curriculum_problems()
+        if self.fim is not None and self.tokenizer is None:
+            message = "needs the ids of its tokens, and data.tokenizer is not set"
+            yield Problem("fim", message, "set data.tokenizer")
+        if self.fim is not None and len({self.fim.prefix, self.fim.suffix, self.fim.middle}) < 3:
+            message = "prefix, suffix and middle are not three tokens"
+            yield Problem("fim", message, "name another for each")
+
+    def _curriculum_problems(self) -> Iterator[Problem]:
+        if self.curriculum and not self.mixture:
+            message = "says how the sources of data.mixture are weighed, and there are none"
+            yield Problem("curriculum", message, "give data.mixture, or leave it out")
+            return
+        if any(b.first <= a.first for a, b in pairwise(self.curriculum)):
+            yield Problem("curriculum", "stages must ascend", "a later from in each")
+        known = {one.title for one in self.mixture}
+        for index, stage in enumerate(self.curriculum):
+            if unknown := sorted(set(stage.weights) - known):
+                message = f"{unknown[0]} is not a source of data.mixture"
+                hint = f"its sources are {', '.join(sorted(known))}"
+                yield Problem(f"curriculum.{index}.weights", message, hint)
+            elif not sum(stage.weights.values()):
+                hint = "give one a weight above 0"
+                yield Problem(f"curriculum.{index}.weights", "all weights are 0", hint)
 
 
 class OptimizerConfig(Section):
@@ -337,21 +590,44 @@ class StabilityConfig(Section):
 
 
 class DistributedConfig(Section):
-    """How many processes train together, one on each GPU, or all on the CPU."""
+    """How many processes train together, one on each GPU, or all on the CPU. What torchrun or srun
+    has started says itself how many there are."""
 
     world_size: Annotated[int, Field(ge=1, le=MAX_RANKS), _INT] = 1
-    """Ranks, all on this machine. They share the global batch of data.batch_size x
-    training.gradient_accumulation sequences, which stays as it is whatever stands here."""
+    """Ranks: those of torchrun or srun, else all on this machine, up to 64. They share the global
+    batch of data.batch_size x training.gradient_accumulation sequences, which stays as it is
+    whatever stands here."""
     strategy: Literal["ddp", "fsdp"] = "ddp"
     """`ddp`: every rank holds all of the model; `fsdp` (FSDP2): each holds its part of weights,
     gradients and optimizer state, for models that are too large for one GPU."""
 
 
+class BatchStage(Section):
+    """Smaller steps for the beginning."""
+
+    until: Count
+    """Step before which it holds, as max_steps and warmup_steps count them: by full batches."""
+    gradient_accumulation: Count
+    """Micro-batches of a step until then; divides training.gradient_accumulation."""
+
+
+class LengthStage(Section):
+    """Shorter sequences for the beginning."""
+
+    until: Count
+    """Step before which it holds, as max_steps counts them."""
+    seq_len: Tokens
+    """Tokens of the pieces that sequences are cut into until then; divides data.seq_len."""
+
+
 class TrainingConfig(Section):
     """The loop."""
 
-    mode: Literal["causal_lm"] = "causal_lm"
-    """Objective: next-token prediction."""
+    mode: Annotated[
+        str, BeforeValidator(convert_with(recipes.mode)), Field(pattern=recipes.PATTERN)
+    ] = "causal_lm"
+    """Objective: `causal_lm`, next-token prediction; or package.module:Class, a recipe of your own,
+    imported in the training process from the folder of the config or from PYTHONPATH."""
     epochs: Count = 1
     """Passes over the data; ends the run even if max_steps is not reached."""
     max_steps: Count | None = None
@@ -359,13 +635,27 @@ class TrainingConfig(Section):
     grad_clip: Factor | None = None
     """Largest global gradient norm; without it only ZClip (`stability`) scales gradients."""
     lr_scheduler: ScheduleName = "cosine"
-    """Shape of the learning rate between warm-up and the last step."""
+    """Shape of the learning rate from the end of the peak to the last step."""
+    decay_steps: Count | None = None
+    """Last steps, over which the learning rate falls; before them it stays at its peak (warm-up,
+    stable, decay). Without it it falls from the end of the warm-up on."""
     warmup_steps: CountOrZero = 0
     """Steps over which the learning rate rises from zero to lr."""
     gradient_accumulation: Count = 1
     """Micro-batches per optimizer step, of all ranks together."""
+    continue_from: Path | None = None
+    """Checkpoint of another run that this one goes on from, as its next steps: weights, optimizer,
+    place in the data. What else stands here holds from there on; max_steps counts from the other's
+    beginning. Other data are read from theirs."""
+    batch_ramp: tuple[BatchStage, ...] = ()
+    """Stages of smaller batches, before the full one: the steps are smaller and more, the tokens
+    and the schedule are the same."""
+    seq_len_ramp: tuple[LengthStage, ...] = ()
+    """Stages in which each sequence is trained on as several shorter ones, before whole ones: the
+    tokens of a step are the same."""
     mixed_precision: Annotated[
-        Literal["fp32", "bf16", "fp16", "fp8"], BeforeValidator(_precision)
+        Literal["fp32", "bf16", "fp16", "fp8"],
+        BeforeValidator(_precision, json_schema_input_type=_Precision),
     ] = "fp32"
     """Precision of matrix products; weights and optimizer stay fp32. `no` and `none` mean fp32.
     `fp8` is bf16 with the MLPs' products in e4m3; it needs a Hopper GPU or a later one."""
@@ -390,7 +680,9 @@ class TrainingConfig(Section):
     """Where to train; auto takes a GPU when there is one."""
     deterministic: bool = False
     """Bit-exact resume on a GPU too, at some cost in speed; a CPU always is."""
-    compile: Annotated[Literal["auto"] | bool, BeforeValidator(_convert(_auto_or_bool))] = "auto"
+    compile: Annotated[Literal["auto"] | bool, BeforeValidator(convert_with(_auto_or_bool))] = (
+        "auto"
+    )
     """Whether to use torch.compile; auto uses it where it pays."""
     activation_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, about a third more work."""
@@ -440,124 +732,24 @@ class TrainingConfig(Section):
         if self.max_steps is not None and self.warmup_steps > self.max_steps:
             message = f"{self.warmup_steps} steps of warm-up in a run of {self.max_steps}"
             yield Problem("warmup_steps", message, "about 10 % of max_steps is usual")
-
-
-class ChartConfig(Section):
-    """One chart of the cockpit's Overview."""
-
-    type: Literal["loss_curve", "line"] = "line"
-    """`loss_curve` is the large chart, of loss and validation loss; `line` one of three small."""
-    metric: Metric
-    """What it draws: a short name such as loss or step_ms, or a key such as brick/data_ms."""
-    window: Count = 1
-    """Logged points whose mean is drawn over them; 1: the cockpit's own smoothing."""
-    show_eta: bool = False
-    """Whether the title tells the time left."""
-
-    def problems(self) -> Iterator[Problem]:
-        if self.type == "loss_curve" and HOUSE_NAMES.get(self.metric, self.metric) != "train/loss":
-            message = f"is {self.metric}, and a loss_curve draws loss"
-            yield Problem("metric", message, "write loss, or type: line")
-
-
-class TerminalConfig(Section):
-    """What a terminal shows of the run: `train apply` while it follows, the cockpit's Overview."""
-
-    enabled: bool = True
-    """Whether `train apply` prints live lines, and the Overview is as it stands here; else it
-    prints none, and the Overview is the cockpit's own."""
-    refresh_rate: Annotated[int, Field(ge=100, le=3_600_000), _INT] = 1000
-    """Milliseconds between refreshes of either."""
-    metrics: tuple[Metric, ...] = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")
-    """Figures of the Overview, first to last; the first three besides loss are its small charts
-    where `charts` names none."""
-    charts: tuple[ChartConfig, ...] = ()
-    """Charts of the Overview: at most one loss_curve and three lines."""
-
-    def problems(self) -> Iterator[Problem]:
-        for kind, most in (("loss_curve", 1), ("line", 3)):
-            if (count := sum(chart.type == kind for chart in self.charts)) > most:
-                message = f"{count} of type {kind}, and the Overview has room for {most}"
-                yield Problem("charts", message, "the Charts tab shows every metric")
-
-
-class TrackingConfig(Section):
-    """How the run is filed."""
-
-    enabled: bool = True
-    """Whether the run is indexed into the stores as it goes; its journal is written either way, and
-    `albor db rebuild` takes it in later."""
-    backend: Literal["sqlite"] = "sqlite"
-    """Kind of store."""
-    experiment: str | None = None
-    """Experiment the run belongs to; without it, the name of the config file."""
-    tags: dict[str, Word] = Field(default_factory=dict)
-    """Words to find the run by, name: value."""
-
-
-class SystemConfig(Section):
-    """Readings of the machine."""
-
-    enabled: bool = True
-    """Whether GPU and host are sampled."""
-    interval: Count = 5000
-    """Milliseconds between samples."""
-    metrics: tuple[Reading, ...] = ("gpu_utilization", "memory", "temperature", "power")
-    """Readings that are kept as series; the live view shows all of them."""
-
-
-class AlertConfig(Section):
-    """One Andon rule."""
-
-    condition: str = Field(min_length=3, max_length=200)
-    """`metric op number`, such as `loss > 10` or `gradient_norm > 100`."""
-    action: AlertAction = "warn"
-    """What happens when the condition becomes true."""
-    message: str = Field(default="", max_length=500)
-    """Text of the alert."""
-
-
-class BudgetsConfig(Section):
-    """What a run may cost at most."""
-
-    tokens: Count | None = None
-    """Training tokens."""
-    wall_hours: Hours | None = None
-    """Hours since the first start."""
-    action: AlertAction = "stop"
-    """What happens when a budget is used up."""
-
-
-class BricksConfig(Section):
-    """Time budgets for the parts of a step, in ms; twice the budget pauses the run (Jidoka)."""
-
-    data_ms: Milliseconds | None = None
-    """Waiting for data."""
-    forward_ms: Milliseconds | None = None
-    """Forward pass."""
-    backward_ms: Milliseconds | None = None
-    """Backward pass."""
-    optimizer_ms: Milliseconds | None = None
-    """Optimizer step, clipping included."""
-    other_ms: Milliseconds | None = None
-    """Everything else."""
-
-
-class MonitoringConfig(Section):
-    """What is watched, and what warns, pauses or stops the run."""
-
-    terminal: TerminalConfig = Field(default_factory=TerminalConfig)
-    """Dashboard."""
-    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
-    """Experiment tracking."""
-    system: SystemConfig = Field(default_factory=SystemConfig)
-    """Machine readings."""
-    alerts: tuple[AlertConfig, ...] = ()
-    """Andon rules."""
-    budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
-    """Cost limits."""
-    bricks: BricksConfig = Field(default_factory=BricksConfig)
-    """Step-time budgets."""
+        if self.decay_steps is not None and self.lr_scheduler == "constant":
+            message = f"is {self.decay_steps}, but lr_scheduler is constant"
+            yield Problem("decay_steps", message, "name a decay: cosine, linear or sqrt")
+        if self.decay_steps is not None and self.max_steps is not None:
+            together = self.decay_steps + self.warmup_steps
+            if together > self.max_steps:
+                message = f"with warmup_steps {together} steps, in a run of {self.max_steps}"
+                yield Problem("decay_steps", message, "10 to 20 % of max_steps is usual")
+        sizes = [(one.until, one.gradient_accumulation) for one in self.batch_ramp]
+        lengths = [(one.until, one.seq_len) for one in self.seq_len_ramp]
+        for field, stages in (("batch_ramp", sizes), ("seq_len_ramp", lengths)):
+            if any(b[0] <= a[0] or b[1] <= a[1] for a, b in pairwise(stages)):
+                yield Problem(field, "stages must grow", "a later until, a larger size in each")
+        whole = self.gradient_accumulation
+        for _, size in sizes:
+            if size >= whole or whole % size:
+                message = f"{size} is not a divisor of gradient_accumulation {whole} below it"
+                yield Problem("batch_ramp", message, "so that steps of all sizes end together")
 
 
 _GUARD = Options()
@@ -573,7 +765,7 @@ class GuardConfig(Section):
     backoff_s: tuple[SecondsOrZero, ...] = Field(default=_GUARD.backoff_s, min_length=1)
     """Waits before the first, second, ... restart; the last one repeats."""
     stable_s: Seconds = _GUARD.stable_s
-    """Seconds of life, with a newer checkpoint, after which the waits start over."""
+    """Seconds that an attempt lasts, with a newer checkpoint, after which the waits start over."""
     grace_s: Seconds = _GUARD.grace_s
     """Seconds between asking a run to stop and killing it."""
     max_no_progress: Count = _GUARD.max_no_progress

@@ -20,6 +20,8 @@ MAX_BYTES = 1 << 20
 MAX_ALIASES = 100
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
+MAX_PROBLEMS = 100
+"""What is told of one file, of each kind; of more it is told how many there are."""
 
 KeyPath = tuple[str | int, ...]
 _TAG = "tag:yaml.org,2002:"
@@ -39,7 +41,7 @@ _RULES: dict[str, tuple[re.Pattern[str], list[str]]] = {  # tag: pattern, first 
 
 
 @dataclass(frozen=True)
-class Document:
+class YamlDocument:
     """Plain data (dict, list, str, int, float, bool, None) and the line, from 1, of each value."""
 
     data: Any
@@ -65,29 +67,23 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes whatever YAML 1.1 or `load_yaml` would not read back as the same string."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        # PyYAML writes these raw between single quotes, and a reader folds them to a blank
-        style = '"' if any(mark in data for mark in "\x85\u2028\u2029\ufeff") else None
-        return self.represent_scalar(_TAG + "str", data, style=style)
-
-
-_Dumper.add_representer(str, _Dumper.represent_str)
-
-
 for _name, (_pattern, _first) in _RULES.items():
     _whole = re.compile(rf"(?:{_pattern.pattern})\Z")  # PyYAML asks match(), not fullmatch()
-    for _side in (_Loader, _Dumper):
-        _side.add_implicit_resolver(_TAG + _name, _whole, _first)
+    _Loader.add_implicit_resolver(_TAG + _name, _whole, _first)
 
 
-def load_yaml(raw: bytes, *, file: str) -> Document:
+def load_yaml(raw: bytes, *, file: str) -> YamlDocument:
     """The one document in `raw`. Raises ConfigError whose problems name file:line."""
+    document, problems = read_yaml(raw, file=file)
+    if problems:
+        raise refusal(problems, file=file)
+    return document
+
+
+def read_yaml(raw: bytes, *, file: str) -> tuple[YamlDocument, list[Problem]]:
+    """The one document in `raw` and what it says that is refused; such values are None. Raises
+    ConfigError for what is not a document, or unfolds to too much.
+    """
     if len(raw) > MAX_BYTES:
         raise refusal([Problem("", f"is {len(raw):,} bytes, more than {MAX_BYTES:,}", file=file)])
     try:
@@ -99,14 +95,16 @@ def load_yaml(raw: bytes, *, file: str) -> Document:
         raise refusal([_syntax_problem(error, raw, file)]) from error
     builder = _Builder(file)
     data = None if node is None else builder.value(node, ())
-    if builder.problems:
+    if builder.is_bomb:
         raise refusal(builder.problems, file=file)
-    return Document(data, builder.lines)
+    found = [*builder.problems, *untold(builder.untold, file)]
+    return YamlDocument(data, builder.lines), found
 
 
-def dump_yaml_text(data: Any) -> str:
-    """Plain data as block YAML in the order of its keys, such that `load_yaml` gives it back."""
-    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100))
+def untold(number: int, file: str) -> Iterator[Problem]:
+    """That there are more problems than those that are told."""
+    if number:
+        yield Problem("", f"has {number:,} more problems", "correct those first", file)
 
 
 def refusal(problems: list[Problem] | tuple[Problem, ...], *, file: str = "") -> ConfigError:
@@ -126,13 +124,16 @@ class _Builder:
         self.file = file
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
+        self.is_bomb = False
+        self.untold = 0
         self._values = 0
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
         self._values += 1
         self.lines.setdefault(path, node.start_mark.line + 1)
         if self._values > MAX_VALUES or len(path) > MAX_DEPTH:
-            if not self.problems:
+            if not self.is_bomb:
+                self.is_bomb = True
                 self._refuse(node, path[:4], "unfolds to too much: a chain of aliases")
             return None
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
@@ -157,7 +158,7 @@ class _Builder:
         for key_node, child in node.value:
             if key_node.tag == _TAG + "merge":
                 for source in self._merge_sources(child, path):
-                    merged = {**self.value(source, path), **merged}
+                    merged = {**(self.value(source, path) or {}), **merged}
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
                 self._refuse(key_node, path, "a key must be a word")
@@ -180,6 +181,9 @@ class _Builder:
                 self._refuse(source, path, "<< takes a mapping or a list of mappings")
 
     def _refuse(self, node: yaml.Node, path: KeyPath, message: str, hint: str = "") -> None:
+        if len(self.problems) >= MAX_PROBLEMS:
+            self.untold += 1
+            return
         where = f"{self.file}:{node.start_mark.line + 1}"
         self.problems.append(Problem(".".join(map(str, path)), message, hint, where))
 

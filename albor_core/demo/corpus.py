@@ -14,6 +14,7 @@ from typing import Any
 
 from albor_core.data.pack.pretokenize import ShardReport, pretokenize
 from albor_core.data.pack.tokenizer import train_tokenizer
+from albor_core.data.read.inputs import Asked
 from albor_core.data.read.sources import import_sources
 from albor_core.run.errors import AlborError, DataError, UsageError, remedy
 from albor_core.run.files.publish import sha256_file
@@ -60,7 +61,7 @@ def prepare(root: Path, say: Say) -> DemoData:
     stamp = _imported(root, source, corpus)
     if stamp is None:
         say(f"importing the Python standard library from {source}")
-        found = import_sources([source], corpus, exclude=EXCLUDED, force=True)
+        found = import_sources([source], corpus, Asked(exclude=EXCLUDED, git=False), force=True)
         stamp = {
             "source": str(source),
             "files": found.files,
@@ -83,8 +84,8 @@ def prepare(root: Path, say: Say) -> DemoData:
         corpus_hash=stamp["corpus_hash"],
         tokenizer=tokenizer,
         shards=root / "shards",
-        train_tokens=shards.train.tokens,
-        val_tokens=shards.val.tokens,
+        train_tokens=shards.splits["train"].tokens,
+        val_tokens=shards.splits["val"].tokens,
         reused=reused and shards.reused,
     )
 

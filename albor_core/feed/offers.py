@@ -1,7 +1,8 @@
 """What can be done to a run, what each would do, and why the rest cannot be done.
 
 One answer for keys, dialogs, palette, hints and commands, so that none of them promises what
-another refuses. Pure: whoever acts looks at the run again.
+another refuses. Pure, but for asking whether a folder is a copy: whoever acts looks at the run
+again.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 
 from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
 from albor_core.feed.view import RunView
+from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.guard_state import read_guard
 from albor_core.run.program.stop_unguarded import STOP_SIGNALS
-from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.rundir import RunDir, placed, read_json
 from albor_core.run.status import STATUSES
 from albor_core.run.values.redact import MARK
 
@@ -35,6 +37,7 @@ class Subject:
     guard_state: str = ""
     host: str = ""
     command: tuple[str, ...] = ()  # what was run, as run.json keeps it
+    pulled_from: str = ""  # the host of which it is a copy
 
     @property
     def is_active(self) -> bool:
@@ -65,6 +68,9 @@ def offer(action: str, run: Subject, *, signals_sent: int = 0) -> Offer:
     """What `action` (one of ACTIONS) means for `run` now. `signals_sent`: how many of STOP_SIGNALS
     its unguarded program got already, so that asking again is asking for the next.
     """
+    if run.pulled_from:
+        why = f"it was pulled from {run.pulled_from} and is read-only here"
+        return Offer(action, why_not=why, instead=way_on(run))
     if action == "stop":
         return _stop(run, signals_sent)
     return _retry(run) if action == "retry" else _order(action, run)
@@ -74,6 +80,8 @@ def way_on(run: Subject) -> str:
     """The command that goes on with an ended run or starts its program again; where neither can be,
     the one that shows it.
     """
+    if run.pulled_from:
+        return f"on {run.pulled_from}: albor guard status {run.id.partition('@')[0]}"
     found = _retry(run)
     if found.instead:
         return found.instead
@@ -217,6 +225,13 @@ def has_secret(command: Sequence[str]) -> bool:
     return any(MARK in word for word in command)
 
 
+def has_guard_gone(view: RunView) -> bool:
+    """Whether a run at work had a guard, and has it no more."""
+    had_one = view.guard is not None and view.kind in ("train", "guard")
+    is_seen = view.trainer_pid is not None  # by its lock: that of another host says nothing
+    return view.is_active and view.guard_pid is None and had_one and is_seen
+
+
 def subject_of_view(view: RunView) -> Subject:
     """A run as a screen knows it."""
     return Subject(
@@ -228,6 +243,7 @@ def subject_of_view(view: RunView) -> Subject:
         guard_state=str((view.guard or {}).get("state") or ""),
         host=view.host,
         command=view.command,
+        pulled_from=pulled_from(placed(view.id, view.path)) if view.path else "",
     )
 
 
@@ -248,4 +264,5 @@ def subject_of_run(run: RunDir, status: RunStatus | None = None) -> Subject:
         guard_state=str(guard.get("state") or ""),
         host=str(about.get("host") or ""),
         command=tuple(map(str, sequence(about, "argv"))),
+        pulled_from=pulled_from(run),
     )

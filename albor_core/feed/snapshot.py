@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from albor_core.feed.attention.watch import entries_of
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.tail import last_lines
 from albor_core.feed.view import RunsView, RunView, plain
@@ -57,6 +58,8 @@ def document(view: RunView, feed: RunFeed) -> dict[str, Any]:
             "guard_pid": view.guard_pid,
         },
         "age_s": view.age_s,
+        "attention": [item.to_json() for item in entries_of(view)],
+        "watched": view.signs.watched.words if view.is_active else "",
         "now": {key: value for key, value in shown.items() if key not in _DETAIL},
         "state": strict_json(feed.files.state.get()),
         "guard": strict_json(view.guard),

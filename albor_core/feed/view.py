@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albor_core.feed.runs.state_word import LIVE_WORDS, WORDS, RunStatus
-from albor_core.run.values.lenient import text
+from albor_core.feed.signs import NO_SIGNS, RunSigns
+from albor_core.run.values.main_metrics import MainMetric
 from albor_core.telemetry.sample import GpuSample, HostSample
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "LIVE_WORDS",
     "WORDS",
     "BrickView",
+    "BudgetView",
     "CheckpointView",
     "RunStatus",
     "RunView",
@@ -34,17 +36,41 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BrickView:
-    """One timed part of a step against its budget."""
+    """One timed part of a step, or of a log interval, against its budget."""
 
     name: str
     measured_ms: float | None = None
     budget_ms: float | None = None
+    learned_ms: float | None = None
+    """What it may take by what it took at first, where nobody set a budget."""
 
     @property
     def is_over(self) -> bool:
         """Whether it takes longer than its budget."""
         known = self.measured_ms is not None and self.budget_ms is not None
         return known and self.measured_ms > self.budget_ms  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class BudgetView:
+    """What a run used of one amount, and what it comes to at its end. `amount` is a word of
+    andon.budgets.limits.AMOUNTS; without a limit it is only counted.
+    """
+
+    amount: str
+    unit: str = ""
+    used: float | None = None
+    limit: float | None = None
+    soft: float | None = None  # share of the limit at which it warns
+    action: str = ""
+    at_completion: float | None = None
+    exhausted_wall: float | None = None  # UTC seconds; None: not before the end
+
+    @property
+    def share(self) -> float | None:
+        """Of the limit that is used; more than 1 is over it."""
+        known = self.used is not None and self.limit
+        return self.used / self.limit if known else None  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -96,7 +122,7 @@ class RunView:
     detail: str = ""
     is_live: bool = False
     is_silent: bool = False  # at work, and no news for much longer than its steps take
-    is_starting: bool = False  # a later life than the first that has come to no step yet
+    is_starting: bool = False  # a later attempt than the first that has come to no step yet
     age_s: float | None = None
     last_wall: float | None = None  # when the last news was written, UTC seconds
     phase: str | None = None
@@ -110,6 +136,7 @@ class RunView:
     loss_ema: float | None = None
     val_loss: float | None = None
     val_ppl: float | None = None
+    val_bpb: float | None = None
     val_step: int | None = None  # of val_loss, where that is known
     best_val_loss: float | None = None
     lr: float | None = None
@@ -119,12 +146,19 @@ class RunView:
     mfu: float | None = None  # 0..1
     step_ms: float | None = None
     eta_s: float | None = None
+    eta_low_s: float | None = None  # a 90 % interval, where it is known
+    eta_high_s: float | None = None
+    finish_wall: float | None = None  # when it ends, UTC seconds, and the 90 % interval of that
+    finish_low_wall: float | None = None
+    finish_high_wall: float | None = None
     elapsed_s: float | None = None
     loss_history: tuple[float, ...] = ()
+    metrics: tuple[MainMetric, ...] = ()  # that stand for it, the first one first
+    trend: tuple[float, ...] = ()  # the curve of the first of them, where that is no training loss
     lr_history: tuple[float, ...] = ()
     grad_norm_history: tuple[float, ...] = ()
     alerts_open: int = 0
-    severity: str = "green"  # the worst open alert: green, info, yellow, red
+    severity: str = "info"  # the worst open alert; info: nothing is wrong
     last_alert: str = ""
     last_alert_step: int | None = None
     rules_watching: int | None = None  # what can raise an alert; 0: not watched, None: not known
@@ -132,6 +166,9 @@ class RunView:
     gpu: tuple[GpuSample, ...] = ()
     system: HostSample | None = None
     bricks: tuple[BrickView, ...] = ()
+    brick_coverage: float | None = None  # 0..1, of a step
+    health: Mapping[str, str] = field(default_factory=dict)  # words by title: "expected loss" ...
+    budgets: tuple[BudgetView, ...] = ()
     checkpoint: CheckpointView = CheckpointView()
     guards: Mapping[str, Any] = field(default_factory=dict)  # nan_skipped, zclip, rollbacks ...
     guard: Mapping[str, Any] | None = None  # guard/guard.json as it is
@@ -145,6 +182,7 @@ class RunView:
     command: tuple[str, ...] = ()  # the command line of run.json, without secrets
     terminal: TerminalView | None = None  # None: nothing is said, or it is not enabled
     ended_wall: float | None = None
+    lines_lost: int = 0  # that it logged and no disk took, by its last words
     attempts_total: int | None = None
     is_pinned: bool = False
     tags: tuple[str, ...] = ()
@@ -152,6 +190,7 @@ class RunView:
     alerts: tuple[AlertRow, ...] = ()
     attempts: tuple[AttemptRow, ...] = ()
     events: tuple[EventRow, ...] = ()
+    signs: RunSigns = NO_SIGNS
 
     @property
     def is_active(self) -> bool:
@@ -169,12 +208,14 @@ class RunView:
         return Path(self.path) if self.path else None
 
     def to_json(self) -> dict[str, Any]:
-        """Every field as strict JSON data: NaN and infinities become null."""
-        return dict(plain({f.name: getattr(self, f.name) for f in fields(self)} | _named(self)))
+        """Every field but the signs as strict JSON data: NaN and infinities become null."""
+        names = (f.name for f in fields(self) if f.name != "signs")
+        shown = {name: getattr(self, name) for name in names}
+        return dict(plain(shown | _named(self)))
 
 
 _ALERT = (
-    *("id", "severity", "message", "run_id", "rule", "action", "value", "threshold"),
+    *("id", "severity", "message", "run_id", "rule", "kind", "action", "value", "threshold"),
     *("step", "attempt", "wall"),
 )
 _ATTEMPT = ("attempt", "started", "ended", "code", "signal", "step", "report")
@@ -183,12 +224,10 @@ _EVENT = ("name", "severity", "step", "wall", "attempt", "data")
 
 def _named(view: RunView) -> dict[str, list[dict[str, Any]]]:
     """The store's rows of a run as albor.monitor/1 names them."""
-    told = [event.data for event in view.events if event.name == "andon.alert"]
-    kinds = {text(data, "id"): text(data, "kind") for data in told}
     return {
         "alerts": [
             {name: getattr(row, name) for name in _ALERT}
-            | {"kind": kinds.get(row.id, ""), "metric": row.metric or ""}
+            | {"metric": row.metric or ""}
             | {"is_acknowledged": row.acked_by is not None}
             for row in view.alerts
         ],
@@ -219,16 +258,13 @@ class RunsView:
         """The runs somebody works on."""
         return tuple(row for row in self.rows if row.is_active)
 
-    @property
-    def watched(self) -> tuple[RunView, ...]:
-        """The active runs that have rules."""
-        return tuple(row for row in self.active if row.rules_watching)
-
 
 def plain(value: Any) -> Any:
     """Dataclasses, mappings and sequences as strict JSON data; non-finite numbers are null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, MainMetric):
+        return plain(value._asdict())
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | frozenset | set):

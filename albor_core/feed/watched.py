@@ -1,32 +1,51 @@
-"""What watches a run. Only `albor train` evaluates rules: a config of another program, or one that
-was imported, may hold a `monitoring` section, and nothing reads it.
+"""What watches a run: its rules, its limits and its step-time budgets.
+
+The loop of `albor train` evaluates its config, and the index process what it leaves and rules.yaml
+has; of every other program the index process evaluates all but budgets of bricks, which only our
+trainer measures. What an imported run brought with it is not evaluated.
 """
 
 from __future__ import annotations
 
-from albor_core.run.values.lenient import NOTHING, Document, mapping, number, sequence
+from typing import NamedTuple
 
-_LIMITS = ("tokens", "wall_hours")
-
-
-def watching_section(meta: Document, resolved: Document) -> Document:
-    """`monitoring` of a run's config where its program obeys it, else empty. Takes run.json and
-    config.resolved.json."""
-    return mapping(resolved, "monitoring") if meta.get("kind") == "train" else NOTHING
+from albor_core.andon.bricks.names import budgets_of
+from albor_core.andon.budgets.limits import AMOUNTS
+from albor_core.run.values.lenient import NOTHING, Document, integer, mapping, number, sequence
 
 
-def rules_watching(meta: Document, resolved: Document) -> int | None:
-    """How many rules, cost limits and step-time budgets can raise an alert; None where that is not
-    known, since run.json or the config cannot be read."""
-    kind = meta.get("kind")
-    if not isinstance(kind, str):
-        return None
+class Watching(NamedTuple):
+    """How many rules watch a run, and how many limits and step-time budgets. None: not known."""
+
+    rules: int | None
+    budgets: int = 0
+
+    @property
+    def total(self) -> int | None:
+        """All that can raise an alert."""
+        return None if self.rules is None else self.rules + self.budgets
+
+
+def watching_section(kind: object, resolved: Document) -> Document:
+    """`monitoring` of a run's config, as far as its kind of program is watched by it."""
+    if kind == "imported":
+        return NOTHING
+    found = mapping(resolved, "monitoring")
+    return found if kind == "train" else {k: v for k, v in found.items() if k != "bricks"}
+
+
+def watching(kind: object, resolved: Document, watch: Document) -> Watching:
+    """By config.resolved.json, and by watch.json as the index process left it."""
+    if not isinstance(kind, str) or not kind:
+        return Watching(None)
+    rules = integer(watch, "rules") or 0
+    limits = [one for one in sequence(watch, "budgets") if isinstance(one, dict)]
     if kind != "train":
-        return 0
+        return Watching(rules, sum(number(one, "limit") is not None for one in limits))
     if not isinstance(resolved.get("monitoring"), dict):
-        return None
-    found = watching_section(meta, resolved)
-    budgets, bricks = mapping(found, "budgets"), mapping(found, "bricks")
-    rules = sum(isinstance(rule, dict) for rule in sequence(found, "alerts"))
-    limits = sum(number(budgets, name) is not None for name in _LIMITS)
-    return rules + limits + sum(number(bricks, name) is not None for name in bricks)
+        return Watching(None)
+    found = watching_section(kind, resolved)
+    own = sum(isinstance(rule, dict) for rule in sequence(found, "alerts"))
+    budgets = mapping(found, "budgets")
+    set_limits = sum(number(budgets, name) is not None for name in AMOUNTS)
+    return Watching(max(own, rules), set_limits + len(budgets_of(mapping(found, "bricks"))))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from albor_core.guard.launch import FORGET, read_launch
 from albor_core.guard.loop import Guard
-from albor_core.guard.records import say
+from albor_core.guard.records import log_line
 from albor_core.run.errors import AlborError, NotFoundError, UsageError
 from albor_core.run.files.ownership import distrust
 from albor_core.run.files.whole_file import clear_halves
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     """0 done, 1 failed, 4 Andon, 5 gave up, 8 in use, 130/143 stopped; others as in policy.py."""
     forgets = FORGET in arguments[1:]
     if len(arguments) != 1 + forgets:
-        say(f"usage: python -m albor_core.guard RUN_DIR [{FORGET}]")
+        log_line(f"usage: python -m albor_core.guard RUN_DIR [{FORGET}]")
         return 2
     os.umask(0o077)
     run = RunDir(Path(arguments[0]).absolute())
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
             (run.guard / folder).mkdir(mode=0o700, exist_ok=True)
         return Guard(run, read_launch(run), forgets=forgets, late=late).run_until_final()
     except AlborError as error:
-        say(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
+        log_line(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
         return error.exit_code
 
 

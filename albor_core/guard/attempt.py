@@ -14,10 +14,10 @@ from albor_core.guard.deaths.crash_report import Autopsy
 from albor_core.guard.deaths.hang import Hang, HangWatch
 from albor_core.guard.deaths.past_attempts import last_words, said_by
 from albor_core.guard.launch import Launch
-from albor_core.guard.policy import Ended, ExitClass, ExitFacts, ExitStatus, Words
+from albor_core.guard.policy import Ended, ExitClass, ExitFacts, ExitStatus, TrainerWords
 from albor_core.guard.process.processes import (
     Process,
-    Tree,
+    ProcessTree,
     catches,
     exit_of_stranger,
     open_process,
@@ -95,9 +95,9 @@ class GuardedAttempt:
         child = read_json(self.run.guard / "child.json")
         return child is not None and child.get("nonce") == self.nonce
 
-    def tree(self, spare: frozenset[int]) -> Tree:
+    def tree(self, spare: frozenset[int]) -> ProcessTree:
         """All its processes; `spare` are children of the guard that are not its."""
-        return Tree(self.run.id, frozenset({self.nonce}), self.process, spare)
+        return ProcessTree(self.run.id, frozenset({self.nonce}), self.process, spare)
 
     def ask_for_stacks(self, spare: frozenset[int]) -> bool:
         """Have the program and its other ranks dump their stacks, if they know how; a frozen one is
@@ -179,7 +179,7 @@ class GuardedAttempt:
             unwatched=self.process is None,
         )
 
-    def _reached_end(self, launch: Launch, words: Words | None) -> bool:
+    def _reached_end(self, launch: Launch, words: TrainerWords | None) -> bool:
         """Whether it took its last step; a program that is not ours may say how many there are."""
         told = whole(self.state or NOTHING, "max_steps")
         most = told if launch.max_steps is None else launch.max_steps
@@ -247,10 +247,10 @@ def _fault(
     return None
 
 
-def new_life(
+def new_attempt(
     run: RunDir, attempt: int, nonce: str, process: Process | None, *, started_s: float
 ) -> GuardedAttempt:
-    """A life whose watch begins now."""
+    """An attempt whose watch begins now."""
     return GuardedAttempt(
         run=run,
         attempt=attempt,

@@ -2,7 +2,7 @@
 
 launch.json is written once by whoever starts a run and read by the guard and its stub. It is 0600:
 `env` may hold what the program needs and nobody else should see. A command line with a secret in it
-never gets there: it goes to the guard, and from it to each life's stub, in the environment.
+never gets there: it goes to the guard, and from it to each attempt's stub, in the environment.
 """
 
 from __future__ import annotations

@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from albor_core.guard import mailbox, preflight
-from albor_core.guard.attempt import GuardedAttempt, new_life
+from albor_core.guard.attempt import GuardedAttempt, new_attempt
 from albor_core.guard.deaths import crash_report, evidence, hang
 from albor_core.guard.deaths.crash_report import Autopsy
 from albor_core.guard.deaths.past_attempts import (
-    LastLife,
+    LastAttempt,
     job_in,
-    last_life,
+    last_attempt,
     ledger_tail,
     next_attempt,
 )
@@ -47,10 +47,11 @@ from albor_core.guard.process.adopt import LivingTrainer, find_trainer
 from albor_core.guard.process.index_process import IndexProcess
 from albor_core.guard.process.processes import become_subreaper, reap_orphans, spawn
 from albor_core.guard.process.signals import SignalPipe
-from albor_core.guard.records import Ledger, say
+from albor_core.guard.records import Ledger, log_line
 from albor_core.run.checkpoints import newest
-from albor_core.run.control import Command
+from albor_core.run.control import ANDON, Command
 from albor_core.run.errors import InUseError
+from albor_core.run.exit import STOPPED_BY_ANDON
 from albor_core.run.guard_state import GUARD_ENDS, MOVES, GuardState, read_guard
 from albor_core.run.liveness import boot_id
 from albor_core.run.program.scheduler import current_job
@@ -73,6 +74,7 @@ class Stop:
     signal: int
     is_now: bool = False
     is_signalled: bool = False
+    by_andon: bool = False  # a rule asked for it
     command_ids: list[str] = field(default_factory=list)
 
 
@@ -93,8 +95,9 @@ class Guard:
         self.ledger = Ledger(run)
         self.sidecar = IndexProcess(run) if launch.index else None
         self.relay = Relay(run, self.options)
+        self.log_times = log_bounds.LogTimes()
         self.memory = GuardMemory()
-        self.forgets = forgets  # whoever asked for this life starts the counts of restarts anew
+        self.forgets = forgets  # whoever asked for this attempt starts the counts of restarts anew
         self.late = late  # commands that were there before anybody could mean this guard
         self.job = current_job()
         self.is_moved = False
@@ -153,11 +156,11 @@ class Guard:
 
     def _keep_house(self) -> None:
         for number in self.signals.take():
-            self._hear(number)
+            self._on_signal(number)
         for command in mailbox.accepted_commands(self.run):
             self._obey(command)
         if self.stop is None and self.ledger.is_deleted:
-            say(f"{self.run.path} was deleted: stopping, since the run can no longer be seen")
+            log_line(f"{self.run.path} was deleted: stopping, since the run can no longer be seen")
             self._request_stop(signal.SIGTERM, is_now=False)
         if self.sidecar is not None:
             self.sidecar.tend()
@@ -167,19 +170,20 @@ class Guard:
             self._publish()
         if self.life is None:
             return
+        self.log_times.look(self.life.log)
         if log_bounds.rotate(self.life.log):
             self.ledger.event("guard.log_rotated", log=self.life.log.name)
         if self.life.process is not None and not self.life.has_ended():
             self.relay.tend(self.life.process, has_news=self.life.watch.has_news)
 
-    def _hear(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
             # a scheduler signals the command that asks us to stop as well as us
             self._request_stop(number, is_now=self.stop is not None and self.stop.is_signalled)
             assert self.stop is not None
             self.stop.is_signalled = True
         elif number == signal.SIGUSR1:
-            say(f"state {self.state}: {self._document()}")
+            log_line(f"state {self.state}: {self._document()}")
         elif number == signal.SIGCHLD:
             reap_orphans(self._spared() | ({self.life.pid} if self.life else set()))
 
@@ -245,7 +249,10 @@ class Guard:
             number = signal.SIGINT if command.argument == "INT" else signal.SIGTERM
             if number == signal.SIGINT and self.state is GuardState.STOPPING:
                 self._send(number)  # asked by another signal, it has not ended
+            is_first = self.stop is None
             self._request_stop(number, is_now=command.cmd == "stop_now", command_id=command.id)
+            assert self.stop is not None
+            self.stop.by_andon |= is_first and command.sender == ANDON
         elif command.cmd == "retry_now":
             self._retry_now(command)
         elif command.cmd == "ack":
@@ -275,8 +282,8 @@ class Guard:
         elif command.cmd == "resume" and command.argument:
             detail = "this program has no step-time budgets"
             mailbox.answer(self.run, command.id, "refused", detail)
-        elif command.cmd == "checkpoint":
-            detail = "this program has no checkpoints that the guard could ask for"
+        elif command.cmd in ("checkpoint", "rollback"):
+            detail = f"this program has no {command.cmd} that the guard could ask for"
             mailbox.answer(self.run, command.id, "refused", detail)
         else:
             self._freeze(life, command)
@@ -302,20 +309,20 @@ class Guard:
             # A resumed run's old checkpoint is no progress of this guard's.
             self.memory = GuardMemory(checkpoint=None if saved is None else saved[0])
         found = find_trainer(self.run)  # may refuse: then nothing here has been touched
-        last = last_life(self.run)
+        last = last_attempt(self.run)
         self.attempt = None if last is None else last.attempt
         self._record_state(GuardState.INIT)
         if found is None and not goes_on:
             self._obey_early_commands()
         if found is not None:
             self._adopt(found)
-        elif last is None or not self._settle_lost_life(last):
+        elif last is None or not self._judge_unseen_end(last):
             self._resume_backoff(previous, goes_on and same_boot)
 
     def _obey_early_commands(self) -> None:
-        """What was asked for before this guard came, but for what was meant for the life before."""
+        """What was asked for before this guard came, but not what the attempt before was to do."""
         for command in mailbox.accepted_commands(self.run):
-            if command.id in self.late:  # it came when that life had already ended
+            if command.id in self.late:  # it came when that attempt had already ended
                 mailbox.answer(self.run, command.id, "refused", "meant for an earlier attempt")
             else:
                 self._obey(command)
@@ -323,7 +330,7 @@ class Guard:
     def _adopt(self, found: LivingTrainer) -> None:
         record = self._start_record(found.attempt)
         started_s = time.monotonic() if record is None else int(record["mono_ns"]) / 1e9
-        self.life = new_life(
+        self.life = new_attempt(
             self.run, found.attempt, found.nonce, found.process, started_s=started_s
         )
         self.attempt = found.attempt
@@ -333,7 +340,7 @@ class Guard:
         if record is None:
             self._write_start(self.life)
         self.ledger.event("guard.adopted", attempt=found.attempt, pid=found.process.pid)
-        say(f"adopted attempt {found.attempt}, process {found.process.pid}")
+        log_line(f"adopted attempt {found.attempt}, process {found.process.pid}")
         self.relay.pick_up()
         self._enter(GuardState.RUNNING)
 
@@ -343,11 +350,13 @@ class Guard:
                 return record if isinstance(record.get("mono_ns"), int) else None
         return None
 
-    def _settle_lost_life(self, lost: LastLife) -> bool:
+    def _judge_unseen_end(self, lost: LastAttempt) -> bool:
         """An attempt that ended while no guard watched: judge it by what it left."""
         if not lost.is_open:
             return False
-        self.life = new_life(self.run, lost.attempt, lost.nonce, None, started_s=time.monotonic())
+        self.life = new_attempt(
+            self.run, lost.attempt, lost.nonce, None, started_s=time.monotonic()
+        )
         record = self._start_record(lost.attempt)
         self.life.is_confirmed, self.life.job = record is not None, job_in(record)
         self.life.look(self.options)
@@ -374,14 +383,14 @@ class Guard:
             return
         flight = preflight.check(self.run, self.launch, self._spared())
         for note in flight.notes:
-            self.ledger.event("guard.preflight_note", severity="yellow", note=note)
+            self.ledger.event("guard.preflight_note", severity="warning", note=note)
         if flight.cleared:
-            self.ledger.event("guard.orphans_killed", severity="yellow", count=flight.cleared)
+            self.ledger.event("guard.orphans_killed", severity="warning", count=flight.cleared)
         if not flight.problem:
             self.flight_since_s = None
             self._start()
             return
-        self.ledger.event("guard.preflight_refused", severity="yellow", reason=flight.problem)
+        self.ledger.event("guard.preflight_refused", severity="warning", reason=flight.problem)
         now = time.monotonic()
         self.flight_since_s = now if self.flight_since_s is None else self.flight_since_s
         if flight.may_pass and now - self.flight_since_s < _STRANGERS_LIMIT_S:
@@ -407,7 +416,7 @@ class Guard:
         except OSError as error:
             self._finish_as(Finish("failed", 1, f"cannot start a process: {error}"))
             return
-        self.life = new_life(self.run, attempt, nonce, process, started_s=time.monotonic())
+        self.life = new_attempt(self.run, attempt, nonce, process, started_s=time.monotonic())
         self.life.is_diagnostic = self.memory.is_diagnostic
         self.life.job = self.job
         self.reason = ""
@@ -443,7 +452,7 @@ class Guard:
         )
         if life.job is not None:
             self.ledger.event("guard.job", attempt=life.attempt, **life.job.document())
-        say(f"attempt {life.attempt} runs as process {life.pid}")
+        log_line(f"attempt {life.attempt} runs as process {life.pid}")
 
     def _running(self) -> None:
         life = self._living()
@@ -473,8 +482,8 @@ class Guard:
             return
         life.hang = found
         life.threads = evidence.threads_of(life.process.pid)
-        self.ledger.event("guard.hang", severity="red", attempt=life.attempt, reason=str(found))
-        say(f"attempt {life.attempt} hangs: {found}")
+        self.ledger.event("guard.hang", severity="error", attempt=life.attempt, reason=str(found))
+        log_line(f"attempt {life.attempt} hangs: {found}")
         now = time.monotonic()
         has_asked = life.ask_for_stacks(self._spared())
         self.term_at_s = now + (min(_STACKS_S, self.options.grace_s) if has_asked else 0.0)
@@ -485,8 +494,8 @@ class Guard:
         life.watch = replace(life.watch, news_s=life.watch.looked_s)
         if not self.is_moved:
             self.is_moved = True
-            self.ledger.event("guard.moved", severity="yellow", path=place)
-            say(
+            self.ledger.event("guard.moved", severity="warning", path=place)
+            log_line(
                 f"{self.run.path} was moved to {place}: silence counts for nothing until it is back"
             )
 
@@ -544,14 +553,15 @@ class Guard:
             self._enter(GuardState.PREFLIGHT)
 
     def _living(self) -> GuardedAttempt | None:
-        """The life if it still lives; otherwise what is left of it is collected first."""
+        """The attempt if it still lives; otherwise what is left of it is collected first."""
         assert self.life is not None, f"state {self.state} without a program"
         if not self.life.has_ended():
             return self.life
         self._collect()
         return None
 
-    # --- the end of a life -----------------------------------------------------------------------
+    # --- the end of an attempt
+    # -----------------------------------------------------------------------
 
     def _collect(self) -> None:
         life = self.life
@@ -580,7 +590,7 @@ class Guard:
             self.backoff_until_s = time.monotonic() + action.delay_s
             self.ledger.event(
                 "guard.backoff",
-                severity="yellow",
+                severity="warning",
                 delay_s=action.delay_s,
                 reason=action.reason,
                 diagnostic=action.is_diagnostic,
@@ -600,16 +610,16 @@ class Guard:
         try:
             found = find_trainer(self.run)
         except InUseError as error:
-            say(error.message)
+            log_line(error.message)
             return False
         life.close()
         if found is not None:
             self._adopt(found)
             return True
-        self.ledger.event("guard.locked_out", severity="yellow", attempt=life.attempt)
-        say(f"attempt {life.attempt} met another program of this run, which has ended since")
-        self.life, lost = None, last_life(self.run)
-        if lost is None or not self._settle_lost_life(lost):
+        self.ledger.event("guard.locked_out", severity="warning", attempt=life.attempt)
+        log_line(f"attempt {life.attempt} met another program of this run, which has ended since")
+        self.life, lost = None, last_attempt(self.run)
+        if lost is None or not self._judge_unseen_end(lost):
             self.backoff_until_s = time.monotonic() + self.options.backoff_s[0]
             self._enter(GuardState.BACKOFF)
         return True
@@ -634,7 +644,7 @@ class Guard:
         environment = {**own_environment(), **self.launch.env}
         written = crash_report.write(self.run, document, environment)
         if written is None:
-            self.ledger.event("guard.report_failed", severity="yellow", report=document["id"])
+            self.ledger.event("guard.report_failed", severity="warning", report=document["id"])
         return written
 
     def _write_end(
@@ -655,14 +665,16 @@ class Guard:
             report=report_id,
             step=event.step,
         )
-        say(f"attempt {life.attempt} ended: {self.reason}")
+        log_line(f"attempt {life.attempt} ended: {self.reason}")
 
     def _finish_as(self, action: Finish) -> None:
         self.exit_code = action.exit_code
+        if action.state == "stopped" and self.stop is not None and self.stop.by_andon:
+            self.exit_code = STOPPED_BY_ANDON
         self.reason = self.reason if self.reason.startswith(action.reason) else action.reason
         self.backoff_until_s = None
         if action.exit_code == GAVE_UP:
-            self.ledger.event("guard.gave_up", severity="red", reason=self.reason)
+            self.ledger.event("guard.gave_up", severity="error", reason=self.reason)
         self._enter(GuardState(action.state))
 
     def _finish(self) -> int:
@@ -676,7 +688,7 @@ class Guard:
         if self.sidecar is not None:
             self.sidecar.finish()
             self.sidecar.leave()
-        say(f"{self.state} with exit code {self.exit_code}: {self.reason}")
+        log_line(f"{self.state} with exit code {self.exit_code}: {self.reason}")
         return self.exit_code
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from albor_core.guard.process.processes import Process, catches
-from albor_core.guard.records import say
+from albor_core.guard.records import log_line
 from albor_core.run import trainer_box
 from albor_core.run.control import Command, take_commands
 from albor_core.run.control import answer as put_answer
@@ -21,7 +21,7 @@ def accepted_commands(run: RunDir) -> list[Command]:
     try:
         found = take_commands(run, time.time())
     except OSError as error:
-        say(f"{run.guard / 'inbox'}: {error.strerror}")
+        log_line(f"{run.guard / 'inbox'}: {error.strerror}")
         return []
     for command in found:
         if command.problem:
@@ -34,7 +34,7 @@ def answer(run: RunDir, command_id: str, status: str, detail: str = "") -> None:
     try:
         put_answer(run, command_id, status, detail)
     except OSError as error:
-        say(f"answer to {command_id} ({status} {detail}): {error.strerror}")
+        log_line(f"answer to {command_id} ({status} {detail}): {error.strerror}")
 
 
 @dataclass
@@ -94,7 +94,9 @@ class Relay:
 
     def _expect(self, command: Command) -> None:
         limit_s = (
-            self.options.checkpoint_limit_s if command.cmd == "checkpoint" else self.options.stale_s
+            self.options.checkpoint_limit_s
+            if command.cmd in ("checkpoint", "rollback")
+            else self.options.stale_s
         )
         self._sent, self._give_up_s = command, time.monotonic() + limit_s
 

@@ -1,8 +1,8 @@
 """What an exit means and what to do about it. Pure: no clock, no process, no disk.
 
 `classify` gives an ended attempt one of the classes of the table below; `decide` turns the class
-and what is remembered of earlier lives into a restart after a delay or an end. An exit code is one
-number here: a death by signal N and a shell's 128+N are the same thing.
+and what is remembered of earlier attempts into a restart after a delay or an end. An exit code is
+one number here: a death by signal N and a shell's 128+N are the same thing.
 
     0 done | early_exit          75 temporary              137 oom_host | killed
     2 config  7 data             1 exception | oom_*       134 136 139 131 crash
@@ -67,7 +67,7 @@ class ExitStatus:
 
 
 @dataclass(frozen=True)
-class Words:
+class TrainerWords:
     """The trainer's last words, exit.json of this very attempt."""
 
     code: int
@@ -83,7 +83,7 @@ class Words:
 class ExitFacts:
     """What is known about an ended attempt besides its exit status."""
 
-    words: Words | None = None
+    words: TrainerWords | None = None
     needs_words: bool = True
     """Exit 0 proves nothing without last words or the final step."""
     reached_end: bool = False
@@ -149,21 +149,37 @@ _STOPPING = (None, 129, 130, 137, 143)  # after our signal an unknown end is tha
 
 def classify(status: ExitStatus, facts: ExitFacts) -> ExitClass:
     """The class of an ending. Total: every status has one."""
-    words = facts.words
     if facts.locked_out:
         return _SPOKEN[8]
-    code = status.code
-    if words is not None and (code is None or (status.signal and _is_final(words))):
-        code = words.code  # killed on its way out: it had ended before
+    code = _true_code(status, facts.words)
     if code == 0:
         return _exited_0(facts)
-    if words is not None and code == words.code and code in _SPOKEN:
-        return _SPOKEN[code]
-    ended_as_asked = facts.killed_by_guard or code in _STOPPING
-    if facts.stop_signal is not None and ended_as_asked and not facts.hung:
+    return _as_spoken(code, facts.words) or _as_asked(code, facts) or _failed(code, facts)
+
+
+def _true_code(status: ExitStatus, words: TrainerWords | None) -> int | None:
+    """That of its last words, where it was killed on its way out: it had ended before."""
+    if words is not None and (status.code is None or (status.signal and _is_final(words))):
+        return words.code
+    return status.code
+
+
+def _as_spoken(code: int | None, words: TrainerWords | None) -> ExitClass | None:
+    return _SPOKEN.get(words.code) if words is not None and words.code == code else None
+
+
+def _as_asked(code: int | None, facts: ExitFacts) -> ExitClass | None:
+    """An ending that somebody asked for: our guard by a signal, others while no guard watched."""
+    ended_so = facts.killed_by_guard or code in _STOPPING
+    if facts.stop_signal is not None and ended_so and not facts.hung:
         return _stopped_by(facts.stop_signal)
-    if facts.unwatched and words is not None and words.reason == "stopped":
-        return ExitClass("stopped", ExitPolicy.STOPPED, words.code)
+    if facts.unwatched and facts.words is not None and facts.words.reason == "stopped":
+        return ExitClass("stopped", ExitPolicy.STOPPED, facts.words.code)
+    return None
+
+
+def _failed(code: int | None, facts: ExitFacts) -> ExitClass:
+    """By evidence that outweighs the code, then by the code."""
     if FATAL_XIDS.intersection(facts.xids):
         return ExitClass("gpu_lost", ExitPolicy.FATAL)
     if facts.hung:
@@ -172,7 +188,7 @@ def classify(status: ExitStatus, facts: ExitFacts) -> ExitClass:
         return _restart("unknown_exit")
     if code == 137:
         return _killed(facts)
-    if code == 1 and words is not None and words.reason == "gpu_memory":
+    if code == 1 and facts.words is not None and facts.words.reason == "gpu_memory":
         return _GPU_MEMORY
     if code == 1 and facts.out_of_memory:
         return _restart("oom_host")
@@ -201,7 +217,7 @@ def _stopped_by(number: int) -> ExitClass:
     return ExitClass("stopped", ExitPolicy.STOPPED, 128 + number)
 
 
-def _is_final(words: Words) -> bool:
+def _is_final(words: TrainerWords) -> bool:
     return words.code in _SPOKEN or (words.code == 0 and words.reason in COMPLETED)
 
 
@@ -214,7 +230,7 @@ def _killed(facts: ExitFacts) -> ExitClass:
 
 @dataclass(frozen=True)
 class GuardMemory:
-    """What the guard remembers from life to life; survives the guard's own death in guard.json."""
+    """What the guard remembers from attempt to attempt; guard.json keeps it when the guard dies."""
 
     restarts_s: tuple[float, ...] = ()
     """Monotonic times of the restarts of the last day."""
@@ -222,13 +238,13 @@ class GuardMemory:
     no_progress: int = 0
     """Restarts in a row that were decided without a newer checkpoint."""
     checkpoint: int | None = None
-    """Newest checkpoint when the last life began."""
+    """Newest checkpoint when the last attempt began."""
     fault: tuple[str, str, int] | None = None
     """Kind, place and step of the last failure that would repeat itself if it were a bug."""
     is_diagnostic: bool = False
-    """The present life runs with CUDA_LAUNCH_BLOCKING=1."""
+    """The present attempt runs with CUDA_LAUNCH_BLOCKING=1."""
     early_error: str | None = None
-    """How the last life ended if it was by an exception before its first logged step."""
+    """How the last attempt ended if it was by an exception before its first logged step."""
     restarts: int = 0
     """All of them."""
 
@@ -252,7 +268,7 @@ class Ended:
     job: str = ""
     """The scheduler's job that it ran in, which may have sent the signal."""
     is_unlogged: bool = False
-    """No step of this life was logged: it is as if it had not begun."""
+    """No step of this attempt was logged: it is as if it had not begun."""
 
 
 @dataclass(frozen=True)
@@ -340,8 +356,8 @@ def _crashed_early(event: Ended) -> bool:
 
 
 def _early_error(event: Ended) -> str | None:
-    """What ended a life before its first logged step, if it was an exception: most likely a typo,
-    a missing module or a wrong flag, which no wait heals.
+    """What ended an attempt before its first logged step, if it was an exception: most likely a
+    typo, a missing module or a wrong flag, which no wait heals.
     """
     return describe(event) if event.is_unlogged and event.kind.name == "exception" else None
 

@@ -1,4 +1,4 @@
-"""Whether starting makes sense: disk, ownership, what earlier lives left running, the GPUs.
+"""Whether starting makes sense: disk, ownership, what earlier attempts left running, the GPUs.
 
 A stranger's process is never touched: its owner is named and the start waits, then is refused.
 """
@@ -6,15 +6,14 @@ A stranger's process is never touched: its owner is named and the start waits, t
 from __future__ import annotations
 
 import os
-import pwd
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from albor_core.guard.deaths import evidence
 from albor_core.guard.deaths.past_attempts import checkpoint_bytes, known_nonces
 from albor_core.guard.launch import Launch
-from albor_core.guard.process.processes import Tree, environment_of
+from albor_core.guard.process.processes import ProcessTree, environment_of
+from albor_core.guard.process.strangers import stranger
 from albor_core.run.checkpoints import newest
 from albor_core.run.files.ownership import distrust
 from albor_core.run.rundir import RunDir, read_json
@@ -84,60 +83,39 @@ def _disk_problem(run: RunDir, launch: Launch) -> str:
 
 def _clear_own_leftovers(run: RunDir, spare: frozenset[int]) -> int:
     nonces = known_nonces(run)
-    return Tree(run.id, nonces, None, spare).clear(patience_s=0.0) if nonces else 0
+    return ProcessTree(run.id, nonces, None, spare).clear(patience_s=0.0) if nonces else 0
 
 
 def _gpu_notes(run: RunDir) -> tuple[str, tuple[str, ...]]:
     """The strangers that make a start pointless, and what else is worth knowing."""
-    found = evidence.gpu_report()
+    devices = evidence.gpu_report()["devices"]
     notes = [
         f"GPU {device['uuid']}: {device['ecc_uncorr']:.0f} uncorrected memory errors since boot"
-        for device in found["devices"]
+        for device in devices
         if device["ecc_uncorr"]
     ]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        # Masked to some GPUs: which of these that are is CUDA's business, strangers are as likely
-        # on the others.
-        return "", tuple(notes)
-    crowded = [_crowd(run, device) for device in found["devices"]]
-    return "; ".join(text for text in crowded if text), tuple(notes)
+    found = [(device, one) for device in devices for one in _strangers(run, device)]
+    # Masked to some GPUs: which of these that are is CUDA's business, strangers are as likely on
+    # the others.
+    is_masked = os.environ.get("CUDA_VISIBLE_DEVICES") is not None
+    crowds = [pair for pair in found if _fills(*pair) and not is_masked]
+    told = [_words(*pair) for pair in found if pair not in crowds]
+    return "; ".join(_words(*pair) for pair in crowds), (*notes, *told)
 
 
-def _crowd(run: RunDir, device: dict[str, Any]) -> str:
-    total = device["mem_total"]
-    strangers = [
+def _strangers(run: RunDir, device: dict[str, Any]) -> list[dict[str, Any]]:
+    """Processes that are none of the run's."""
+    return [
         process
         for process in device["procs"]
-        if total
-        and (process["mem"] or 0) >= _CROWDED * total
-        and environment_of(process["pid"]).get("ALBOR_RUN_ID") != run.id
+        if environment_of(process["pid"]).get("ALBOR_RUN_ID") != run.id
     ]
-    return "; ".join(
-        f"GPU {device['uuid']} is in use by process {process['pid']} "
-        f"of {_owner(process['pid'])}: {_command(process['pid'])}"
-        for process in strangers
-    )
 
 
-def _owner(pid: int) -> str:
-    try:
-        return user_name(Path(f"/proc/{pid}").stat().st_uid)
-    except OSError:
-        return "an unknown user"
+def _fills(device: dict[str, Any], process: dict[str, Any]) -> bool:
+    total = device["mem_total"]
+    return bool(total) and (process["mem"] or 0) >= _CROWDED * total
 
 
-def _command(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return "unknown command"
-    return b" ".join(words).decode(errors="replace").strip()[:200] or "unknown command"
-
-
-def user_name(uid: int) -> str:
-    """A user's name, or its number where there is none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+def _words(device: dict[str, Any], process: dict[str, Any]) -> str:
+    return f"GPU {device['uuid']} is in use by {stranger(process['pid'], process['mem'])}"

@@ -123,17 +123,17 @@ class Ledger:
         """Once per trouble: guard.log may live on the same full disk."""
         if not self._is_complaining:
             self._is_complaining = True
-            say(text)
+            log_line(text)
 
     def close(self) -> None:
         """Last offer of waiting lines; what the disk still refuses goes to standard error."""
         self.retry()
         for line in self._ring:
-            say(line.decode(errors="replace").rstrip())
+            log_line(line.decode(errors="replace").rstrip())
         os.close(self._fd)
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """One line into guard.log. Never raises: the log may be on a full disk."""
     try:
         sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n")

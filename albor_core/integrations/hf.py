@@ -1,7 +1,8 @@
 """A Hugging Face Trainer in the cockpit: `Trainer(..., callbacks=[AlborCallback()])`.
 
 Loss, gradient norm, learning rate and evaluation loss go under the house's names, everything else
-that the Trainer logs under its own. Only the process of rank 0 says anything.
+that the Trainer logs under its own; tokens with `include_num_input_tokens_seen`. Only the process
+of rank 0 says anything.
 """
 
 from __future__ import annotations
@@ -13,19 +14,31 @@ from pathlib import Path
 from typing import Any
 
 from albor_core import track
+from albor_core.integrations import kept_run
+from albor_core.run.values.metrics import as_json
 
-# by name: the type checker would read all of transformers for this one class, half a minute
-_TrainerCallback: Any = import_module("transformers").TrainerCallback
+# by name: the type checker would read all of transformers for these classes, half a minute
+_callbacks = import_module("transformers.trainer_callback")
+_TrainerCallback: Any = _callbacks.TrainerCallback
+_ExportableState: Any = getattr(_callbacks, "ExportableState", object)  # not before 4.42
 
-_NAMES = {"epoch": "train/epoch", "num_input_tokens_seen": "train/tokens"}
+_NAMES = {
+    "epoch": "train/epoch",
+    "num_input_tokens_seen": "train/tokens",
+    "train_tokens_per_second": "perf/tokens_per_s",
+}
 # means over the whole training, said at its end: as values of the last step they would be wrong
-_SUMMARY = ("train_loss", "train_runtime", "total_flos")
+_SUMMARY = ("train_loss", "total_flos")
 
 
-class AlborCallback(_TrainerCallback):  # type: ignore[misc]
+class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
     """Tracks each `train()` as a run of its own.
 
-    The run stays open after training, since evaluations may follow: the next `train()`, `close()`
+    `train(resume_from_checkpoint=...)` goes on with the run that saved the checkpoint, which says
+    so in its trainer_state.json, as long as it lies in the `output_dir` where it was saved. From a
+    checkpoint that lies elsewhere a new run begins, whose `parent` is the other.
+
+    The run stays open after training, since evaluations may follow: the next `train()`, `finish()`
     or the end of the program closes it, as `failed` where an exception ended the program. The
     arguments are those of `track.start`.
     """
@@ -35,28 +48,51 @@ class AlborCallback(_TrainerCallback):  # type: ignore[misc]
         experiment: str = "hf",
         name: str | None = None,
         dir: str | os.PathLike[str] | None = None,
+        **settings: Any,
     ) -> None:
-        self.experiment, self.name, self.dir = experiment, name, dir
+        self.experiment, self.name, self.dir, self.settings = experiment, name, dir, settings
         self.run: track.Run | None = None
+        self.kept: Mapping[str, str] | None = None
+        """Which run a checkpoint is of; set where the Trainer restores its callbacks."""
 
-    def close(self, status: str = "completed") -> None:
-        """Close the run, if there is one."""
+    def state(self) -> dict[str, Any]:
+        """What the Trainer saves with each checkpoint."""
+        args = {"experiment": self.experiment, "name": self.name, **as_json(self.settings)}
+        if self.dir is not None:
+            args["dir"] = os.fspath(self.dir)
+        return {"args": args, "attributes": {"kept": self.kept}}
+
+    def finish(self, status: str = "completed") -> None:
+        """End the run, if there is one."""
         if self.run is not None:
-            self.run.close(status)
+            self.run.finish(status)
             self.run = None
+
+    close = finish
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return
-        self.close()
-        model = getattr(kwargs.get("model"), "config", None)
+        self.finish()
+        model = kwargs.get("model")
+        shape = getattr(model, "config", None)
         config = {
             **args.to_dict(),
-            **({} if model is None else {"model": model.to_dict()}),
+            **({} if shape is None else {"model": shape.to_dict()}),
+            **kept_run.parameters(model),
         }
-        self.run = track.start(
-            self.experiment, self.name, config, self.dir, max_steps=state.max_steps
+        going_on, parent = kept_run.run_of_mark(_kept(state), args.output_dir)
+        self.run = kept_run.start(
+            self.settings,
+            going_on,
+            parent,
+            experiment=self.experiment,
+            name=self.name,
+            config=config,
+            dir=self.dir,
+            max_steps=state.max_steps,
         )
+        self.kept = kept_run.mark(args.output_dir, self.run.id)
 
     def on_log(
         self,
@@ -95,3 +131,14 @@ class AlborCallback(_TrainerCallback):  # type: ignore[misc]
     def _beat(self, phase: str) -> None:
         if self.run is not None:
             self.run.beat(phase)
+
+
+def _kept(state: Any) -> object:
+    """What the callback said when the checkpoint was saved that the Trainer goes on from."""
+    if not getattr(state, "global_step", 0):
+        return None
+    saved = getattr(state, "stateful_callbacks", None) or {}
+    found = saved.get(AlborCallback.__name__)
+    newest = found[-1] if isinstance(found, list) and found else found
+    attributes = newest.get("attributes") if isinstance(newest, Mapping) else None
+    return attributes.get("kept") if isinstance(attributes, Mapping) else None

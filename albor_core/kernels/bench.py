@@ -30,6 +30,9 @@ PARITY_ELEMENTS = 1 << 22  # compiled candidates are held to parity on cases up 
 
 Fn = Callable[..., Outputs]
 Inputs = tuple[Tensor, ...]
+Work = Callable[[list[Tensor]], None]
+Timer = Callable[[Work, list[list[Tensor]], torch.device, int], float]
+"""Seconds of one call of some work that is repeated over sets of leaves."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,22 @@ class Result:
     candidates: tuple[Timed, ...]
 
 
+def seconds(work: Work, leaves: list[list[Tensor]], device: torch.device, repeats: int) -> float:
+    """The `Timer` of a device's own clock."""
+    if device.type != "cuda":
+        begun = time.perf_counter()
+        for one in islice(cycle(leaves), repeats):
+            work(one)
+        return (time.perf_counter() - begun) / repeats
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for one in islice(cycle(leaves), repeats):
+        work(one)
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000 / repeats
+
+
 def bench(
     name: str,
     sizes: Sizes,
@@ -104,6 +123,7 @@ def bench(
     *,
     rounds: int = 7,
     compiled: bool = False,
+    timer: Timer = seconds,
 ) -> Result:
     """Time op `name`; KeyError for an unknown one. `compiled` adds torch.compile: seconds more."""
     op = dispatch.op(name)
@@ -115,7 +135,7 @@ def bench(
         _admit("inductor", inductor, _compiled_fault(op, device, dtype), able, refused)
     triton, fault = _sized(op, op.triton, sizes), dispatch.obstacle(name, device, dtype)
     _admit("triton", triton, fault or _misfit(triton, sets[0]), able, refused)
-    times = _race(able, sets, device, rounds)
+    times = _race(able, sets, device, rounds, timer)
     kind = str(dtype).removeprefix("torch.")
     best = dispatch.choose(name, device, dtype).backend
     chosen = best if best in able else "reference"
@@ -244,18 +264,22 @@ def _draws(
 
 
 def _race(
-    able: dict[str, Fn], sets: list[Inputs], device: torch.device, rounds: int
+    able: dict[str, Fn], sets: list[Inputs], device: torch.device, rounds: int, timer: Timer
 ) -> list[Timed]:
     """Every candidate in every round; the first warms up, the second says how often to repeat."""
     forward: dict[str, list[float]] = {name: [] for name in able}
     step: dict[str, list[float]] = {name: [] for name in able}
     has_backward = _has_gradient(able["reference"], sets[0])
     repeats = 1
+
+    def fresh() -> list[list[Tensor]]:
+        return [_leaves(inputs) for inputs in sets]
+
     for number in range(rounds + 2):
         for name, fn in able.items():
-            forward[name].append(_seconds(partial(_forward, fn), sets, device, repeats))
+            forward[name].append(timer(partial(_forward, fn), fresh(), device, repeats))
             if has_backward:
-                step[name].append(_seconds(partial(_both, fn), sets, device, repeats))
+                step[name].append(timer(partial(_both, fn), fresh(), device, repeats))
         if number == 1:
             fastest = min(times[-1] for times in forward.values())
             repeats = max(1, min(50, round(ROUND_S / fastest)))
@@ -288,22 +312,3 @@ def _both(fn: Fn, leaves: list[Tensor]) -> None:
     outs = out if isinstance(out, tuple) else (out,)
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     torch.autograd.grad(outs, wanted, [o.detach() for o in outs], allow_unused=True)
-
-
-def _seconds(
-    work: Callable[[list[Tensor]], None], sets: list[Inputs], device: torch.device, repeats: int
-) -> float:
-    """Seconds of one call."""
-    leaves = [_leaves(inputs) for inputs in sets]
-    if device.type != "cuda":
-        begun = time.perf_counter()
-        for one in islice(cycle(leaves), repeats):
-            work(one)
-        return (time.perf_counter() - begun) / repeats
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for one in islice(cycle(leaves), repeats):
-        work(one)
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1000 / repeats

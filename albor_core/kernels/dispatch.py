@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from albor_core.kernels.backend_override import forced_backend
-from albor_core.kernels.parity import Outputs, deviations
+from albor_core.kernels.parity import Deviation, Outputs, deviations, results
 from albor_core.kernels.toolchain import HAS_TRITON, IS_INTERPRETED, KernelLaunch
 
 log = logging.getLogger(__name__)
@@ -67,6 +71,35 @@ class Op:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """What was measured of one backend of an op, the worst over results; None where it was not."""
+
+    backend: str
+    cosine: float | None = None
+    rms_error: float | None = None
+    """Against fp64, as fractions of the result, as the next."""
+    max_error: float | None = None
+    us: float | None = None
+    """Forward and backward, microseconds."""
+
+
+class Cost(NamedTuple):
+    """What no implementation of the timed case can do without."""
+
+    bytes_moved: int
+    """Each operand read and each result written once, forward and backward."""
+    flops: int
+
+
+class Verdict(NamedTuple):
+    """What a check of the kernels found."""
+
+    reason: str = ""
+    """Why they may not be used, or ""."""
+    candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True)
 class Choice:
     """What runs an op, and why."""
 
@@ -78,10 +111,19 @@ class Choice:
     dtype: str = ""
     rejected: tuple[str, ...] = ()
     """"backend: why", for each that may not be used here."""
+    candidates: tuple[Candidate, ...] = ()
+    cost: Cost | None = None
+    """Of the case that was timed."""
 
+
+Choices = dict[tuple[str, torch.device, torch.dtype, bool], Choice]
+Check = Callable[[Op, torch.device, torch.dtype], Verdict]
+"""Whether Triton may run an op here."""
+Timer = Callable[[Callable[..., Outputs], tuple[Tensor, ...]], float]
+"""Milliseconds of a backend on some inputs."""
 
 _ops: dict[str, Op] = {}
-_choices: dict[tuple[str, torch.device, torch.dtype, bool], Choice] = {}
+_choices: Choices = {}
 _pinned: dict[str, str] = {}
 
 
@@ -164,6 +206,29 @@ def pin(backends: Mapping[str, str]) -> None:
     _choices.clear()
 
 
+@contextmanager
+def deciding_anew(
+    *,
+    check: Check | None = None,
+    timer: Timer | None = None,
+    choices: Choices | None = None,
+    pinned: dict[str, str] | None = None,
+) -> Iterator[None]:
+    """Nothing is decided at the beginning, or `choices` and `pinned` are; what is decided, pinned
+    or registered inside is forgotten after it. `check` and `timer` in place of parity and clock.
+    """
+    global _ops, _choices, _pinned, _check, _timer
+    kept = _ops, _choices, _pinned, _check, _timer
+    _ops = dict(_ops)
+    _choices = {} if choices is None else choices
+    _pinned = {} if pinned is None else pinned
+    _check, _timer = check or _check, timer or _timer
+    try:
+        yield
+    finally:
+        _ops, _choices, _pinned, _check, _timer = kept
+
+
 def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) -> Choice:
     kind = str(dtype).removeprefix("torch.")
     wanted = FORCED or _pinned.get(f"{op.name} {kind}") or _pinned.get(op.name, "")
@@ -183,48 +248,104 @@ def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) ->
         return chosen("reference", "asked for, not measured")
     if not HAS_TRITON:
         return chosen("reference", "Triton is not installed")
-    if reason := _rejection(op, device, dtype):
+    reason, found = _check(op, device, dtype)
+    if reason:
         log.warning("%s: triton on %s in %s is NOT used: %s", op.name, device, dtype, reason)
-        return chosen("reference", "the only one left", f"triton: {reason}")
+        choice = chosen("reference", "the only one left", f"triton: {reason}")
+        return replace(choice, candidates=found)
     if wanted == "triton":
-        return chosen("triton", "asked for; passes parity, not raced")
-    return chosen(*_race(op, device, dtype))
+        return replace(chosen("triton", "asked for; passes parity, not raced"), candidates=found)
+    best, evidence, medians = _race(op, device, dtype)
+    known = {c.backend: c for c in found}
+    timed = tuple(
+        replace(known.get(name, Candidate(name)), us=round(ms * 1000, 3))
+        for name, ms in medians.items()
+    )
+    return replace(chosen(best, evidence), candidates=timed, cost=_cost(op, device, dtype))
 
 
-def _rejection(op: Op, device: torch.device, dtype: torch.dtype) -> str:
+def rejection(op: Op, device: torch.device, dtype: torch.dtype) -> str:
     """Why Triton may not run `op` here, or "". Not compiling or launching is a reason too."""
+    return examine(op, device, dtype).reason
+
+
+def examine(op: Op, device: torch.device, dtype: torch.dtype) -> Verdict:
+    """`rejection`, and how far both backends are from fp64, up to the case that broke the rule."""
+    seen: list[Deviation] = []
     try:
         with torch.autocast(device.type, enabled=False):
             for case in op.cases(device, dtype):
-                broken = [
-                    d for d in deviations(op.triton, op.reference, *case) if not d.is_accurate()
-                ]
-                if broken:
-                    return f"{tuple(case[0].shape)}: {'; '.join(map(str, broken))}"
+                here = deviations(op.triton, op.reference, *case)
+                seen += here
+                if broken := [d for d in here if not d.is_accurate()]:
+                    reason = f"{tuple(case[0].shape)}: {'; '.join(map(str, broken))}"
+                    return Verdict(reason, _candidates(seen, op))
     except Exception as error:
         # whatever Triton, ptxas or the driver raise, the run goes on without it
-        return f"{type(error).__name__}: {str(error)[:300]}"
-    return ""
+        return Verdict(f"{type(error).__name__}: {str(error)[:300]}", _candidates(seen, op))
+    return Verdict("", _candidates(seen, op))
 
 
-def _race(op: Op, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
-    """(fastest backend, evidence): forward and backward together, medians of interleaved rounds."""
+def _candidates(seen: list[Deviation], op: Op) -> tuple[Candidate, ...]:
+    if not seen:
+        return (Candidate("triton"), Candidate("reference"))
+    triton = Candidate(
+        "triton",
+        min((d.cosine for d in seen), key=lambda c: -math.inf if math.isnan(c) else c),
+        *(
+            max(x, key=_nan_last)
+            for x in ([d.kernel_rms for d in seen], [d.kernel_max for d in seen])
+        ),
+    )
+    if op.instead is not None:  # the reference was measured, something else runs
+        return triton, Candidate("reference")
+    rms, largest = (
+        max(x) for x in ([d.reference_rms for d in seen], [d.reference_max for d in seen])
+    )
+    return triton, Candidate("reference", None, rms, largest)
+
+
+def _nan_last(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _cost(op: Op, device: torch.device, dtype: torch.dtype) -> Cost | None:
+    """None where torch cannot count what the reference does."""
+    case = next(iter(op.cases(device, dtype)))
+    try:
+        with torch.autocast(device.type, enabled=False), FlopCounterMode(display=False) as counter:
+            made = results(op.reference, case)
+    except Exception as error:  # a count is no reason to fail
+        log.info("%s: its operations cannot be counted: %s", op.name, error)
+        return None
+    outs = [t for name, t in made.items() if name.startswith("output")]
+    arriving = outs if len(made) > len(outs) else []
+    flops = counter.get_total_flops()
+    if op.name == "attention":
+        flops //= 2  # it is causal: half of what is counted
+    return Cost(sum(t.nbytes for t in (*case, *made.values(), *arriving)), flops)
+
+
+def _race(op: Op, device: torch.device, dtype: torch.dtype) -> tuple[str, str, dict[str, float]]:
+    """(fastest backend, evidence, milliseconds): forward and backward, medians of interleaved
+    rounds.
+    """
     case = next(iter(op.cases(device, dtype)))
     backends = {"triton": op.triton, "reference": op.instead or op.reference}
     rounds: dict[str, list[float]] = {name: [] for name in backends}
     with torch.autocast(device.type, enabled=False), torch.cuda.device(device):
         for _ in range(6):  # the first round warms up and is not counted
             for name, fn in backends.items():
-                rounds[name].append(_milliseconds(fn, case))
+                rounds[name].append(_timer(fn, case))
     medians = {name: statistics.median(times[1:]) for name, times in rounds.items()}
     best = min(medians, key=medians.__getitem__)
     shape = "x".join(map(str, case[0].shape))
     told = {"reference": "what runs instead"} if op.instead else {}
     times = ", ".join(f"{told.get(n, n)} {ms * 1000:.0f} us" for n, ms in medians.items())
-    return best, f"passes parity; forward+backward of {shape} in {times}"
+    return best, f"passes parity; forward+backward of {shape} in {times}", medians
 
 
-def _milliseconds(fn: Callable[..., Outputs], inputs: tuple[Tensor, ...]) -> float:
+def milliseconds(fn: Callable[..., Outputs], inputs: tuple[Tensor, ...]) -> float:
     """Device time of one forward and backward, on copies: some ops write over their inputs."""
     leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
@@ -241,3 +362,7 @@ def _milliseconds(fn: Callable[..., Outputs], inputs: tuple[Tensor, ...]) -> flo
         end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) / RACED
+
+
+_check: Check = examine
+_timer: Timer = milliseconds

@@ -58,7 +58,7 @@ class Deviation:
 Outputs = Tensor | tuple[Tensor, ...]
 
 
-def _run(
+def results(
     fn: Callable[..., Outputs], inputs: tuple[Tensor, ...], upstream: float = 1.0
 ) -> dict[str, Tensor]:
     """Every output and the gradient of every floating input, for one fixed upstream gradient of
@@ -114,8 +114,8 @@ def deviations(
         scaled = tuple(t * scale if t.is_floating_point() else t for t in inputs)
         exact = tuple(t.double() if t.is_floating_point() else t for t in scaled)
         upstream = 1.0 if is_narrow else size
-        got, plain = _run(kernel, scaled, upstream), _run(reference, scaled, upstream)
-        truth = _run(reference, exact, upstream)
+        got, plain = results(kernel, scaled, upstream), results(reference, scaled, upstream)
+        truth = results(reference, exact, upstream)
         if got.keys() != plain.keys():
             raise ValueError(f"it gives {', '.join(got)}; the reference {', '.join(plain)}")
         here = [_deviation(name, got[name], plain[name], truth[name]) for name in plain]
@@ -150,15 +150,3 @@ def _worse(a: Deviation, b: Deviation) -> Deviation:
 
 def _nan_last(value: float) -> float:
     return float("inf") if value != value else value
-
-
-def assert_as_accurate(
-    kernel: Callable[..., Outputs],
-    reference: Callable[..., Outputs],
-    *inputs: Tensor,
-    slack: float = 2.0,
-) -> None:
-    """AssertionError naming every result that breaks the rule."""
-    broken = [d for d in deviations(kernel, reference, *inputs) if not d.is_accurate(slack)]
-    if broken:
-        raise AssertionError("; ".join(map(str, broken)))

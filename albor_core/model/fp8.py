@@ -42,7 +42,7 @@ class Scales:
         # each on 16 bytes of its own: cuBLAS supports no other place
         self.scale, self.unscale = torch.ones(2, count, 4, device=device)[..., 0]
         self.first: list[list[str]] | None = None
-        """As the run began, or this life of it: what `load` gave, or a calibration found."""
+        """As the run began, or this attempt of it: what `load` gave, or a calibration found."""
 
     @classmethod
     def of(cls, config: LlamaConfig, device: torch.device) -> Self:

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albor_core.kernels.documents import attention as documents
 from albor_core.kernels.ops import attention, cross_entropy
 from albor_core.kernels.ops.add_rms_norm import add_norm_forward
 from albor_core.kernels.ops.embedding import embedding_backward
@@ -84,7 +85,7 @@ class Tape:
     """What the backward of a layer needs."""
 
     before: Normed
-    attended: attention.Attended
+    attended: attention.Attended | documents.AttendedDocuments
     middle: tuple[Tensor, Tensor]
     """Residual stream and rstd; its norm is the MLP's to keep."""
     large: list[Any]
@@ -125,20 +126,27 @@ class FusedLlama:
         return {op: why for op, why in found.items() if why}
 
     @torch.no_grad()
-    def forward(self, ids: Tensor, upstream: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        upstream: Tensor,
+        labels: Tensor | None = None,
+        document: Tensor | None = None,
+    ) -> Tensor:
         """The mean loss in nats per counted token, fp32, 0 when none counts; its gradient will be
         `upstream` (fp32 scalar).
 
-        ids (B, T) int64, and labels if they are others; shifted in here. Also writes the head's
-        gradient. ValueError for more than max_position_embeddings tokens in a row.
+        ids (B, T) int64, and labels if they are others; shifted in here; document (B, T) where a
+        token sees its own alone. Also writes the head's gradient. ValueError for more than
+        max_position_embeddings tokens in a row.
         """
         targets = shifted(ids if labels is None else labels)
-        return self._score(self.hidden(ids), targets, upstream)
+        return self._score(self.hidden(ids, document), targets, upstream)
 
     @torch.no_grad()
-    def logits(self, ids: Tensor) -> Tensor:
+    def logits(self, ids: Tensor, document: Tensor | None = None) -> Tensor:
         """(B, T, V); keeps nothing."""
-        return self.head(self.hidden(ids, keeps=False)).view(*ids.shape, -1)
+        return self.head(self.hidden(ids, document, keeps=False)).view(*ids.shape, -1)
 
     @torch.no_grad()
     def score(self, ids: Tensor, labels: Tensor) -> Tensor:
@@ -177,17 +185,18 @@ class FusedLlama:
             if isinstance(layer.mlp, Fp8Mlp):
                 layer.mlp.refresh()
 
-    def hidden(self, ids: Tensor, *, keeps: bool = True) -> Tensor:
+    def hidden(self, ids: Tensor, document: Tensor | None = None, *, keeps: bool = True) -> Tensor:
         """(N, D) after the last norm; fills the tape, if it `keeps` what a backward needs."""
         self._advance()
         eps = self.config.rms_norm_eps
         tables = self.rotary(ids.shape[1])
+        stretches = None if document is None else documents.stretches(document)
         x = F.embedding(ids.flatten(), self.embedding.value)
         norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
         y, rstd = norm_forward(x, self.layers[0].input_norm.weight, eps)
         at, rest = Normed(y, x, rstd), self._no_rest(x)
         for layer, following in zip(self.layers, norms, strict=True):
-            at, tape = self._forward(layer, at, rest, following, tables, ids.shape)
+            at, tape = self._forward(layer, at, rest, following, tables, ids.shape, stretches)
             if keeps:
                 self.tapes.append(tape)
             del tape
@@ -202,10 +211,15 @@ class FusedLlama:
         following: Norm,
         tables: tuple[Tensor, Tensor],
         shape: torch.Size,
+        stretches: tuple[Tensor, Tensor] | None,
     ) -> tuple[Normed, Tape]:
         eps = self.config.rms_norm_eps
         qkv = layer.qkv(before.y).view(*shape, -1)
-        attended = attention.attend(qkv, *tables, *self.heads)
+        attended: attention.Attended | documents.AttendedDocuments
+        if stretches is None:
+            attended = attention.attend(qkv, *tables, *self.heads)
+        else:
+            attended = documents.attend(qkv, *tables, *stretches, *self.heads)
         added = layer.o(attended.y)
         y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps, rest=rest)
         added, kept = layer.mlp.forward(y)
@@ -272,7 +286,11 @@ class FusedLlama:
         dy = layer.mlp.backward(tape.large.pop(), d_after)
         d_middle = through(layer.middle_norm, *tape.middle, dy, d_after)
         d_rows = layer.o.backward(tape.attended.y, d_middle)
-        dqkv = attention.gradient_of(tape.attended, d_rows, *tables, *self.heads)
+        kept = tape.attended
+        if isinstance(kept, attention.Attended):
+            dqkv = attention.gradient_of(kept, d_rows, *tables, *self.heads)
+        else:
+            dqkv = documents.gradient_of(kept, d_rows, *tables, *self.heads)
         return layer.qkv.backward(tape.before.y, dqkv.flatten(0, 1)), d_middle
 
 

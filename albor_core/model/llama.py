@@ -1,8 +1,9 @@
 """The whole decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU; HF's names.
 
-The state dict and `LlamaConfig.to_hf()` are what transformers.LlamaForCausalLM reads; nothing is
-converted. B batch, T time, D hidden_size, H query heads, K key/value heads, E head_dim, F
-intermediate_size, V vocab_size.
+One decoder for the families of config/shape.py, told apart by five switches: head_dim, biases of q,
+k and v, norms of q and k, kind of rotation, window. The state dict and `LlamaConfig.to_hf()` are
+what transformers' classes read; nothing is converted. B batch, T time, D hidden_size, H query
+heads, K key/value heads, E head_dim, F intermediate_size, V vocab_size.
 
 Numbers: under autocast matrix products are in its dtype; master weights, residual stream, norm
 statistics, rotation and loss stay fp32 (a stream in bf16 loses what small blocks add:
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from albor_core.config.shape import ModelShape
+from albor_core.config.hf_config import hf_config
+from albor_core.config.shape import ModelShape, RopeScaling
 from albor_core.kernels.ops.rms_norm import rms_norm
 
 IGNORED = -100  # label of a position that is not trained on, as in transformers
@@ -55,32 +57,17 @@ class LlamaConfig(ModelShape):
         dtype: str = "float32",
         bos_token_id: int | None = None,
         eos_token_id: int | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """config.json for transformers 5; the plain `rope_theta` is for older readers."""
-        return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "hidden_size": self.hidden_size,
-            "num_hidden_layers": self.num_hidden_layers,
-            "num_attention_heads": self.num_attention_heads,
-            "num_key_value_heads": self.num_key_value_heads,
-            "head_dim": self.head_dim,
-            "intermediate_size": self.intermediate_size,
-            "vocab_size": self.vocab_size,
-            "max_position_embeddings": self.max_position_embeddings,
-            "rms_norm_eps": self.rms_norm_eps,
-            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
-            "rope_theta": self.rope_theta,
-            "tie_word_embeddings": self.tie_word_embeddings,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "attention_dropout": 0.0,
-            "mlp_bias": False,
-            "initializer_range": self.initializer_range or init_std(self)["matrix"],
-            "bos_token_id": bos_token_id,
-            "eos_token_id": eos_token_id,
-            "dtype": dtype,
-        }
+        """config.json for transformers, as `hf_config`."""
+        return hf_config(
+            self,
+            initializer_range=self.initializer_range or init_std(self)["matrix"],
+            dtype=dtype,
+            bos_token_id=bos_token_id,
+            eos_token_id=eos_token_id,
+            about=about,
+        )
 
 
 class RMSNorm(nn.Module):
@@ -110,6 +97,7 @@ class Rotary(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.head_dim, self.theta = config.head_dim, config.rope_theta
+        self.scaling = config.rope_scaling
         self.length = config.max_position_embeddings
         self.register_buffer("cos", torch.empty(0), persistent=False)
         self.register_buffer("sin", torch.empty(0), persistent=False)
@@ -119,10 +107,13 @@ class Rotary(nn.Module):
         device = self.cos.device
         if device.type == "meta":
             return
-        pair = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device="cpu") / self.head_dim
+        speed, gain = frequencies(self.head_dim, self.theta, self.scaling)
         position = torch.arange(self.length, dtype=torch.float32, device="cpu")
-        angle = torch.outer(position, 1.0 / self.theta**pair).repeat(1, 2)  # fp32, as transformers
-        self.cos, self.sin = angle.cos().to(device), angle.sin().to(device)
+        angle = torch.outer(position, speed).repeat(1, 2)  # fp32, as transformers
+        cos, sin = angle.cos(), angle.sin()
+        if gain != 1:
+            cos, sin = cos * gain, sin * gain
+        self.cos, self.sin = cos.to(device), sin.to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -135,9 +126,60 @@ class Rotary(nn.Module):
         return self.cos[:T], self.sin[:T]
 
 
+def frequencies(E: int, theta: float, scaling: RopeScaling | None) -> tuple[Tensor, float]:
+    """(radians a token for each of E / 2 pairs, fp32 on the CPU; what cos and sin are times).
+
+    linear: all pairs slower by `factor`. llama3: those that turn less than `low_freq_factor` times
+    in the first context, with a ramp to `high_freq_factor`. yarn: a ramp over the pairs, and louder
+    scores (Peng et al. 2023, arXiv:2309.00071).
+    """
+    pair = torch.arange(0, E, 2, dtype=torch.float32, device="cpu") / E
+    plain = 1.0 / theta**pair
+    if scaling is None:
+        return plain, 1.0
+    if scaling.rope_type == "linear":
+        return plain / scaling.factor, 1.0
+    first = scaling.original_max_position_embeddings
+    assert first is not None, "refused by RopeScaling.problems"
+    if scaling.rope_type == "llama3":
+        return _llama3(plain, scaling, first), 1.0
+    return _yarn(plain, E, theta, scaling, first)
+
+
+def _llama3(plain: Tensor, scaling: RopeScaling, first: int) -> Tensor:
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    assert low is not None
+    assert high is not None
+    length = 2 * math.pi / plain  # tokens of one turn
+    slow = torch.where(length > first / low, plain / scaling.factor, plain)
+    share = (first / length - low) / (high - low)
+    ramp = (1 - share) * slow / scaling.factor + share * slow
+    is_between = ~(length < first / high) * ~(length > first / low)
+    return torch.where(is_between, ramp, slow)
+
+
+def _yarn(
+    plain: Tensor, E: int, theta: float, scaling: RopeScaling, first: int
+) -> tuple[Tensor, float]:
+    def pair_of(turns: float) -> float:
+        return (E * math.log(first / (turns * 2 * math.pi))) / (2 * math.log(theta))
+
+    begin, end = pair_of(scaling.beta_fast or 32), pair_of(scaling.beta_slow or 1)
+    if scaling.truncate is not False:
+        begin, end = math.floor(begin), math.ceil(end)
+    begin, end = max(begin, 0), min(end, E - 1)
+    end += 0.001 if begin == end else 0  # transformers' own guard against a division by 0
+    pairs = torch.arange(E // 2, dtype=torch.float32, device="cpu")
+    kept = 1 - ((pairs - begin) / (end - begin)).clamp(0, 1)
+    power = theta ** (torch.arange(0, E, 2, dtype=torch.float32, device="cpu") / E)
+    speed = 1.0 / (scaling.factor * power) * (1 - kept) + plain * kept
+    gain = scaling.attention_factor
+    return speed, 0.1 * math.log(scaling.factor) + 1 if gain is None else gain
+
+
 def rotate(x_BHTE: Tensor, cos_TE: Tensor, sin_TE: Tensor) -> Tensor:
     """Rotary embedding (Su et al. 2021, arXiv:2104.09864) of halves, not pairs, as HF Llama."""
-    x = x_BHTE.float()
+    x = x_BHTE.to(torch.promote_types(x_BHTE.dtype, torch.float32))  # fp64 is a test's truth
     low, high = x.chunk(2, dim=-1)
     return (x * cos_TE + torch.cat((-high, low), dim=-1) * sin_TE).to(x_BHTE.dtype)
 
@@ -147,27 +189,74 @@ class Attention(nn.Module):
         super().__init__()
         self.head_dim = config.head_dim
         self.groups = config.num_attention_heads // config.num_key_value_heads
-        width, kv_width = config.hidden_size, config.num_key_value_heads * config.head_dim
-        self.q_proj = nn.Linear(width, width, bias=False)
-        self.k_proj = nn.Linear(width, kv_width, bias=False)
-        self.v_proj = nn.Linear(width, kv_width, bias=False)
-        self.o_proj = nn.Linear(width, width, bias=False)
+        width, wide, narrow = config.hidden_size, config.query_width, config.key_width
+        self.q_proj = nn.Linear(width, wide, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(width, narrow, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(width, narrow, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(wide, width, bias=False)
+        normed, eps = config.qk_norm, config.rms_norm_eps
+        self.q_norm = RMSNorm(config.head_dim, eps) if normed else None
+        self.k_norm = RMSNorm(config.head_dim, eps) if normed else None
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        B, T, D = x.shape
+    def heads(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q (B, H, T, E) and k (B, K, T, E), normed and turned, and v (B, K, T, E)."""
+        B, T, _ = x.shape
         heads = (B, T, -1, self.head_dim)
-        q = rotate(self.q_proj(x).view(heads).transpose(1, 2), cos, sin)
-        k = rotate(self.k_proj(x).view(heads).transpose(1, 2), cos, sin)
-        v = self.v_proj(x).view(heads).transpose(1, 2)
+        q, k = self.q_proj(x).view(heads), self.k_proj(x).view(heads)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = rotate(q.transpose(1, 2), cos, sin), rotate(k.transpose(1, 2), cos, sin)
+        return q, k, self.v_proj(x).view(heads).transpose(1, 2)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None = None) -> Tensor:
+        """`seen` (T, T), or (B, 1, T, T): the keys that a query sees, where they are not all up to
+        it.
+        """
+        B, T, _ = x.shape
+        y = self.attend(*self.heads(x, cos, sin), seen)
+        out: Tensor = self.o_proj(y.transpose(1, 2).reshape(B, T, -1))
+        return out
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+        """(B, H, T, E)."""
         is_half = q.dtype in (torch.bfloat16, torch.float16)
         # no fp32 kernel on a GPU shares kv heads: it would build T x T
         if self.groups > 1 and not is_half:
             k, v = (t.repeat_interleave(self.groups, dim=1) for t in (k, v))
-        y = F.scaled_dot_product_attention(
-            q, k, v, is_causal=True, enable_gqa=self.groups > 1 and is_half
+        return F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=seen,
+            is_causal=seen is None,
+            enable_gqa=self.groups > 1 and is_half,
         )
-        out: Tensor = self.o_proj(y.transpose(1, 2).reshape(B, T, D))
-        return out
+
+
+def seen_through(window: int | None, T: int, device: torch.device) -> Tensor | None:
+    """(T, T) whether a query (row) sees a key; None without a window: all up to it."""
+    return None if window is None else seen_from(torch.arange(T, device=device), T, window)
+
+
+def seen_from(positions: Tensor, reach: int, window: int | None = None) -> Tensor:
+    """(N, reach) whether queries at `positions` (N,) see a key: their own and the `window` - 1
+    before it, or all before it.
+    """
+    behind = positions[:, None] - torch.arange(reach, device=positions.device)
+    return (behind >= 0) & (behind < (window or reach))
+
+
+def seen_within(document: Tensor, seen: Tensor | None) -> Tensor:
+    """(B, 1, T, T) whether a query sees a key: of those up to it that are `seen` (T, T; None: all),
+    the ones of its own document; `document` (B, T) is equal within one. Positions go on from one
+    to the next: rotations encode distances alone, and those within a document do not depend on
+    where in the row it lies.
+    """
+    T = document.shape[1]
+    same = document[:, None, :, None] == document[:, None, None, :]
+    if seen is None:
+        seen = seen_from(torch.arange(T, device=document.device), T)
+    return same & seen
 
 
 class SwiGLU(nn.Module):
@@ -193,10 +282,10 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = SwiGLU(config)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None = None) -> Tensor:
         if not torch.compiler.is_compiling():
             self.ran_eagerly = True
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, seen)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -207,21 +296,33 @@ class Decoder(nn.Module):
     def __init__(self, config: LlamaConfig, *, checkpoint_blocks: bool = False) -> None:
         super().__init__()
         self.checkpoint_blocks, self.is_wide = checkpoint_blocks, config.residual_in_fp32
+        self.shape: ModelShape = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = Rotary(config)
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        x = self.embed_tokens(input_ids)
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """Where the residual stream begins."""
+        x: Tensor = self.embed_tokens(input_ids)
         if torch.is_autocast_enabled(kind := x.device.type):  # sharded, it is gathered in half
             x = x.float() if self.is_wide else x.to(torch.get_autocast_dtype(kind))
-        cos, sin = self.rotary_emb(input_ids.shape[1])
+        return x
+
+    def forward(self, input_ids: Tensor, document: Tensor | None = None) -> Tensor:
+        x = self.embed(input_ids)
+        T = input_ids.shape[1]
+        cos, sin = self.rotary_emb(T)
+        seen = seen_through(self.shape.window(T), T, x.device)
+        if document is not None:
+            seen = seen_within(document, seen)
         for layer in self.layers:
             if self.checkpoint_blocks and self.training and torch.is_grad_enabled():
-                x = checkpoint(layer, x, cos, sin, use_reentrant=False, preserve_rng_state=False)
+                x = checkpoint(
+                    layer, x, cos, sin, seen, use_reentrant=False, preserve_rng_state=False
+                )
             else:
-                x = layer(x, cos, sin)
+                x = layer(x, cos, sin, seen)
         out: Tensor = self.norm(x)
         return out
 
@@ -239,25 +340,38 @@ class Llama(nn.Module):
             else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         )
 
+    @property
+    def head_weight(self) -> Tensor:
+        """(V, D) whose rows score tokens: the embedding's, where it is tied."""
+        return (self.model.embed_tokens if self.lm_head is None else self.lm_head).weight
+
+    def logits(self, h: Tensor) -> Tensor:
+        """(..., V) from hidden states behind the last norm."""
+        return F.linear(h, self.head_weight)
+
     def forward(
-        self, input_ids: Tensor, labels: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        labels: Tensor | None = None,
+        document: Tensor | None = None,
     ) -> tuple[Tensor | None, Tensor | None]:
-        """(logits (B, T, V), None), or with labels (None, loss): logits nobody needs are not kept.
+        """(logits (B, T, V), None), or with labels (None, loss), which keeps no logits.
 
         input_ids (B, T) int64. labels (B, T) int64, aligned with input_ids and shifted in here as
         transformers does: position t is scored on labels[:, t + 1]. IGNORED positions do not count.
+        document (B, T), equal within a document: a token sees those of its own alone.
         loss is fp32, the mean in nats per counted token, in training mode with z_loss; 0 when
         none counts. Without gradients it is added up piece by piece: of logits and what is made of
         them there are at most SCORED_BYTES. ValueError if T exceeds max_position_embeddings.
         """
-        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        h = self.model(input_ids)
+        h = self.model(input_ids) if document is None else self.model(input_ids, document)
         if labels is None:
-            return F.linear(h, head.weight), None
+            return self.logits(h), None
+        head = self.head_weight
         targets = shifted(labels)  # shifting logits would copy them
         if not torch.is_grad_enabled() and not self.training:
-            return None, _score(h.flatten(0, 1), head.weight, targets)
-        wide = F.linear(h, head.weight).float().flatten(0, 1)
+            return None, _score(h.flatten(0, 1), head, targets)
+        wide = F.linear(h, head).float().flatten(0, 1)
         counted = targets != IGNORED
         loss = F.cross_entropy(wide, targets, ignore_index=IGNORED)
         loss = torch.where(counted.any(), loss, 0.0)  # the mean of nothing is NaN
@@ -348,8 +462,9 @@ def init_weights(model: Llama, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
-                is_last = name == "model.norm.weight"
-                parameter.copy_(final_norm(config) if is_last else torch.ones(()))
+                is_last, is_bias = name == "model.norm.weight", name.endswith(".bias")
+                plain = torch.zeros(()) if is_bias else torch.ones(())
+                parameter.copy_(final_norm(config) if is_last else plain)
                 continue
             role = role_of(name)
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
@@ -386,7 +501,8 @@ def role_of(name: str) -> str:
 
 
 def param_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for an optimizer, in named_parameters order: matrices decay, norms do not.
+    """Two groups for an optimizer, in named_parameters order: matrices decay, norms and biases do
+    not.
 
     Embeddings are matrices here and decay: tied, they are the head, whose logits would otherwise
     grow unchecked (nanoGPT does the same). Frozen parameters are left out; an empty group is left

@@ -13,16 +13,20 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from albor_core.config.recipes.own import own_class
+from albor_core.data.pack.manifest import combined_hash
 from albor_core.run.errors import AlborError, Problem
 from albor_core.run.program.provenance import git_facts
 
 if TYPE_CHECKING:  # loads pydantic, which the tracker of a foreign loop has no use for
     from albor_core.config.load import Config
+    from albor_core.config.sections import MixtureSource
+    from albor_core.plan.speed import MeasuredSpeed
 
 MANIFEST_SCHEMA = "albor.shards/1"
 PACKED_COLUMN = "input_ids"
@@ -56,9 +60,12 @@ class GpuFacts:
     """GPUs that a run could use."""
     capability: tuple[int, int] | None = None
     """Its compute capability, (9, 0) for Hopper."""
+    strangers: tuple[str, ...] = ()
+    """Who uses those now: "GPU 0 is in use by process 4242 (python) of alice with 31.2 GiB"."""
     obstacle: str = ""
     """Why torch will not train on it."""
     remedy: str = ""
+    power_limit_w: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,9 +85,18 @@ class SplitFacts:
     data_hash: str | None = None
     tokenizer_sha256: str | None = None
     problems: tuple[Problem, ...] = ()
+    eos_token_id: int | None = None
+    """What ends each document."""
+    parts: tuple[SplitFacts, ...] = ()
+    """Of a mixture, its sources, which the other fields add up; rows of several lengths have
+    none."""
+    name: str = ""
+    """Of a source of a mixture."""
 
     def sequences_at(self, seq_len: int) -> int | None:
         """Training sequences when every row is cut into as many of `seq_len` as fit."""
+        if self.parts:
+            return _sum(part.sequences_at(seq_len) for part in self.parts)
         if self.sequences is None or self.row_len is None:
             return self.sequences
         return self.sequences * (self.row_len // seq_len)
@@ -104,6 +120,8 @@ class PlanFacts:
     train: SplitFacts
     val: SplitFacts | None = None
     tokenizer: TokenizerFacts | None = None
+    fim_problems: tuple[Problem, ...] = ()
+    """Tokens of data.fim that it does not have."""
     device: str = "cpu"
     """`cpu` or `cuda`: where the run would train."""
     device_name: str = ""
@@ -120,6 +138,8 @@ class PlanFacts:
     gpu_idle: str = ""
     """Which GPU is there that no run can use, and why."""
     gpu_remedy: str = ""
+    gpu_strangers: tuple[str, ...] = ()
+    """Who uses the GPUs that a run could use: `GpuFacts.strangers`."""
     cpu_count: int = 1
     disk_free_bytes: int | None = None
     output_writable: bool = True
@@ -131,6 +151,10 @@ class PlanFacts:
     """Files and folders of the repository that git does not track, nor ignore."""
     torch_available: bool = True
     accelerate_available: bool = True
+    gpu_power_limit_w: float | None = None
+    """Of one GPU."""
+    measured: MeasuredSpeed | None = None
+    """How fast such a run was here; None where there was none."""
 
 
 def collect_facts(
@@ -147,17 +171,19 @@ def collect_facts(
     `scan(folder, column)` counts shards that have no manifest; `peak_flops(name)` is the GPU's
     FLOP/s.
     """
+    data = config.data
     seen = find_gpu() if find_gpu is not None and config.training.device != "cpu" else None
     folder = _existing(config.training.output_dir)
     usage = shutil.disk_usage(folder)
     git = git_facts(Path.cwd())
     return PlanFacts(
         config_path=config_path,
-        train=split_facts(config.data.train, config.data.input_column, scan, "data.train"),
-        val=None
-        if config.data.val is None
-        else split_facts(config.data.val, config.data.input_column, scan, "data.val"),
-        tokenizer=None if config.data.tokenizer is None else tokenizer_facts(config.data.tokenizer),
+        train=_data_facts(config, data.mixture, data.train, "data.mixture", "data.train", scan),
+        val=_data_facts(config, data.val_mixture, data.val, "data.val_mixture", "data.val", scan)
+        if data.has_val
+        else None,
+        tokenizer=None if data.tokenizer is None else tokenizer_facts(data.tokenizer),
+        fim_problems=tuple(_fim_problems(config)),
         **_device_facts(seen, peak_flops, is_chosen=config.training.device == "cuda"),
         **_seen_gpu_facts(seen),
         gpu_missing=config.training.device == "cuda"
@@ -178,6 +204,71 @@ def collect_facts(
     )
 
 
+def _data_facts(
+    config: Config,
+    mixture: Sequence[MixtureSource],
+    path: Path | None,
+    mixture_field: str,
+    field: str,
+    scan: Scan | None,
+) -> SplitFacts:
+    """Of a mixture, if there is one, else of the split at `path`."""
+    if not mixture:
+        assert path is not None
+        return _split_facts(config, path, field, scan)
+    parts = [
+        replace(_split_facts(config, one.path, f"{mixture_field}.{i}.path", scan), name=one.title)
+        for i, one in enumerate(mixture)
+    ]
+    return mixed_facts(parts, mixture_field)
+
+
+def mixed_facts(parts: Sequence[SplitFacts], field: str) -> SplitFacts:
+    """Of several splits together, with the problem where they do not go together."""
+    first, problems = parts[0], [problem for part in parts for problem in part.problems]
+    for index, part in enumerate(parts):
+        if None not in (part.tokenizer_sha256, first.tokenizer_sha256) and (
+            part.tokenizer_sha256 != first.tokenizer_sha256
+        ):
+            message = f"{part.path} was packed with another tokenizer than {first.path}"
+            hint = "pack all sources with one tokenizer"
+            problems.append(Problem(f"{field}.{index}.path", message, hint))
+        if part.data_hash and part.data_hash in [one.data_hash for one in parts[:index]]:
+            message = f"{part.path} holds the same data as another source"
+            problems.append(
+                Problem(f"{field}.{index}.path", message, "give that one the weight of both")
+            )
+    lengths = {part.row_len for part in parts}
+    hashes = sorted(part.data_hash for part in parts if part.data_hash)
+    return SplitFacts(
+        path=first.path,
+        sequences=_sum(part.sequences for part in parts),
+        row_len=lengths.pop() if len(lengths) == 1 else None,
+        tokens=_sum(part.tokens for part in parts),
+        vocab_size=max((part.vocab_size or 0 for part in parts), default=0) or None,
+        max_id=max((part.max_id for part in parts if part.max_id is not None), default=None),
+        shards=_sum(part.shards for part in parts),
+        bytes=_sum(part.bytes for part in parts),
+        data_hash=combined_hash(hashes) if len(hashes) == len(parts) else None,
+        tokenizer_sha256=first.tokenizer_sha256,
+        problems=tuple(problems),
+        parts=tuple(parts),
+    )
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """None where one of them is unknown."""
+    known = [*numbers]
+    return None if None in known else sum(number for number in known if number is not None)
+
+
+def _split_facts(config: Config, path: Path, field: str, scan: Scan | None) -> SplitFacts:
+    """Of one split; of what a class of the user's own reads, only where it lies."""
+    if own_class(config.training.mode) is not None:
+        return SplitFacts(path)
+    return split_facts(path, config.data.input_column, scan, field)
+
+
 def _device_facts(
     seen: GpuFacts | None,
     peak_flops: Callable[[str | None], float | None] | None,
@@ -192,6 +283,7 @@ def _device_facts(
             "device_memory_bytes": seen.memory_bytes,
             "peak_flops": None if peak_flops is None else peak_flops(seen.name),
             "device_count": seen.count,
+            "gpu_power_limit_w": seen.power_limit_w,
         }
     known: dict[str, Any] = {"peak_flops": None, "device_count": None}
     if is_chosen:
@@ -209,7 +301,12 @@ def _seen_gpu_facts(seen: GpuFacts | None) -> dict[str, Any]:
     if seen is None:
         return {}
     idle = f"{seen.name} is there, but {seen.obstacle}" if seen.obstacle else ""
-    return {"gpu_capability": seen.capability, "gpu_idle": idle, "gpu_remedy": seen.remedy}
+    return {
+        "gpu_capability": seen.capability,
+        "gpu_idle": idle,
+        "gpu_remedy": seen.remedy,
+        "gpu_strangers": () if seen.obstacle else seen.strangers,
+    }
 
 
 def split_facts(path: Path, column: str, scan: Scan | None, field: str) -> SplitFacts:
@@ -249,6 +346,7 @@ def _from_manifest(path: Path, manifest: Path, field: str) -> SplitFacts:
             bytes=sum(size for _, size in shards),
             data_hash=str(document["data_hash"]),
             tokenizer_sha256=str(document["tokenizer_sha256"]),
+            eos_token_id=document.get("eos_token_id"),
             problems=tuple(_shard_problems(path, shards, field)),
         )
     except OSError as error:
@@ -322,6 +420,26 @@ def tokenizer_facts(path: Path) -> TokenizerFacts:
         return TokenizerFacts(path, error=f"{path}: {error.strerror}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return TokenizerFacts(path, error=f"{path}: not a tokenizer.json: {_cause(error)}")
+
+
+def _fim_problems(config: Config) -> Iterator[Problem]:
+    """That the tokenizer has the tokens which fill-in-the-middle needs. What is wrong with the file
+    itself, `tokenizer_facts` says.
+    """
+    wanted, file = config.data.fim, config.data.tokenizer
+    if wanted is None or file is None:
+        return
+    try:
+        document = json.loads(_read(file, _MAX_TOKENIZER_BYTES))
+        known = {str(token["content"]) for token in document.get("added_tokens") or []}
+        vocab = document["model"]["vocab"]  # a list of (token, score) in Unigram models
+        known |= {*vocab} if isinstance(vocab, dict) else {token for token, _ in vocab}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return
+    for field in ("prefix", "suffix", "middle"):
+        if (name := getattr(wanted, field)) not in known:
+            hint = "name the token that it has for this, or train one: albor tokenizer apply"
+            yield Problem(f"data.fim.{field}", f"{name!r} is not a token of {file}", hint)
 
 
 def _cause(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from albor_core.guard.process.strangers import stranger
 from albor_core.plan.facts import GpuFacts, torch_without_cuda
 from albor_core.run.rundir import read_json
 from albor_core.telemetry.gpu import Gpus
@@ -21,7 +22,7 @@ def find_gpu() -> GpuFacts | None:
     there = [gpu for gpu in gpus.sample() if gpu.memory_total_bytes]
     if not there:
         return None
-    shown = _visible(there)
+    shown = visible(there)
     gpu = (shown or there)[0]
     obstacle = remedy = ""
     if not shown:
@@ -35,12 +36,18 @@ def find_gpu() -> GpuFacts | None:
         gpu.memory_total_bytes or 0,
         count=len(shown),
         capability=gpus.capability(gpu.index),
+        strangers=tuple(
+            f"GPU {one.index} is in use by {stranger(process.pid, process.memory_bytes)}"
+            for one in shown
+            for process in one.processes
+        ),
         obstacle=obstacle,
         remedy=remedy,
+        power_limit_w=gpu.power_limit_w,
     )
 
 
-def _visible(there: list[GpuSample]) -> list[GpuSample]:
+def visible(there: list[GpuSample]) -> list[GpuSample]:
     """Those that CUDA_VISIBLE_DEVICES names, by index or beginning of a UUID, up to the first word
     that names none; as in torch, none if one is named twice. A MIG slice counts as a GPU of the
     first one's size.

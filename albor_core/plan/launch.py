@@ -8,15 +8,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import chdir, contextmanager, suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from albor_core.andon.channels.kept_sinks import keep_sinks
+from albor_core.andon.channels.plan_sinks import notify_problems, notify_sentences
 from albor_core.andon.explain import andon_problems, andon_sentences
 from albor_core.config.clock import Clock, Place, place_in
 from albor_core.config.kept_config import config_of, read_resolved
 from albor_core.config.load import Config, LoadedConfig, with_defaults
+from albor_core.config.microbatches import MAX_RANKS_HERE
+from albor_core.config.recipes.own import own_class
 from albor_core.config.resume_changes import (
     change_refused,
     edited,
@@ -24,23 +29,40 @@ from albor_core.config.resume_changes import (
     origin,
     set_later,
 )
+from albor_core.config.secret_urls import secrets_of, sink_entries, without_secrets
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
 from albor_core.kernels.backend_override import unmet_demand
-from albor_core.plan.facts import Scanned, collect_facts
+from albor_core.plan.continued import continued, run_of_checkpoint
+from albor_core.plan.earlier_speeds import earlier_speed
+from albor_core.plan.facts import PlanFacts, Scanned, collect_facts
 from albor_core.plan.found_gpu import find_gpu
 from albor_core.plan.plan import Plan
 from albor_core.plan.plan import plan as make_plan
+from albor_core.plan.recipes import own as own_recipe
+from albor_core.plan.speed import MeasuredSpeed
 from albor_core.plan.start_weights import parent_run, start_weights, weights_notes, weights_problems
 from albor_core.run import checkpoints
-from albor_core.run.errors import ConfigError, InUseError, Problem
+from albor_core.run.errors import AlborError, ConfigError, InUseError, Problem
 from albor_core.run.exit import read_exit
-from albor_core.run.files.whole_file import write_json
+from albor_core.run.files.pulled_file import refuse_pulled
+from albor_core.run.files.whole_file import write_bytes, write_json
 from albor_core.run.guard_state import read_guard
 from albor_core.run.journal import last_event
+from albor_core.run.program.launched_rank import LAUNCHED, LaunchedRank
 from albor_core.run.program.provenance import versions
 from albor_core.run.program.recorded_code import recorded_code
-from albor_core.run.rundir import RunDir, create_run, is_run_id, new_run_id, read_json
+from albor_core.run.rundir import (
+    RunDir,
+    create_run,
+    is_run_id,
+    new_run_id,
+    own_home,
+    private_folder,
+    read_json,
+)
 from albor_core.run.values.flatten import diff_configs
+from albor_core.run.values.quantity import counted
+from albor_core.store.spans.collector import collector_problems, keep_collector
 from albor_core.telemetry.peaks import peak_flops
 
 # glibc gives every tensor above 32 MiB back to the kernel and faults it in again at each step:
@@ -50,14 +72,26 @@ _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": 
 QUIET_GRADIENTS = 600.0  # docs/concepts/starts.md, "Quiet"
 
 
-def plan_run(loaded: LoadedConfig, *, begins: bool = True, unit: int | None = None) -> Plan:
+def plan_run(
+    loaded: LoadedConfig,
+    *,
+    begins: bool = True,
+    unit: int | None = None,
+    run: RunDir | None = None,
+    launched: LaunchedRank | None = None,
+    measured: MeasuredSpeed | None = None,
+) -> Plan:
     """Collect the facts of this machine and plan; nothing is written. Without `begins` the run has
     weights of its own, and what model.path names may be gone; `unit`: the sequences of the steps
-    that it counts in (config/clock.py).
+    that it counts in (config/clock.py); `run`: the one that goes on, whose sinks are kept;
+    `launched`: one of ranks that are here already, maybe on other hosts with other GPUs;
+    `measured`: what a probe found, else earlier runs of this shape say how fast it is.
     """
     config = loaded.config
+    sinks = sink_entries(config)
     monitoring = config.resolved()["monitoring"]
-    is_quiet = not config.model.initialization.residual and start_weights(config.model) is None
+    own = own_class(config.training.mode)
+    folder = (None if run is None else own_recipe.folder_of(run)) or loaded.path.parent
     facts = collect_facts(
         config,
         loaded.path,
@@ -65,6 +99,13 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True, unit: int | None = No
         scan=_scan_without_manifest,
         peak_flops=peak_flops,
     )
+    if launched is not None:
+        facts = replace(facts, device_count=None)
+    facts = replace(facts, measured=measured or _speed_here(config, facts))
+    place, wrong = None, tuple[Problem, ...]()
+    if begins:
+        number = facts.train.sequences_at(config.data.seq_len)
+        place, wrong = continued(config, number, str(loaded.path))
     unmet = unmet_demand(os.environ, facts.device)
     return make_plan(
         config,
@@ -72,19 +113,67 @@ def plan_run(loaded: LoadedConfig, *, begins: bool = True, unit: int | None = No
         andon_notes=andon_sentences(
             monitoring,
             warmup_steps=config.training.warmup_steps,
-            vocab_size=config.model.architecture.vocab_size,
-            first_gradients=QUIET_GRADIENTS if begins and is_quiet else 0.0,
+            vocab_size=None if own else config.model.architecture.vocab_size,
+            first_gradients=QUIET_GRADIENTS if begins and _starts_quiet(config) else 0.0,
         ),
-        extra_notes=(*weights_notes(config.model), *([unmet] if unmet else [])),
+        extra_notes=(
+            *(own_recipe.notes(config) if own else weights_notes(config.model)),
+            *([unmet] if unmet else []),
+            *facts.gpu_strangers,
+            *notify_sentences(sinks),
+        ),
         extra_problems=(
             *andon_problems(monitoring, file=str(loaded.path)),
-            *(
-                weights_problems(config.model, seq_len=config.data.seq_len, file=str(loaded.path))
-                if begins
-                else ()
-            ),
+            *notify_problems(sinks, run, file=str(loaded.path)),
+            *collector_problems(config.monitoring.otlp.plain_headers(), run, file=str(loaded.path)),
+            *(() if launched is not None else _crowd_problems(config, str(loaded.path))),
+            *own_recipe.problems(config, folder),
+            *(_weights_problems(config, str(loaded.path)) if begins else ()),
+            *wrong,
         ),
         unit=unit,
+        place=place,
+        written=loaded.place,
+    )
+
+
+def _starts_quiet(config: Config) -> bool:
+    """Whether a new model begins with the house's quiet weights."""
+    has_weights = start_weights(config.model) or config.training.continue_from
+    is_own = own_class(config.training.mode)
+    return not (is_own or config.model.initialization.residual or has_weights)
+
+
+def _speed_here(config: Config, facts: PlanFacts) -> MeasuredSpeed | None:
+    device = facts.device_name if facts.device == "cuda" else facts.device
+    host, threads = os.uname().nodename, config.training.num_threads
+    return earlier_speed(config.resolved(), device=device, host=host, threads=threads)
+
+
+def _crowd_problems(config: Config, file: str) -> Iterator[Problem]:
+    ranks = config.training.distributed.world_size
+    if ranks > MAX_RANKS_HERE:
+        message = f"{ranks} ranks on one machine, where at most {MAX_RANKS_HERE} are started"
+        hint = "have torchrun or srun start them: docs/how-to/train-on-several-hosts.md"
+        yield Problem("training.distributed.world_size", message, hint, file)
+
+
+def _refuse_crowd(run: RunDir, config: Config) -> None:
+    for problem in _crowd_problems(config, str(run.config_yaml)):
+        raise ConfigError(
+            f"cannot start {run.id}: {problem.message}",
+            hint=f"{problem.hint}; or albor train resume {run.id} --world-size N",
+            problems=(problem,),
+        )
+
+
+def _weights_problems(
+    config: Config, file: str, *, checks_hash: bool = True
+) -> tuple[Problem, ...]:
+    """As `weights_problems`, whose model is unknown where a class of the user's own makes it."""
+    is_own = own_class(config.training.mode) is not None
+    return weights_problems(
+        config.model, file=file, checks_hash=checks_hash, knows_model=not is_own
     )
 
 
@@ -95,8 +184,25 @@ def _scan_without_manifest(folder: Path, column: str) -> Scanned:
     return read_manifest(folder, scan=True, column=column)
 
 
+@contextmanager
+def _home() -> Iterator[None]:
+    """Have ALBOR_HOME there; where it was made for a run that cannot be made, it goes again."""
+    home = own_home()
+    was_there = home.exists()
+    private_folder(home)
+    try:
+        yield
+    except AlborError:
+        if not was_there:
+            with suppress(OSError):  # not empty: somebody uses it by now
+                home.rmdir()
+        raise
+
+
 def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
     """A fresh run directory below training.output_dir, with config, code, data on record."""
+    known = secrets_of(loaded.config)
+    told, loaded = loaded.config, without_secrets(loaded)
     config: Config = loaded.config
     experiment = config.monitoring.tracking.experiment or loaded.path.stem
     title = name or loaded.path.stem
@@ -112,37 +218,61 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
             )
     else:
         run_id = new_run_id(title)
-    code = provenance(sys.argv)
-    return create_run(
-        Path(config.training.output_dir),
-        run_id,
-        experiment=experiment,
-        name=title,
-        kind="train",
-        argv=code["argv"],
-        seed=config.training.seed,
-        config=loaded.raw,
-        resolved=config.resolved(),
-        facts={
-            "git": code["git"],
-            "versions": versions(),
-            "data": made.data_facts(),
-            "max_steps": made.max_steps,
-            "parent": parent_run(config.model),
-            **origin(loaded),
-            "tags": dict(config.monitoring.tracking.tags),
-        },
-    )
+    own = own_class(config.training.mode)
+    home = loaded.path.parent.absolute()
+    source = None if own is None else own_recipe.source_file(own, home)
+    code, script = recorded_code(sys.argv, source, known)
+    with _home():  # where the run is registered: no run begins without it
+        run = create_run(
+            Path(config.training.output_dir),
+            run_id,
+            experiment=experiment,
+            name=title,
+            kind="train",
+            argv=code["argv"],
+            seed=config.training.seed,
+            config=loaded.raw,
+            resolved=config.resolved(),
+            facts={
+                "git": code["git"],
+                "versions": versions(),
+                "data": made.data_facts(),
+                "max_steps": made.max_steps,
+                "parent": _parent(config),
+                **origin(loaded),
+                **({} if own is None else {"recipe_folder": str(home), "script": code["script"]}),
+                "tags": dict(config.monitoring.tracking.tags),
+            },
+            script=script,
+        )
+    _keep_places(run, told)
+    return run
 
 
-def provenance(argv: list[str]) -> dict[str, Any]:
-    """`argv` and the repository here (commit, dirty, patch) for run.json, without secrets."""
-    safe, _ = recorded_code(argv, None)
-    return safe
+def _parent(config: Config) -> str | None:
+    """The run whose checkpoint this one begins with."""
+    folder = config.training.continue_from
+    return parent_run(config.model) if folder is None else run_of_checkpoint(folder)
+
+
+def _keep_places(run: RunDir, config: Config) -> None:
+    """Keep where alerts and spans go, with what is secret of it, outside the run. Raises OSError,
+    ConfigError.
+    """
+    keep_sinks(run, sink_entries(config))
+    otlp = config.monitoring.otlp
+    keep_collector(run, otlp.endpoint, otlp.plain_headers())
+
+
+def renew_sinks(run: RunDir, loaded: LoadedConfig) -> None:
+    """Have a run that goes on tell the sinks of this config: a URL is no part of what is compared
+    with the run's own.
+    """
+    _keep_places(run, loaded.config)
 
 
 def resize(run: RunDir, world_size: int) -> None:
-    """Have the next life of `run` on so many ranks; its steps stay the same.
+    """Have the next attempt of `run` on so many ranks; its steps stay the same.
 
     Raises InUseError while it lives, ConfigError if they cannot share its global batch.
     """
@@ -155,7 +285,7 @@ def resize(run: RunDir, world_size: int) -> None:
     config = config_of(run)
     resized = config.on_ranks(world_size)
     if problem := next(resized.problems(), None):
-        near = sorted(config.fitting_ranks(), key=lambda n: abs(n - world_size))[:2]
+        near = config.fitting_ranks(world_size)
         message = f"{problem.message}; {' or '.join(map(str, sorted(near)))} would do"
         raise ConfigError(
             f"{option}: {message}",
@@ -172,14 +302,18 @@ def start(
     allow_config_change: bool = False,
     forgets: bool = False,
     stop_after: int | None = None,
+    launched: LaunchedRank | None = None,
 ) -> None:
     """Hand `run` to a detached guard, which `forgets` the restarts of one that was killed. Its
-    lives save and leave after step `stop_after`.
+    lives save and leave after step `stop_after`. `launched`: rank 0 of ranks that a launcher
+    starts and restarts: then the guard restarts nothing.
 
-    Raises InUseError if it is guarded already, or trained by a life that `stop_after` would not
+    Raises InUseError if it is guarded already, or trained by an attempt that `stop_after` would not
     reach, and ConfigError if its config.yaml was edited and may not have been, or is wrong, if its
-    config.resolved.json is damaged, or if the weights that it begins from are gone.
+    config.resolved.json is damaged, if its ranks are too many for one machine, or if the weights
+    that it begins from are gone.
     """
+    refuse_pulled(run, "start", f"albor train resume {run.own_id}")
     alive = run.liveness()
     if alive.guard is not None:
         raise already_guarded(run, alive.guard)
@@ -190,6 +324,8 @@ def start(
         )
     _take_edits(run, read_resolved(run), is_allowed=allow_config_change)
     config = config_of(run)
+    if launched is None:
+        _refuse_crowd(run, config)
     if alive.trainer is None and _is_unbegun(run):
         _refuse_lost_weights(run, config)
     told = ["--allow-config-change"] if allow_config_change else []
@@ -199,13 +335,22 @@ def start(
         # -P: a random.py in the user's folder is none of ours
         argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *told],
         cwd=_home_of_paths(run),
-        env=_ALLOCATOR | ({} if _is_installed() else {"PYTHONPATH": _python_path()}),
-        options=config.resolved()["guard"],
+        env=trainer_environment() | _rank_environment(launched),
+        options=config.resolved()["guard"] | ({} if launched is None else {"restarts": 0}),
         max_steps=run.metadata().get("max_steps"),
         kind="train",
         index=config.monitoring.tracking.enabled,
     )
     start_guard(run, forgets=forgets)
+
+
+def trainer_environment() -> dict[str, str]:
+    """Variables that a trainer needs besides those it inherits."""
+    return _ALLOCATOR | ({} if is_installed() else {"PYTHONPATH": _python_path()})
+
+
+def _rank_environment(launched: LaunchedRank | None) -> dict[str, str]:
+    return {} if launched is None else {LAUNCHED: replace(launched, starter=os.getpid()).text()}
 
 
 def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> None:
@@ -231,7 +376,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
         raise change_refused(what, unfit, file=file, hint=hint)
     place = _place_in(newest, loaded.config)
     with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
-        made = plan_run(loaded, begins=_is_unbegun(run), unit=place.unit or None)
+        made = plan_run(loaded, begins=_is_unbegun(run), unit=place.unit or None, run=run)
     end, behind = made.max_steps, list[Problem]()
     if sequences := made.schedule.sequences:
         place = _place_in(newest, loaded.config, sequences)
@@ -240,12 +385,15 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
     problems = (*made.problems, *behind)
     if problems:
         raise ConfigError(
-            f"{run.config_yaml}: {len(problems)} problem(s), nothing was started",
+            f"{run.config_yaml}: {counted(len(problems), 'problem')}, nothing was started",
             hint=f"fix {run.config_yaml}, then: albor train resume {run.id}",
             problems=problems,
         )
+    _keep_places(run, loaded.config)
+    if (shown := without_secrets(loaded)).raw != loaded.raw:
+        write_bytes(run.config_yaml, shown.raw, durable=True)
     write_json(run.config_resolved, now, durable=True)
-    about = {**run.metadata(), "max_steps": end, **origin(loaded)}
+    about = {**run.metadata(), "max_steps": end, **origin(shown)}
     write_json(run.run_json, about, durable=True)  # last: until then the file counts as edited
 
 
@@ -286,12 +434,7 @@ def _refuse_lost_weights(run: RunDir, config: Config) -> None:
     if start_weights(config.model) is None:
         return
     with chdir(_home_of_paths(run)):
-        problems = weights_problems(
-            config.model,
-            seq_len=config.data.seq_len,
-            file=str(run.config_yaml),
-            checks_hash=False,
-        )
+        problems = _weights_problems(config, str(run.config_yaml), checks_hash=False)
     if problems:
         first, resume = problems[0], f"albor train resume {run.id}"
         raise ConfigError(
@@ -323,7 +466,8 @@ def _python_path() -> str:
     return os.pathsep.join([str(CODE_ROOT), *([inherited] if inherited else [])])
 
 
-def _is_installed() -> bool:
+def is_installed() -> bool:
+    """Whether this code is an installed package, which a child finds by itself."""
     try:
         version("albor")
     except PackageNotFoundError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from albor_core.config.choices import FUSED_OPTIMIZERS
 from albor_core.config.load import Config
+from albor_core.config.microbatches import share_of
 from albor_core.plan.facts import PlanFacts
 
 CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator slack
@@ -55,7 +56,7 @@ class MemoryEstimate:
 
     @property
     def missing(self) -> int:
-        """Bytes that are not there; 0 if it fits or nobody knows."""
+        """Bytes that are not there; 0 if it fits or that is not known."""
         return 0 if self.capacity is None else max(0, self.total - self.capacity)
 
 
@@ -85,6 +86,25 @@ def fusion_obstacles(
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
         (training.activation_checkpointing, "training.activation_checkpointing is true"),
         (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
+        (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
+        (shape.qk_norm, f"model_type {shape.model_type} norms q and k"),
+        (
+            shape.window(config.data.seq_len) is not None,
+            f"sliding_window {shape.sliding_window} is below data.seq_len {config.data.seq_len}",
+        ),
+        (
+            config.data.document_mask and (shape.head_dim != 64 or config.data.seq_len % 64 != 0),
+            "data.document_mask needs a head_dim of 64 and a seq_len of a multiple of it",
+        ),
+        (
+            config.data.document_mask and capability is not None and capability < (9, 0),
+            "data.document_mask needs compute capability 9.0",
+        ),
+        (bool(training.seq_len_ramp), "training.seq_len_ramp is set"),
+        (
+            _has_smaller_parts(config),
+            "training.batch_ramp makes micro-batches smaller on its ranks",
+        ),
         (
             is_fp8 and any(size % FP8_MULTIPLE for size in sizes),
             f"hidden_size, intermediate_size and seq_len have to be multiples of {FP8_MULTIPLE}",
@@ -96,6 +116,16 @@ def fusion_obstacles(
         ),
     )
     return tuple(reason for is_so, reason in found if is_so)
+
+
+def _has_smaller_parts(config: Config) -> bool:
+    """Whether a rank's micro-batches change with the ramp: what is captured has one shape."""
+    whole = config.share()
+    parts = (
+        share_of(config.data.batch_size, one.gradient_accumulation, whole.world_size)
+        for one in config.training.batch_ramp
+    )
+    return any(part is None or part.batch_size != whole.batch_size for part in parts)
 
 
 def _dotted(capability: tuple[int, int]) -> str:
@@ -121,7 +151,7 @@ def memory(config: Config, facts: PlanFacts) -> MemoryEstimate:
         found = _by_autograd(config, is_compiled=on_gpu and config.training.compile is not False)
     return replace(
         found,
-        evaluation=0 if config.data.val is None else found.evaluation,
+        evaluation=found.evaluation if config.data.has_val else 0,
         overhead=CUDA_OVERHEAD_BYTES if on_gpu else 0,
         capacity=capacity if capacity is None or on_gpu else capacity // ranks,
     )
@@ -130,16 +160,16 @@ def memory(config: Config, facts: PlanFacts) -> MemoryEstimate:
 def _fused(config: Config) -> MemoryEstimate:
     """The step of model/fused.py, read off its `Tape`, `_score` and `_backward`; a number is bf16.
 
-    Per token and layer 6 D + 2 K E + 2 F: both norms' results and both points of the residual
-    stream, q, k, v, attention's result, gate and SwiGLU's result; fp32 statistics of two norms and
-    H heads. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm (2 D) and
-    the head's gradient (D), and the larger of a piece of logits, whose gradient is written over
-    them, and what one layer's backward needs.
+    Per token and layer 4 D + 2 H E + 2 K E + 2 F: both norms' results and both points of the
+    residual stream, q, k, v, attention's result, gate and SwiGLU's result; fp32 statistics of two
+    norms and H heads. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm
+    (2 D) and the head's gradient (D), and the larger of a piece of logits, whose gradient is
+    written over them, and what one layer's backward needs.
     Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
 
     Up to GRAPHED_TOKENS a step is replayed as CUDA graphs, whose memory nobody else uses. An
-    evaluation has one layer at a time, 21 D + 4 K E + 4 F bytes a token, and then logits in pieces.
-    That of fp8 is the plain model's, which makes half copies of all weights.
+    evaluation has one layer at a time, 13 D + 8 H E + 4 K E + 4 F bytes a token, and then logits in
+    pieces. That of fp8 is the plain model's, which makes half copies of all weights.
 
     Before step 1 it is compared with the plain model on two sequences: fp32 activations of autograd
     there, or both references' gradients beside the fused step's own. And each kernel is checked
@@ -151,20 +181,21 @@ def _fused(config: Config) -> MemoryEstimate:
     shape, share = config.model.architecture.shape(), config.share()
     D, F, V = shape.hidden_size, shape.intermediate_size, shape.vocab_size
     L, N = shape.num_hidden_layers, shape.num_parameters
-    norms = (2 * L + 1) * D
+    norms = L * shape.num_block_vector_parameters + D
     tokens = share.batch_size * config.data.seq_len
     is_fp8 = config.training.mixed_precision == "fp8"
-    mixer = 4 * D + 2 * shape.num_key_value_heads * shape.head_dim  # numbers of attention and norms
+    mixed = shape.query_width
+    mixer = 2 * D + 2 * mixed + 2 * shape.key_width  # numbers of attention and norms
     always = 2 * (mixer + D + 2 * F) + D + F if is_fp8 else 2 * (mixer + 2 * D + 2 * F)
     always += 4 * (2 + shape.num_attention_heads)
     logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
-    one_backward = tokens * (2 * 3 * D + (2 * D + 6 * F if is_fp8 else 2 * F))
+    one_backward = tokens * (2 * (2 * D + mixed) + (2 * D + 6 * F if is_fp8 else 2 * F))
     one_backward += 4 * norms * NORM_PROGRAMS
     step = tokens * (L * always + 6 * D) + max(logits, one_backward)
     step = max(step, _muon_bytes(config, size=2, around=0))
 
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
-    in_fp32 = compared * (L * 4 * (8 * D + 4 * F) + _eager_head(config))
+    in_fp32 = compared * (L * 4 * (4 * D + 4 * mixed + 4 * F) + _eager_head(config))
     beside = 8 * N + compared * (L * always + 6 * D + 8 * V)
     half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
     return MemoryEstimate(
@@ -178,7 +209,7 @@ def _fused(config: Config) -> MemoryEstimate:
         evaluation=_plain_evaluation(config) + 2 * shape.num_matmul_parameters
         if is_fp8
         else max(
-            tokens * (21 * D + 4 * shape.num_key_value_heads * shape.head_dim + 4 * F),
+            tokens * (13 * D + 8 * mixed + 4 * shape.key_width + 4 * F),
             6 * D * tokens + _scored(config, each=2),
         ),
         keeps_activations=tokens <= GRAPHED_TOKENS,
@@ -193,7 +224,7 @@ def _plain_evaluation(config: Config) -> int:
     shape, half = config.model.architecture.shape(), config.training.mixed_precision != "fp32"
     D, F, size = shape.hidden_size, shape.intermediate_size, 2 if half else 4
     point = D * (4 if config.training.residual_in_fp32 or not half else 2)
-    block = 2 * point + size * D + max(size * 3 * F, 18 * D)
+    block = 2 * point + size * D + max(size * 3 * F, 18 * shape.query_width)
     tokens = config.share().batch_size * config.data.seq_len
     head = size * shape.vocab_size * D if half else 0
     return max(tokens * block, tokens * size * D + head + _scored(config, each=8))
@@ -211,12 +242,14 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
 
     Activations of one micro-batch, per token, with a = 4 in fp32 and 2 in half precision, s the
     bytes of a number of the residual stream (`residual_in_fp32`):
-    eager     L (2 s D + a (8 D + 4 F)), attention without a T^2 matrix, and 4 K E more in half
-              precision; within 2 % of what autograd saves. Head: `_eager_head`.
-    compiled  in half precision L (2 s D + a (4 D + 2 K E + 3 F)) and 2 V: Inductor makes the rest
-              again. With 12 N of weights and moments and 2 N of copies that is 9.3, 21.6, 70.8 GiB
-              for the 350M class at B 4, 16, 64 of 1024 where an H200 took 9.4, 21.7, 71.1 (9.0,
-              20.2, 65.1 with a stream in bf16). Gradients, which come as activations go, are
+    eager     L (2 s D + a (4 D + 4 H E + 4 F)), attention without a T^2 matrix; in half precision
+              a (6 D + 2 H E + 4 F), and 4 K E more; within 2 % of what autograd saves. Head:
+              `_eager_head`. Where q and k are normed, the numbers before and after it, 4 + a bytes
+              for each of (H + K) E, and 8 of statistics a head. Once, a window's mask.
+    compiled  in half precision L (2 s D + a (2 D + 2 H E + 2 K E + 3 F)) and 2 V: Inductor makes
+              the rest again. With 12 N of weights and moments and 2 N of copies that is 9.3, 21.6,
+              70.8 GiB for the 350M class at B 4, 16, 64 of 1024 where an H200 took 9.4, 21.7, 71.1
+              (9.0, 20.2, 65.1 with a stream in bf16). Gradients, which come as activations go, are
               counted beside them here: micro-batches add theirs up.
     With activation checkpointing L s D and one whole eager block.
     fsdp: 4 N and the optimizer's state over the ranks, and what is gathered at a time (two blocks,
@@ -235,8 +268,11 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
         parameters, halves = -(-parameters // ranks), 0
         gradients = parameters if share.accumulation == 1 else gradients
     in_update = _muon_bytes(config, size=2 if is_compiled else 4, around=12)
-    activations = max(tokens * _kept_of_a_token(config, is_compiled=is_compiled), in_update)
-    checked = 4 * (2 * D + 8 * D + 4 * F)  # of a token of the one sequence, in a block, in fp32
+    kept = tokens * _kept_of_a_token(config, is_compiled=is_compiled) + _mask(config)
+    activations = max(kept, in_update)
+    checked = 4 * (
+        6 * D + 4 * shape.query_width + 4 * F
+    )  # of a token of the one sequence, in a block, in fp32
     checkpoints = config.training.activation_checkpointing
     checked = layers * 4 * D + checked if checkpoints else layers * checked
     in_fp32 = (
@@ -262,18 +298,29 @@ def _kept_of_a_token(config: Config, *, is_compiled: bool) -> int:
     half = config.training.mixed_precision != "fp32"
     size = 2 if half else 4
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
-    keys = 2 * shape.num_key_value_heads * shape.head_dim
+    mixed, keys = shape.query_width, 2 * shape.key_width
+    heads = shape.num_attention_heads + shape.num_key_value_heads
+    normed = (8 + (4 + size) * shape.head_dim) * heads if shape.qk_norm else 0
     point = D * (4 if config.training.residual_in_fp32 or not half else 2)
-    block, head = 2 * point + size * (8 * D + 4 * F), _eager_head(config)
-    block += 2 * keys if half else 0
+    attended = 6 * D + 2 * mixed if half else 4 * D + 4 * mixed
+    block, head = 2 * point + size * (attended + 4 * F), _eager_head(config)
+    block += normed + (2 * keys if half else 0)
     blocks = layers * block
     if is_compiled and half:
-        blocks = 2 * point + 2 * (4 * D + keys + 3 * F) + 4 * (2 + shape.num_attention_heads)
+        blocks = 2 * point + 2 * (2 * D + 2 * mixed + keys + 3 * F) + normed
+        blocks += 4 * (2 + shape.num_attention_heads)
         blocks *= layers
         head = head if _is_sharded(config) else 2 * shape.vocab_size
     if config.training.activation_checkpointing:
         blocks = layers * point + block
     return blocks + head
+
+
+def _mask(config: Config) -> int:
+    """T^2 of a window that is felt: who sees whom, and the same in the dtype of the scores."""
+    T, size = config.data.seq_len, 4 if config.training.mixed_precision == "fp32" else 2
+    is_felt = config.model.architecture.shape().window(T) is not None
+    return T * T * (1 + size) if is_felt else 0
 
 
 def _eager_head(config: Config) -> int:
@@ -310,10 +357,10 @@ def _muon_bytes(config: Config, *, size: int, around: int) -> int:
         return 0
     shape = config.model.architecture.shape()
     D, F, L = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
-    keys = shape.num_key_value_heads * shape.head_dim
+    mixed, keys = shape.query_width, shape.key_width
     ranks, copies = (config.share().world_size, 5) if _is_sharded(config) else (1, 3)
-    alike = {(D, D): 2 * L, (F, D): 2 * L}
-    for matrix, count in (((keys, D), 2 * L), ((D, F), L)):
+    alike = {(F, D): 2 * L}
+    for matrix, count in (((mixed, D), L), ((D, mixed), L), ((keys, D), 2 * L), ((D, F), L)):
         alike[matrix] = alike.get(matrix, 0) + count
     found = 0
     for (rows, columns), count in alike.items():

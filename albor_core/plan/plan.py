@@ -8,11 +8,20 @@ facts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from albor_core.config.clock import Place
 from albor_core.config.load import Config
+from albor_core.plan.budgets import (
+    Expenses,
+    PlannedBudget,
+    budget_notes,
+    expenses,
+    planned_budgets,
+)
+from albor_core.plan.curve import points, promise_of
 from albor_core.plan.estimates import (
     LEAST_TOKENS_PER_PARAMETER,
     TOKENS_PER_PARAMETER,
@@ -25,8 +34,10 @@ from albor_core.plan.estimates import (
 )
 from albor_core.plan.facts import PlanFacts, SplitFacts
 from albor_core.plan.memory import MemoryEstimate, fusion_obstacles, memory
+from albor_core.plan.recipes.cost import Cost
+from albor_core.plan.recipes.registry import cost_of
 from albor_core.run.errors import Problem
-from albor_core.run.values.quantity import byte_size
+from albor_core.run.values.quantity import byte_size, counted
 
 SCHEMA = "albor.train.plan/1"
 _WARMUP_SHARE = 0.10  # a run of ours never left its warm-up at 40 %
@@ -40,57 +51,68 @@ class Plan:
     config: Config
     facts: PlanFacts
     schedule: PlannedSteps
-    memory: MemoryEstimate
+    cost: Cost
     disk: Disk
     duration: Duration | None
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
     notes: tuple[str, ...]
     andon: tuple[str, ...]
+    budgets: tuple[PlannedBudget, ...] = ()
+    expenses: Expenses = field(default_factory=Expenses)
 
     @property
-    def parameters(self) -> int:
+    def memory(self) -> MemoryEstimate | None:
+        """None where only the run knows its model."""
+        return self.cost.memory
+
+    @property
+    def parameters(self) -> int | None:
         """Trainable numbers."""
-        return self.config.model.architecture.shape().num_parameters
+        return self.cost.parameters
 
     @property
     def max_steps(self) -> int | None:
         """Steps the run will take; None while the data is unknown and the config does not say."""
-        return self.schedule.max_steps
+        return self.schedule.updates
 
     def data_facts(self) -> dict[str, Any]:
         """What data the run is made with, for run.json."""
         facts = self.facts
         tokenizer = None if facts.tokenizer is None else asdict(facts.tokenizer)
         return {
-            "train": _split_json(facts.train),
-            "val": None if facts.val is None else _split_json(facts.val),
+            "train": None if self.cost.shape is None else _split_json(facts.train),
+            "val": None if facts.val is None or not self.cost.shape else _split_json(facts.val),
             "tokenizer": None
             if tokenizer is None
             else {**tokenizer, "path": str(tokenizer["path"])},
         }
 
+    def _learning_rate(self) -> list[list[float]] | None:
+        promise = promise_of(self.config, self.schedule.max_steps)
+        return None if promise is None else [[*point] for point in points(promise)]
+
     def to_json(self) -> dict[str, Any]:
         """Strict JSON of schema albor.train.plan/1: bytes, seconds, null for unknown."""
-        facts = self.facts
-        shape = self.config.model.architecture.shape()
+        facts, shape = self.facts, self.cost.shape
         return {
             "schema": SCHEMA,
             "config": str(facts.config_path),
             "ok": not self.problems,
             "model": {
-                "parameters": shape.num_parameters,
-                "flops_per_token": shape.flops_per_token(self.config.data.seq_len),
+                "mode": self.config.training.mode,
+                "parameters": self.cost.parameters,
+                "flops_per_token": self.cost.flops_per_token,
                 "precision": self.config.training.mixed_precision,
-                "architecture": asdict(shape),
+                "architecture": None if shape is None else asdict(shape),
             },
-            "memory": {**asdict(self.memory), "total": self.memory.total},
+            "memory": _memory_json(self.memory, facts),
             "distributed": {
                 **asdict(self.config.share()),
                 "strategy": self.config.training.distributed.strategy,
             },
             "data": self.data_facts(),
-            "training": asdict(self.schedule),
+            "training": {**asdict(self.schedule), "learning_rate": self._learning_rate()},
             "disk": {**asdict(self.disk), "total": self.disk.total},
             "device": {
                 "kind": facts.device,
@@ -100,10 +122,13 @@ class Plan:
             },
             "code": {"commit": facts.git_commit, "dirty": facts.git_dirty},
             "time": None if self.duration is None else asdict(self.duration),
+            "measured": None if facts.measured is None else asdict(facts.measured),
+            "expenses": asdict(self.expenses),
             "problems": [asdict(problem) for problem in self.problems],
             "warnings": [asdict(warning) for warning in self.warnings],
             "notes": list(self.notes),
             "andon": list(self.andon),
+            "budgets": [budget.to_json() for budget in self.budgets],
         }
 
 
@@ -114,13 +139,16 @@ def plan(
     extra_problems: tuple[Problem, ...] = (),
     extra_notes: tuple[str, ...] = (),
     unit: int | None = None,
+    place: Place | None = None,
+    written: Callable[[str], str] | None = None,
 ) -> Plan:
     """Decide. `andon_notes`, `extra_problems`, `extra_notes` come from rooms above and are passed
-    on; `unit` as in `schedule`.
+    on; `unit` and `place` as in `schedule`; `written(field)`: where the config says it, as
+    `file:line`.
     """
-    steps = schedule(config, facts, unit)
-    need = memory(config, facts)
-    space = disk(config, facts, steps.max_steps)
+    steps = schedule(config, facts, unit, place)
+    cost = cost_of(config, facts)
+    space = disk(config, facts, steps.max_steps, cost.checkpoint)
     file = str(facts.config_path)
     problems = [
         *extra_problems,
@@ -130,32 +158,61 @@ def plan(
         *_split_problems(config, facts.train, "data.train"),
         *(_split_problems(config, facts.val, "data.val") if facts.val is not None else ()),
         *_tokenizer_problems(config, facts),
+        *_fim_problems(config, facts),
         *_device_problems(config, facts),
-        *_memory_problems(config, facts, need, steps),
+        *_memory_problems(config, facts, cost.memory, steps),
         *_disk_problems(config, facts, space),
     ]
+    time = duration(config, facts, steps, cost.flops_per_token)
+    spent = expenses(config, facts, time)
+    budgets = planned_budgets(config, steps, time, spent, device=facts.device)
     return Plan(
         config=config,
         facts=facts,
         schedule=steps,
-        memory=need,
+        cost=cost,
         disk=space,
-        duration=duration(config, facts, steps.total_tokens),
-        problems=tuple(_placed(problem, file) for problem in problems),
-        warnings=tuple(_placed(warning, file) for warning in _warnings(config, facts, steps)),
-        notes=(*extra_notes, *_notes(config, facts, steps)),
+        duration=time,
+        problems=_placed(problems, file, written),
+        warnings=_placed(_warnings(config, facts, steps, cost), file, written),
+        notes=(
+            *extra_notes,
+            *_notes(config, facts, steps, cost),
+            *budget_notes(budgets, steps.max_steps),
+        ),
         andon=tuple(andon_notes),
+        budgets=budgets,
+        expenses=spent,
     )
 
 
-def _placed(problem: Problem, file: str) -> Problem:
-    return problem if problem.file else Problem(problem.field, problem.message, problem.hint, file)
+def _placed(
+    found: Iterable[Problem], file: str, written: Callable[[str], str] | None
+) -> tuple[Problem, ...]:
+    """Each with the place that it is written in; what names another file is right about that."""
+    where = written or (lambda _: file)
+    return tuple(
+        replace(one, file=where(one.field)) if one.file in ("", file) else one for one in found
+    )
+
+
+def _memory_json(need: MemoryEstimate | None, facts: PlanFacts) -> dict[str, Any]:
+    """Each figure, null where nothing is known of it."""
+    if need is not None:
+        return {**asdict(need), "total": need.total}
+    unknown = dict.fromkeys((*(field.name for field in fields(MemoryEstimate)), "total"))
+    return {**unknown, "capacity": facts.device_memory_bytes}
 
 
 def _split_json(split: SplitFacts) -> dict[str, Any]:
-    document = asdict(split)
-    del document["problems"]
+    document = {key: value for key, value in vars(split).items() if key not in _NOT_TOLD}
+    if split.parts:
+        parts = [{"source": part.name, **_split_json(part)} for part in split.parts]
+        document["sources"] = parts
     return {**document, "path": str(split.path)}
+
+
+_NOT_TOLD = ("problems", "parts", "name", "eos_token_id")
 
 
 def _step_problems(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
@@ -172,7 +229,7 @@ def _step_problems(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
         return
     if per_epoch and reachable is not None and wanted is not None and reachable < wanted:
         message = (
-            f"{wanted:,} steps cannot be reached: {epochs:,} epoch{'s' * (epochs > 1)} of "
+            f"{wanted:,} steps cannot be reached: {counted(epochs, 'epoch')} of "
             f"{per_epoch:,} steps end at {reachable:,}"
         )
         enough = -(-wanted // per_epoch)
@@ -186,7 +243,15 @@ def _step_problems(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
 
 
 def _split_problems(config: Config, split: SplitFacts, field: str) -> Iterator[Problem]:
-    seq_len, vocab = config.data.seq_len, config.model.architecture.vocab_size
+    shape = config.model.architecture
+    if shape is None:
+        return  # whatever a class of the user's own reads
+    if split.parts:
+        whole = "data.mixture" if field == "data.train" else "data.val_mixture"
+        for index, part in enumerate(split.parts):
+            yield from _split_problems(config, part, f"{whole}.{index}.path")
+        return
+    seq_len, vocab = config.data.seq_len, shape.vocab_size
     if split.row_len is not None and split.row_len < seq_len and split.sequences:
         message = (
             f"{seq_len:,} is longer than the {split.row_len:,} tokens of a row in {split.path}"
@@ -211,8 +276,8 @@ def _tokenizer_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
         hint = "albor tokenizer apply CORPUS --vocab-size N --out FILE, or leave it out"
         yield Problem("data.tokenizer", tokenizer.error, hint)
         return
-    vocab = config.model.architecture.vocab_size
-    if tokenizer.vocab_size is not None and tokenizer.vocab_size > vocab:
+    vocab = None if (shape := config.model.architecture) is None else shape.vocab_size
+    if vocab is not None and tokenizer.vocab_size is not None and tokenizer.vocab_size > vocab:
         message = f"{vocab:,}, but {tokenizer.path} has {tokenizer.vocab_size:,} tokens"
         hint = f"use model.architecture.vocab_size={tokenizer.vocab_size}"
         yield Problem("model.architecture.vocab_size", message, hint)
@@ -220,6 +285,16 @@ def _tokenizer_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
     if packed is not None and tokenizer.sha256 is not None and packed != tokenizer.sha256:
         message = f"{tokenizer.path} is not the tokenizer {facts.train.path} was packed with"
         yield Problem("data.tokenizer", message, "name that one, or pack again")
+
+
+def _fim_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
+    if config.data.fim is None:
+        return
+    yield from facts.fim_problems
+    for split in facts.train.parts or (facts.train,):
+        if split.sequences is not None and split.eos_token_id is None:
+            message = f"nothing says which token ends a document in {split.path}"
+            yield Problem("data.fim", message, "pack it again, or leave data.fim out")
 
 
 def _device_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
@@ -240,9 +315,7 @@ def _precision_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
     if precision == "fp16" and facts.device == "cpu":
         hint = facts.gpu_remedy or "use training.mixed_precision=fp32 or bf16 on a CPU"
         yield Problem(field, f"fp16 needs a GPU for its loss scaling{idle}", hint)
-    if precision == "fp8" and (
-        obstacles := fusion_obstacles(config, facts.device, facts.gpu_capability)
-    ):
+    if precision == "fp8" and (obstacles := cost_of(config, facts).obstacles):
         message = f"fp8 cannot be used here: {'; '.join(obstacles)}{idle}"
         yield Problem(field, message, "use training.mixed_precision=bf16, or fix that")
 
@@ -265,9 +338,9 @@ def _are(gpus: int) -> str:
 
 
 def _memory_problems(
-    config: Config, facts: PlanFacts, need: MemoryEstimate, steps: PlannedSteps
+    config: Config, facts: PlanFacts, need: MemoryEstimate | None, steps: PlannedSteps
 ) -> Iterator[Problem]:
-    if not need.missing:
+    if need is None or not need.missing:
         return
     where = facts.device_name or facts.device
     message = (
@@ -361,7 +434,9 @@ def _disk_problems(config: Config, facts: PlanFacts, space: Disk) -> Iterator[Pr
     folder = config.training.output_dir
     if not facts.output_writable:
         yield Problem("training.output_dir", f"{folder} cannot be written", "choose another folder")
-    elif space.missing:  # of a place that takes nothing, how much is free says nothing
+    elif (
+        space.checkpoint and space.missing
+    ):  # of a place that takes nothing, what is free says nothing
         message = (
             f"{space.copies} checkpoints of {byte_size(space.checkpoint)} need "
             f"{byte_size(space.total)}, {byte_size(space.missing)} more than is free at {folder}"
@@ -377,7 +452,9 @@ def _disk_problems(config: Config, facts: PlanFacts, space: Disk) -> Iterator[Pr
         yield Problem("training.checkpoint.keep", message, hint)
 
 
-def _warnings(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator[Problem]:
+def _warnings(
+    config: Config, facts: PlanFacts, steps: PlannedSteps, cost: Cost
+) -> Iterator[Problem]:
     training, end = config.training, steps.max_steps
     if facts.gpu_idle and facts.device == "cpu":
         message = f"the run will train on the CPU: {facts.gpu_idle}"
@@ -386,33 +463,56 @@ def _warnings(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator
         message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run, more than 10 %"
         hint = f"at most {end // 10:,}: the peak learning rate is what a run is there for"
         yield Problem("training.warmup_steps", message, hint)
-    yield from _too_few_tokens(config, steps)
+    yield from _too_few_tokens(steps, cost)
+    is_ours = cost.shape is not None  # else its source may have data to validate on
     if steps.data_passes is not None and steps.data_passes > _WORTHWHILE_PASSES:
         message = f"every sequence is seen {steps.data_passes:.1f} times"
         yield Problem("training.max_steps", message, "beyond 4 passes more data helps more")
-    yield from _data_warnings(config, facts)
-    if training.early_stopping_patience is not None and config.data.val is None:
+    yield from _read_often(config, facts, steps)
+    yield from _data_warnings(config, facts, is_ours=is_ours)
+    if is_ours and training.early_stopping_patience and not config.data.has_val:
         message = "early stopping needs a validation loss, and data.val is not set"
         yield Problem("training.early_stopping_patience", message, "set data.val")
-    if config.data.val is not None and end is not None and training.eval_interval > end:
+    if config.data.has_val and end is not None and training.eval_interval > end:
         message = f"evaluated every {training.eval_interval:,} steps, but the run has {end:,}"
         yield Problem("training.eval_interval", message, "evaluated at the start and the end only")
 
 
-def _data_warnings(config: Config, facts: PlanFacts) -> Iterator[Problem]:
-    row_len = facts.train.row_len
-    if row_len is not None and row_len > config.data.seq_len and row_len % config.data.seq_len:
-        lost = row_len % config.data.seq_len / row_len
-        message = f"rows of {row_len:,} tokens cut into {config.data.seq_len:,} lose {lost:.0%}"
-        yield Problem("data.seq_len", message, "use a divisor of the row length")
-    if facts.train.sequences is None and not facts.train.problems:
-        message = f"{facts.train.path} has no manifest: its sequences are unknown"
-        yield Problem("data.train", message, f"albor data verify {facts.train.path}")
+def _read_often(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator[Problem]:
+    """The sources of a mixture whose weight is more than they have sequences for."""
+    if not facts.train.parts or steps.total_tokens is None:
+        return
+    stages, end = config.data.stages(), steps.total_tokens // config.data.seq_len
+    ends = [*(first for first, _ in stages[1:]), end]
+    for index, part in enumerate(facts.train.parts):
+        drawn = sum(
+            max(0, min(last, end) - first) * weights[part.name] / sum(weights.values())
+            for (first, weights), last in zip(stages, ends, strict=True)
+        )
+        passes = drawn / (part.sequences_at(config.data.seq_len) or drawn or 1)
+        if passes > _WORTHWHILE_PASSES:
+            message = f"{part.name} is read {passes:.1f} times"
+            hint = "beyond 4 passes more data helps more: lower its weight"
+            yield Problem(f"data.mixture.{index}.weight", message, hint)
 
 
-def _too_few_tokens(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
+def _data_warnings(config: Config, facts: PlanFacts, *, is_ours: bool) -> Iterator[Problem]:
+    for split in facts.train.parts or (facts.train,):
+        row_len = split.row_len
+        if row_len is not None and row_len > config.data.seq_len and row_len % config.data.seq_len:
+            lost = row_len % config.data.seq_len / row_len
+            message = f"rows of {row_len:,} tokens cut into {config.data.seq_len:,} lose {lost:.0%}"
+            yield Problem("data.seq_len", message, "use a divisor of the row length")
+        if is_ours and split.sequences is None and not split.problems:
+            field = "data.mixture" if facts.train.parts else "data.train"
+            message = f"{split.path} has no manifest: its sequences are unknown"
+            yield Problem(field, message, f"albor data verify {split.path}")
+
+
+def _too_few_tokens(steps: PlannedSteps, cost: Cost) -> Iterator[Problem]:
     """A model that sees too little to be worth its size: a rehearsal, or a slip in the steps."""
-    parameters = config.model.architecture.shape().num_parameters
+    if (parameters := cost.parameters) is None:
+        return
     least = LEAST_TOKENS_PER_PARAMETER * parameters
     if steps.total_tokens is not None and steps.max_steps and steps.total_tokens < least:
         message = (
@@ -423,9 +523,8 @@ def _too_few_tokens(config: Config, steps: PlannedSteps) -> Iterator[Problem]:
         yield Problem("training.max_steps", message, f"{needed:,} steps would, or a smaller model")
 
 
-def _notes(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator[str]:
-    parameters = config.model.architecture.shape().num_parameters
-    if steps.total_tokens is not None:
+def _notes(config: Config, facts: PlanFacts, steps: PlannedSteps, cost: Cost) -> Iterator[str]:
+    if steps.total_tokens is not None and (parameters := cost.parameters) is not None:
         ratio = steps.total_tokens / parameters
         yield (
             f"{ratio:.2g} tokens per parameter; compute-optimal is about {TOKENS_PER_PARAMETER} "
@@ -433,24 +532,25 @@ def _notes(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator[st
         )
     if config.training.grad_clip is None and not config.training.stability.zclip:
         yield "gradients are not clipped (training.grad_clip, training.stability.zclip)"
-    if config.data.val is None:
+    if not config.data.has_val and cost.shape is not None:
         yield "no validation data: the best checkpoint is unknown"
-    budget = config.monitoring.budgets.tokens
-    if budget is not None and steps.total_tokens is not None and budget < steps.total_tokens:
-        at = -(-budget // steps.tokens_per_step)
-        yield f"the token budget is used up at step {at:,} of {steps.max_steps:,}"
     if config.training.mixed_precision == "fp32" and not config.training.residual_in_fp32:
         yield "training.residual_in_fp32 has no effect where mixed_precision is fp32"
-    obstacles = fusion_obstacles(config, facts.device, facts.gpu_capability)
-    if obstacles and facts.device == "cuda" and config.training.mixed_precision == "bf16":
-        yield f"slower than it could be, the fused step is off: {'; '.join(obstacles)}"
+    if cost.obstacles and facts.device == "cuda" and config.training.mixed_precision == "bf16":
+        yield f"slower than it could be, the fused step is off: {'; '.join(cost.obstacles)}"
     yield from _without_effect(config, facts)
+    if facts.measured is not None and facts.measured.capped:
+        yield f"a GPU was held back by its power limit in {facts.measured.capped:.0%} of the probe"
+    yield from _repository_notes(facts)
+
+
+def _repository_notes(facts: PlanFacts) -> Iterator[str]:
     if facts.git_patched:
         yield "the repository has uncommitted changes: the run records them as a patch"
     if facts.git_untracked:
         yield (
-            f"untracked in the repository: {facts.git_untracked:,} file(s) and folder(s); of code "
-            "among them the run records the hash, of the rest nothing"
+            f"the repository has {facts.git_untracked:,} untracked paths; the run records the hash "
+            "of code among them, and nothing of the rest"
         )
 
 
@@ -460,6 +560,8 @@ def _without_effect(config: Config, facts: PlanFacts) -> Iterator[str]:
     distributed, threads = training.distributed, training.num_threads
     if training.compile is True and facts.device == "cpu":
         yield "training.compile has no effect on a CPU"
+    if config.monitoring.budgets.rate_per_gpu_hour is not None and facts.device == "cpu":
+        yield "the rate of a GPU-hour has no effect on a CPU: what the run costs is not known"
     if distributed.strategy == "fsdp" and distributed.world_size == 1:
         yield "training.distributed.strategy fsdp has no effect with a world_size of 1"
     if data.val is not None and data.val.resolve() == data.train.resolve():
@@ -468,5 +570,5 @@ def _without_effect(config: Config, facts: PlanFacts) -> Iterator[str]:
             "has not seen"
         )
     if threads is not None and threads > facts.cpu_count:
-        cores = f"{facts.cpu_count} core{'s' * (facts.cpu_count != 1)}"
+        cores = counted(facts.cpu_count, "core")
         yield f"training.num_threads is {threads:,}, more than the {cores} here: slower, not faster"

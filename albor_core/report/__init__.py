@@ -1,1 +1,1 @@
-"""Runs as a page, a picture or a table for other programs."""
+"""Runs as a page or a picture."""

@@ -7,7 +7,7 @@ Non-finite values break the line and leave a mark at the top, where they happene
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -17,8 +17,14 @@ WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
 _TICKS = 5  # about so many on an axis
 _PLAIN_BELOW = 1e4
+_MOST_DECADES = 8  # with a tick each
 _HUGE = 1e150  # beyond it differences overflow, and nobody reads the axis
-MOST_RUNS = 10  # classes c0 .. c9 of the page's style
+COLOURS = (
+    "#c4581a", "#1f7a9c", "#7450b8", "#2f7d3a", "#a3375f",
+    "#8a6300", "#3a5bbf", "#00807a", "#b03a2e", "#5d6470",
+)  # fmt: skip
+_DASHES = ("", "7 3", "2 3", "9 3 2 3")  # told apart where the colours begin again
+MOST_RUNS = len(COLOURS) * len(_DASHES)
 
 
 @dataclass(frozen=True)
@@ -32,23 +38,49 @@ class ReportCurve:
     high: Sequence[float]
 
 
+def curve_style() -> str:
+    """The classes of curves as a style sheet: c0, c1, ... their colours, d1, ... their dashes, k0,
+    ... for keys beside their names.
+    """
+    colours = (
+        f".c{i}{{stroke:{c};fill:{c}}}polyline.c{i}{{fill:none}}.band.c{i}{{stroke:none}}"
+        f".k{i}{{background:{c}}}"
+        for i, c in enumerate(COLOURS)
+    )
+    dashes = (f".d{i}{{stroke-dasharray:{dash}}}" for i, dash in enumerate(_DASHES) if dash)
+    return "".join((*colours, *dashes))
+
+
+def look_of(place: int) -> str:
+    """The classes of a curve by its place among those of a chart."""
+    dash = place // len(COLOURS) % len(_DASHES)
+    return f"c{place % len(COLOURS)}" + (f" d{dash}" if dash else "")
+
+
 def svg(title: str, traces: Sequence[ReportCurve]) -> str:
     """The chart; what it shows is said in words for those who cannot see it."""
+    said = f"{escape(title)}: {escape(', '.join(t.label for t in traces))}"
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{said}</title>'
+        f"{drawing(traces)}</svg>"
+    )
+
+
+def drawing(traces: Sequence[ReportCurve], *, is_log: bool = False) -> str:
+    """Axes and curves in WIDTH x HEIGHT. `is_log`: values are logarithms to the base ten, and the
+    axis names the values.
+    """
     xs = [x for trace in traces for x in trace.steps]
     ys = [y for t in traces for part in (t.low, t.mean, t.high) for y in part if math.isfinite(y)]
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
-        f"<title>{escape(title)}: {escape(', '.join(t.label for t in traces))}</title>",
-    ]
     if not xs or not ys:
-        return "".join([*parts, f'<text x="{LEFT}" y="40">nothing finite to draw</text></svg>'])
+        return f'<text x="{LEFT}" y="40">nothing finite to draw</text>'
     x_range, y_range = _span(xs), _span(ys)
     if 0 < x_range[0] <= x_range[1] / 20:
         x_range = (0.0, x_range[1])
-    parts += _axes(x_range, y_range)
+    parts = [*_axes(x_range, y_range, log_ticks if is_log else ticks)]
     for index, trace in enumerate(traces):
-        parts += _trace(trace, f"c{index % MOST_RUNS}", x_range, y_range)
-    return "".join([*parts, "</svg>"])
+        parts += _trace(trace, look_of(index), x_range, y_range)
+    return "".join(parts)
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
@@ -57,8 +89,12 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - around, low + around)
 
 
-def _axes(xs: tuple[float, float], ys: tuple[float, float]) -> Iterator[str]:
-    for y, words in ticks(*ys):
+def _axes(
+    xs: tuple[float, float],
+    ys: tuple[float, float],
+    y_ticks: Callable[[float, float], list[tuple[float, str]]],
+) -> Iterator[str]:
+    for y, words in y_ticks(*ys):
         at = _y(y, ys)
         yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
         yield f'<text class="tick" x="{LEFT - 6}" y="{at + 4}" text-anchor="end">{words}</text>'
@@ -76,6 +112,29 @@ def ticks(low: float, high: float) -> list[tuple[float, str]]:
     first = math.ceil(low / step - 1e-9)
     places = [first + i for i in range(2 * _TICKS) if (first + i) * step <= high + step * 1e-9]
     return [(i * step, _tick(i * step, step, max(abs(low), abs(high)))) for i in places]
+
+
+def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """As `ticks`, of logarithms to the base ten: decades, parts of them where there are few, and
+    where there is not one, round values.
+    """
+    decades = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
+    if len(decades) > 2 or not -290 < low <= high < 290:
+        step = -(-len(decades) // _MOST_DECADES) or 1
+        return [(float(power), _power(power)) for power in decades[::step]]
+    fine = [
+        (power + math.log10(part), part * 10.0**power)
+        for power in range(math.floor(low), math.floor(high) + 1)
+        for part in (1, 2, 5)
+    ]
+    inside = [(place, f"{value:g}") for place, value in fine if low <= place <= high]
+    if len(inside) > 1:
+        return inside
+    return [(math.log10(value), words) for value, words in ticks(10**low, 10**high) if value > 0]
+
+
+def _power(power: int) -> str:
+    return f"{10.0**power:g}" if abs(power) < 5 else f"1e{power}"
 
 
 def _tick(value: float, step: float, largest: float) -> str:

@@ -7,12 +7,21 @@ forbids them). Texts of runs are data: control characters made visible, then esc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from albor_core.report.chart import ReportCurve, svg
+from albor_core.report.chart import ReportCurve, curve_style, look_of, svg
+from albor_core.report.scores import (
+    MOST_SCORES,
+    PREFIX,
+    ScoreBar,
+    bars_svg,
+    captions,
+    newest_scores,
+)
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.clean import clean
 from albor_core.run.values.directions import Goals
@@ -25,12 +34,16 @@ from albor_core.store.rows.series import Series
 
 POINTS = 300
 MOST_CHARTS = 24
-_FIRST = ("val/loss", "train/loss", "val/ppl", "optim/lr", "optim/grad_norm", "perf/tokens_per_s")
+_FIRST = (
+    "val/loss",
+    "train/loss",
+    "val/ppl",
+    "val/bpb",
+    "optim/lr",
+    "optim/grad_norm",
+    "perf/tokens_per_s",
+)
 _CHARS = 300
-_COLOURS = (
-    "#c4581a", "#1f7a9c", "#7450b8", "#2f7d3a", "#a3375f",
-    "#8a6300", "#3a5bbf", "#00807a", "#b03a2e", "#5d6470",
-)  # fmt: skip
 _STYLE = """
 :root{color-scheme:light dark;--ink:#16181d;--dim:#676b75;--line:#dfd9cc;--ground:#faf8f4}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e8ef;--dim:#8d93a5;--line:#2b3040;--ground:#12141c}}
@@ -44,12 +57,12 @@ figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:.6em}
 figcaption{font-weight:600}
 svg{width:100%;height:auto}.grid{stroke:var(--line)}text{fill:var(--dim);font-size:11px}
 text.broken{fill:#c02b2b;font-size:14px}polyline{fill:none;stroke-width:1.6}.band{opacity:.18}
+.whisker{stroke:var(--ink);stroke-width:1.5}rect{stroke:none}
 .key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.4em}
+.key.d1,.key.d2{background-image:linear-gradient(90deg,transparent 40%,var(--ground) 40% 60%,
+transparent 60%)}.key.d2{background-size:50%}
 .dim{color:var(--dim)}footer{margin:3em 0;color:var(--dim)}
-""" + "".join(
-    f".c{i}{{stroke:{c};fill:{c}}}polyline.c{i}{{fill:none}}.band.c{i}{{stroke:none}}.k{i}{{background:{c}}}"
-    for i, c in enumerate(_COLOURS)
-)
+""" + curve_style()
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -60,7 +73,7 @@ def render(
     metric: str | None = None,
     goals: Goals | None = None,
 ) -> str:
-    """The page of one to ten runs, the first of more. Raises NotFoundError for a run that the store
+    """The page of one to 26 runs, the first of more. Raises NotFoundError for a run that the store
     does not know, UsageError or StoreError as `diff_runs` does.
     """
     rows = [reader.run(run_id) for run_id in run_ids[:MOST_RUNS]]
@@ -76,6 +89,7 @@ def render(
         _summary(rows),
         _left_out(run_ids[MOST_RUNS:]),
         *(_verdicts(difference, rows) if difference else ()),
+        _scores(reader, rows, goals),
         "<h2>Curves</h2>",
         _charts(reader, rows),
         *(_differences(difference) if difference else ()),
@@ -94,9 +108,10 @@ def _summary(rows: Sequence[RunRow]) -> str:
         "run", "experiment", "end", "step", "tokens", "loss", "val loss", "best val loss",
         "val ppl", "tok/s", "seed", "commit", "tags",
     )  # fmt: skip
+    keys = [look_of(i).replace("c", "k", 1) for i in range(len(rows))]
     cells = [
         (
-            f'<span class="key k{i}"></span>{_text(row.name or row.id)}',
+            f'<span class="key {keys[i]}"></span>{_text(row.name or row.id)}',
             _text(row.experiment),
             _text(row.ended_status or "no end recorded"),
             _shown(count(row.last_step)),
@@ -176,14 +191,46 @@ def _charts(reader: Reader, rows: Sequence[RunRow]) -> str:
     return f'<div class="charts">{"".join(figures)}</div>{more}'
 
 
+def _scores(reader: Reader, rows: Sequence[RunRow], goals: Goals | None) -> str:
+    """What evaluations found: a bar a run, the runs in their order; nothing where none did."""
+    found: dict[str, list[ScoreBar]] = {}
+    for place, row in enumerate(rows):
+        label = clean(row.name or row.id, limit=_CHARS)
+        with _own(reader, row) as own:
+            for name, (value, step, stderr) in newest_scores(own, row.id).items():
+                found.setdefault(name, []).append(ScoreBar(place, label, value, step, stderr))
+    names = sorted(found)
+    declared = {key: way for row in rows for key, way in reader.goals(row.id).items()}
+    told = captions(names, {**declared, **(goals or {})})
+    figures = [
+        f"<figure><figcaption>{_text(told[name])}</figcaption>"
+        f"{bars_svg(clean(name, limit=80), found[name])}</figure>"
+        for name in names[:MOST_SCORES]
+    ]
+    if not figures:
+        return ""
+    left = len(names) - MOST_SCORES
+    more = f'<p class="dim">and {left} more scores</p>' if left > 0 else ""
+    return f'<h2>Scores of evaluations</h2><div class="charts">{"".join(figures)}</div>{more}'
+
+
 def _curves(reader: Reader, row: RunRow) -> Iterator[tuple[str, Series]]:
-    """Every series of a run, from its own store where that is still there."""
+    """Every series of a run but scores of a single checkpoint, which are bars."""
+    with _own(reader, row) as own:
+        for key, series in _series_of(own, row.id):
+            if len(series.steps) > 1 or not key.startswith(PREFIX):
+                yield key, series
+
+
+@contextmanager
+def _own(reader: Reader, row: RunRow) -> Iterator[Reader]:
+    """The run's own store where that is still there."""
     local = local_store(RunDir(Path(row.path))) if row.path and Path(row.path).is_dir() else None
     if local is not None and local.is_file():
         with Reader(local) as own:
-            yield from _series_of(own, row.id)
+            yield own
     else:
-        yield from _series_of(reader, row.id)
+        yield reader
 
 
 def _series_of(reader: Reader, run_id: str) -> Iterator[tuple[str, Series]]:

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.errors import TryAgainError, UsageError, remedy
+from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.guard_state import GuardState, read_guard
 from albor_core.run.liveness import signal_holder
 from albor_core.run.rundir import RunDir, read_json
 
-COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "retry_now", "ack")
+COMMANDS = ("stop", "stop_now", "pause", "resume", "checkpoint", "rollback", "retry_now", "ack")
+ANDON = "andon"  # the sender of what a rule asks for
 LIFETIME_S = 60.0
 BY_SIGNAL = "signal"  # the id of a stop that no file could carry
 _KEPT_ANSWERS = 100
@@ -56,6 +58,7 @@ def send(run: RunDir, cmd: str, *, sender: str, argument: str = "") -> str:
     """
     if cmd not in COMMANDS:
         raise UsageError(f"{cmd!r} is not a command", hint="one of " + ", ".join(COMMANDS))
+    refuse_pulled(run, cmd.replace("_", " "), f"albor guard status {run.own_id}")
     command_id = secrets.token_hex(8)
     body = {
         "schema": "albor.command/1",

@@ -2,8 +2,8 @@
 
 Written once by the program itself, tracker or trainer, or for one that cannot speak: by the guard's
 stub for a command that cannot be executed, by whoever kills a program without a guard, by the
-importer of a foreign run. A kill -9 leaves the words of the life before behind: whoever reads them
-compares attempt or nonce.
+importer of a foreign run. A kill -9 leaves the words of the attempt before behind: whoever reads
+them compares attempt or nonce.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def write_exit(
 
 
 def forget_exit(run: RunDir) -> None:
-    """Those of an earlier life are not the words of one that begins. Raises OSError."""
+    """Those of an earlier attempt are not the words of one that begins. Raises OSError."""
     run.exit.unlink(missing_ok=True)
 
 
@@ -81,6 +81,8 @@ def end_word(reason: str, code: object) -> str:
     """completed, stopped or failed: what a program's last words mean."""
     if reason in COMPLETED:
         return "completed"
+    if reason == "exception":
+        return "failed"
     if reason in ("stopped", "andon", "paused") or code == STOPPED_BY_ANDON:
         return "stopped"
     return "completed" if code == 0 else "failed"

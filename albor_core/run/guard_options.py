@@ -25,7 +25,7 @@ class Options:
     backoff_s: tuple[float, ...] = (30.0, 60.0, 120.0, 240.0, 600.0)
     """Waits before the first, second, ... restart in a row; the last one repeats."""
     stable_s: float = 3600.0
-    """A life this long, with a newer checkpoint, starts the waits from the first again."""
+    """An attempt this long, with a newer checkpoint, starts the waits from the first again."""
     grace_s: float = 30.0
     """From SIGTERM to SIGKILL."""
     max_no_progress: int = 3

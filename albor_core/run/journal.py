@@ -3,10 +3,11 @@ about history.
 
     {"t":"m","seq":7,"attempt":1,"step":3,"mono":12.5,"wall":1764.1,"v":{"train/loss":2.31},"crc":3735928559}
 
-Types: m metrics, p param, e event, a artefact, s sample, r rewind ("to": step). NaN and Inf travel
-as the strings "nan", "inf", "-inf" since JSON has no such numbers. `crc` is the CRC-32 of the
-line's bytes before `,"crc":`. A line that `append` returned for survives `kill -9`, but for those
-that wait for a disk (`pending`): it is in the page cache. `barrier` makes it survive power loss.
+Types: m metrics, p param, e event, a artefact, b medium (picture, table, ...; its file was there
+before), s sample, r rewind ("to": step). NaN and Inf travel as the strings "nan", "inf", "-inf"
+since JSON has no such numbers. `crc` is the CRC-32 of the line's bytes before `,"crc":`. A line
+that `append` returned for survives `kill -9`, but for those that wait for a disk (`pending`): it is
+in the page cache. `barrier` makes it survive power loss.
 """
 
 from __future__ import annotations
@@ -28,14 +29,13 @@ from albor_core.run.values.lenient import NOT_FINITE, number_word
 MAX_LINE_BYTES = 4096
 _MAX_CHAR_BYTES, _MAX_NUMBER_BYTES = 12, 34  # a character beyond 16 bits; a number and its marks
 _ROOM_BYTES = MAX_LINE_BYTES - 256  # for the values: the rest is head and crc
-LAST_WAIT_S = 2.0  # at the end of a run, for a disk that refuses lines
 _CRC = b',"crc":'
 _MAX_BODY_BYTES = MAX_LINE_BYTES - len(_CRC) - 12  # ten digits, brace, newline
 # one for all: `json.dumps` with separators makes a new one for each line, half of a line's cost
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
-class Journal:
+class Journal(LineAppender):
     """The one writer of a journal. Belongs to the thread that made it, and to the holder of
     run.lock.
 
@@ -54,35 +54,10 @@ class Journal:
         """`dumps` encodes JSON without spaces, NaN and Inf as null, faster than the standard
         library, which is all that this file may import; TypeError is what it may raise.
         """
-        self.path, self.attempt = path, attempt
+        super().__init__(path)
+        self.attempt = attempt
         self._dumps = dumps
-        self._file = LineAppender(path)
-        self._write = self._file.write
-        self.seq = _last_seq(self._file.fd, self._file.offset)
-
-    @property
-    def pending(self) -> int:
-        """Lines that the disk has not taken yet."""
-        return self._file.pending
-
-    @property
-    def dropped(self) -> int:
-        """Lines that were given up, since more waited than memory is kept for."""
-        return self._file.dropped
-
-    @property
-    def error(self) -> str | None:
-        """Why the disk refuses lines, if it does."""
-        return self._file.error
-
-    @property
-    def offset(self) -> int:
-        """Bytes of whole lines in the file."""
-        return self._file.offset
-
-    def fileno(self) -> int:
-        """The descriptor, for an `fdatasync` in another thread; valid until `close`."""
-        return self._file.fd
+        self.seq = _last_seq(self.fd, self.offset)
 
     def metrics(
         self, step: int, values: Mapping[str, float | int | None], **times: float | None
@@ -144,7 +119,7 @@ class Journal:
 
     def _write_body(self, body: bytes) -> None:
         self.seq += 1
-        self._write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
+        self.write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
 
     def event(
         self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
@@ -153,7 +128,7 @@ class Journal:
         self.append("e", step=step, name=name, severity=severity, data=data)
 
     def rewind(self, to: int) -> None:
-        """Discard the history after step `to`: a new life starts from its checkpoint."""
+        """Discard the history after step `to`: a new attempt starts from its checkpoint."""
         self.append("r", to=to)
 
     def append(self, kind: str, /, **fields: Any) -> None:
@@ -177,32 +152,7 @@ class Journal:
         if len(body) > _MAX_BODY_BYTES and kind != "m":
             kept = {k: v for k, v in fields.items() if not isinstance(v, dict | list | tuple)}
             body = _encode({**head, **kept, "data": {"cut": True}})
-        self._write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
-
-    def retry(self) -> None:
-        """Offer waiting lines to the disk again, oldest first; those that a slow disk is taking are
-        waited for, two seconds at most.
-        """
-        self._file.retry()
-
-    def wait(self, timeout_s: float = LAST_WAIT_S) -> bool:
-        """Offer them until the disk has taken all, at most so long; whether it has."""
-        return self._file.wait(timeout_s)
-
-    def give_up(self) -> int:
-        """Drop what waits; returns how many lines of this journal no disk ever took."""
-        return self._file.give_up()
-
-    def barrier(self) -> int:
-        """Make all lines so far survive power loss; returns the offset they end at.
-
-        Raises OSError, also while lines still wait for the disk.
-        """
-        return self._file.barrier()
-
-    def close(self) -> None:
-        """Offer waiting lines a last time; `pending` tells afterwards what was lost."""
-        self._file.close()
+        self.write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
 
 
 @dataclass(frozen=True)
@@ -243,6 +193,15 @@ def last_event(path: Path, name: str) -> dict[str, Any] | None:
     except OSError:
         return None
     return found
+
+
+def parse_json(line: bytes) -> dict[str, Any] | None:
+    """One plain JSON line; None if it is not an object."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def parse_line(raw: bytes, loads: Callable[[bytes], Any] = json.loads) -> dict[str, Any] | None:

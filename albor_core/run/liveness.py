@@ -3,7 +3,7 @@
 A POSIX record lock survives `exec`, dies with its process (not with forked loader workers, unlike
 `flock`) and names its holder's pid, so it answers "is this run alive" with nothing to clean up
 after a crash. One trap: closing *any* descriptor of a file drops the process's record locks on it,
-so a process never probes a lock that it holds itself.
+so a lock that a process holds itself is asked about by the descriptor that holds it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from albor_core.run.errors import AlborError, InUseError
 
+_held: dict[tuple[int, int], int] = {}  # descriptors of locks taken here, by device and inode
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, len, pid
 
 
@@ -43,13 +44,17 @@ def take_lock(path: Path, *, inheritable: bool = False) -> int:
         who = f"process {holder}" if holder else "another process"
         raise InUseError(f"{path}: already held by {who}") from error
     os.set_inheritable(fd, inheritable)
+    _held[_file_of(os.fstat(fd))] = fd
     return fd
 
 
 def lock_holder(path: Path) -> int | None:
     """Pid that holds the record lock on `path`; 0 if it is not visible from here; None if nobody
-    does. Asking takes no right to write: a live run on a mount that we may only read is alive.
+    does. Asking takes no right to write: a live run on a mount that we may only read is alive. A
+    program may ask about its own run.
     """
+    if (own := _own_descriptor(path)) is not None:
+        return _query(own) or (os.getpid() if _is_held_by(own) else None)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -58,6 +63,35 @@ def lock_holder(path: Path) -> int | None:
         return _query(fd)
     finally:
         os.close(fd)
+
+
+def _own_descriptor(path: Path) -> int | None:
+    """The descriptor of this lock that this process has: taken here, or by what it was before an
+    `exec` (ALBOR_RUN_LOCK_FD, of a guard's child).
+    """
+    inherited = os.environ.get("ALBOR_RUN_LOCK_FD", "")
+    if not _held and not inherited:
+        return None
+    try:
+        wanted = _file_of(os.stat(path, follow_symlinks=False))  # noqa: PTH116  of thousands
+    except (OSError, ValueError):
+        return None
+    for fd in (_held.get(wanted), int(inherited) if inherited.isdecimal() else None):
+        try:
+            if fd is not None and _file_of(os.fstat(fd)) == wanted:
+                return fd
+        except (OSError, OverflowError):  # closed since
+            continue
+    return None
+
+
+def _file_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _is_held_by(fd: int) -> bool:
+    """Whether this process, and not the one that it was forked from, has the lock of `fd`."""
+    return "POSIX" in Path(f"/proc/self/fdinfo/{fd}").read_text()
 
 
 def _query(fd: int) -> int | None:

@@ -20,11 +20,14 @@ from albor_core.run.rundir import (
     point_to,
     read_json,
 )
+from albor_core.run.values.lenient import Document, finite
 
 
-def known_as(run: RunDir) -> RunDir | None:
+def known_as(run: RunDir, about: Document | None = None) -> RunDir | None:
     """The run under the id by which this home knows its folder, or would: ID@HOST where another run
     has its id, as two machines may give one to each. None where it is a copy of that other run.
+
+    `about` is its run.json, where that is not in its folder yet.
     """
     if run.alias:
         return run
@@ -36,17 +39,34 @@ def known_as(run: RunDir) -> RunDir | None:
     for alias, place in twins.items():
         if place is not None and _is_same(place, run.path):
             return RunDir(run.path, alias)
+    here = run.metadata() if about is None else about
     other = read_json(RunDir(first).run_json) if first is not None else None
-    if other is None:
+    if other is None and not _is_anothers(folder / f"{run.own_id}.json", here):
         return run
-    here = run.metadata()
-    if here == other:
+    if other is not None and is_same_run(here, other):
         return None
     alias = on_host = f"{run.own_id}@{host_word(here.get('host'))}"
     number = 2
     while alias in twins:  # two homes of one machine
         alias, number = f"{on_host}-{number}", number + 1
     return RunDir(run.path, alias)
+
+
+def is_same_run(one: Document, other: Document) -> bool:
+    """Whether two run.json are of one run: made under the same id at the same moment on the same
+    host. The rest may have been filled in since.
+    """
+    if finite(one, "created") is None:
+        return one == other
+    return all(one.get(key) == other.get(key) for key in ("id", "created", "host", "nonce"))
+
+
+def _is_anothers(pointer: Path, about: Document) -> bool:
+    """Whether an id is still that of another run, though its folder is gone: the store keeps what
+    it told.
+    """
+    known, here = finite(read_json(pointer) or {}, "created"), finite(about, "created")
+    return known is not None and here is not None and known != here
 
 
 def _place(pointer: Path) -> Path | None:
@@ -60,7 +80,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 def host_word(host: object) -> str:
     """A host's name as ids have it."""
-    return re.sub(r"[^a-z0-9._-]+", "-", str(host or "").lower()).strip("-") or "elsewhere"
+    return re.sub(r"[^a-z0-9._-]+", "-", str(host or "").lower()).strip("-.") or "elsewhere"
 
 
 def damaged_pointers() -> Iterator[tuple[Path, str]]:

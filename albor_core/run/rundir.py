@@ -1,8 +1,8 @@
 """A run on disk: where each file is, how a run directory is made, named and found.
 
     RUN_DIR/  run.json config.yaml config.resolved.json script.txt training_state.json journal.jsonl
-              annotations.jsonl checkpoints/ guard/ crash-reports/ logs/ exit.json run.lock
-              .albor/experiments.db
+              system.jsonl annotations.jsonl checkpoints/ eval/ guard/ crash-reports/ logs/ traces/
+              exit.json run.lock pulled.json .albor/experiments.db .albor/watch.json
 
 One writer per file. Standard library only: the guard imports this.
 """
@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
 from albor_core.run.files.whole_file import write_bytes, write_json
 from albor_core.run.liveness import Liveness, liveness
+from albor_core.run.values.traceparent import parent_fact
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _TWIN_ID = re.compile(rf"{RUN_ID.pattern}@[a-z0-9._-]+")  # as `known_as` makes them
@@ -39,6 +40,11 @@ _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFLNK: "a lin
 def albor_home() -> Path:
     """`ALBOR_HOME`, by default ~/.albor: the global store and one pointer file per run."""
     return Path(os.environ.get("ALBOR_HOME") or Path.home() / ".albor").expanduser().absolute()
+
+
+def pointer_of(run_id: str) -> Path:
+    """The file of ALBOR_HOME that leads to a run's folder."""
+    return albor_home() / "runs" / f"{run_id}.json"
 
 
 def check_home() -> Path:
@@ -143,8 +149,32 @@ class RunDir:
         return self.path / "annotations.jsonl"
 
     @property
+    def system(self) -> Path:
+        """What the index process saw of machine and program, and the alerts that it told."""
+        return self.path / "system.jsonl"
+
+    @property
+    def watch(self) -> Path:
+        """Who watches the run, by which rules: run/files/watch_file.py."""
+        return self.path / ".albor" / "watch.json"
+
+    @property
+    def spans(self) -> Path:
+        """Which spans were sent to a collector of traces: run/files/spans_file.py."""
+        return self.path / ".albor" / "spans.json"
+
+    @property
+    def traces(self) -> Path:
+        return self.path / "traces"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def evaluations(self) -> Path:
+        """One folder an evaluation of a checkpoint: albor_core/eval/kept.py."""
+        return self.path / "eval"
 
     @property
     def guard(self) -> Path:
@@ -174,6 +204,11 @@ class RunDir:
     @property
     def exit(self) -> Path:
         return self.path / "exit.json"
+
+    @property
+    def pulled(self) -> Path:
+        """That the folder is a copy, and of what: run/files/pulled_file.py."""
+        return self.path / "pulled.json"
 
     @property
     def run_lock(self) -> Path:
@@ -256,6 +291,7 @@ def create_run(
         "argv": argv,
         "seed": seed,
         "host": os.uname().nodename,
+        **({} if kind == "imported" else parent_fact(os.environ)),
         **(facts or {}),
     }
     with _undone_on_failure(run.path):
@@ -367,7 +403,8 @@ def place_of(entry: Mapping[str, Any] | None) -> str | None:
 
 def placed(run_id: str, path: str | Path) -> RunDir:
     """The run that this home knows by `run_id`, in the folder `path`."""
-    return RunDir(Path(path), run_id if "@" in run_id else "")
+    folder = Path(path)
+    return RunDir(folder, "" if folder.name == run_id else run_id)
 
 
 def is_known_id(text: str) -> bool:

@@ -16,7 +16,9 @@ _COMMAND, _ANSWER = "cmd.json", "cmd_done.json"
 
 
 class TrainerCommand(NamedTuple):
-    """`cmd` is checkpoint, pause or resume; `argument` the budgets to go on with."""
+    """`cmd` is checkpoint, pause, resume or rollback; `argument` the budgets to go on with, or the
+    first step that is bad.
+    """
 
     id: str
     cmd: str

@@ -19,6 +19,8 @@ from albor_core.telemetry.sample import GpuProcess, GpuSample, gpu_from_json
 
 RETRY_S = 60.0  # a driver may be loaded while we run; looking costs an attempted dlopen
 PROCESSES_S = 2.0  # the process list is the dear call, and changes seldom
+_MOST_XIDS = 100  # of one look
+_UNCORRECTED, _SINCE_LOADED = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC
 _REASONS = {  # bits of nvmlClocksEventReasons; idle and user-set clocks are no throttling
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -31,10 +33,16 @@ _REASONS = {  # bits of nvmlClocksEventReasons; idle and user-set clocks are no 
 
 
 class Gpus:
-    """The GPUs of this machine. Opens NVML at the first sample; belongs to one thread."""
+    """The GPUs of this machine. Opens NVML at the first sample; belongs to one thread. With
+    `hears_xids` errors that the driver reports from then on are part of the samples.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, hears_xids: bool = False) -> None:
         self.why_none = "not looked yet"
+        self._hears_xids = hears_xids
+        self._xid_events: Any = None
+        self._xids: dict[int, int] = {}
+        self._limits: list[float | None] = []
         self._nvml: Any = None
         self._handles: list[Any] = []
         self._names: list[tuple[str | None, str | None]] = []
@@ -49,6 +57,7 @@ class Gpus:
         if self._nvml is None and not self._open():
             return ()
         try:
+            self._hear_xids()
             return tuple(self._one(index) for index in range(len(self._handles)))
         except self._nvml.NVMLError as error:  # the driver went away: look again later
             self.why_none = f"NVML: {error}"
@@ -74,6 +83,7 @@ class Gpus:
         """Let go of NVML; a later sample opens it again."""
         nvml, self._nvml, self._handles = self._nvml, None, []
         self._processes.clear()
+        self._xid_events = None
         if nvml is not None:
             _quietly(nvml, nvml.nvmlShutdown)
 
@@ -104,7 +114,37 @@ class Gpus:
             )
             for h in handles
         ]
+        self._limits = [_float(self._limit(handle)) for handle in handles]
+        if self._hears_xids:
+            self._listen()
         return True
+
+    def _limit(self, handle: Any) -> Any:
+        """Degrees C at which the card slows itself down."""
+        kind = getattr(self._nvml, "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", 1)
+        return self._ask_newer("nvmlDeviceGetTemperatureThreshold", handle, kind)
+
+    def _listen(self) -> None:
+        """Ask for the driver's errors, of the GPUs whose driver tells them."""
+        self._xid_events = self._ask_newer("nvmlEventSetCreate")
+        kind = getattr(self._nvml, "nvmlEventTypeXidCriticalError", 8)
+        for handle in self._handles if self._xid_events is not None else ():
+            self._ask_newer("nvmlDeviceRegisterEvents", handle, kind, self._xid_events)
+
+    def _hear_xids(self) -> None:
+        """Note what the driver has reported since the last sample, without waiting for it."""
+        for _ in range(_MOST_XIDS if self._xid_events is not None else 0):
+            event = self._ask_newer("nvmlEventSetWait_v2", self._xid_events, 0)
+            if event is None:  # a time-out: nothing has happened
+                return
+            index = self._ask_newer("nvmlDeviceGetIndex", event.device)
+            if index is not None:
+                self._xids[int(index)] = int(event.eventData)
+
+    def _ask_newer(self, name: str, *arguments: Any) -> Any:
+        """The answer of a function that an older library may lack."""
+        function = getattr(self._nvml, name, None)
+        return None if function is None else self._ask(function, *arguments)
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The answer, or None where this GPU has none. Raises only when the driver is gone."""
@@ -125,6 +165,7 @@ class Gpus:
         rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         milliwatts = self._ask(nvml.nvmlDeviceGetPowerUsage, handle)
         limit = self._ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        millijoules = self._ask_newer("nvmlDeviceGetTotalEnergyConsumption", handle)
         bits = self._ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
         return GpuSample(
             index=index,
@@ -136,10 +177,16 @@ class Gpus:
             temperature_c=_float(
                 self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
             ),
+            temperature_limit_c=self._limits[index],
             power_w=None if milliwatts is None else milliwatts / 1000,
             power_limit_w=None if limit is None else limit / 1000,
             sm_clock_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
             memory_clock_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            energy_j=None if millijoules is None else millijoules / 1000,
+            ecc_uncorrected=self._ask_newer(
+                "nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _SINCE_LOADED
+            ),
+            xid=self._xids.get(index),
             throttle_reasons=throttle_words(bits),
             processes=self._running(index),
         )

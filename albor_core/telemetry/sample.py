@@ -20,7 +20,12 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU at one moment. `throttle_reasons` are words; empty means none or not reported."""
+    """One GPU at one moment. `throttle_reasons` are words; empty means none or not reported.
+
+    `temperature_limit_c` is where the card slows itself down. `energy_j` counts since the driver
+    was loaded, `ecc_uncorrected` since it was reset; `xid` is the last error number that the driver
+    reported while somebody listened.
+    """
 
     index: int
     uuid: str | None = None
@@ -29,10 +34,14 @@ class GpuSample:
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     temperature_c: float | None = None
+    temperature_limit_c: float | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
+    energy_j: float | None = None
+    ecc_uncorrected: int | None = None
+    xid: int | None = None
     throttle_reasons: tuple[str, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
 
@@ -55,13 +64,14 @@ class HostSample:
         return asdict(self)
 
 
+_GPU_NUMBERS = frozenset(field.name for field in fields(GpuSample)) - {
+    *("index", "uuid", "name", "throttle_reasons", "processes")
+}
+
+
 def gpu_from_json(data: Mapping[str, Any], index: int = 0) -> GpuSample:
     """A sample from a state file or a fake. Never raises: a value of a wrong type is unknown."""
-    numbers = {
-        field.name: _known(data.get(field.name))
-        for field in fields(GpuSample)
-        if field.name not in ("index", "uuid", "name", "throttle_reasons", "processes")
-    }
+    numbers = {name: _known(value) for name, value in data.items() if name in _GPU_NUMBERS}
     reasons, processes = data.get("throttle_reasons"), data.get("processes")
     return GpuSample(
         index=int(_known(data.get("index")) or index),

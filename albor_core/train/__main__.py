@@ -9,7 +9,10 @@ killed. Exit codes: 0 done, 2 config, 4 Andon, 6 no usable checkpoint,
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import json
 import os
+import signal
 import sys
 import traceback
 from dataclasses import replace
@@ -18,9 +21,17 @@ from typing import TYPE_CHECKING
 
 from albor_core.run.checkpoints import newest
 from albor_core.run.errors import AlborError, ConfigError, refused_by_the_machine
+from albor_core.run.guard_options import Options
 from albor_core.run.journal import Journal
+from albor_core.run.program.launched_rank import (
+    OWN_CONFIG,
+    TORCHRUN,
+    LaunchedRank,
+    handed_rank,
+)
 from albor_core.run.rundir import RunDir, open_plain
 from albor_core.run.state import StateWriter, read_state
+from albor_core.run.values.quantity import counted
 from albor_core.train.process.attempt import (
     Attempt,
     Outcome,
@@ -30,7 +41,19 @@ from albor_core.train.process.attempt import (
 )
 from albor_core.train.process.faults import faults_from
 from albor_core.train.process.signals import SignalRequests, dump_stacks_to
-from albor_core.train.ranks.rank_processes import RankProcesses, join_crew, my_rank, tell_rank_0
+from albor_core.train.ranks.launched import (
+    LaunchedMember,
+    LaunchedRanks,
+    is_broken_connection,
+    refuse_other_config,
+)
+from albor_core.train.ranks.rank_processes import (
+    RankProcesses,
+    ignore_stops,
+    join_crew,
+    my_rank,
+    send_outcome,
+)
 
 if TYPE_CHECKING:
     from albor_core.config.load import Config
@@ -38,8 +61,11 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
     os.umask(0o077)
+    launched = handed_rank(os.environ)
+    if launched is not None and launched.rank > 0:
+        return _join(launched)
+    options = _parser().parse_args(arguments)
     run = RunDir(options.run_dir.absolute())
     if my_rank() > 0:
         return _follow(run)
@@ -55,12 +81,13 @@ def main(arguments: list[str] | None = None) -> int:
     earlier = read_state(run.state) or {}
     state = StateWriter(run.state, run_id=run.id, attempt=life.attempt, nonce=life.nonce)
     state.fields["elapsed_seconds"] = earlier.get("elapsed_seconds") or 0.0
+    state.fields["budgets"] = earlier.get("budgets") or []
     state.publish()
     outcome = _live(life, signals, state, options)
     try:
         last_words(life, outcome)
     except OSError as error:
-        _say(f"{run.exit}: {error.strerror}")
+        _write_line(f"{run.exit}: {error.strerror}")
     return outcome.code
 
 
@@ -72,12 +99,12 @@ def _live(
     try:
         config = _config(life.run)
         faults = faults_from(os.environ, attempt=life.attempt)
-        ranks = config.training.distributed.world_size
-        if ranks > 1:
-            crew = RankProcesses(life, ranks, [str(life.run.path)])
-            crew.start(lambda outcome: _give_up(life, outcome))
         state.phase("initializing", limit_s=config.guard.start_limit_s)
+        crew = _others(life, config)
+        if crew is not None:
+            crew.start(lambda outcome: _give_up(life, outcome))
         from albor_core.train.loop import Training  # noqa: PLC0415  loads torch: seconds
+        from albor_core.train.step.brick_trace import TraceOrder  # noqa: PLC0415
 
         training = Training(
             life,
@@ -87,7 +114,9 @@ def _live(
             state,
             allow_config_change=options.allow_config_change,
         )
-        outcome = training.run(stop_after=options.stop_after)
+        asked = options.trace
+        order = TraceOrder(Path(asked[0]), int(asked[1]), int(asked[2])) if asked else None
+        outcome = training.run(stop_after=options.stop_after, trace=order)
         is_lost = False
         return _count_lost(outcome, training)
     except AlborError as error:
@@ -98,11 +127,26 @@ def _live(
         if lost is None:
             _refused(error)
             return _record_failure(outcome_of(error, _step(life, training)), life, state, training)
-        _say(f"error: {lost.message}")
+        _write_line(f"error: {lost.message}")
         return _record_failure(replace(lost, step=_step(life, training)), life, state, training)
     finally:
         if crew is not None:
             crew.close(is_lost=is_lost)
+
+
+def _others(life: Attempt, config: Config) -> RankProcesses | LaunchedRanks | None:
+    """The ranks beside this one: those of its launcher, else they are started here."""
+    launched, ranks = handed_rank(os.environ), config.training.distributed.world_size
+    if launched is not None:
+        if launched.world_size != ranks:
+            raise ConfigError(
+                f"training.distributed.world_size: {ranks}, but {launched} was started",
+                hint="start it again with the same launcher",
+            )
+        return LaunchedRanks(life, launched, limit_s=0.9 * config.guard.start_limit_s)
+    for name in TORCHRUN:  # a launcher of one process: accelerate would look for more
+        os.environ.pop(name, None)
+    return RankProcesses(life, ranks, [str(life.run.path)]) if ranks > 1 else None
 
 
 def _config(run: RunDir) -> Config:
@@ -120,16 +164,16 @@ def _config(run: RunDir) -> Config:
 
 def _give_up(life: Attempt, lost: Outcome) -> None:
     """A rank is gone and this process waits for it in a call that nothing can end."""
-    _say(f"error: {lost.message}")
+    _write_line(f"error: {lost.message}")
     try:
         last_words(life, lost)
     except OSError as error:
-        _say(f"{life.run.exit}: {error.strerror}")
+        _write_line(f"{life.run.exit}: {error.strerror}")
     os._exit(lost.code)
 
 
 def _follow(run: RunDir) -> int:
-    """One life of a rank above 0."""
+    """One attempt of a rank above 0."""
     join_crew()
     life = Attempt(run, int(os.environ["ALBOR_ATTEMPT"]), os.environ["ALBOR_NONCE"])
     dump_stacks_to(run.logs / f"a{life.attempt:04d}.rank{my_rank()}.stacks")
@@ -144,11 +188,65 @@ def _follow(run: RunDir) -> int:
         return 0
     except Exception as error:
         if not isinstance(error, AlborError):
-            _say(f"rank {my_rank()}:")
+            _write_line(f"rank {my_rank()}:")
             traceback.print_exc()
         outcome = outcome_of(error, 0 if follower is None else follower.step)
-        tell_rank_0(outcome)
+        send_outcome(outcome)
         return outcome.code
+
+
+def _join(launched: LaunchedRank) -> int:
+    """One attempt of a rank above 0 that a launcher has started. It writes no file."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    own = json.loads(os.environ.pop(OWN_CONFIG, "null"))
+    member, follower = LaunchedMember(launched), None
+    try:
+        limits = {} if own is None else own["guard"]
+        hello = member.meet(float(limits.get("start_limit_s", Options().start_limit_s)))
+    except AlborError as error:
+        return _print_error(error)
+    if not hello.run:
+        _write_line(f"{launched} leaves: {hello.reason}")
+        return hello.code
+    ignore_stops()
+    try:
+        run = RunDir(Path(hello.run))
+        life = Attempt(run, hello.attempt, hello.nonce)
+        config = _shared_config(run, launched)
+        if own is not None:
+            refuse_other_config(launched, own, config.resolved())
+        os.chdir(hello.cwd)
+        faults = faults_from(os.environ, attempt=life.attempt)
+        from albor_core.train.rank_loop import RankLoop  # noqa: PLC0415  loads torch: seconds
+
+        follower = RankLoop(life, config, faults)
+        follower.run()
+        member.leave()
+        return 0
+    except Exception as error:
+        lost = member.loss() if is_broken_connection(error) else None
+        if lost is not None:
+            _write_line(f"error: {launched}: {lost.message}")
+            return lost.code
+        outcome = outcome_of(error, 0 if follower is None else follower.step)
+        member.leave(outcome)
+        if isinstance(error, AlborError):
+            _print_error(error)
+        else:
+            traceback.print_exc()
+        return outcome.code
+
+
+def _shared_config(run: RunDir, launched: LaunchedRank) -> Config:
+    try:
+        return _config(run)
+    except ConfigError as error:
+        if run.path.is_dir():
+            raise
+        raise ConfigError(
+            f"{launched}: {run.path} is not there on {os.uname().nodename}",
+            hint="put training.output_dir on a disk that every host sees",
+        ) from error
 
 
 def _step(life: Attempt, training: Training | None) -> int:
@@ -162,7 +260,7 @@ def _step(life: Attempt, training: Training | None) -> int:
 def _record_failure(
     outcome: Outcome, life: Attempt, state: StateWriter, training: Training | None
 ) -> Outcome:
-    """Tell journal and state file that this life failed, as far as the disk lets us."""
+    """Tell journal and state file that this attempt failed, as far as the disk lets us."""
     try:
         if training is not None:
             training.abandon()
@@ -171,7 +269,7 @@ def _record_failure(
         journal.event(
             "run.end",
             step=outcome.step,
-            severity="red",
+            severity="error",
             status="failed",
             reason=outcome.reason,
             code=outcome.code,
@@ -179,7 +277,7 @@ def _record_failure(
         )
         journal.close()
     except OSError as error:
-        _say(f"{life.run.journal}: {error.strerror}")
+        _write_line(f"{life.run.journal}: {error.strerror}")
     state.fields["global_step"] = outcome.step
     state.phase("failed")
     return outcome
@@ -191,7 +289,9 @@ def _count_lost(outcome: Outcome, training: Training) -> Outcome:
     why = journal.error
     lost = journal.give_up()
     if lost:
-        _say(f"{lost:,} line(s) of this run are lost: {why or journal.path}")
+        _write_line(
+            f"{counted(lost, 'line')} of this run could not be written: {why or journal.path}"
+        )
     return replace(outcome, lines_lost=lost)
 
 
@@ -205,13 +305,13 @@ def _refused(error: Exception) -> int:
 
 
 def _print_error(error: AlborError) -> int:
-    _say(f"error: {error.message}")
+    _write_line(f"error: {error.message}")
     if error.hint:
-        _say(f"  try: {error.hint}")
+        _write_line(f"  try: {error.hint}")
     return error.exit_code
 
 
-def _say(line: str) -> None:
+def _write_line(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
@@ -223,6 +323,12 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="save and exit after step N; the schedule is unchanged",
+    )
+    parser.add_argument(
+        "--trace",
+        nargs=3,
+        metavar=("FILE", "FIRST", "STEPS"),
+        help="write a profiler trace of STEPS steps from step FIRST on",
     )
     parser.add_argument(
         "--allow-config-change",

@@ -4,37 +4,69 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from albor_core.checkpoint.tensorfile import read_tensors
+from albor_core.andon.bricks.names import Brick
 from albor_core.config.clock import Clock
 from albor_core.config.load import Config
-from albor_core.config.microbatches import Share
-from albor_core.data.pack.dataset import PackedShards, SequenceOrder
+from albor_core.config.microbatches import RankShare, share_of
+from albor_core.config.recipes.own import own_class
+from albor_core.data.load.order import Order
 from albor_core.kernels import dispatch
+from albor_core.kernels.documents import attention as documents
+from albor_core.kernels.toolchain import takes_hoppers
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales
 from albor_core.model.fused import OPS
-from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.model.llama import Llama
 from albor_core.plan.memory import fusion_obstacles
-from albor_core.plan.start_weights import refuse_misfits, start_weights
+from albor_core.recipes.batch import Batch
+from albor_core.recipes.own import check_model, check_objective, sources_of
+from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
+from albor_core.recipes.registry import recipe_of
 from albor_core.run.errors import ConfigError
+from albor_core.run.values.quantity import counted
+from albor_core.telemetry.peaks import DevicePeaks
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer
 from albor_core.train.optim.clipping import Clip, NoiseScale, clip_from
 from albor_core.train.optim.gradients import LossScale
+from albor_core.train.optim.muon import hidden_matrices
 from albor_core.train.optim.registry import OPTIMIZERS
 from albor_core.train.optim.schedules import Schedule
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement, place
-from albor_core.train.ranks.sharding import shard
+from albor_core.train.ranks.sharding import reshard, shard
 
-Forward = Callable[[Tensor, Tensor], tuple[Tensor | None, Tensor | None]]
+
+class BatchWeight(NamedTuple):
+    """What a micro-batch counts for in its step."""
+
+    scored: int
+    """Of it."""
+    whole: float
+    """What the step scores, over the number of ranks: they are averaged."""
+
+    @property
+    def divisor(self) -> float:
+        """Of the batch's mean loss: `accumulation` where all micro-batches score as many, infinite
+        for one that scores nothing.
+        """
+        return self.whole / self.scored if self.scored else math.inf
+
+
+class RampStage(NamedTuple):
+    """What a ramp makes of a step (config/clock.py)."""
+
+    accumulation: int
+    pieces: int
+    """That each of its sequences is cut into."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +75,11 @@ class Parts:
 
     config: Config
     placement: Placement
-    train: PackedShards
-    val: PackedShards | None
-    order: SequenceOrder
-    model: Llama
+    recipe: Recipe
+    source: Source
+    val: Source | None
+    order: Order
+    model: nn.Module
     forward: Forward
     """The model, compiled where that pays."""
     optimizer: Optimizer | FlatAdamW
@@ -60,61 +93,82 @@ class Parts:
     clock: Clock
     obstacle: str
     """Why the fused step is no candidate; "" if it is."""
+    stage: RampStage | None = None
+    """Of a step in a ramp; see `at`."""
 
     @property
     def ranks(self) -> Ranks:
         return self.placement.ranks
 
     @property
-    def share(self) -> Share:
+    def share(self) -> RankShare:
         """What this rank does of a step."""
-        return self.config.share()
+        if self.stage is None:
+            return self.config.share()
+        found = share_of(
+            self.config.data.batch_size, self.stage.accumulation, self.ranks.world_size
+        )
+        assert found is not None, "refused by Config.problems"
+        return found
 
     @property
     def tokens_per_step(self) -> int:
-        return self.sequences_per_step * self.config.data.seq_len
+        return self.share.sequences_per_step * self.config.data.seq_len
 
-    @property
-    def sequences_per_step(self) -> int:
-        return self.config.sequences_per_step
+    def at(self, sequences: int) -> Parts:
+        """For the step that begins after so many."""
+        clock = self.clock
+        if not (clock.ramp or clock.cuts):
+            return self
+        accumulation = clock.batch_at(sequences) // self.config.data.batch_size
+        return replace(self, stage=RampStage(accumulation, clock.pieces_at(sequences)))
 
     def lr(self, sequences: int) -> float:
         """The rate of the step with which so many have been trained on."""
         return self.schedule.lr_at(sequences / self.clock.unit)
 
-    def batch(self, start: int, micro: int) -> Tensor:
-        """(B, T) ids of this rank's micro-batch `micro` of the global batch that begins with
-        sequence number `start` of the data (config/clock.py); a pure function of the seed.
+    def batch(self, start: int, micro: int, brick: Brick = nullcontext) -> Batch:
+        """This rank's micro-batch `micro` of the global batch that begins with sequence number
+        `start` of the data (config/clock.py); a pure function of the seed.
         """
-        share, ranks = self.share, self.ranks
-        chosen = self.order.part(
-            start, micro, share.batch_size, rank=ranks.rank, world=ranks.world_size
-        )
-        ids = torch.from_numpy(self.train.batch(chosen))
-        if self.placement.is_gpu:
-            ids = ids.pin_memory()
-        return ids.to(self.placement.device, non_blocking=True)
+        with brick("data"):
+            batch = self.host_batch(self.source, self.rows(start, micro, self.ranks.rank))
+            if self._pieces > 1:
+                batch = batch.cut(self._pieces)
+        with brick("h2d"):
+            return batch.to(self.placement.device)
 
-    def labelled(self, start: int, micro: int) -> tuple[Tensor, Tensor]:
-        """`batch`, and what of it is scored: labels as `Llama.forward` takes them."""
-        ids = self.batch(start, micro)
-        return ids, ids
+    def host_batch(self, source: Source, rows: Rows) -> Batch:
+        """Rows of a source, where a device can fetch them from."""
+        found = {name: torch.from_numpy(values) for name, values in source.batch(rows).items()}
+        labels, document = found.pop("labels", None), found.pop("document", None)
+        batch = Batch(found.pop("ids"), labels, document, found)
+        return batch.each(Tensor.pin_memory) if self.placement.is_gpu else batch
+
+    def rows(self, start: int, micro: int, rank: int) -> Rows:
+        """The sequences of a micro-batch of any rank."""
+        share = self.share
+        return self.order.part(
+            start, micro, share.batch_size, rank=rank, world=self.ranks.world_size
+        )
 
     def scored(self, start: int, micro: int, rank: int) -> int:
-        """Tokens that the loss counts in a micro-batch of any rank, by arithmetic: nobody has to be
-        asked.
-        """
-        return self.share.batch_size * (self.config.data.seq_len - 1)
+        """What the loss counts in a micro-batch of any rank; an index says it, not that rank."""
+        rows = self.rows(start, micro, rank)
+        return self.source.count(rows) - len(rows) * (self._pieces - 1)
 
-    def divisors(self, start: int) -> list[float]:
-        """What the mean loss of each of this rank's micro-batches is divided by, so that a step's
-        is the sum over the scored tokens of all ranks over their number: `accumulation` where all
-        have as many, infinite for one without any.
+    @property
+    def _pieces(self) -> int:
+        return 1 if self.stage is None else self.stage.pieces
+
+    def weights(self, start: int) -> list[BatchWeight]:
+        """Of the losses of this rank's micro-batches, so that a step's is the sum over all that is
+        scored on all ranks over its number.
         """
         world, micros = self.ranks.world_size, range(self.share.accumulation)
         total = sum(self.scored(start, m, rank) for rank in range(world) for m in micros)
         mine = [self.scored(start, micro, self.ranks.rank) for micro in micros]
-        return [total / (number * world) if number else math.inf for number in mine]
+        return [BatchWeight(number, total / world) for number in mine]
 
     def measure_noise(self, small: Tensor, whole: Tensor) -> None:
         """Gradient norms of this rank's first micro-batch (of half of every rank's if there is but
@@ -126,50 +180,39 @@ class Parts:
         self.noise.add(small, size, whole, self.tokens_per_step)
 
 
-def shape_of(config: Config) -> LlamaConfig:
-    """The model that a config asks for, and how its weights start."""
-    begin = config.model.initialization
-    return LlamaConfig(
-        **config.model.architecture.model_dump(),
-        matrix_scale=begin.matrix,
-        residual_scale=begin.residual,
-        mirrored=begin.mirrored,
-        residual_in_fp32=config.training.residual_in_fp32,
-        z_loss=config.training.stability.z_loss,
-    )
-
-
-def build(config: Config, *, begins: bool = True) -> Parts:
+def build(config: Config, *, begins: bool = True, folder: Path | None = None) -> Parts:
     """Everything in place, nothing computed. Without `begins` the weights are random: a checkpoint
-    will replace them, and what `model.path` names may be gone by now.
+    will replace them, and what `model.path` names may be gone by now. `folder` as in `recipe_of`.
 
     Raises ConfigError, DataError or NotFoundError before the device is touched where it can.
     """
-    data, training, shape = config.data, config.training, shape_of(config)
-    train = _shards(config, validation=False)
-    val = _shards(config, validation=True) if data.val is not None else None
-    order = SequenceOrder(training.seed, len(train))
+    data, training, recipe = config.data, config.training, recipe_of(config, folder)
+    source, val = sources_of(recipe)
+    order = recipe.order(source)
     order.steps_per_epoch(data.batch_size, training.gradient_accumulation)
-    clock = Clock.of(config, len(train))
+    clock = Clock.of(config, len(source))
     if begins:
         refuse_unreachable(clock)
     placement = place(training)
     seed_everything(training.seed)
-    model = _model(shape, config, placement, begins=begins)
-    obstacle = placement.ranks.first(obstacle_to_fusion(config, placement))
+    if not recipe.compiles:
+        placement = replace(placement, compiles=False)
+    model = _model(recipe, placement, begins=begins)
+    obstacle = placement.ranks.first(obstacle_to_fusion(recipe, placement))
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)
     optimizer = plain_optimizer(config, model) if obstacle else flat_optimizer(config, model)
-    return Parts(
+    parts = Parts(
         config,
         placement,
-        train,
+        recipe,
+        source,
         val,
         order,
         model,
         _forward(model, placement),
         optimizer,
-        Scales.of(shape, placement.device) if placement.precision == "fp8" else None,
+        _scales(model, placement),
         LossScale(placement.device) if placement.precision == "fp16" else None,
         clip_from(training, placement.device),
         NoiseScale(placement.device),
@@ -177,6 +220,19 @@ def build(config: Config, *, begins: bool = True) -> Parts:
         clock,
         obstacle,
     )
+    if own_class(training.mode) is not None:
+        batch = parts.host_batch(source, parts.rows(0, 0, parts.ranks.rank))
+        with placement.autocast():
+            check_objective(recipe, model, parts.forward, batch.to(placement.device))
+        reshard(model)
+    return parts
+
+
+def _scales(model: nn.Module, placement: Placement) -> Scales | None:
+    if placement.precision != "fp8":
+        return None
+    assert isinstance(model, Llama), "fp8 is fused"
+    return Scales.of(model.config, placement.device)
 
 
 def fp8_refused(reason: str) -> ConfigError:
@@ -186,13 +242,16 @@ def fp8_refused(reason: str) -> ConfigError:
     )
 
 
-def plain_optimizer(config: Config, model: Llama) -> Optimizer:
+def plain_optimizer(config: Config, model: nn.Module) -> Optimizer:
     """What optimizer.name says, over the model's parameters as they are."""
     entry, on_gpu = OPTIMIZERS[config.optimizer.name], next(model.parameters()).is_cuda
+    if config.optimizer.name == "muon" and not hidden_matrices(model):
+        what = "optimizer.name: muon moves matrices, and the model has none to train"
+        raise ConfigError(what, hint="use adamw")
     return entry.plain(model, **entry.settings(config.optimizer), fused=on_gpu)
 
 
-def flat_optimizer(config: Config, model: Llama) -> FlatAdamW:
+def flat_optimizer(config: Config, model: nn.Module) -> FlatAdamW:
     """Moves the parameters into flat buffers, with bf16 shadows."""
     entry, accumulates = OPTIMIZERS[config.optimizer.name], config.share().accumulation > 1
     assert entry.flat is not None, "an obstacle to fusion"
@@ -200,10 +259,13 @@ def flat_optimizer(config: Config, model: Llama) -> FlatAdamW:
     return entry.flat(flat, **entry.settings(config.optimizer), accumulates=accumulates)
 
 
-def obstacle_to_fusion(config: Config, placement: Placement) -> str:
+def obstacle_to_fusion(recipe: Recipe, placement: Placement) -> str:
     """Why the step of written-out kernels is no candidate here, or "". On a GPU it checks each of
     its kernels against fp64 first: seconds.
     """
+    config = recipe.config
+    if recipe.fused is None:
+        return f"{config.training.mode} has no form of it"
     if obstacles := fusion_obstacles(config, placement.device.type):
         return obstacles[0]
     is_fp8 = placement.precision == "fp8"
@@ -211,24 +273,23 @@ def obstacle_to_fusion(config: Config, placement: Placement) -> str:
     for op in (*OPS, *update, *(("fp8",) if is_fp8 else ())):
         if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):
             return f"{op}: {reason}"
+    if config.data.document_mask:
+        if not takes_hoppers(placement.device):
+            return "data.document_mask needs a Hopper GPU or a later one"
+        if reason := dispatch.rejection(documents.OP, placement.device, torch.bfloat16):
+            return f"{documents.OP.name}: {reason}"
     return ""
-
-
-def _shards(config: Config, *, validation: bool) -> PackedShards:
-    folder = config.data.val if validation else config.data.train
-    assert folder is not None
-    return PackedShards(
-        folder,
-        seq_len=config.data.seq_len,
-        column=config.data.input_column,
-        vocab_size=config.model.architecture.vocab_size,
-    )
 
 
 def schedule_of(config: Config, clock: Clock) -> Schedule:
     training, wanted = config.training, config.optimizer
     return Schedule(
-        wanted.lr, wanted.min_lr, training.warmup_steps, clock.planned, training.lr_scheduler
+        wanted.lr,
+        wanted.min_lr,
+        training.warmup_steps,
+        clock.planned,
+        training.lr_scheduler,
+        training.decay_steps,
     )
 
 
@@ -245,28 +306,29 @@ def refuse_unreachable(clock: Clock) -> None:
     Raises ConfigError.
     """
     if clock.planned > clock.reachable:
-        per_epoch = max(1, clock.num_sequences // clock.unit)
+        per_epoch, epochs = max(1, clock.per_epoch), clock.epochs * clock.passes
         raise ConfigError(
-            f"training.max_steps: {clock.planned} cannot be reached, {clock.epochs} "
-            f"epoch(s) of {per_epoch} steps are {clock.reachable}",
+            f"training.max_steps: {clock.planned} cannot be reached, "
+            f"{counted(epochs, 'epoch')} of {per_epoch} steps make {clock.reachable}",
             hint=f"set training.epochs to {-(-clock.planned // per_epoch)}, or "
             f"training.max_steps to {clock.reachable}",
         )
 
 
-def _model(shape: LlamaConfig, config: Config, placement: Placement, *, begins: bool) -> Llama:
-    """Memory is taken once, on the device: PyTorch's own initialisation would be thrown away."""
+def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> nn.Module:
     ranks = placement.ranks
-    with torch.device("meta"):
-        model = Llama(shape, checkpoint_blocks=config.training.activation_checkpointing)
-    model.to_empty(device="cpu" if ranks.is_sharded else placement.device)  # it may not fit whole
+    here = torch.device("cpu") if ranks.is_sharded else placement.device  # it may not fit whole
+    model = recipe.model(here)
+    if own_class(recipe.config.training.mode) is not None:
+        check_model(recipe, model)
     if begins:
-        first_weights(model, config)
+        recipe.first_weights(model)
     else:
-        init_weights(model, config.training.seed)
+        recipe.random_weights(model)
     if ranks.is_sharded:
         shard(
             model,
+            recipe.blocks(model),
             placement.device,
             ranks.world_size,
             half=placement.half,
@@ -275,26 +337,7 @@ def _model(shape: LlamaConfig, config: Config, placement: Placement, *, begins: 
     return model
 
 
-def first_weights(model: Llama, config: Config) -> None:
-    """Those of step 0, into a whole model. Raises ConfigError where `model.path` has none that fit.
-
-    Of another dtype they are widened or rounded to fp32, the master weights' own.
-    """
-    file = start_weights(config.model)
-    if file is None:
-        init_weights(model, config.training.seed)
-        return
-    refuse_misfits(config.model, config.data.seq_len)
-    model.load_state_dict(read_tensors(file), strict=True)
-    for name, weight in model.named_parameters():
-        if not torch.isfinite(weight).all():
-            raise ConfigError(
-                f"model.path: {file}: not every value of {name} is finite in fp32",
-                hint="name other weights",
-            )
-
-
-def _forward(model: Llama, placement: Placement) -> Forward:
+def _forward(model: nn.Module, placement: Placement) -> Forward:
     """The model as PlainStep calls it."""
     if placement.ranks.is_sharded or not placement.compiles:  # sharded: each block is compiled
         return model
@@ -309,10 +352,40 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def kernels_in_use() -> list[dict[str, Any]]:
-    """What dispatch chose for this device, for the journal."""
-    made = dispatch.choices()
-    return [{"op": c.op, "backend": c.backend, "evidence": c.evidence[:200]} for c in made]
+def chosen_kernels(peaks: DevicePeaks | None) -> list[dict[str, Any]]:
+    """What each op took here, for the journal; `peaks` of the device that trains."""
+    return [_told(choice, peaks) for choice in dispatch.choices()]
+
+
+def _told(choice: dispatch.Choice, peaks: DevicePeaks | None) -> dict[str, Any]:
+    floor_us = None if choice.cost is None else _floor_us(choice, peaks)
+    return {
+        "op": choice.op,
+        "dtype": choice.dtype,
+        "device": choice.device,
+        "backend": choice.backend,
+        "evidence": choice.evidence[:200],
+        "candidates": [
+            {**{k: _finite(v) for k, v in asdict(one).items()},
+             "floor_share": round(floor_us / one.us, 4) if floor_us and one.us else None}
+            for one in choice.candidates
+        ],
+    }  # fmt: skip
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _floor_us(choice: dispatch.Choice, peaks: DevicePeaks | None) -> float | None:
+    """Bytes over bandwidth or operations over peak, whichever is longer; None if not known."""
+    if choice.cost is None or peaks is None or peaks.bandwidth is None:
+        return None
+    peak = peaks.fp32 if choice.dtype == "float32" else peaks.half
+    if choice.cost.flops and peak is None:
+        return None
+    work = choice.cost.flops / peak if peak else 0.0
+    return 1e6 * max(choice.cost.bytes_moved / peaks.bandwidth, work)
 
 
 def rejected_kernels() -> list[dict[str, str]]:

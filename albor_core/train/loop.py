@@ -17,29 +17,43 @@ from __future__ import annotations
 import gc
 import math
 import signal
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 
 from albor_core.andon.alert import Alert
-from albor_core.andon.bricks import brick_name, overrule_command
+from albor_core.andon.bricks.budgets import overrule_command
+from albor_core.andon.bricks.coverage import COVERAGE_KEY, coverage
+from albor_core.andon.bricks.names import OTHER, brick_name
+from albor_core.andon.health.gradients import ZCLIP_KEY
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
-from albor_core.checkpoint.retention import Retention
+from albor_core.checkpoint.retention import Retention, clear_doomed
 from albor_core.checkpoint.saver import Saver
 from albor_core.config.load import Config
 from albor_core.kernels import dispatch
+from albor_core.model.llama import Llama
+from albor_core.plan.recipes.own import folder_of
+from albor_core.profile.workload import workload_of
+from albor_core.recipes.causal_lm import CausalLM
 from albor_core.run.errors import AlborError
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word
+from albor_core.run.headlines import EFFICIENCY_KEY
 from albor_core.run.journal import last_event
 from albor_core.run.state import StateWriter
-from albor_core.telemetry.peaks import peak_flops
-from albor_core.train.build import Parts, build, kernels_in_use, rejected_kernels
-from albor_core.train.companions import companions, ids_of
-from albor_core.train.evaluate import Sampler, perplexity, scoring, validation_loss
+from albor_core.telemetry.peaks import device_peaks, peak_flops
+from albor_core.train.alert_actions import RESPONSES, go_on
+from albor_core.train.build import Parts, build, chosen_kernels, rejected_kernels
+from albor_core.train.evaluate import Sampler, batches_of, scoring, validation
+from albor_core.train.expectations import health_facts
 from albor_core.train.observe.alert_monitor import AlertMonitor
-from albor_core.train.observe.figures import Interval, mfu
+from albor_core.train.observe.figures import Interval, flops_utilisation
 from albor_core.train.observe.reporter import HEARTBEAT_S, Reporter
+from albor_core.train.observe.run_queue import RunQueue
 from albor_core.train.observe.sampler import TelemetrySampler
 from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import Faults
@@ -57,16 +71,20 @@ from albor_core.train.resume.train_state import (
     take_snapshot,
 )
 from albor_core.train.step.brick_timer import BrickTimer, StepClock
+from albor_core.train.step.brick_trace import BrickTracer, TraceOrder
 from albor_core.train.step.choose import check_optimizer, choose_step
 from albor_core.train.step.interval_totals import IntervalTotals
+from albor_core.train.step.model_parity import PARITY_AFTER, model_parity
 from albor_core.train.step.optimizer_step import Stepper, take_step
 from albor_core.train.step.pending_figures import IntervalFigures, PendingFigures
 from albor_core.train.step.spikes import SpikeWatch
 from albor_core.train.step.stability import (
+    LAYER_EVERY,
     GradientFlow,
     Trouble,
     find_trouble,
     group_norms,
+    layer_norms,
     may_go_back,
     times_in_a_row,
 )
@@ -77,7 +95,7 @@ _EXIT_BY_SIGNAL = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
 class Training:
-    """One life of a run, from its config to an Outcome."""
+    """One attempt of a run, from its config to an Outcome."""
 
     def __init__(
         self,
@@ -91,27 +109,45 @@ class Training:
     ) -> None:
         """Build and resume. Raises AlborError for everything a user can mend."""
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
-        parts = build(config, begins=not list_checkpoints(life.run.checkpoints))
-        self.companions, self.copies = companions(parts), HostCopies()
+        saved = list_checkpoints(life.run.checkpoints)
+        parts = build(config, begins=not saved, folder=folder_of(life.run))
+        kept = parts.recipe.companions(saved[0] if saved else None)
+        self.companions, self.copies = kept, HostCopies()
         self.reporter = Reporter(life, config, state, num_steps=parts.clock.planned)
         self.cord = AlertMonitor(
             config.resolved()["monitoring"],
             warmup_steps=config.training.warmup_steps,
             attempt=life.attempt,
+            facts=health_facts(life, config, parts),
         )
+        if parts.clock.ramp:  # then steps are not those that the config counts
+            tokens = parts.clock.unit * config.data.seq_len
+            self.cord.on_clock(num_steps=parts.clock.planned, tokens_per_planned_step=tokens)
         overruled = last_event(life.run.journal, "jidoka.overruled") or {}
         self.cord.recall(overruled.get("data") or {})
         self.reporter.show_budgets(self.cord.budgets_ms)
+        num_gpus = parts.ranks.world_size if parts.placement.is_gpu else 0
+        self.cord.budgets.begin(state.fields.get("budgets"), num_gpus=num_gpus)
         spikes = SpikeWatch(config.training.stability.loss_spike)
-        self.tally = IntervalTotals(parts.placement.device, spikes)
+        self.tally = IntervalTotals(parts.placement.device, spikes, parts.recipe.columns)
         self.course = TrainState(parts, self.reporter, self.cord, self.tally)
         self.timer, self.clock = BrickTimer(parts.placement.device), StepClock()
+        self.queue = RunQueue()
+        self.tracer = BrickTracer(
+            life.run,
+            self.reporter.journal,
+            self.timer,
+            self.clock,
+            enabled=self.cord.traces,
+            on_gpu=parts.placement.is_gpu,
+            about=workload_of(config, parts.placement.device_name).to_json(),
+        )
         self.sampler = self._sampler(parts)
         self.flow = GradientFlow()
         self._unread: PendingFigures | None = None
-        self._pause_for: Alert | None = None
-        self._trouble: Trouble | None = None
-        self._end: Outcome | None = None
+        self.pause_for: Alert | None = None
+        self.trouble: Trouble | None = None
+        self.end: Outcome | None = None
         self._peak = self._peak_flops(parts)
         source = begin(self.course, life, allow_config_change=allow_config_change)
         self.stepper: Stepper
@@ -121,9 +157,12 @@ class Training:
         )
         check_optimizer(self.parts, self.reporter.journal.event, is_new=self.step == 0)
         self._logged_at = self._began_at = self.step
+        self._sequences_logged = self.progress.sequences
         self._is_warm = False
-        self._told: list[dict[str, str]] = []
-        self._tell_rejected()
+        self._logs = 0  # intervals of this attempt
+        self._told: list[dict[str, Any]] = []
+        self._report_kernels()
+        self._check_parity("load")
         self.keeper = CheckpointSaving(
             self._saver(source), self.reporter, partial(answer, life.run, self.reporter.journal)
         )
@@ -152,9 +191,9 @@ class Training:
 
     def _sampler(self, parts: Parts) -> Sampler | None:
         prompts, tokenizer = self.config.training.sample_prompts, self.config.data.tokenizer
-        if not prompts or tokenizer is None:
+        if not prompts or tokenizer is None or not isinstance(parts.recipe, CausalLM):
             return None
-        return Sampler(tokenizer, prompts, ids_of(parts))
+        return Sampler(tokenizer, prompts, parts.recipe.special_ids())
 
     @staticmethod
     def _peak_flops(parts: Parts) -> float | None:
@@ -199,35 +238,46 @@ class Training:
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def run(self, *, stop_after: int | None = None) -> Outcome:
-        """Train to the end, or until something says stop; returns how it ended, all of it saved."""
-        self._tell_step()
+    def run(self, *, stop_after: int | None = None, trace: TraceOrder | None = None) -> Outcome:
+        """Train to the end, or until something says stop; returns how it ended, all of it saved.
+        `trace`: a profiler trace to write.
+        """
+        self.tracer.order = trace
+        self._report_step()
         self.faults.at("step", self.step)
         if self._evaluation_is_due() and self._stopped() is None:
             self._evaluate()
         self.clock.lap()
-        while self._end is None:
+        while self.end is None:
             is_done = self.step >= self.last_step and not self._evaluation_is_due()
             stopped = None if is_done else self._stopped(stop_after)
             if stopped is not None or is_done:
                 self._catch_up()
-                self._end = self._end or stopped
+                self.end = self.end or stopped
                 break
             self._enter_steps()
-            self._settle_memory()
+            self._freeze_startup_objects()
+            self.tracer.before_step(self.step + 1)
             self._train_step(self.step + 1)
+            self.tracer.after_step(self.step + 1)
             self._read_late()
             self.parts.clock.advance(self.progress)
-            self._tell_step()
+            self._report_step()
+            if self._compares and self.step == self._began_at + PARITY_AFTER:
+                with self.clock.held():
+                    self._check_parity(f"{PARITY_AFTER} steps")
             self._after_step()
             self.faults.at("step", self.step)
-        return self._finish(self._end or Outcome("completed", 0, self.step))
+        return self._finish(self.end or Outcome("completed", 0, self.step))
 
-    def _tell_step(self) -> None:
-        at, left = self.progress, (self.last_step - self.step) * self.parts.sequences_per_step
+    def _report_step(self) -> None:
+        at = self.progress
+        steps, left = self.parts.clock.left(at)
         self.reporter.at_step(
             self.step,
-            last=self.last_step,
+            last=self.step + steps,
+            sequences=at.sequences,
+            left=left / self.parts.clock.unit,
             share=at.sequences / max(1, at.sequences + left),
             epoch=at.cursor / self.parts.order.num_sequences,
         )
@@ -240,7 +290,7 @@ class Training:
             self.reporter.phase("training", limit_s=guard.stale_s)
         self._is_warm = True
 
-    def _settle_memory(self) -> None:
+    def _freeze_startup_objects(self) -> None:
         """What is there after the first step stays to the end. Python's collector need not look at
         it again and again: 340,000 objects and more take it 0.1 to 0.2 s each time.
         """
@@ -252,9 +302,11 @@ class Training:
     def _train_step(self, step: int) -> None:
         """One optimizer step. Nothing here waits for the device, but the first two."""
         clock, at = self.parts.clock, self.progress
-        start, sequences = clock.start(at.cursor), at.sequences + clock.batch
-        self.ranks.send_order(Word.STEP, step, start, sequences)
-        total, updated = take_step(
+        batch = clock.batch_at(at.sequences)
+        start, sequences = clock.start(at.cursor, batch), at.sequences + batch
+        self.ranks.send_order(Word.STEP, step, start, sequences, batch)
+        self.faults.at(OTHER, step)
+        total, updated, named = take_step(
             self.parts,
             self.stepper,
             self.faults,
@@ -262,8 +314,9 @@ class Training:
             step=step,
             start=start,
             sequences=sequences,
+            batch=batch,
         )
-        self.tally.add(total, *updated)
+        self.tally.add(total, *updated, *named)
         if self.flow.is_open:
             self._check_flow(step, float(total))
 
@@ -275,11 +328,11 @@ class Training:
         names = sorted(self.flow.without)
         if names:
             self.reporter.journal.event(
-                "gradient.missing", step=step, severity="red", count=len(names), names=names[:20]
+                "gradient.missing", step=step, severity="error", count=len(names), names=names[:20]
             )
         if self.flow.is_broken:
             message = f"{len(names)} parameters get no gradient, {names[0]} among them"
-            self._end = Outcome("gradient_missing", STOPPED_BY_ANDON, step, message)
+            self.end = Outcome("gradient_missing", STOPPED_BY_ANDON, step, message)
 
     # -- what is due after a step --------------------------------------------------------------
 
@@ -294,7 +347,7 @@ class Training:
         if self._unread is None:
             self.reporter.beat()  # a step is never shown with the loss of the one before
         self.keeper.collect()
-        if self._end is not None:
+        if self.end is not None:
             return
         if self._evaluation_is_due():
             self._evaluate()
@@ -305,13 +358,16 @@ class Training:
         self._save_if_wanted()
         if self.signals.command:
             self._catch_up()
-            self.requests.obey()
-        alert, self._pause_for = self._pause_for, None
-        if alert is not None and self._end is None:
+            if self.requests.obey() == "rollback" and self.end is None:
+                message = "a rollback was asked for"
+                self._go_back(Trouble("andon", max(1, self.requests.bad_step), message))
+        alert, self.pause_for = self.pause_for, None
+        if alert is not None and self.end is None:
             self.requests.pause(alert.message)
 
     @property
-    def _reads_late(self) -> bool:
+    def reads_late(self) -> bool:
+        """Whether a step's figures are read while the next is computed."""
         return self.parts.placement.is_gpu  # a CPU computes nothing meanwhile
 
     def _may_wait(self) -> bool:
@@ -319,11 +375,11 @@ class Training:
         now would need them, save them, or end with them.
         """
         step, signals = self.step, self.signals
-        is_quiet = not (self.flow.is_open or self._trouble or self._end or self._pause_for)
+        is_quiet = not (self.flow.is_open or self.trouble or self.end or self.pause_for)
         is_asked = signals.stop is not None or signals.command or self.keeper.wanted
         is_due = self._evaluation_is_due() or step == self.last_step
         is_due |= self.progress.passed(self.config.training.checkpoint.save_every)
-        return self._reads_late and is_quiet and not is_asked and not is_due
+        return self.reads_late and is_quiet and not is_asked and not is_due
 
     def _read_late(self) -> None:
         """The figures of the step before, while the device is at the next."""
@@ -335,8 +391,12 @@ class Training:
         """Read what is unread, and leave the path that it says was lost."""
         if self._unread is not None:
             self._log(self.clock.held(disturbs=False))
-        if self._trouble is not None and self._end is None:
-            self._go_back(self._trouble)
+        if self.trouble is not None and self.end is None:
+            self._go_back(self.trouble)
+
+    def _between_steps(self, brick: str) -> AbstractContextManager[object]:
+        """Work that is no part of a step, as a brick of the log interval."""
+        return self.faults.slowed(self.timer.brick, self.step)(brick)
 
     def _log(self, held: AbstractContextManager[None]) -> None:
         """Judge and write down what is unread. `held`: the clock, if no step goes on meanwhile."""
@@ -344,78 +404,133 @@ class Training:
         assert readout is not None
         found = readout.read()  # here we wait for the device
         readings, seconds, steps = found.readings, self.clock.lap(), self._steps_since_log()
-        with held:
+        with held, self._between_steps("log"):
             interval = Interval(steps, seconds)
-            self._trouble = self._trouble or find_trouble(
+            self.trouble = self.trouble or find_trouble(
                 readings,
                 step=self.step,
                 sound=self.progress.sound,
                 nan_limit=self.config.training.nan_limit,
             )
-            if self._trouble is None:
+            if self.trouble is None:
                 self.progress.sound = max(self.progress.sound, self.step - readings.unsure)
             self.reporter.loss_ema.add(readings.loss)
-            if self._logged_at > self._began_at + steps:  # the first interval compiles and warms up
-                self.reporter.step_s.add(interval.step_ms / 1000)
+            wall = time.time()
+            self.reporter.eta.take(self.progress.sequences / self.parts.clock.unit, wall)
             bricks_ms = readout.bricks.ms(steps, interval.step_ms)
-            values = self._values(found, interval)
+            values = self._values(found, interval, bricks_ms)
             machine = self.watch.newest()
             self._note_guards(found)
-            self._tell_rejected()
-            disturbed = self.clock.is_disturbed
+            self._report_kernels()
             alerts = [
                 *self.cord.check_values(values, self.step),
-                *self.cord.check_budgets(
+                *self.cord.budgets.check(
                     self.step,
-                    tokens=self.reporter.tokens(self.step),
+                    tokens=self.reporter.tokens,
                     wall_hours=self.reporter.elapsed_s / 3600,
+                    share=self.reporter.share,
+                    gpus=() if machine is None else machine.gpus,
                 ),
-                *self.cord.check_bricks(self.step, bricks_ms, disturbed=disturbed),
+                *self.cord.check_health(self.step, values, wall),
+                *self.cord.check_bricks(
+                    self.step,
+                    bricks_ms,
+                    steps=steps,
+                    step_ms=interval.step_ms,
+                    wall=wall,
+                    efficiency=values.get(EFFICIENCY_KEY),
+                    disturbed=self.clock.is_disturbed,
+                    crowded=self.queue.was_crowded(seconds),
+                ),
             ]
-            self._raise(alerts)
-            self.reporter.interval(self.step, values, bricks_ms=bricks_ms, machine=machine)
+            self._raise(self.tracer.named(alerts, self.step))
+            self.reporter.show_budgets(self.cord.budgets_ms, self.cord.learned_ms)
+            self.reporter.interval(
+                self.step,
+                values,
+                bricks_ms=bricks_ms,
+                machine=machine,
+                health=self.cord.health.words(),
+                budgets=self.cord.budgets.fields(),
+            )
             self.clock.begin_interval()
 
-    def _tell_rejected(self) -> None:
-        """An event for each backend that failed parity since the last look."""
+    def _report_kernels(self) -> None:
+        """An event for each op that was decided, and for each backend that failed parity, since the
+        last look.
+        """
+        for chosen in chosen_kernels(device_peaks(self.parts.placement.device_name)):
+            if chosen not in self._told:
+                self._told.append(chosen)
+                self.reporter.journal.event("kernels.chosen", step=self.step, **chosen)
         for found in rejected_kernels():
             if found not in self._told:
                 self._told.append(found)
                 self.reporter.journal.event(
-                    "kernels.rejected", step=self.step, severity="yellow", **found
+                    "kernels.rejected", step=self.step, severity="warning", **found
                 )
 
+    def _check_parity(self, at: str) -> None:
+        """The whole model by the chosen kernels against the CPU in fp32, told and judged."""
+        found = model_parity(self.parts, self.stepper)
+        self._compares = found.skipped is None
+        self.reporter.journal.event(
+            "kernels.parity",
+            step=self.step,
+            severity="warning" if found.is_bad else "info",
+            at=at,
+            **found.to_json(),
+        )
+        if found.is_bad:
+            self._raise([found.alert(self.step, self.life.attempt)])
+
     def _steps_since_log(self) -> int:
-        """Steps of this life in the interval that ends now."""
+        """Steps of this attempt in the interval that ends now."""
         steps = self.step - self._logged_at
         self._logged_at = self.step
         return max(1, steps)
 
-    def _values(self, found: IntervalFigures, interval: Interval) -> dict[str, float]:
+    def _sequences_since_log(self) -> int:
+        before, self._sequences_logged = self._sequences_logged, self.progress.sequences
+        return self._sequences_logged - before
+
+    def _values(
+        self, found: IntervalFigures, interval: Interval, bricks_ms: Mapping[str, float]
+    ) -> dict[str, float]:
         parts, readings = self.parts, found.readings
+        each = self._sequences_since_log() / interval.steps
         values = {
             "train/loss": readings.loss,
             "train/loss_ema": self.reporter.loss_ema.value,
-            "train/tokens": self.reporter.tokens(self.step),
+            "train/tokens": self.reporter.tokens,
             "optim/lr": parts.lr(self.progress.sequences),
             "optim/grad_norm": readings.grad_norm,
             "optim/noise_scale_tokens": found.noise_scale,
             "perf/step_ms": interval.step_ms,
-            "perf/tokens_per_s": interval.per_second(parts.tokens_per_step),
-            "perf/samples_per_s": interval.per_second(parts.sequences_per_step),
+            "perf/tokens_per_s": interval.per_second(each * parts.config.data.seq_len),
+            "perf/samples_per_s": interval.per_second(each),
+            COVERAGE_KEY: coverage(bricks_ms, interval.step_ms),
         }
+        values |= {f"train/{name}": mean for name, mean in readings.named.items()}
+        seen = parts.order.seen(self.progress.cursor)
+        values |= {f"data/{name}_sequences": number for name, number in seen.items()}
         for group, norm in group_norms(found.norms).items():
             values[f"optim/grad_norm_{group}"] = norm
+        if self._logs % LAYER_EVERY == 0:
+            values |= layer_norms(found.norms)
+        self._logs += 1
         rate = values["perf/tokens_per_s"]
-        flops = parts.model.config.flops_per_token(self.config.data.seq_len)
-        if rate is not None:
-            values["perf/mfu"] = mfu(flops, rate, self._peak)
+        flops = parts.recipe.flops_per_token()
+        if parts.clip.zclip is not None:
+            values[ZCLIP_KEY] = readings.spikes
+        if rate is not None and flops is not None:
+            values[EFFICIENCY_KEY] = flops_utilisation(flops, rate, self._peak)
         return {key: value for key, value in values.items() if value is not None}
 
     def _note_guards(self, found: IntervalFigures) -> None:
         """Say what was skipped and what was scaled down in the interval."""
         readings = found.readings
-        event = partial(self.reporter.journal.event, step=self.step, severity="yellow")
+        event = partial(self.reporter.journal.event, step=self.step, severity="warning")
         if readings.skipped:
             self.progress.skipped += readings.skipped
             broken = [n for n, norm in found.norms.items() if not math.isfinite(norm)]
@@ -450,24 +565,27 @@ class Training:
         )
         if not may_go_back(times, stability):
             message = f"{trouble.message}; went back {times - 1} times in a row"
-            self._end = Outcome(trouble.reason, STOPPED_BY_ANDON, self.step, message)
+            self.end = Outcome(trouble.reason, STOPPED_BY_ANDON, self.step, message)
             self.keeper.went_back(leave_good(self.course, folder, trouble))
             return
         with self.clock.held():
             source = go_back(self.course, folder, trouble, in_a_row=times)
             self.keeper.went_back(source)
             self._logged_at = self._began_at = self.step
+            self._sequences_logged = self.progress.sequences
             self._show_guards()
-            self._tell_step()
+            self._report_step()
         self.keeper.wanted = True
-        self._trouble = None
+        self.trouble = None
         self.clock.lap()
 
     def _raise(self, alerts: list[Alert]) -> None:
-        """Pull the cord as far as the strongest alert says."""
+        """Say each alert, and ask for what its action is."""
         for alert in alerts:
             self.reporter.alert(alert)
-            if alert.kind == "brick":
+            if alert.state == "cleared":
+                continue
+            if alert.kind == "brick" and alert.action == "pause":
                 brick = brick_name(alert.metric)
                 self.reporter.journal.event(
                     "jidoka.pause",
@@ -478,11 +596,7 @@ class Training:
                     budget_ms=self.cord.budgets_ms[brick],
                     overrule=overrule_command(self.life.run.id, brick),
                 )
-            if alert.action == "stop" and self._end is None:
-                message = f"{alert.rule}: {alert.message}"
-                self._end = Outcome("andon", STOPPED_BY_ANDON, self.step, message)
-            elif alert.action == "pause" and self._pause_for is None:
-                self._pause_for = alert
+            RESPONSES.get(alert.action, go_on)(self, alert)  # what it does not know halts nothing
 
     # -- evaluate ------------------------------------------------------------------------------
 
@@ -493,17 +607,18 @@ class Training:
 
     def _evaluate(self) -> None:
         """Validation loss of the weights as they are; a stop meanwhile leaves it due."""
-        with self.clock.held():
+        with self.clock.held(), self._between_steps("eval"):
             self.reporter.phase("evaluating", limit_s=self.config.guard.eval_limit_s)
-            score = scoring(self.parts, self.stepper)
-            loss = validation_loss(self.parts, score, go_on=self._goes_on)
-            if loss is None:
+            forward = scoring(self.parts, self.stepper)
+            means = validation(self.parts, forward, go_on=self._goes_on)
+            if means is None:
                 return
-            values = {"val/loss": loss, "val/ppl": perplexity(loss)}
+            rows = np.concatenate(batches_of(self.parts))
+            values = self.parts.recipe.figures(means, rows)
             self.progress.evaluated_step = self.step
             self.reporter.validation(self.step, values)
             self._raise(list(self.cord.check_values(values, self.step)))
-            self._judge_progress(loss)
+            self._judge_progress(values["val/loss"])
             self._sample()
             self.reporter.beat(gap_s=0.25)
 
@@ -517,24 +632,26 @@ class Training:
             progress.best_val, progress.evals_without_gain = loss, 0
             return
         progress.evals_without_gain += 1
-        if patience is not None and progress.evals_without_gain >= patience and self._end is None:
+        if patience is not None and progress.evals_without_gain >= patience and self.end is None:
             message = f"validation loss has not improved for {patience} evaluations"
-            self._end = Outcome("early_stopped", 0, self.step, message)
+            self.end = Outcome("early_stopped", 0, self.step, message)
 
     def _sample(self) -> None:
         if self.sampler is None:
             return
-        for prompt in self.sampler.prompts:
-            text = self.sampler.continue_prompt(self.parts.model, self.parts.placement, prompt)
+        assert isinstance(self.parts.model, Llama)
+        model, placement = self.parts.model, self.parts.placement
+        texts = self.sampler.continue_prompts(model, placement, self.reporter.beat)
+        for prompt, text in zip(self.sampler.prompts, texts, strict=True):
             self.reporter.journal.append("s", step=self.step, prompt=prompt[:500], text=text[:1500])
-            self.reporter.beat()
+        self.reporter.beat()
 
     # -- save ----------------------------------------------------------------------------------
 
     def _save(self) -> None:
         """Copy to the host; the saver writes, the keeper collects what became of it."""
         self._catch_up()
-        with self.clock.held():
+        with self.clock.held(), self._between_steps("checkpoint"):
             self.reporter.phase("checkpointing", limit_s=self.config.guard.checkpoint_limit_s)
             self._compare_ranks()
             self.progress.kernels |= dispatch.taken(self.parts.placement.device)
@@ -558,7 +675,7 @@ class Training:
         """
         if self.parts.placement.is_gpu and not self.config.training.deterministic:
             return
-        with self.clock.held():
+        with self.clock.held(), self._between_steps("checkpoint"):
             while self.keeper.is_busy:
                 self.keeper.wait(HEARTBEAT_S)
                 self.reporter.beat()
@@ -586,6 +703,7 @@ class Training:
         if not is_lost and not self.keeper.has(self.step, self.progress.evaluated_step):
             self._save()
             self.keeper.wait()
+        self.tracer.close()
         self.keeper.turn_down(f"the run has ended: {outcome.reason}")
         self.watch.close()
         if outcome.code == 0 and not self.keeper.has(self.step, self.progress.evaluated_step):
@@ -598,15 +716,16 @@ class Training:
         self.reporter.journal.event(
             "run.end",
             step=self.step,
-            severity="red" if outcome.code == STOPPED_BY_ANDON else "info",
+            severity="error" if outcome.code == STOPPED_BY_ANDON else "info",
             status=status,
             reason=outcome.reason,
             code=outcome.code,
             message=outcome.message[:500],
-            kernels=kernels_in_use(),
         )
         self.reporter.phase(status)
         self.reporter.journal.wait()
+        with suppress(OSError):  # the disk may have refused it a moment ago; `albor runs gc` can
+            clear_doomed(self.life.run.checkpoints)
         self.reporter.journal.close()
         self.ranks.send_order(Word.END)
         self.ranks.leave()

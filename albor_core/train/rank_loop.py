@@ -5,15 +5,16 @@ It writes nothing but a traceback and decides nothing.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints
 from albor_core.config.load import Config
+from albor_core.model.llama import Llama
+from albor_core.plan.recipes.own import folder_of
+from albor_core.recipes.recipe import Rows
 from albor_core.run.checkpoints import name_of
 from albor_core.train.build import build
 from albor_core.train.evaluate import batches_of, sample_with, scoring, validate_with
@@ -27,15 +28,16 @@ from albor_core.train.step.optimizer_step import Stepper, take_step
 
 
 class RankLoop:
-    """One life of a rank above 0."""
+    """One attempt of a rank above 0."""
 
     def __init__(self, life: Attempt, config: Config, faults: Faults) -> None:
         """Meets the others. Raises AlborError as rank 0 does."""
         self.life, self.config, self.faults = life, config, faults
-        self.parts = build(config, begins=not list_checkpoints(life.run.checkpoints))
+        begins = not list_checkpoints(life.run.checkpoints)
+        self.parts = build(config, begins=begins, folder=folder_of(life.run))
         self.step = 0
         self._stepper: Stepper | None = None
-        self._val: list[NDArray[np.int64]] | None = None
+        self._val: list[Rows] | None = None
 
     def run(self) -> None:
         """Obey until the end."""
@@ -50,15 +52,23 @@ class RankLoop:
             case Word.STEP:
                 assert self._stepper is not None
                 self.step = order.step
-                where = {"step": order.step, "start": order.at, "sequences": order.sequences}
-                take_step(parts, self._stepper, self.faults, _untimed, **where)
+                take_step(
+                    parts,
+                    self._stepper,
+                    self.faults,
+                    nullcontext,
+                    step=order.step,
+                    start=order.at,
+                    sequences=order.sequences,
+                    batch=order.batch,
+                )
             case Word.CHOOSE:
-                self.parts, self._stepper = choose_step(parts, _say_nothing)
+                self.parts, self._stepper = choose_step(parts, _ignore_event)
             case Word.RESTORE:
                 checkpoint = Checkpoint(self.life.run.checkpoints / name_of(order.step), {})
                 trainer = checkpoint.trainer()
                 self.parts = parts = restore_parts(parts, checkpoint, trainer)
-                if self._stepper is None:  # no rollback: this life has chosen nothing yet
+                if self._stepper is None:  # no rollback: this attempt has chosen nothing yet
                     pin_backends(parts, trainer)
             case Word.START_OVER:
                 reset_parts(parts)
@@ -67,6 +77,7 @@ class RankLoop:
                 self._val = self._val or batches_of(parts)
                 validate_with(parts, scoring(parts, self._stepper), self._val, order.at)
             case Word.FORWARD:
+                assert isinstance(parts.model, Llama)
                 sample_with(parts.model, parts.placement, (order.step, order.at))
             case Word.GATHER:
                 _gather(parts.model.state_dict())
@@ -81,10 +92,5 @@ def _gather(tensors: Mapping[str, Tensor]) -> None:
         whole(tensor.detach())
 
 
-@contextlib.contextmanager
-def _untimed(name: str) -> Iterator[None]:
-    yield
-
-
-def _say_nothing(name: str, **data: object) -> None:
+def _ignore_event(name: str, **data: object) -> None:
     """Rank 0 has said it."""

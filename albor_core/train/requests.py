@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from albor_core.andon.bricks import overrule_command, read_overrules
+from albor_core.andon.bricks.budgets import overrule_command, read_overrules
 from albor_core.run.errors import UsageError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir
@@ -21,7 +21,7 @@ def answer(run: RunDir, journal: Journal, command_id: str, status: str, detail: 
     try:
         put_answer(run, command_id, status, detail)
     except OSError as error:
-        journal.event("control.unanswered", severity="yellow", reason=str(error))
+        journal.event("control.unanswered", severity="warning", reason=str(error))
 
 
 class Requests:
@@ -42,6 +42,8 @@ class Requests:
         self.keeper, self.watch, self.clock = keeper, watch, clock
         self._save_if_wanted = save_if_wanted
         self._is_paused = False
+        self.bad_step = 0
+        """Of the newest rollback that was asked for."""
 
     def obey(self) -> str | None:
         """The word of the command that was carried out, if there was one."""
@@ -67,9 +69,21 @@ class Requests:
                 self.pause("asked for")
         elif word == "resume":
             return self._resume(command_id, argument)
+        elif word == "rollback":
+            return self._roll_back(command_id, argument)
         else:
             self._answer(command_id, "refused", f"{word!r} is not for the trainer")
         return word
+
+    def _roll_back(self, command_id: str, argument: str) -> str:
+        """Have the loop go back; the first bad step is what was said, or the newest one."""
+        step = self.course.progress.step
+        if self._is_paused:
+            self._answer(command_id, "refused", "paused: let it go on first")
+            return "refused"
+        self.bad_step = min(step, int(argument)) if argument.isdigit() else step
+        self._answer(command_id, "done", f"goes back to before step {self.bad_step}")
+        return "rollback"
 
     def _resume(self, command_id: str, argument: str) -> str:
         """Go on, with other step-time budgets if a person says so; the word of what was done."""
@@ -98,7 +112,7 @@ class Requests:
         reporter, step = self.course.reporter, self.course.progress.step
         with self.clock.held():
             self._is_paused = True
-            reporter.journal.event("control.paused", step=step, severity="yellow", reason=reason)
+            reporter.journal.event("control.paused", step=step, severity="warning", reason=reason)
             self._show_pause()
             while self.signals.stop is None:
                 self.signals.wait(0.5)

@@ -58,6 +58,7 @@ class Glyphs:
     budget: str
     rule: str
     degree: str
+    mark_low: str
 
 
 UNICODE = Glyphs(
@@ -105,6 +106,7 @@ UNICODE = Glyphs(
     budget="┃",
     rule="─",
     degree="°",
+    mark_low="▼",
 )
 
 ASCII = Glyphs(
@@ -152,6 +154,7 @@ ASCII = Glyphs(
     budget="|",
     rule="-",
     degree="",
+    mark_low="v",
 )
 
 current = UNICODE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.view import RunView
 
 
@@ -19,9 +20,18 @@ def tails_of(views: Iterable[RunView]) -> dict[str, str]:
 
     An id that is the name itself needs no tail.
     """
+    return _tails({view.id: view.name or view.id for view in views})
+
+
+def tails_of_items(items: Iterable[AttentionItem]) -> dict[str, str]:
+    """The same of the runs that entries are of."""
+    return _tails({item.run_id: item.run_name or item.run_id for item in items if item.run_id})
+
+
+def _tails(names: Mapping[str, str]) -> dict[str, str]:
     named: dict[str, list[str]] = {}
-    for view in views:
-        named.setdefault(view.name or view.id, []).append(view.id)
+    for run_id, name in names.items():
+        named.setdefault(name, []).append(run_id)
     found: dict[str, str] = {}
     for name, ids in named.items():
         if len(ids) > 1:
@@ -38,3 +48,9 @@ def _ends(ids: list[str]) -> dict[str, str]:
         if len(set(ends.values())) == len(ends):
             return ends
     return {run_id: run_id for run_id in ids}
+
+
+def said_of(item: AttentionItem) -> str:
+    """The summary of an entry, to stand behind its word, which names a GPU already."""
+    head, _, rest = item.summary.partition(": ")
+    return rest if rest and item.word.startswith(head.lower()) else item.summary

@@ -12,6 +12,8 @@ from albor_core.run.values import quantity
 from albor_core.run.values.quantity import UNKNOWN, extreme, short_count
 from albor_tui.look import glyphs
 
+counted = quantity.counted
+
 
 def _shown(text: str) -> str:
     return glyphs.current.missing if text == UNKNOWN else text
@@ -35,6 +37,11 @@ def loss(value: float | None) -> str:
     if size >= 10_000 or 0 < size < 1e-3:
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
     return f"{value:.{4 if size < 10 else 3 if size < 100 else 2 if size < 1000 else 1}f}"
+
+
+def metric(value: float | None, key: str) -> str:
+    """The value of any metric, by its name."""
+    return _shown(quantity.figure(value, key))
 
 
 def ratio(value: float | None) -> str:
@@ -108,3 +115,19 @@ def clock(wall: float | None) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall))
     except (OverflowError, ValueError, OSError):  # a number that is no time
         return glyphs.current.missing
+
+
+def moment(wall: float, now: float) -> str:
+    """A moment near `now` by the local clock: 19:21, or 12 Mar 19:21 where that is far."""
+    try:
+        form = "%H:%M" if abs(wall - now) < 18 * 3600 else "%d %b %H:%M"
+        return time.strftime(form, time.localtime(wall))
+    except (OverflowError, ValueError, OSError):
+        return glyphs.current.missing
+
+
+def amount(value: float | None) -> str:
+    """Of a budget: 11.2, 2.6B; whole where it is."""
+    if value is not None and 0 < abs(value) < 1000:
+        return f"{value:.1f}".removesuffix(".0")
+    return si(value)

@@ -10,6 +10,7 @@ import json
 import subprocess
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from albor_core.run.errors import AlborError, ConfigError, Problem, TryAgainError
@@ -21,6 +22,14 @@ _LOOK_S = 0.05
 
 class Cancelled(AlborError):
     """Somebody wants no answer any more."""
+
+
+@dataclass(frozen=True)
+class CommandFailed:
+    """Why a command gave no answer, for who shows it in the answer's place."""
+
+    message: str
+    hint: str = ""
 
 
 def albor(

@@ -4,26 +4,39 @@ what it needs when it is first asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albor_core.feed.runs.status import run_status
 from albor_core.feed.view import RunView
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.rundir import read_json, runs_in
+from albor_core.run.values.lenient import mapping_of, text
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.query.resolve import find_run
 from albor_tui.model.command import albor
 
 if TYPE_CHECKING:
-    from albor_core.store.query.reader import Reader
+    from albor_core.feed.attention.item import AttentionItem
+    from albor_core.feed.data.batch import StepRows
+    from albor_core.feed.data.known import DataShelf
+    from albor_core.feed.data.sheet import DataSheet
     from albor_core.store.rows.rows import AlertRow
 
-T = TypeVar("T")
-_FLAGS = {"untag": ("runs", "tag", "--remove"), "unpin": ("runs", "pin", "--off")}
+_COMMANDS = {
+    "ack": ("alerts", "ack"),
+    "untag": ("runs", "tag", "--remove"),
+    "unpin": ("runs", "pin", "--off"),
+    "metric.pin": ("runs", "pin"),
+    "metric.unpin": ("runs", "pin", "--off"),
+}
 _STOP_S = 10.0  # how long the end of a program is waited for
 _LONG_S = 600.0  # an export of long runs
+_VERIFY_S = 24 * 3600.0  # every byte of a data set; who leaves the screen ends it
 
 
 class RunSelection(NamedTuple):
@@ -41,52 +54,15 @@ class Matches(NamedTuple):
     total: int
 
 
-class Board(Protocol):
-    """All alerts, followed. Belongs to the thread that made it."""
-
-    def poll(self) -> tuple[AlertRow, ...] | None:
-        """Every alert, newest first; None when nothing changed."""
-
-    @property
-    def problem(self) -> str:
-        """Why there are none to be read; "" if all is well."""
-
-    def close(self) -> None:
-        """Let go of files."""
-
-
-class Desk(Protocol):
-    """Acts on runs, named by a path or an id. Every method raises AlborError."""
-
-    def board(self) -> Board: ...
-
-    def annotate(self, run: str, kind: str, value: str = "") -> str: ...
-
-    def resume(self, run: str) -> str: ...
-
-    def stop(self, run: str, number: str) -> str: ...
-
-    def export(self, runs: Sequence[str], out: Path) -> str: ...
-
-    def report(self, runs: Sequence[str], out: Path) -> str: ...
-
-    def matching(self, question: RunSelection) -> Matches: ...
-
-    def find(self, run_id: str) -> RunView: ...
-
-    def replay_rules(self, run: str, conditions: Sequence[str]) -> dict[str, Any]: ...
-
-    def watched(self, run: str) -> tuple[str, ...]: ...
-
-
 def reference(view: RunView) -> str:
     """What names a run to a command without doubt."""
     return view.path if view.folder is not None and view.folder.is_dir() else view.id
 
 
 class LiveDesk:
-    """The real thing, on the store of this home or of the home, the folder of runs or the store
-    given."""
+    """Acts on runs, named by a path or an id, of the store of this home or of the home, the folder
+    of runs or the store given. Every method raises AlborError; tests hand in a double.
+    """
 
     def __init__(self, target: Path | None = None) -> None:
         self._folder: Path | None = None
@@ -98,15 +74,31 @@ class LiveDesk:
         else:
             self._folder = target
 
-    def board(self) -> Board:
+    def board(self) -> StoreBoard:
         return StoreBoard(self._store)
 
     def annotate(self, run: str, kind: str, value: str = "") -> str:
-        """Kinds: tag, untag, note, rename, pin, unpin, ack (the alert's id, or `all`)."""
+        """Kinds: tag, untag, note, rename, pin, unpin, metric.pin, metric.unpin, ack (the alert's
+        id, or `all`).
+        """
         operands = (run, value) if value else (run,)
-        command = ("alerts", "ack") if kind == "ack" else _FLAGS.get(kind, ("runs", kind))
-        albor(*command, operands=operands)
+        command = _COMMANDS.get(kind, ("runs", kind))
+        albor(*command, operands=_sayable(operands))
         return value
+
+    def edit_note(self, run: str, number: int, text: str) -> None:
+        """Put another text in the place of a note; "" takes it back."""
+        if text:
+            albor("runs", "note", "--replace", str(number), operands=_sayable((run, text)))
+        else:
+            albor("runs", "note", "--remove", str(number), operands=(run,))
+
+    def set_tags(self, run: str, tags: Sequence[str], before: Sequence[str]) -> None:
+        """Give a run these tags where it had those."""
+        if new := [tag for tag in tags if tag not in before]:
+            albor("runs", "tag", operands=_sayable((run, *new)))
+        if gone := [tag for tag in before if tag not in tags]:
+            albor("runs", "tag", "--remove", operands=_sayable((run, *gone)))
 
     def resume(self, run: str) -> str:
         """Under a new guard: a training run from its newest checkpoint, another program by its
@@ -148,7 +140,7 @@ class LiveDesk:
         FilterError, and NotFoundError where no store is.
         """
         from albor_core.feed.run.store_follower import MOST_BESIDES
-        from albor_core.feed.runs.list_states import words_of_unended
+        from albor_core.feed.runs.listed_status import statuses_of_unended
         from albor_core.store.query.filter import parse_filter
         from albor_core.store.query.names import Unknown
         from albor_core.store.query.reader import Reader
@@ -160,7 +152,7 @@ class LiveDesk:
         for store in self._stores():
             with Reader(store) as reader:
                 unknown.look(reader)
-                statuses = words_of_unended(reader.unended()) if where.needs_status else {}
+                statuses = statuses_of_unended(reader.unended()) if where.needs_status else {}
                 ids = reader.ids(
                     where=where,
                     statuses=statuses,
@@ -190,23 +182,133 @@ class LiveDesk:
         with Reader(self._store) as reader:
             return view_of_row(reader.run(run_id))
 
+    # -- attention --------------------------------------------------------------------------------
+
+    def acknowledge(self, item: AttentionItem) -> None:
+        """Say that an entry of attention was seen."""
+        from albor_core.feed.attention.marks import acknowledge
+
+        acknowledge(item)
+
+    def mute(self, item: AttentionItem, until: float) -> None:
+        """Leave an entry out until a moment, UTC seconds."""
+        from albor_core.feed.attention.marks import mute
+
+        mute(item, until)
+
+    def note_look(self) -> None:
+        """This user has looked at what needs a person. Returns at once; raises nothing."""
+        threading.Thread(target=_note_look, args=(time.time(),), name="look").start()
+
+    def evidence(self, item: AttentionItem) -> tuple[str, ...]:
+        """What stands behind an entry. Raises nothing."""
+        from albor_core.feed.attention.evidence import evidence
+
+        return evidence(item)
+
+    def gpu_past(self, item: AttentionItem) -> tuple[str, tuple[float, ...]]:
+        """The figure that an entry about a GPU of this machine is about, for as long as the machine
+        remembers; nothing for another entry."""
+        from albor_core.telemetry.machine_ring import read_ring, ring_path
+
+        kind, _, index = item.id.rpartition("/")[2].partition(":")
+        figure = _GPU_FIGURES.get(kind)
+        if figure is None or not index.isdigit() or item.host != os.uname().nodename:
+            return "", ()
+        found = (
+            getattr(gpu, figure.attribute)
+            for sample in read_ring(ring_path(), _GPU_PAST_S)
+            for gpu in sample.gpus
+            if gpu.index == int(index)
+        )
+        return figure.words, tuple(float(value) for value in found if value is not None)
+
     def replay_rules(self, run: str, conditions: Sequence[str]) -> dict[str, Any]:
-        """The albor.alerts.test document."""
-        return albor("alerts", "test", operands=(run, *conditions))
+        """The albor.alerts.test document, which also says which rules cannot be used."""
+        return albor("alerts", "test", operands=(run, *conditions), accept=(0, 2))
+
+    def weights(self, folder: str, cancelled: threading.Event) -> dict[str, Any]:
+        """The albor.model.weights document of a folder of weights. Raises Cancelled, too."""
+        command = ("model", "weights")
+        return albor(*command, operands=(folder,), timeout_s=_LONG_S, cancelled=cancelled)
+
+    # -- data -------------------------------------------------------------------------------------
+
+    def data_sets(self) -> DataShelf:
+        """The data sets that are known here. Raises nothing."""
+        from albor_core.feed.data.known import known_data_sets
+
+        return known_data_sets(self._store)
+
+    def data_stats(self, path: str, cancelled: threading.Event) -> DataSheet:
+        """What a data set holds, as `albor data stats` counts it. Raises Cancelled, too."""
+        from albor_core.feed.data.sheet import sheet_of
+
+        command = ("data", "stats")
+        return sheet_of(albor(*command, operands=(path,), timeout_s=_LONG_S, cancelled=cancelled))
+
+    def data_batch(self, run: str, cancelled: threading.Event) -> StepRows:
+        """The rows of a run's newest step, decoded. Raises Cancelled, too."""
+        from albor_core.feed.data.batch import batch_of
+
+        command = ("data", "batch")
+        return batch_of(albor(*command, operands=(run,), timeout_s=_LONG_S, cancelled=cancelled))
+
+    def verify_data(self, path: str, cancelled: threading.Event) -> tuple[str, ...]:
+        """Have every byte of shards read against its hash; what is wrong. Raises Cancelled, too."""
+        command = ("data", "verify")
+        document = albor(
+            *command, operands=(path,), timeout_s=_VERIFY_S, cancelled=cancelled, accept=(0, 7)
+        )
+        found = [mapping_of(one) for one in document.get("problems") or ()]
+        wrong = [f"{text(one, 'file')}: {text(one, 'message')}" for one in found]
+        return tuple(wrong or ([] if document.get("ok") is True else ["not said to be whole"]))
 
     def watched(self, run: str) -> tuple[str, ...]:
-        """What pulls the cord of a run besides its rules: budgets of tokens, hours and bricks."""
-        from albor_core.andon.budgets import Budgets
+        """What can stop a run besides its rules: its budgets, those of parts of a step included."""
+        from albor_core.andon.budgets.limits import BudgetLimits
         from albor_core.andon.explain import explain
         from albor_core.feed.watched import watching_section
 
         place = find_run(run)
         resolved = read_json(place.config_resolved) or {}
-        found = watching_section(read_json(place.run_json) or {}, resolved)
+        found = watching_section(place.metadata().get("kind"), resolved)
         limits, bricks = _numbers(found.get("budgets")), _numbers(found.get("bricks"))
         action = (found.get("budgets") or {}).get("action") if limits else None
-        budgets = Budgets.from_config({"budgets": {**limits, "action": action}})
-        return explain((), budgets=budgets, bricks_ms=bricks)
+        budgets = BudgetLimits.from_config({"budgets": {**limits, "action": action}})
+        return explain((), budgets=budgets, bricks=bricks)
+
+
+class _GpuFigure(NamedTuple):
+    attribute: str
+    words: str
+
+
+_GPU_FIGURES = {
+    **dict.fromkeys(("gpu_hot", "gpu_throttled"), _GpuFigure("temperature_c", "temperature, C")),
+    **dict.fromkeys(("gpu_straggling", "gpu_idle"), _GpuFigure("util_percent", "load, %")),
+}
+_GPU_PAST_S = 330.0
+
+
+def _sayable(words: tuple[str, ...]) -> tuple[str, ...]:
+    """What can be said to a command. Raises UsageError for what no command line can hold."""
+    for word in words:
+        if "\0" in word:
+            raise UsageError("cannot write that down: it has a NUL character")
+        try:
+            os.fsencode(word)
+        except UnicodeEncodeError as error:
+            raise UsageError("cannot write that down: it has half of a character") from error
+    return words
+
+
+def _note_look(wall: float) -> None:
+    from albor_core.feed.attention.marks import note_look
+    from albor_core.run.rundir import albor_home
+
+    if albor_home().is_dir():
+        note_look(albor_home(), wall)
 
 
 def _numbers(section: object) -> dict[str, Any]:
@@ -216,7 +318,9 @@ def _numbers(section: object) -> dict[str, Any]:
 
 
 class StoreBoard:
-    """Asks the store only when somebody wrote to it."""
+    """All alerts, followed: the store is asked only when somebody wrote to it. Belongs to the
+    thread that made it.
+    """
 
     def __init__(self, store: Path) -> None:
         from albor_core.feed.run.store_follower import StoreWatch
@@ -227,14 +331,16 @@ class StoreBoard:
 
     @property
     def problem(self) -> str:
+        """Why there are none to be read; "" if all is well."""
         return self._watch.problem
 
     def poll(self) -> tuple[AlertRow, ...] | None:
-        version = self._ask(lambda reader: reader.version())
+        """Every alert, newest first; None when nothing changed."""
+        version = self._watch.ask(lambda reader: reader.version())
         if version is None or version == self._version:
             first, self._alerts = self._alerts is None, self._alerts or ()
             return () if first else None
-        found = self._ask(lambda reader: reader.alerts(None))
+        found = self._watch.ask(lambda reader: reader.alerts(None))
         if found is None:
             return None
         self._version = version
@@ -243,9 +349,6 @@ class StoreBoard:
             return None
         self._alerts = fresh
         return fresh
-
-    def _ask(self, question: Callable[[Reader], T]) -> T | None:
-        return self._watch.ask(question)
 
     def close(self) -> None:
         self._watch.close()

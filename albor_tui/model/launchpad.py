@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.values.flatten import bare
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _PLACES = ("configs", ".")  # below the working directory
 _MOST = 200
 _PLAN_S = 60.0
+_SHAPE = "model.architecture."
 
 
 @dataclass(frozen=True)
@@ -42,41 +44,27 @@ class Checked:
     problems: tuple[Problem, ...] = ()
 
 
-class Launchpad(Protocol):
-    """Plans and starts runs. Every method may raise AlborError."""
-
-    def configs(self) -> tuple[ConfigFile, ...]: ...
-
-    def fields(self) -> tuple[FieldDoc, ...]: ...
-
-    def check(self, path: Path, overrides: Sequence[str]) -> Checked: ...
-
-    def plan(
-        self, path: Path, overrides: Sequence[str], cancelled: threading.Event
-    ) -> dict[str, Any]: ...
-
-    def start(self, path: Path, overrides: Sequence[str], name: str) -> tuple[str, str]: ...
-
-
 class LiveLaunchpad:
-    """The real thing, in the working directory."""
+    """Plans and starts runs in the working directory. Every method may raise AlborError; tests hand
+    in a double.
+    """
 
     def configs(self) -> tuple[ConfigFile, ...]:
         """Those launched lately, then the YAML files of ./configs and of the working directory,
         then those that come with Albor."""
-        from albor_core.config import load as config
+        from albor_core.config.config_file import packaged_configs
 
-        package = Path(config.__file__).resolve().parents[1]
-        packaged = [root / "configs" for root in (package, package.parent)]
         found: dict[Path, ConfigFile] = {}
         for path, wall in recent_configs().items():
             if path.is_file():
                 found[path.resolve()] = ConfigFile(_near(path), _about(path), wall)
-        for folder in (*map(Path, _PLACES), *packaged):
-            pattern = "*.yaml" if folder == Path() else "**/*.yaml"
-            for path in sorted(folder.glob(pattern)):
-                if len(found) < _MOST and path.is_file():
-                    found.setdefault(path.resolve(), ConfigFile(path, _about(path)))
+        here = [
+            sorted(folder.glob("*.yaml" if folder == Path() else "**/*.yaml"))
+            for folder in map(Path, _PLACES)
+        ]
+        for path in chain(*here, packaged_configs().values()):
+            if len(found) < _MOST and path.is_file():
+                found.setdefault(path.resolve(), ConfigFile(path, _about(path)))
         return tuple(found.values())
 
     def fields(self) -> tuple[FieldDoc, ...]:
@@ -118,6 +106,22 @@ class LiveLaunchpad:
         )
         remember(path)
         return str(document["run"]["id"]), str(document["run"]["path"])
+
+
+def fields_for(fields: Sequence[FieldDoc], values: Mapping[str, str]) -> tuple[FieldDoc, ...]:
+    """Those that mean something in this config: a class of the user's own has no decoder's shape,
+    and whether it reads `data.train` is its own affair.
+    """
+    from albor_core.config.recipes.own import own_class
+
+    if own_class(values.get("training.mode", "")) is None:
+        return tuple(fields)
+    shaped = any(key.startswith(_SHAPE) for key in values)
+    return tuple(
+        replace(one, default="none", is_required=False) if one.key == "data.train" else one
+        for one in fields
+        if shaped or not one.key.startswith(_SHAPE)
+    )
 
 
 def _near(path: Path) -> Path:

@@ -1,7 +1,7 @@
-"""A cockpit that can look and do nothing: what is served to a browser unless somebody says more.
+"""A cockpit that can look and do nothing: what is served to a browser unless more is asked for.
 
 Keys that do something are not named, and refused with the reason on the status line; behind them
-every deed is refused once more, at its own door.
+every action is refused once more where it would be done.
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from albor_core.feed.attention.item import AttentionItem
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
 from albor_tui.messages import CommandReport
-from albor_tui.model.desk import Desk, LiveDesk
+from albor_tui.model.desk import LiveDesk
 from albor_tui.model.launchpad import LiveLaunchpad
 from albor_tui.model.source import LiveSource
 
 WHY = "read-only"
 HINT = "start it without --read-only, in a browser with --allow-control"
-DEEDS = frozenset(
+ACTING = frozenset(
     (
         *("stop", "pause", "checkpoint", "retry", "launch", "export", "report"),
-        *("tag", "note", "rename", "pin", "undo", "acknowledge", "acknowledge_all"),
+        *("tag", "note", "edit_note", "remove_note", "rename", "pin", "undo", "mute"),
+        "acknowledge",
+        "acknowledge_all",
+        "verify",  # it changes nothing, and may keep a disk busy for hours
     )
 )
 """Actions of screens that act on runs or write files."""
@@ -34,7 +38,7 @@ def _refuse() -> NoReturn:
 
 
 class ReadOnlySource(LiveSource):
-    """Shows everything, commands nobody."""
+    """Shows everything, commands nothing."""
 
     def command(self, view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]:
         yield CommandReport(view.name or view.id, cmd, "refused", f"{WHY}; {HINT}")
@@ -43,16 +47,34 @@ class ReadOnlySource(LiveSource):
         _refuse()
 
 
-class ReadOnlyDesk(LiveDesk, Desk):
+class ReadOnlyDesk(LiveDesk):
     """Answers questions, writes nothing, anywhere."""
 
     def annotate(self, run: str, kind: str, value: str = "") -> str:
         _refuse()
 
+    def edit_note(self, run: str, number: int, text: str) -> None:
+        _refuse()
+
+    def set_tags(self, run: str, tags: Sequence[str], before: Sequence[str]) -> None:
+        _refuse()
+
+    def acknowledge(self, item: AttentionItem) -> None:
+        _refuse()
+
+    def mute(self, item: AttentionItem, until: float) -> None:
+        _refuse()
+
+    def note_look(self) -> None:
+        """Nothing is written, not even when the user looked."""
+
     def resume(self, run: str) -> str:
         _refuse()
 
     def stop(self, run: str, number: str) -> str:
+        _refuse()
+
+    def verify_data(self, path: str, cancelled: threading.Event) -> tuple[str, ...]:
         _refuse()
 
     def export(self, runs: Sequence[str], out: Path) -> str:

@@ -1,4 +1,4 @@
-"""Where the screens' values come from, so that they can come from elsewhere in a test.
+"""Where the screens' values come from.
 
 Everything here blocks on files or SQLite and is called from worker threads only. What reads is
 imported with the first question: none of it is needed to draw a screen.
@@ -6,111 +6,24 @@ imported with the first question: none of it is needed to draw a screen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from albor_core.feed.view import RunsView, RunView, TerminalView
+from albor_core.feed.view import RunView, TerminalView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.rundir import RunDir, placed
 from albor_core.store.rows.series import Series
-from albor_tui.messages import CommandReport
+from albor_tui.messages import AttentionChanged, CommandReport
 
 if TYPE_CHECKING:
-    from albor_core.feed.archive.archive import Told
-    from albor_core.feed.archive.checkpoints import ShelfView
-    from albor_core.feed.archive.config_sheet import ConfigView
-    from albor_core.feed.archive.log_file import LogName, LogWindow
+    from albor_core.feed.archive.archive import RunArchive
+    from albor_core.feed.runs.watch import RunsFeed
+    from albor_core.feed.view import RunsView
 
 ANSWER_S = 3.0
 DONE_S = 120.0
-
-
-class Follower(Protocol):
-    """One run, followed. Belongs to the thread that made it."""
-
-    problem: str
-    """What was damaged of it at the last poll, since when and what to do; "" for nothing."""
-
-    def poll(self) -> RunView | None:
-        """The run now; None when nothing changed, its problem neither."""
-
-    def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
-        """Curves for charts, by metric key; keys without points are left out."""
-
-    def own_metrics(self) -> TerminalView | None:
-        """What to show of a program that logs no loss; None where a loss is the thing to show."""
-
-    def log(self) -> Sequence[str]:
-        """Log lines since the last call."""
-
-    def close(self) -> None:
-        """Let go of files."""
-
-
-class Archive(Protocol):
-    """One run's records, looked up when a tab asks. Belongs to the thread that made it."""
-
-    @property
-    def problem(self) -> str:
-        """Why its store cannot be read; "" if all is well or there is none yet."""
-
-    def keys(self) -> tuple[str, ...]:
-        """Metric keys that can be drawn, the important ones first."""
-
-    def curves(
-        self, keys: Sequence[str], *, lo: int | None = None, hi: int | None = None, points: int
-    ) -> dict[str, Series]:
-        """Curves by key over the step window [lo, hi]; keys without points are left out."""
-
-    def log(self, name: LogName | None, top: int | None, count: int, needle: str = "") -> LogWindow:
-        """`count` lines from line `top` (None: the last) of a log (None: the newest)."""
-
-    def config(self) -> ConfigView:
-        """The config file and what each field became."""
-
-    def checkpoints(self) -> ShelfView:
-        """What lies in the folder of checkpoints."""
-
-    def events(self) -> Told:
-        """The newest events, oldest first, and the crash reports, newest first."""
-
-    def samples(self) -> Told:
-        """The newest samples, oldest first."""
-
-    def close(self) -> None:
-        """Let go of files."""
-
-
-class Overview(Protocol):
-    """All runs, followed. Belongs to the thread that made it."""
-
-    def poll(
-        self, *, visible: Collection[str] = (), wanted: frozenset[str] = frozenset()
-    ) -> RunsView:
-        """All runs now; `version` moves when something changed. Runs in `visible` get a history;
-        those in `wanted` are there also where there are too many to have them all.
-        """
-
-    def close(self) -> None:
-        """Let go of files."""
-
-
-class Source(Protocol):
-    """What the cockpit shows."""
-
-    def overview(self) -> Overview: ...
-
-    def follow(self, view: RunView) -> Follower: ...
-
-    def archive(self, view: RunView) -> Archive: ...
-
-    def command(self, view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]: ...
-
-    def acknowledge(self, view: RunView, alert_id: str) -> None: ...
-
-    def compare(self, run_ids: Sequence[str]) -> dict[str, Any]: ...
 
 
 def deliver(view: RunView, cmd: str, argument: str = "") -> Iterator[CommandReport]:
@@ -151,11 +64,11 @@ def deliver(view: RunView, cmd: str, argument: str = "") -> Iterator[CommandRepo
 class HasSource(Protocol):
     """What a screen asks of the app it is on."""
 
-    source: Source
+    source: LiveSource
 
 
 class LiveSource:
-    """The real thing: run directories and stores on this machine.
+    """What the cockpit shows: run directories and stores on this machine. Tests hand in a double.
 
     `target` is a run directory, an output_dir, an experiments.db, or None for this home.
     """
@@ -163,16 +76,20 @@ class LiveSource:
     def __init__(self, target: Path | None = None) -> None:
         self.target = target
 
-    def overview(self) -> Overview:
+    def overview(self) -> RunsFeed:
         """Raises NotFoundError where `target` is nothing that holds runs."""
         from albor_core.feed.runs.watch import RunsFeed
 
         return RunsFeed(self.target)
 
-    def follow(self, view: RunView) -> Follower:
-        return _RunFollower(*self._place(view))
+    def attention(self) -> AttentionFollower:
+        """What needs a person, for the thread that polls the overview."""
+        return AttentionFollower()
 
-    def archive(self, view: RunView) -> Archive:
+    def follow(self, view: RunView) -> RunFollower:
+        return RunFollower(*self._place(view))
+
+    def archive(self, view: RunView) -> RunArchive:
         from albor_core.feed.archive.archive import RunArchive
 
         run, store = self._place(view)
@@ -209,23 +126,27 @@ class LiveSource:
             return diff_runs(reader, run_ids).to_json()
 
 
-class _RunFollower:
-    """A RunFeed that tells only news: rereading costs it little, redrawing would cost the link."""
+class RunFollower:
+    """A RunFeed that tells only news: rereading costs it little, redrawing would cost the link.
+    Belongs to the thread that made it.
+    """
+
+    problem: str
+    """What was damaged of it at the last poll, since when and what to do; "" for nothing."""
 
     def __init__(self, run: RunDir, store: Path | None) -> None:
         from albor_core.feed.run.detail import RunFeed
 
         self._feed = RunFeed(run, store=None if run.path.is_dir() else store)
         self._last: RunView | None = None
-        self._own: TerminalView | None = None
+        self._own: tuple[object, TerminalView | None] = (None, None)  # of what it was chosen
         self.problem = ""
 
     def poll(self) -> RunView | None:
+        """The run now; None when nothing changed, its problem neither."""
         view = self._feed.poll() or self._nothing()
-        if view.terminal is None and view.kind != "train":
-            if self._own is None or self._last is None or view.step != self._last.step:
-                self._own = self.own_metrics()
-            view = replace(view, terminal=self._own)
+        if view.terminal is None:
+            view = replace(view, terminal=self._choice(view))
         if (view, self._feed.problem) == (self._last, self.problem):
             return None
         self._last, self.problem = view, self._feed.problem
@@ -237,17 +158,52 @@ class _RunFollower:
             why = "its folder is gone, and no store knows it"
         return RunView(id=run.id, path=str(run.path), status="lost", detail=why)
 
-    def own_metrics(self) -> TerminalView | None:
-        from albor_tui.model.program_charts import own_choice
+    def _choice(self, view: RunView) -> TerminalView | None:
+        """What to show of a run whose config does not say it; None for the house's choice."""
+        from albor_tui.model.program_charts import TILES, own_choice
 
-        return own_choice(self._feed.keys())
+        names = self.main_metrics(view, TILES)
+        if (names, view.step) != self._own[0]:
+            is_house = view.kind == "train"
+            keys = () if is_house else self._feed.keys()
+            self._own = ((names, view.step), own_choice(names, keys, is_house=is_house))
+        return self._own[1]
+
+    def main_metrics(self, view: RunView, most: int = 1) -> tuple[str, ...]:
+        """The metrics that stand for the run, by all that is known of it."""
+        told = [one.name for one in view.metrics]
+        stored = (one.name for one in self._feed.standing().chosen(most))
+        return tuple(dict.fromkeys((*told, *stored)))[:most]
 
     def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
+        """Curves for charts, by metric key; keys without points are left out."""
         found = self._feed.curves(keys, max_points=max_points)
         return {key: curve for key, curve in found.items() if not curve.is_empty}
 
     def log(self) -> Sequence[str]:
+        """Log lines since the last call."""
         return self._feed.log.read()
 
     def close(self) -> None:
         self._feed.close()
+
+
+class AttentionFollower:
+    """An AttentionFeed that tells only news. Belongs to the thread that polls the overview."""
+
+    def __init__(self) -> None:
+        from albor_core.feed.attention.watch import AttentionFeed
+
+        self._feed = AttentionFeed()
+        self._last: AttentionChanged | None = None
+
+    def look(self, overview: RunsFeed, runs: RunsView) -> AttentionChanged | None:
+        """What needs a person now; None when nothing changed."""
+        found = self._feed.look(runs, overview.store)
+        about = {item.run_id for item in found.items}
+        views = tuple(row for row in runs.rows if row.is_active or row.id in about)
+        last = self._last
+        if last is not None and (found, views) == (last.found, last.views):
+            return None
+        self._last = AttentionChanged(found, views)
+        return self._last

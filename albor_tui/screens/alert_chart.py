@@ -13,7 +13,7 @@ from albor_core.store.rows.rows import AlertRow
 from albor_core.store.rows.series import Series
 from albor_tui.look import quantity
 from albor_tui.screens.curves import single_chart
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.data import ChartData, Mark
 from albor_tui.widgets.chart.plot import PlotLine
 
@@ -32,7 +32,7 @@ def alert_chart(row: AlertRow, view: RunView, curves: Mapping[str, Series]) -> C
         lines = (*lines, PlotLine("fourth", ends, (row.threshold, row.threshold)))
     marks = data.marks
     if row.step is not None and not any(m.step == row.step and m.kind in _KINDS for m in marks):
-        kind = "alert" if row.severity == "red" else "warning"
+        kind = "alert" if row.severity in ("error", "critical") else "warning"
         marks = (*marks, Mark(kind, row.step, row.message or row.rule))
     return replace(data, lines=lines, marks=marks, subject=subject)
 
@@ -48,7 +48,7 @@ def alert_title(row: AlertRow) -> Content:
     """Metric, limit and run."""
     limit = "" if row.threshold is None else f"   limit {quantity.ratio(row.threshold)}"
     return Content.assemble(
-        meters.text(row.metric or "no metric", "bold $ink"),
+        styled.text(row.metric or "no metric", "bold $ink"),
         (limit, "$line-fourth"),
-        meters.text(f"   {row.run_name or row.run_id}", "$ink-muted"),
+        styled.text(f"   {row.run_name or row.run_id}", "$ink-muted"),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -9,24 +11,25 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.view import RunsView
+from albor_core.andon.severity import SEVERITIES
+from albor_core.feed.attention.item import AttentionList
+from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, ConfigError
 from albor_core.run.values.clean import clean
+from albor_core.run.values.quantity import counted
 from albor_core.store.rows.rows import AlertRow
-from albor_tui.messages import AlertsChanged, PastFound, RulesReplayed, RunFound, RunsChanged
+from albor_tui.messages import AlertsChanged, PastFound, RulesReplayed, RunFound
 from albor_tui.screens.alert_chart import alert_chart, alert_title
 from albor_tui.screens.curves import MAX_POINTS
-from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
-from albor_tui.screens.run_actions import RunActionsScreen, acknowledge_question
+from albor_tui.screens.run_actions import RunActionsScreen
 from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.status_bar import StatusBar, TopBar
 
-SEVERITIES = ("", "red", "yellow")
 REST_S = 0.3  # the cursor stands still this long before rules are played
 AGAIN_S = 5.0  # between two looks at a run that goes on
 LEAST_ROWS, CHART_ROWS = 8, 10  # of the list with its frame; of the chart, at the least
@@ -43,7 +46,7 @@ class AndonScreen(RunActionsScreen):
         Binding(
             "A", "acknowledge_all", "Ack all", tooltip="Acknowledge every listed alert; asks first"
         ),
-        Binding("f", "severity", "Severity", tooltip="Only red, only yellow, or both"),
+        Binding("f", "severity", "Severity", tooltip="Only one severity, or all"),
         Binding("o", "seen", "Seen too", tooltip="Show acknowledged alerts too"),
         Binding("e", "try", "Try a rule", tooltip="Test a rule against this run's history"),
         Binding("z", "zoom", "Zoom", show=False, tooltip="The focused panel alone, and back"),
@@ -53,7 +56,6 @@ class AndonScreen(RunActionsScreen):
         super().__init__()
         self._run_id = run_id
         self._alerts: tuple[AlertRow, ...] | None = None
-        self._runs: RunsView | None = None  # followed only while no run has an open alert
         self._is_calm = False
         self._severity = ""
         self._open_only = True
@@ -79,31 +81,21 @@ class AndonScreen(RunActionsScreen):
         self.query_one("#empty", Static).display = False
         self.query_one(AlertTable).focus()
         self.set_interval(AGAIN_S, self._look_again)
+        self.watch(self.app, "attention", self.show_coverage, init=False)
         super().on_mount()
 
     def follow(self) -> None:
-        board, overview = self.desk.board(), None
-        version = -1
+        board = self.desk.board()
         try:
             for _ in self.ticking():
                 alerts = board.poll()
                 if alerts is not None:
                     self.post_message(AlertsChanged(alerts, board.problem))
-                if not self._is_calm:
-                    continue
-                overview = overview or self.source.overview()
-                runs = overview.poll()
-                if runs.is_complete and runs.version != version:
-                    version = runs.version
-                    self.post_message(RunsChanged(runs))
         finally:
             board.close()
-            if overview is not None:
-                overview.close()
 
-    @on(RunsChanged)
-    def show_coverage(self, message: RunsChanged) -> None:
-        self._runs = message.view
+    def show_coverage(self) -> None:
+        """How well the runs are watched, where no alert is listed."""
         if self._is_calm:
             self.query_one("#empty", Static).update(self._nothing())
 
@@ -111,7 +103,7 @@ class AndonScreen(RunActionsScreen):
     def show_alerts(self, message: AlertsChanged) -> None:
         self._alerts = message.alerts
         if message.problem:
-            self.say(message.problem, "$warning")
+            self.show_message(message.problem, "$warning")
         self._arrange()
 
     def _is_wanted(self, row: AlertRow) -> bool:
@@ -119,17 +111,14 @@ class AndonScreen(RunActionsScreen):
         return (
             (not self._run_id or row.run_id == self._run_id)
             and (not self._severity or row.severity == self._severity)
-            and (not self._open_only or row.acked_by is None)
+            and (not self._open_only or row.is_open)
         )
 
     def _arrange(self) -> None:
         shown = tuple(row for row in self._alerts or () if self._is_wanted(row))
         self.query_one(AlertTable).alerts = shown
         is_whole = self._open_only and not (self._severity or self._run_id)
-        was_calm = self._is_calm
         self._is_calm = self._alerts is not None and not shown and (is_whole or not self._alerts)
-        if self._is_calm and not was_calm:
-            self.poll_now()
         self._title(len(shown))
         empty = self.query_one("#empty", Static)
         empty.display = not shown
@@ -177,16 +166,23 @@ class AndonScreen(RunActionsScreen):
         if self._alerts is None:
             return Content.styled("looking for alerts", "$ink-muted")
         if not self._alerts:
-            hint = "`albor train` applies the rules under monitoring.alerts in a config"
-            lines = [coverage("no alerts", self._runs), Content.styled(hint, "$ink-muted")]
+            hint = "rules: monitoring.alerts of a config, or rules.yaml in this home"
+            lines = [self._coverage("no alerts"), Content.styled(hint, "$ink-muted")]
         elif self._is_calm:
             hint = "o shows acknowledged alerts too"
-            lines = [coverage("no open alerts", self._runs), Content.styled(hint, "$ink-muted")]
+            lines = [self._coverage("no open alerts"), Content.styled(hint, "$ink-muted")]
         else:
             kept = ("no", "open" if self._open_only else "", self._severity, "alerts here")
             words = " ".join(part for part in kept if part)
             lines = [Content.styled(f"{words}; f and o change what is shown", "$ink-muted")]
-        return meters.rows(lines)
+        return styled.rows(lines)
+
+    def _coverage(self, said: str) -> Content:
+        views: Mapping[str, RunView] = getattr(self.app, "attended", {})
+        return coverage(said, self.attention, sum(view.is_active for view in views.values()))
+
+    def runs_changed(self) -> None:
+        self.show_coverage()
 
     @on(LineList.Moved)
     def show_alert(self) -> None:
@@ -297,22 +293,16 @@ class AndonScreen(RunActionsScreen):
     def action_acknowledge(self) -> None:
         row = self.query_one(AlertTable).current
         if row is None or row.acked_by is not None:
-            self.say("all alerts here are acknowledged", "$ink-muted")
+            self.show_message("all alerts here are acknowledged", "$ink-muted")
             return
         self._acknowledge((row,))
 
     def action_acknowledge_all(self) -> None:
         rows = tuple(r for r in self.query_one(AlertTable).alerts if r.acked_by is None)
         if not rows:
-            self.say("all alerts here are acknowledged", "$ink-muted")
+            self.show_message("all alerts here are acknowledged", "$ink-muted")
             return
-
-        def decide(yes: bool | None) -> None:
-            if yes:
-                self._acknowledge(rows)
-
-        question = acknowledge_question(len(rows), "their runs")
-        self.app.push_screen(ConfirmScreen(*question, decline="no"), decide)
+        self.ask_to_acknowledge(len(rows), "their runs", lambda: self._acknowledge(rows))
 
     def _acknowledge(self, rows: tuple[AlertRow, ...]) -> None:
         desk = self.desk
@@ -326,7 +316,10 @@ class AndonScreen(RunActionsScreen):
         self.act("ack", names.pop() if len(names) == 1 else f"{len(names)} runs", job)
 
     def action_severity(self) -> None:
-        self._severity = SEVERITIES[(SEVERITIES.index(self._severity) + 1) % len(SEVERITIES)]
+        there = {row.severity for row in self._alerts or ()}
+        words = ("", *(word for word in reversed(SEVERITIES) if word in there))
+        at = words.index(self._severity) if self._severity in words else 0
+        self._severity = words[(at + 1) % len(words)]
         self._arrange()
 
     def action_seen(self) -> None:
@@ -336,7 +329,7 @@ class AndonScreen(RunActionsScreen):
     def action_try(self) -> None:
         row = self.query_one(AlertTable).current
         if row is None:
-            self.say("no run to try a rule on", "$ink-muted")
+            self.show_message("no run to try a rule on", "$ink-muted")
             return
 
         def play(condition: str | None) -> None:
@@ -346,20 +339,26 @@ class AndonScreen(RunActionsScreen):
 
         question = Content.assemble(
             ("Test a rule on ", "bold $ink"),
-            meters.text(row.run_name or row.run_id, "bold $accent"),
+            styled.text(row.run_name or row.run_id, "bold $accent"),
         )
         value = "" if row.threshold is None else f"{clean(row.metric or '')} > {row.threshold:g}"
         self.app.push_screen(PromptScreen(question, "for example: loss > 3", value), play)
 
 
-def coverage(found: str, runs: RunsView | None) -> Content:
-    """What was found, and how many of the active runs have rules that could have raised more: green
-    only where all have."""
-    if runs is None:
-        return Content.styled(found, "bold $ink")
-    active, watched = len(runs.active), len(runs.watched)
+def coverage(said: str, found: AttentionList, active: int) -> Content:
+    """What was found, and how many of the active runs are watched now: green only where all are and
+    nothing is wrong."""
+    if not found.is_complete:
+        return Content.styled(said, "bold $ink")
     if not active:
-        return Content.styled(f"{found}; no run is active", "bold $ink")
-    words = f"{found}; {watched} of {active} active run{'s' * (active != 1)}"
-    tone = "$success" if watched == active else "$ink"
-    return Content.styled(f"{words} {'is' if active == 1 else 'are'} watched", f"bold {tone}")
+        return Content.styled(f"{said}; no run is active", "bold $ink")
+    words = f"{said}; {active - len(found.not_watched)} of {counted(active, 'active run')}"
+    tone = "$success" if found.is_quiet else "$ink"
+    line = Content.styled(f"{words} {'is' if active == 1 else 'are'} watched", f"bold {tone}")
+    if found.tells_only:
+        line += Content.styled(f", {len(found.tells_only)} only told of", "$ink-muted")
+    if found.open:
+        needs = "needs" if len(found.open) == 1 else "need"
+        tone = styled.SEVERITY_TONE.get(found.severity, "$warning")
+        line += Content.styled(f"; {len(found.open)} {needs} you: press !", tone)
+    return line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from albor_core.feed.view import RunView
@@ -16,7 +17,7 @@ from albor_tui.widgets.chart.curves import (
 )
 from albor_tui.widgets.chart.data import ChartData
 
-__all__ = ["KEYS", "MAX_POINTS", "PREVIEW_KEYS", "loss_chart", "preview_chart", "single_chart"]
+__all__ = ["KEYS", "MAX_POINTS", "loss_chart", "preview_chart", "preview_keys", "single_chart"]
 
 MAX_POINTS = 400  # more than the columns of any terminal; the feed keeps every spike
 KEYS = (
@@ -27,12 +28,17 @@ KEYS = (
     "perf/tokens_per_s",
     *RULER_KEYS,
 )
-PREVIEW_KEYS = ("train/loss", "val/loss")
+_LOSSES = ("train/loss", "val/loss")
+
+
+def preview_keys(mains: Sequence[str]) -> tuple[str, ...]:
+    """The curves of a preview: of the metric that stands for a run, or of its losses."""
+    return _LOSSES if not mains or mains[0] in _LOSSES else (mains[0],)
 
 
 def preview_chart(view: RunView, curves: Curves) -> tuple[str, ChartData]:
     """What a run is about at a glance, with its name: the loss, or the one other curve there is."""
-    own = None if any(key in curves for key in PREVIEW_KEYS) else next(iter(curves.values()), None)
+    own = None if any(key in curves for key in _LOSSES) else next(iter(curves.values()), None)
     if own is None:
         return "loss", loss_chart(view, curves)
     return own.key, single_chart(view, own, "main")

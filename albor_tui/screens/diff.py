@@ -15,8 +15,8 @@ from textual.content import Content
 from albor_core.run.errors import AlborError
 from albor_core.store.diff.compare import MOST_RUNS, is_at_work
 from albor_tui.messages import DiffReady
-from albor_tui.screens.polling import PollingScreen
-from albor_tui.widgets.base import meters
+from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.chart.plot import PlotLine
 from albor_tui.widgets.diff_panels import (
@@ -89,7 +89,7 @@ class DiffScreen(PollingScreen):
     @on(DiffReady)
     def show_diff(self, message: DiffReady) -> None:
         if message.document is None:
-            self.say(message.problem, "$error")
+            self.show_message(message.problem, "$error")
             return
         runs = [
             {**run, "name": self._names.get(run["id"]) or run.get("name")}
@@ -133,8 +133,8 @@ class DiffScreen(PollingScreen):
         chart.data = overlay(curves[key])
         title: list[Content | tuple[str, str]] = [(f"{key} ", "bold $ink")]
         for index, run in enumerate(self._document["runs"]):
-            name = meters.text(f"  {letter(index)} {run.get('name') or run['id']}", tone(index))
-            title.append(meters.fit(name, min(name.cell_length, 30)))
+            name = styled.text(f"  {letter(index)} {run.get('name') or run['id']}", tone(index))
+            title.append(styled.fit(name, min(name.cell_length, 30)))
         chart.border_title = Content.assemble(*title)
 
     def _curves(self) -> dict[str, Any]:

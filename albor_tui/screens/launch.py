@@ -28,11 +28,11 @@ from albor_tui.messages import (
     RunFound,
 )
 from albor_tui.model.command import Cancelled
-from albor_tui.model.launchpad import Checked, Launchpad
+from albor_tui.model.launchpad import Checked, LiveLaunchpad, fields_for
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.prompt import PromptScreen
-from albor_tui.screens.polling import PollingScreen
-from albor_tui.widgets.base import meters
+from albor_tui.screens.polling_screen import PollingScreen
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.config_form import NAME, ConfigForm, ConfigList
 from albor_tui.widgets.key_bar import KeyBar
@@ -45,7 +45,7 @@ DEBOUNCE_S = 0.5
 class HasLaunchpad(Protocol):
     """What the screen asks of the app it is on."""
 
-    launchpad: Launchpad
+    launchpad: LiveLaunchpad
 
 
 class LaunchScreen(PollingScreen):
@@ -76,7 +76,7 @@ class LaunchScreen(PollingScreen):
         self._is_starting = False
 
     @property
-    def launchpad(self) -> Launchpad:
+    def launchpad(self) -> LiveLaunchpad:
         return cast("HasLaunchpad", self.app).launchpad
 
     def compose(self) -> ComposeResult:
@@ -135,7 +135,7 @@ class LaunchScreen(PollingScreen):
     def show_configs(self, message: ConfigsFound) -> None:
         self.query_one(ConfigList).configs = message.configs
         if not message.configs:
-            self.say("no config in ./configs; o types a path", "$warning")
+            self.show_message("no config in ./configs; o types a path", "$warning")
 
     def _open(self, path: Path) -> None:
         self._path, self._overrides, self._checked = path, {}, None
@@ -179,7 +179,8 @@ class LaunchScreen(PollingScreen):
         self._checked = message.checked
         values = {**message.checked.values, NAME: self._run_name}
         form = self.query_one(ConfigForm)
-        form.show(message.fields, values, frozenset(self._overrides), message.checked.problems)
+        fields = fields_for(message.fields, values)
+        form.show(fields, values, frozenset(self._overrides), message.checked.problems)
 
     @on(PlanMade)
     def show_plan(self, message: PlanMade) -> None:
@@ -277,10 +278,10 @@ class LaunchScreen(PollingScreen):
         if self._path is None or self._is_starting:
             return
         if self._plan is None:
-            self.say("the plan is not ready, or has problems: see there", "$warning")
+            self.show_message("the plan is not ready, or has problems: see there", "$warning")
             return
         if self._plan["problems"]:
-            self.say("there are problems: nothing can be started", "$error")
+            self.show_message("there are problems: nothing can be started", "$error")
             return
 
         def decide(yes: bool | None) -> None:
@@ -291,7 +292,7 @@ class LaunchScreen(PollingScreen):
 
         question = Content.assemble(
             ("Start ", "bold $ink"),
-            meters.text(self._run_name or self._path.stem, "bold $accent"),
+            styled.text(self._run_name or self._path.stem, "bold $accent"),
             ("?", "bold $ink"),
         )
         self.app.push_screen(ConfirmScreen(question, _cost(self._plan), decline="no"), decide)
@@ -341,7 +342,7 @@ class LaunchScreen(PollingScreen):
                 self._show_stage()
 
         count = len(self._overrides)
-        question = Content.styled(f"Drop {count} changed field{'s' * (count != 1)}?", "bold $ink")
+        question = Content.styled(f"Drop {quantity.counted(count, 'changed field')}?", "bold $ink")
         kept = "The file itself was not touched."
         self.app.push_screen(ConfirmScreen(question, kept, decline="no"), decide)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from albor_core.feed.view import ChartChoice, RunView, TerminalView
 from albor_core.run.values.clean import clean
+from albor_tui.model.program_charts import HOUSE as HOUSE_KEYS
 from albor_tui.model.program_charts import LOSSES
 from albor_tui.screens.curves import KEYS, loss_chart
 from albor_tui.widgets.chart.curves import Curves, is_measured, single_chart
@@ -17,7 +18,7 @@ from albor_tui.widgets.chart.data import ChartData, Trace
 from albor_tui.widgets.chart.plot import PlotLine
 
 LOSS = ChartChoice("train/loss", is_loss_curve=True)
-HOUSE = tuple(map(ChartChoice, ("optim/lr", "optim/grad_norm", "perf/tokens_per_s")))
+HOUSE = tuple(map(ChartChoice, HOUSE_KEYS))
 TONES = ("second", "fourth", "third")  # of the small charts
 _NAMES = {
     "train/loss": "loss",
@@ -69,15 +70,30 @@ def large_chart(
 
 def small_chart(view: RunView, chart: ChartChoice, curves: Curves, tone: str) -> ChartData:
     """One metric by its key."""
-    history = {"optim/lr": view.lr_history, "optim/grad_norm": view.grad_norm_history}
     data = single_chart(
         view,
         curves.get(chart.metric),
         tone,
-        history=history.get(chart.metric, ()),
+        history=_history(view, chart.metric),
         is_noisy=is_measured(chart.metric),
     )
     return averaged(data, tone, chart.window)
+
+
+def has_points(view: RunView, chart: ChartChoice, curves: Curves) -> bool:
+    """Whether there is anything to draw in a chart."""
+    keys = LOSSES if shows_losses(chart) else (chart.metric,)
+    return any(key in curves or bool(_history(view, key)) for key in keys)
+
+
+def _history(view: RunView, key: str) -> tuple[float, ...]:
+    """What a metric was lately, as the live state says."""
+    known = {
+        "train/loss": view.loss_history,
+        "optim/lr": view.lr_history,
+        "optim/grad_norm": view.grad_norm_history,
+    }
+    return known.get(key, ())
 
 
 def averaged(data: ChartData, tone: str, window: int) -> ChartData:

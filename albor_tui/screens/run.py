@@ -1,5 +1,6 @@
-"""One run, live, on nine tabs. What does not depend on the tab stays: who the run is, how far it
-is, its worst open alert, and the keys that act on it."""
+"""One run, live, on its tabs. What does not depend on the tab stays: who the run is, how far it is,
+its worst open alert, and the keys that act on it.
+"""
 
 from __future__ import annotations
 
@@ -19,36 +20,27 @@ from textual.worker import get_current_worker
 
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
-from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, RunChanged
-from albor_tui.model.source import Archive, Follower
+from albor_tui.messages import CommandReport, CurvesChanged, LogArrived, PinAsked, RunChanged
+from albor_tui.model.run_tabs import TABS
+from albor_tui.model.source import RunFollower
 from albor_tui.screens.curves import MAX_POINTS
 from albor_tui.screens.dialogs.alert_choice import AlertChoice
-from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.overview_choice import keys_of
-from albor_tui.screens.run_actions import RunActionsScreen, acknowledge_question
+from albor_tui.screens.run_actions import RunActionsScreen
 from albor_tui.screens.tabs.page import Page, PageRequest
 from albor_tui.terminal.stylesheet import KeptStylesheet
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.panels import AlertBanner, Head, ordered
 from albor_tui.widgets.status_bar import StatusBar, TopBar
-from albor_tui.widgets.tab_bar import TabBar, TabName
+from albor_tui.widgets.tab_bar import TabBar
 
 if TYPE_CHECKING:
+    from albor_core.feed.archive.archive import RunArchive
     from albor_core.store.rows.rows import AlertRow
 
-TABS = (
-    TabName("overview", "Overview", "Overview"),
-    TabName("charts", "Charts", "Charts"),
-    TabName("bricks", "Bricks", "Bricks"),
-    TabName("system", "System", "System"),
-    TabName("logs", "Logs", "Log"),
-    TabName("config", "Config", "Config"),
-    TabName("checkpoints", "Checkpoints", "Ckpt"),
-    TabName("samples", "Samples", "Samples"),
-    TabName("events", "Events", "Events"),
-)
 _KEYS = tuple(tab.key for tab in TABS)
+_LETTERS = [tab.stroke for tab in TABS if not tab.stroke.isdigit()]
 CURVES_S = 2.0  # between two questions for curves; a chart may be three seconds old
 ENDED_S = 2.0  # between two looks at a run that has ended
 
@@ -61,8 +53,13 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
 
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
-        *(Binding(str(i), f"tab({key!r})", show=False) for i, key in enumerate(_KEYS, 1)),
-        Binding("right_square_bracket", "turn(1)", "Tab", tooltip="Next tab; 1 to 9 choose one"),
+        *(Binding(tab.stroke, f"tab({tab.key!r})", show=False) for tab in TABS),
+        Binding(
+            "right_square_bracket",
+            "turn(1)",
+            "Tab",
+            tooltip=f"Next tab; 1 to 9, {' and '.join(_LETTERS)} choose one",
+        ),
         Binding("left_square_bracket", "turn(-1)", "Tab back", show=False, tooltip="Tab before"),
         Binding("p", "pause", "Pause", tooltip="Pause or resume, through the guard"),
         Binding("c", "checkpoint", "Checkpoint", tooltip="Write a checkpoint now"),
@@ -124,7 +121,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         finally:
             follower.close()
 
-    def _news(self, follower: Follower) -> list[Message]:
+    def _news(self, follower: RunFollower) -> list[Message]:
         view = follower.poll()
         news: list[Message] = [] if view is None else [RunChanged(view, follower.problem)]
         if self._tab != "overview":  # nobody looks at its curves and its log
@@ -145,7 +142,7 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
     def _answer(self) -> None:
         """Put the question of the page that is shown until there is none."""
         worker = get_current_worker()
-        archive: Archive | None = None
+        archive: RunArchive | None = None
         last: tuple[object, ...] = ()
         try:
             while not worker.is_cancelled:
@@ -250,9 +247,16 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
         await self.action_tab(message.key)
 
     def broke(self, error: Exception) -> None:
-        self.say(words_of(error), "$error")
+        self.show_message(words_of(error), "$error")
 
     # -- what is done to the run ---------------------------------------------------------------
+
+    @on(PinAsked)
+    def pin_metric(self, message: PinAsked) -> None:
+        """Pin a metric, or take that back: it stands for the run wherever there is room for few."""
+        pinned = [one.name for one in self._view.metrics if one.is_pinned]
+        kind = "metric.unpin" if message.metric in pinned else "metric.pin"
+        self.annotate([self._view], kind, message.metric)
 
     def action_pause(self) -> None:
         if self._view.status == "paused":
@@ -277,15 +281,20 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
             return self._view.alerts_open > 0
         return super().shows_key(action)
 
+    def key_word(self, action: str) -> str:
+        pages = self.query(f"#page-{self._tab}").results(Page)  # none while one is composed
+        said = next((page.key_word(action) for page in pages), "")
+        return said or super().key_word(action)
+
     def _open_alerts(self) -> list[AlertRow]:
-        return [alert for alert in ordered(self._view.alerts) if alert.acked_by is None]
+        return [alert for alert in ordered(self._view.alerts) if alert.is_open]
 
     def action_acknowledge(self) -> None:
         """The alert under the cursor of the tab, the only open one, or one from a list."""
         opened = self._open_alerts()
         focused = self.page.alert_at_cursor()
         if not opened:
-            self.say("no open alert", "$ink-muted")
+            self.show_message("no open alert", "$ink-muted")
         elif focused in opened:
             self._acknowledge([focused])
         elif len(opened) == 1:
@@ -302,15 +311,9 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
     def action_acknowledge_all(self) -> None:
         opened = self._open_alerts()
         if not opened:
-            self.say("no open alert", "$ink-muted")
+            self.show_message("no open alert", "$ink-muted")
             return
-
-        def decide(yes: bool | None) -> None:
-            if yes:
-                self._acknowledge(opened)
-
-        question = acknowledge_question(len(opened), "the run")
-        self.app.push_screen(ConfirmScreen(*question, decline="no"), decide)
+        self.ask_to_acknowledge(len(opened), "the run", lambda: self._acknowledge(opened))
 
     def _acknowledge(self, alerts: Iterable[AlertRow]) -> None:
         self._write_acknowledgements(self._view, tuple(alert.id for alert in alerts))
@@ -330,5 +333,6 @@ class RunScreen(ErrorBoundary, RunActionsScreen):
 
 def make_page(key: str, view: RunView) -> Page:
     """The page of a tab; its module is loaded when it is first shown."""
-    page: type[Page] = import_module(f"albor_tui.screens.tabs.{key}").PAGE
+    (tab,) = (tab for tab in TABS if tab.key == key)
+    page: type[Page] = getattr(import_module(f"albor_tui.screens.tabs.{key}"), tab.page)
     return page(key, view)

@@ -10,7 +10,8 @@ from typing import Protocol, cast
 from textual import work
 from textual.content import Content
 
-from albor_core.andon.bricks import brick_name, check_bricks
+from albor_core.andon.bricks.budgets import check_bricks
+from albor_core.andon.bricks.names import brick_name
 from albor_core.feed.offers import Offer, offer, subject_of_view
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError
@@ -19,11 +20,11 @@ from albor_core.run.values.clean import clean
 from albor_tui.look import quantity
 from albor_tui.look.naming import name_of
 from albor_tui.messages import CommandReport
-from albor_tui.model.desk import Desk, reference
+from albor_tui.model.desk import LiveDesk, reference
 from albor_tui.screens.dialogs.confirm import ChoiceScreen, ConfirmScreen
-from albor_tui.screens.polling import PollingScreen
+from albor_tui.screens.polling_screen import PollingScreen
 from albor_tui.terminal.textual_private import bindings_of
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 
 _INVERSE = {"tag": "untag", "untag": "tag", "pin": "unpin", "unpin": "pin", "rename": "rename"}
 _LISTED = 6
@@ -37,7 +38,7 @@ MEANS = {  # of each key, the actions of feed.offers
 class HasDesk(Protocol):
     """What a screen that acts on runs asks of the app it is on."""
 
-    desk: Desk
+    desk: LiveDesk
     signals_sent: dict[tuple[str, int | None], int]
 
 
@@ -50,12 +51,6 @@ class UndoEntry:
     value: str
 
 
-def acknowledge_question(count: int, whose: str) -> tuple[Content, str]:
-    """What is asked before several alerts are acknowledged, and what that means."""
-    question = Content.styled(f"Acknowledge {count} alerts?", "bold $ink")
-    return question, f"They stay in the history of {whose}. This cannot be taken back."
-
-
 class RunActionsScreen(PollingScreen):
     """A screen whose keys act on runs."""
 
@@ -65,8 +60,21 @@ class RunActionsScreen(PollingScreen):
         self._named: tuple[tuple[bool, str], ...] = ()  # what the key bar was drawn for
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> LiveDesk:
         return cast("HasDesk", self.app).desk
+
+    def ask_to_acknowledge(
+        self, count: int, whose: str, then: Callable[[], None], *, noun: str = "alert"
+    ) -> None:
+        """Before several alerts are acknowledged: says what that means."""
+
+        def decide(yes: bool | None) -> None:
+            if yes:
+                then()
+
+        question = Content.styled(f"Acknowledge {quantity.counted(count, noun)}?", "bold $ink")
+        means = f"They stay in the history of {whose}. This cannot be taken back."
+        self.app.push_screen(ConfirmScreen(question, means, decline="no"), decide)
 
     def acted_on(self) -> Sequence[RunView]:
         """The runs that a key would act on."""
@@ -90,7 +98,7 @@ class RunActionsScreen(PollingScreen):
         possible = {a for a in meant for view in views if self.offered(view, a).is_possible}
         return possible.pop() if len(possible) == 1 else ""
 
-    def tells(self, action: str) -> str:
+    def effect_of(self, action: str) -> str:
         """What an action would do to the one run that it is for; "" if its key says enough."""
         views = self.acted_on()
         if action not in MEANS or len(views) != 1:
@@ -141,7 +149,7 @@ class RunActionsScreen(PollingScreen):
 
     def action_undo(self) -> None:
         if not self._deeds:
-            self.say("nothing to undo", "$ink-muted")
+            self.show_message("nothing to undo", "$ink-muted")
             return
         last = self._deeds.pop()
         self.refresh_key_bar()
@@ -217,7 +225,7 @@ class RunActionsScreen(PollingScreen):
             return
         kept = [f"{self.name_of(view)}: {offers[view.id].why_not}" for view in spared]
         words = f"cannot {action} any of them: {_listed(kept)}" if kept else f"no run to {action}"
-        self.say(words, "$warning")
+        self.show_message(words, "$warning")
 
     def _consequence(self, ready: Sequence[RunView], offers: Mapping[str, Offer]) -> str:
         """What becomes of them, once for those that it is the same for."""
@@ -298,14 +306,14 @@ def question(
         where = "" if view.step is None else f" at step {quantity.count(view.step)}"
         return Content.assemble(
             (f"{cmd.capitalize()} ", "bold $ink"),
-            meters.text(name(view), "bold $accent"),
+            styled.text(name(view), "bold $accent"),
             (f"{where}?", "bold $ink"),
         )
     lines = [Content.styled(f"{cmd.capitalize()} {len(views)} runs?", "bold $ink")]
-    lines += [meters.text(f"  {name(v)}", "$accent") for v in views[:_LISTED]]
+    lines += [styled.text(f"  {name(v)}", "$accent") for v in views[:_LISTED]]
     if len(views) > _LISTED:
         lines.append(Content.styled(f"  and {len(views) - _LISTED} more", "$ink-muted"))
-    return meters.rows(lines)
+    return styled.rows(lines)
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -313,7 +321,7 @@ def _listed(words: Sequence[str]) -> str:
     return shown + (f" and {len(words) - _LISTED} more" if len(words) > _LISTED else "")
 
 
-def _resume(desk: Desk, runs: Sequence[tuple[str, str]]) -> str:
+def _resume(desk: LiveDesk, runs: Sequence[tuple[str, str]]) -> str:
     """Start runs again, one after the other; one that cannot be does not keep the rest waiting.
     Raises AlborError where any could not."""
     refused: list[str] = []

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection
 
 from albor_core.feed.view import RunView
+from albor_core.run.values.quantity import counted
 
 SORTS = {  # by order the store's sort key, and whether the largest comes first
     "recent": ("created", True),
@@ -105,7 +106,7 @@ def is_plain(words: str) -> bool:
 def _title(name: str, members: list[RunView]) -> str:
     active = sum(view.is_active for view in members)
     known = [v.loss for v in members if v.loss is not None and math.isfinite(v.loss)]
-    parts = [name, f"{len(members):,} run{'s' * (len(members) != 1)}"]
+    parts = [name, counted(len(members), "run")]
     parts += [f"{active} active"] if active else []
     parts += [f"lowest loss {min(known):.4f}"] if known else []
     return "   ".join(parts)

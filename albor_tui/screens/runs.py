@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ from albor_tui.look import glyphs
 from albor_tui.look.naming import name_of, tails_of
 from albor_tui.messages import CurvesChanged, FilterAnswered, RunChanged, RunsChanged
 from albor_tui.model.desk import Matches, RunSelection, reference
-from albor_tui.model.source import Follower
-from albor_tui.screens.curves import MAX_POINTS, PREVIEW_KEYS, loss_chart, preview_chart
+from albor_tui.model.source import RunFollower
+from albor_tui.screens.curves import MAX_POINTS, loss_chart, preview_chart, preview_keys
 from albor_tui.screens.run_actions import RunActionsScreen
 from albor_tui.screens.run_order import GROUPS, ORDERS, SORTS, arrange, grouped, is_plain
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart, ChartData
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.gpu_panel import GpuStrip
@@ -61,7 +62,12 @@ class FilterLine(Input):
 
 
 class RunsScreen(RunActionsScreen):
-    """The table of runs. A key acts on the selected runs, or on the highlighted one."""
+    """The table of runs. A key acts on the selected runs, or on the highlighted one.
+
+    Its thread looks also for what needs a person, for all screens: it goes on when covered.
+    """
+
+    COVERED_S = 2.0
 
     BINDINGS = [
         Binding("enter", "open", "Open", tooltip="Open the highlighted run"),
@@ -76,6 +82,7 @@ class RunsScreen(RunActionsScreen):
         Binding("A", "andon", "Andon", tooltip="Alerts of all runs, and the rules behind them"),
         Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
         Binding("g", "group", "Group", tooltip="Group by experiment, state, tag, host"),
+        Binding("D", "data", "Data", tooltip="Data sets: what is in them, who read them"),
         Binding("S", "reverse", "Reverse", show=False, tooltip="Reverse the order"),
         Binding("T", "tag", "Tag", show=False, tooltip="Give a tag; -tag takes it away"),
         Binding("N", "note", "Note", show=False, tooltip="Write something down beside the run"),
@@ -106,7 +113,7 @@ class RunsScreen(RunActionsScreen):
         self._highlighted: RunView | None = None  # read by the poll thread: one reference, atomic
         self._is_chosen = threading.Event()
         self._on_screen: frozenset[str] = frozenset()  # written and read whole, too
-        self._shown: tuple[str, float | None] = ("", None)
+        self._shown: tuple[str, int | None, tuple[str, ...]] = ("", None, ())
         self._full: RunView | None = None  # the highlighted run with what the list does not know
         self._asked = ""  # the run that this was asked of last
 
@@ -147,12 +154,16 @@ class RunsScreen(RunActionsScreen):
         super().on_mount()
 
     def follow(self) -> None:
-        overview = self.source.overview()
-        follower: tuple[str, Follower] | None = None
+        overview, attention = self.source.overview(), None
+        follower: tuple[str, RunFollower] | None = None
         version = -1
         try:
             for _ in self.ticking():
                 view = overview.poll(visible=self._on_screen, wanted=self._to_load)
+                if attention is not None and (news := attention.look(overview, view)) is not None:
+                    self.app.post_message(news)
+                if not self.is_on_top:
+                    continue
                 if view.version != version:
                     is_first, version = version < 0, view.version
                     self.post_message(RunsChanged(view))
@@ -161,12 +172,15 @@ class RunsScreen(RunActionsScreen):
                         follower = self._follow_highlighted(follower)
                         time.sleep(PAINT_S)
                 follower = self._follow_highlighted(follower)
+                if attention is None:  # after the first picture
+                    attention = self.source.attention()
+                    self.poll_now()
         finally:
             overview.close()
             if follower is not None:
                 follower[1].close()
 
-    def _follow_highlighted(self, follower: tuple[str, Follower] | None) -> Any:
+    def _follow_highlighted(self, follower: tuple[str, RunFollower] | None) -> Any:
         view = self._highlighted
         if view is None:
             return follower
@@ -174,13 +188,12 @@ class RunsScreen(RunActionsScreen):
             if follower is not None:
                 follower[1].close()
             follower = (view.id, self.source.follow(view))
-            self._shown = ("", None)
-        mark = (view.id, view.step)
+            self._shown = ("", None, ())
+        mark = (view.id, view.step, tuple(one.name for one in view.metrics[:1]))
         if mark != self._shown:
             self._shown = mark
-            curves = follower[1].curves(PREVIEW_KEYS, MAX_POINTS)
-            if not curves and view.kind != "train" and (own := follower[1].own_metrics()):
-                curves = follower[1].curves(own.metrics[:1], MAX_POINTS)
+            keys = preview_keys(follower[1].main_metrics(view))
+            curves = follower[1].curves(keys, MAX_POINTS)
             self.post_message(CurvesChanged(view.id, curves))
             self.poll_now()  # its details come after the chart
         elif not view.is_active and self._asked != view.id and self.has_class("-wide"):
@@ -196,6 +209,7 @@ class RunsScreen(RunActionsScreen):
         self._view, self._has_news = message.view, True
         self.query_one(TopBar).view = message.view
         strip = self.query_one(GpuStrip)
+        strip.judged = tuple(item for item in self.attention.items if item.kind.startswith("gpu_"))
         strip.gpus, strip.why_none = message.view.gpus, message.view.gpus_why_none
         self._show_problem(message.view.problem)
         if self._needs_store() and not self._is_asking and self._is_due():
@@ -209,7 +223,7 @@ class RunsScreen(RunActionsScreen):
         self._problem = problem
         line = self.query_one("#problem", Static)
         line.display = bool(problem)
-        line.update(meters.text(f"{glyphs.current.alert} {problem}", "$warning"))
+        line.update(styled.text(f"{glyphs.current.alert} {problem}", "$warning"))
         self.call_after_refresh(self._share_room)
 
     def _arrange(self) -> None:
@@ -319,9 +333,9 @@ class RunsScreen(RunActionsScreen):
         if self._group:
             parts.insert(0, Content.styled(f"by {self._group}  ", "$ink-muted"))
         if self._filter_problem:
-            parts.insert(0, meters.text(f"{self._filter_problem}  ", "$error"))
+            parts.insert(0, styled.text(f"{self._filter_problem}  ", "$error"))
         elif self._words:
-            parts.insert(0, meters.text(f"/{self._words}  ", "$accent"))
+            parts.insert(0, styled.text(f"/{self._words}  ", "$accent"))
         if chosen:
             but = f", {hidden} of them hidden" if hidden else ""
             parts.insert(0, Content.styled(f"{chosen} selected{but}  ", "$accent"))
@@ -393,7 +407,7 @@ class RunsScreen(RunActionsScreen):
 
     def _name_chart(self, metric: str, view: RunView) -> None:
         title = Content.assemble(
-            meters.text(f"{metric} ", "bold $ink"), meters.text(self.name_of(view), "$ink-muted")
+            styled.text(f"{metric} ", "bold $ink"), styled.text(self.name_of(view), "$ink-muted")
         )
         self.query_one("#preview-chart", Chart).entitle(title)
 
@@ -458,7 +472,7 @@ class RunsScreen(RunActionsScreen):
         table = self.query_one(RunTable)
         chosen = self._compared()
         if len(chosen) < 2:
-            self.say("select two runs with space, then d", "$warning")
+            self.show_message("select two runs with space, then d", "$warning")
             return
         from albor_tui.screens.diff import DiffScreen
 
@@ -477,7 +491,9 @@ class RunsScreen(RunActionsScreen):
 
     def action_group(self) -> None:
         self._group = GROUPS[(GROUPS.index(self._group) + 1) % len(GROUPS)]
-        self.say(f"grouped by {self._group}" if self._group else "not grouped", "$ink-muted")
+        self.show_message(
+            f"grouped by {self._group}" if self._group else "not grouped", "$ink-muted"
+        )
         self._rearrange()
 
     def action_launch(self) -> None:
@@ -489,6 +505,11 @@ class RunsScreen(RunActionsScreen):
         from albor_tui.screens.andon import AndonScreen
 
         self.app.push_screen(AndonScreen())
+
+    def action_data(self) -> None:
+        from albor_tui.screens.data.room import DataScreen
+
+        self.app.push_screen(DataScreen())
 
     def name_of(self, view: RunView) -> str:
         return name_of(view, self._tails)
@@ -534,33 +555,32 @@ class RunsScreen(RunActionsScreen):
     def action_tag(self) -> None:
         views = self._for_deed()
 
-        def say(word: str | None) -> None:
-            if word is not None:
-                is_off = word.startswith("-") and len(word) > 1
-                self.annotate(views, "untag" if is_off else "tag", word.removeprefix("-"))
+        def annotate(word: str) -> None:
+            is_off = word.startswith("-") and len(word) > 1
+            self.annotate(views, "untag" if is_off else "tag", word.removeprefix("-"))
 
-        self._ask("Tag", views, "-tag takes it away", say)
+        self._ask("Tag", views, "-tag takes it away", annotate)
 
     def action_note(self) -> None:
         views = self._for_deed()
 
-        def say(text: str | None) -> None:
-            if text is not None:
-                self.annotate(views, "note", text)
+        def annotate(text: str) -> None:
+            self.annotate(views, "note", text)
 
-        self._ask("Note on", views, "kept with the run, for ever", say)
+        self._ask("Note on", views, "kept with the run, for ever", annotate)
 
     def action_rename(self) -> None:
         views = self._for_deed()
         if len(views) > 1:
-            self.say("one run at a time has a new name", "$ink-muted")
+            self.show_message("one run at a time has a new name", "$ink-muted")
             return
 
-        def say(name: str | None) -> None:
-            if name is not None:
-                self.annotate(views, "rename", name, undo=views[0].name or views[0].id)
+        def annotate(name: str) -> None:
+            self.annotate(views, "rename", name, undo=views[0].name or views[0].id)
 
-        self._ask("Rename", views, "its id and folder stay", say, views[0].name if views else "")
+        self._ask(
+            "Rename", views, "its id and folder stay", annotate, views[0].name if views else ""
+        )
 
     def action_pin(self) -> None:
         views = self._for_deed()
@@ -569,40 +589,46 @@ class RunsScreen(RunActionsScreen):
 
     def action_export(self) -> None:
         views = self._for_deed()
-        desk, runs = self.desk, tuple(map(reference, views))
-
-        def write(name: str | None) -> None:
-            if name is not None:
-                out = Path(name).expanduser().absolute()
-                self.act("export", self._how_many(views), lambda: desk.export(runs, out))
-
+        write = partial(self._write, "export", self.desk.export, views)
         self._ask("Export", views, ".csv, .jsonl or .parquet", write, f"{_stem(views)}.csv")
 
     def action_report(self) -> None:
         views = self._for_deed()
-        desk, runs = self.desk, tuple(map(reference, views))
-
-        def write(name: str | None) -> None:
-            if name is not None:
-                out = Path(name).expanduser().absolute()
-                self.act("report", self._how_many(views), lambda: desk.report(runs, out))
-
+        write = partial(self._write, "report", self.desk.report, views)
         self._ask("Report on", views, "one page, no network", write, f"{_stem(views)}.html")
+
+    def _write(
+        self,
+        verb: str,
+        make: Callable[[Sequence[str], Path], str],
+        views: Sequence[RunView],
+        name: str,
+    ) -> None:
+        runs, out = tuple(map(reference, views)), Path(name).expanduser().absolute()
+        self.act(verb, self._how_many(views), lambda: make(runs, out))
 
     def _how_many(self, views: Sequence[RunView]) -> str:
         return self.name_of(views[0]) if len(views) == 1 else f"{len(views)} runs"
 
     def _ask(
-        self, verb: str, views: Sequence[RunView], hint: str, then: Any, value: str = ""
+        self,
+        verb: str,
+        views: Sequence[RunView],
+        hint: str,
+        then: Callable[[str], None],
+        value: str = "",
     ) -> None:
+        """`then` takes what is typed, unless nothing is."""
         if not views:
             return
         question = Content.assemble(
-            (f"{verb} ", "bold $ink"), meters.text(self._how_many(views), "bold $accent")
+            (f"{verb} ", "bold $ink"), styled.text(self._how_many(views), "bold $accent")
         )
         from albor_tui.screens.dialogs.prompt import PromptScreen
 
-        self.app.push_screen(PromptScreen(question, hint, value), then)
+        self.app.push_screen(
+            PromptScreen(question, hint, value), lambda said: None if said is None else then(said)
+        )
 
 
 def _stem(views: Sequence[RunView]) -> str:
@@ -616,7 +642,7 @@ def _nothing(has_news: bool, words: str, problem: str) -> Content:
     if not has_news:
         return Content.styled("looking for runs", "$ink-muted")
     if words:
-        return meters.text(f"no run matches {words!r}; esc shows all", "$ink-muted")
+        return styled.text(f"no run matches {words!r}; esc shows all", "$ink-muted")
     if problem:
         return Content.styled("No run can be shown; the line above says why.", "$ink-muted")
     width = max(len(command) for command, _ in EMPTY)
@@ -629,4 +655,4 @@ def _nothing(has_news: bool, words: str, problem: str) -> Content:
         Content.assemble((f"{command:<{width}}", "$accent"), (f"   {words}", "$ink-muted"))
         for command, words in EMPTY
     ]
-    return meters.rows(lines)
+    return styled.rows(lines)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
+from textual.app import App
 from textual.binding import Binding
 from textual.cache import LRUCache
 from textual.css.stylesheet import Stylesheet
@@ -55,6 +56,7 @@ HOOKS = (
     Hook(LinuxDriver, "_app", LinuxDriver),
     Hook(LinuxDriver, "_file", LinuxDriver),
     Hook(ScrollBar, "renderer", ScrollBar),
+    Hook(App, "_driver", App),
 )
 
 
@@ -197,3 +199,10 @@ def bindings_of(node: DOMNode) -> Iterator[Binding]:
 def draw_scroll_bars_with(renderer: type[ScrollBarRender]) -> None:
     """The renderer of all scroll bars: Textual takes it from this one place."""
     ScrollBar.renderer = renderer
+
+
+def write_to_terminal(app: App[Any], text: str) -> None:
+    """Send what is for the terminal itself, as a frame is sent; nothing where there is none."""
+    if app._driver is not None:
+        app._driver.write(text)
+        app._driver.flush()

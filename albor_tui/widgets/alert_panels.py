@@ -11,12 +11,12 @@ from typing import Any
 from textual.content import Content
 from textual.reactive import reactive
 
-from albor_core.andon.actions import ACTIONS
+from albor_core.andon.actions import ACTIONS, action_of
 from albor_core.feed.view import RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import AlertRow
 from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.panel import Panel
 
@@ -26,11 +26,12 @@ now_wall = time.time  # replaced in tests
 
 def _did(action: str) -> str:
     """What an action did, in words; of one from a newer version its name."""
+    action = action_of(action)
     return ACTIONS[action].did if action in ACTIONS else action
 
 
 class AlertTable(LineList):
-    """One line per alert, newest first; those that somebody has seen are dim."""
+    """One line per alert, newest first; those that were seen are dim."""
 
     alerts: reactive[tuple[AlertRow, ...]] = reactive((), init=False, repaint=False)
 
@@ -50,21 +51,21 @@ class AlertTable(LineList):
 
     def draw_line(self, index: int, width: int) -> Content:
         row = self.alerts[index]
-        is_seen = row.acked_by is not None
-        tone = "$ink-faint" if is_seen else meters.SEVERITY_TONE.get(row.severity, "$warning")
+        is_seen = not row.is_open
+        tone = "$ink-faint" if is_seen else styled.SEVERITY_TONE.get(row.severity, "$warning")
         ink, dim = ("$ink-muted", "$ink-faint") if is_seen else ("$ink", "$ink-muted")
         mark = glyphs.current.check if is_seen else glyphs.current.alert
         longest = max(len(one.run_name or one.run_id) for one in self.alerts[:_LOOKED_AT])
         name = max(8, min(longest, 32, width // 4))
-        when = meters.fit(Content.styled(_ago(row.wall), dim), 8, "right")
+        when = styled.fit(Content.styled(_ago(row.wall), dim), 8, "right")
         left = Content.assemble(
             (f"{mark} ", tone),
-            meters.fit(meters.text(row.severity, tone), 7),
-            meters.fit(meters.text(row.run_name or row.run_id, ink), name),
+            styled.fit(styled.text(row.severity, tone), 9),
+            styled.fit(styled.text(row.run_name or row.run_id, ink), name),
             "  ",
-            meters.text(row.message, ink),
+            styled.text(row.message, ink),
         )
-        return meters.pair(left, when, width)
+        return styled.pair(left, when, width)
 
 
 class AlertPanel(Panel):
@@ -94,36 +95,38 @@ class AlertPanel(Panel):
                 shown.append(Content.assemble((f"{label:<8}", "$ink-muted"), value))
         if row.acked_by is None:
             shown += _command(row, width, more)
-        tone = meters.SEVERITY_TONE.get(row.severity, "$warning")
+        tone = styled.SEVERITY_TONE.get(row.severity, "$warning")
         room = max(1, height - len(shown))
         if len(said) > room:
             said[room - 1 :] = [" ".join(said[room - 1 :])]  # the last is cut, with a mark
-        lines = [meters.text(line, f"bold {tone}") for line in said[:room]] + shown
-        return meters.rows([meters.fit(line, width) for line in lines[:height]])
+        lines = [styled.text(line, f"bold {tone}") for line in said[:room]] + shown
+        return styled.rows([styled.fit(line, width) for line in lines[:height]])
 
     def _facts(self, row: AlertRow) -> list[tuple[bool, str, Content]]:
         """Whether it is needed, its name, its value."""
         seen = "not yet: press a"
         if row.acked_by:
             seen = f"{row.acked_by}, {_ago(row.acked_wall)} ago"
+        if row.cleared_wall is not None:
+            seen = f"over for {_ago(row.cleared_wall)}"
         limit = "" if row.threshold is None else f", limit {quantity.ratio(row.threshold)}"
         ago = "" if row.wall is None else f", {_ago(row.wall)} ago"
         run = self.run if self.run is not None and self.run.id == row.run_id else None
         name = f"{row.run_name}  {row.run_id}" if row.run_name else row.run_id
         return [
-            (True, "run", meters.text(name, "$ink")),
+            (True, "run", styled.text(name, "$ink")),
             (False, "now", _now(run)),
-            (True, "rule", meters.text(f"{row.rule}  {row.action}", "$ink")),
-            (False, "did", meters.text(_did(row.action), "$ink")),
-            (True, "metric", meters.text(row.metric or glyphs.current.missing, "$ink")),
-            (True, "value", meters.text(f"{_value(row.value)}{limit}", "$ink")),
+            (True, "rule", styled.text(f"{row.rule}  {row.action}", "$ink")),
+            (False, "did", styled.text(_did(row.action), "$ink")),
+            (True, "metric", styled.text(row.metric or glyphs.current.missing, "$ink")),
+            (True, "value", styled.text(f"{_value(row.value)}{limit}", "$ink")),
             (
                 True,
                 "step",
-                meters.text(f"{quantity.count(row.step)}   attempt {row.attempt or 1}", "$ink"),
+                styled.text(f"{quantity.count(row.step)}   attempt {row.attempt or 1}", "$ink"),
             ),
-            (False, "raised", meters.text(f"{quantity.clock(row.wall)}{ago}", "$ink")),
-            (True, "seen", meters.text(seen, "$ink")),
+            (False, "raised", styled.text(f"{quantity.clock(row.wall)}{ago}", "$ink")),
+            (True, "seen", styled.text(seen, "$ink")),
         ]
 
 
@@ -140,7 +143,7 @@ def _command(row: AlertRow, width: int, room: int) -> list[Content]:
     return [
         Content.assemble(
             ("shell   " if i == 0 else " " * 8, "$ink-muted"),
-            meters.text(line + end, "$ink-muted"),
+            styled.text(line + end, "$ink-muted"),
         )
         for i, (line, end) in enumerate(zip(folded, ends, strict=True))
     ]
@@ -153,7 +156,7 @@ def _now(run: RunView | None) -> Content:
     at = f"  step {quantity.count(run.step)}" if run.step is not None else ""
     of = f" / {quantity.count(run.max_steps)}" if run.max_steps and at else ""
     why = f"  {run.detail}" if run.detail else ""
-    return Content.assemble(meters.state_of(run), meters.text(f"{at}{of}{why}", "$ink-muted"))
+    return Content.assemble(styled.state_of(run), styled.text(f"{at}{of}{why}", "$ink-muted"))
 
 
 class RulesPanel(Panel):
@@ -177,55 +180,58 @@ class RulesPanel(Panel):
 
     def draw(self, width: int, height: int) -> Content:
         if self.problem:
-            return meters.text(self.problem, "$warning")
+            return styled.text(self.problem, "$warning")
         if self.document is None:
             return Content.styled("playing the rules", "$ink-muted")
         rules = self.document["rules"]
         lines = [line for rule in rules for line in _rule(rule, width)]
         if not rules:
             words = "This run has no rules of its own; e tests one that you type."
-            lines = [meters.fit(Content.styled(words, "$ink-muted"), width)]
+            lines = [styled.fit(Content.styled(words, "$ink-muted"), width)]
+        for problem in self.document.get("problems", ()):
+            unused = styled.text(f"not used: {clean(problem)}", "$warning")
+            lines.append(styled.fit(unused, width))
         for sentence in self.watched:
             limit, arrow, action = sentence.partition(" -> ")
             told = f" {glyphs.current.crumb} {action}" if arrow else ""
             line = Content.assemble(
-                meters.text(limit, "bold $ink"), meters.text(told, "$ink-muted")
+                styled.text(limit, "bold $ink"), styled.text(told, "$ink-muted")
             )
-            lines.append(meters.fit(line, width))
-        return meters.rows(lines[:height])
+            lines.append(styled.fit(line, width))
+        return styled.rows(lines[:height])
 
 
 def _rule(rule: Mapping[str, Any], width: int) -> list[Content]:
     found = rule["alerts"]
-    tone = "$ink-muted" if not found else "$error" if rule["action"] != "warn" else "$warning"
+    tone = styled.SEVERITY_TONE.get(rule["severity"], "$warning") if found else "$ink-muted"
     steps = ", ".join(quantity.count(alert["step"]) for alert in found[:4])
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     points = f"{rule['points']:,} {'points' if rule['exact'] else 'values of a preview'}"
     if not rule["points"]:
         said = f"never measured: {rule['metric']}"
     elif found:
-        said = f"{len(found)} alert{'s' * (len(found) != 1)} at step {steps}{more}, in {points}"
+        said = f"{quantity.counted(len(found), 'alert')} at step {steps}{more}, in {points}"
     else:
         said = f"silent on {points}"
     head = Content.assemble(
-        meters.text(rule["condition"], "bold $ink"),
-        meters.text(f" {glyphs.current.crumb} {rule['action']}  ", "$ink-muted"),
-        meters.text(said, tone),
+        styled.text(rule["condition"], "bold $ink"),
+        styled.text(f" {glyphs.current.crumb} {rule['action']}  ", "$ink-muted"),
+        styled.text(said, tone),
     )
     when = f"arms by step {quantity.count(rule['arm_step'])} at the latest"
     in_full = rule["sentence"].partition("; ")[2]
     if in_full and len(in_full) + 2 <= width:
         when = in_full
-    arms = meters.text(f"  {when}", "$ink-muted")
+    arms = styled.text(f"  {when}", "$ink-muted")
     if head.cell_length > width:
         named = head[: head.cell_length - len(said)]
-        return [meters.fit(named, width), *_folded(said, tone, width), meters.fit(arms, width)]
-    return [meters.fit(head, width), meters.fit(arms, width)]
+        return [styled.fit(named, width), *_folded(said, tone, width), styled.fit(arms, width)]
+    return [styled.fit(head, width), styled.fit(arms, width)]
 
 
 def _folded(said: str, tone: str, width: int) -> list[Content]:
     lines = textwrap.wrap(clean(said), max(8, width - 2))
-    return [meters.fit(meters.text(f"  {line}", tone), width) for line in lines]
+    return [styled.fit(styled.text(f"  {line}", tone), width) for line in lines]
 
 
 def _value(value: float | None) -> str:

@@ -13,7 +13,7 @@ from textual.reactive import reactive
 from albor_core.run.errors import Problem
 from albor_tui.look import glyphs, quantity
 from albor_tui.model.launchpad import ConfigFile
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class ConfigList(LineList):
     def draw_line(self, index: int, width: int) -> Content:
         one = self.configs[index]
         longest = max(len(str(config.path)) for config in self.configs)
-        name = meters.fit(meters.text(one.path, "$ink"), min(longest, max(20, width // 2)))
+        name = styled.fit(styled.text(one.path, "$ink"), min(longest, max(20, width // 2)))
         when = "" if one.launched is None else f"launched {_ago(one.launched)} ago  "
-        about = meters.text(one.about, "$ink-muted")
+        about = styled.text(one.about, "$ink-muted")
         return Content.assemble(" ", name, "  ", (when, "$accent"), about)
 
 
@@ -131,28 +131,28 @@ class ConfigForm(LineList):
         label = min(28, max(18, width // 3))
         if line == NAME:
             value = self.value(NAME)
-            shown = meters.text(value, "$accent") if value else _unset("from the config's name")
+            shown = styled.text(value, "$accent") if value else _unset("from the config's name")
             return Content.assemble(
-                " ", meters.fit(Content.styled("run name", "$ink"), label), shown
+                " ", styled.fit(Content.styled("run name", "$ink"), label), shown
             )
         if isinstance(line, str):
-            return meters.text(line.removeprefix("# "), "bold $secondary")
+            return styled.text(line.removeprefix("# "), "bold $secondary")
         problem = self._problems.get(line.key)
         is_changed = line.key in self._changed
         name = line.key.removeprefix(f"{line.section}.")
         mark = glyphs.current.cross if problem else glyphs.current.selected if is_changed else " "
         tone = "$error" if problem else "$accent" if is_changed else "$ink"
         raw = self.value(line.key)
-        shown = _unset(line.default) if raw in ("", "null") else meters.text(raw, tone)
+        shown = _unset(line.default) if raw in ("", "null") else styled.text(raw, tone)
         room = max(10, (width - label) // 3)
         return Content.assemble(
             (mark, tone),
-            meters.fit(meters.text(name, "$ink"), label),
-            meters.fit(shown, room),
+            styled.fit(styled.text(name, "$ink"), label),
+            styled.fit(shown, room),
             "  ",
-            meters.text(problem.message, "$error")
+            styled.text(problem.message, "$error")
             if problem
-            else meters.text(line.meaning, "$ink-muted"),
+            else styled.text(line.meaning, "$ink-muted"),
         )
 
 
@@ -184,4 +184,4 @@ def _ago(wall: float) -> str:
 
 
 def _unset(default: str) -> Content:
-    return meters.text(default, "$ink-muted")
+    return styled.text(default, "$ink-muted")

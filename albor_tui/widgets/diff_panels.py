@@ -15,7 +15,7 @@ from textual.reactive import reactive
 from albor_core.run.headlines import HEADLINES, unit_of
 from albor_core.run.values.clean import clean
 from albor_tui.look import figures, glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.panel import Panel
 
 SECTIONS = ("config", "data", "code", "environment")
@@ -57,7 +57,7 @@ class DiffPanel(Panel):
             hidden = len(lines) - height + 1
             lines = lines[: height - 1]
             lines.append(Content.styled(f"{glyphs.current.ellipsis} {hidden} more", "$ink-muted"))
-        return meters.rows([meters.fit(line, width) for line in lines])
+        return styled.rows([styled.fit(line, width) for line in lines])
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         """All lines; the panel cuts what does not fit and says how much."""
@@ -76,7 +76,7 @@ class VerdictPanel(DiffPanel):
             sentence = self._sentence(document, verdict, index)
             numbers = self._numbers(document, verdict, width - sentence.cell_length - 3)
             if len(verdicts) > 1 and verdict.get("outcome") in (None, "contradictory"):
-                told = meters.text(verdict.get("detail") or "", "$ink-muted")
+                told = styled.text(verdict.get("detail") or "", "$ink-muted")
                 found.append(sentence + "   " + told)
             elif width >= 110 or len(verdicts) > 1:
                 found.append(sentence + "   " + numbers)
@@ -111,7 +111,7 @@ class VerdictPanel(DiffPanel):
         of = f"{judged} " if judged and judged != document.get("metric") else ""
         low, high = float(interval[0]), float(interval[1])
         middle = verdict.get("difference")
-        numbers = meters.text(of, "$ink-muted") + Content.assemble(
+        numbers = styled.text(of, "$ink-muted") + Content.assemble(
             (f"{float(middle if middle is not None else (low + high) / 2):+.4f}", f"bold {shade}"),
             (f"  {verdict['confidence']:.0%} {low:+.4f} to {high:+.4f}  ", "$ink-muted"),
         )
@@ -163,15 +163,15 @@ class ChangesPanel(DiffPanel):
     def _change(self, change: Document, section: str, width: int) -> Content:
         values: Sequence[Any] = change["values"]
         name = str(change["key"]) if section == "config" else f"{section}.{change['key']}"
-        shown = [meters.text(_value(value), tone(i)) for i, value in enumerate(values)]
-        return _row(meters.text(name, "$ink-muted"), shown, width)
+        shown = [styled.text(_value(value), tone(i)) for i, value in enumerate(values)]
+        return _row(styled.text(name, "$ink-muted"), shown, width)
 
 
 def _row(name: Content, cells: list[Content], width: int) -> Content:
     label = min(40, max(12, width * 2 // 5))
     cell = min(28, max(6, (width - label - 2) // max(1, len(cells))))
-    parts = [meters.fit(name, label), Content("  ")]
-    parts += [meters.fit(shown, cell - 1) + " " for shown in cells]
+    parts = [styled.fit(name, label), Content("  ")]
+    parts += [styled.fit(shown, cell - 1) + " " for shown in cells]
     return Content("").join(parts)
 
 
@@ -199,16 +199,16 @@ class MetricsPanel(DiffPanel):
             fitting = max(1, (width - 12) // 8)
             count, hidden = fitting, count - fitting
         cell = 9 if width - 9 * count >= 18 else 8
-        head = [meters.fit(Content.styled("", "$ink-muted"), width - cell * count)]
+        head = [styled.fit(Content.styled("", "$ink-muted"), width - cell * count)]
         head += [
-            meters.fit(Content.styled(letter(i), f"bold {tone(i)}"), cell, "right")
+            styled.fit(Content.styled(letter(i), f"bold {tone(i)}"), cell, "right")
             for i in range(count)
         ]
         found = [Content("").join(head)]
         for key in order:
-            name = meters.fit(meters.text(key, "$ink-muted"), width - cell * count)
+            name = styled.fit(styled.text(key, "$ink-muted"), width - cell * count)
             values = [
-                meters.fit(_last(key, stat or {}), cell, "right") for stat in metrics[key][:count]
+                styled.fit(_last(key, stat or {}), cell, "right") for stat in metrics[key][:count]
             ]
             found.append(Content("").join([name, *values]))
         if hidden:
@@ -264,7 +264,7 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
 
 def _named(document: Document, index: int) -> Content:
     run = document["runs"][index]
-    return meters.text(f"{letter(index)} {run.get('name') or run['id']}", f"bold {tone(index)}")
+    return styled.text(f"{letter(index)} {run.get('name') or run['id']}", f"bold {tone(index)}")
 
 
 def _last(key: str, stat: Document) -> Content:

@@ -19,7 +19,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
 _GAP = 2
@@ -84,7 +84,7 @@ class KeyBar(ErrorBoundary, Widget):
                 )
             )
             at += length
-        return meters.fit(Content("").join(parts), width)
+        return styled.fit(Content("").join(parts), width)
 
     def _shown_keys(self) -> list[Binding]:
         """One per action; those to be shown first, each group in the order it was declared."""

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.panel import Panel
 
 _LABEL = 9
@@ -36,18 +36,18 @@ class PlanPanel(Panel):
 
     def draw(self, width: int, height: int) -> Content:
         if self.problem:
-            return meters.rows(_wrapped(self.problem, width, "$error")[:height])
+            return styled.rows(_wrapped(self.problem, width, "$error")[:height])
         if self.document is None:
             return Content.styled("being made", "$ink-muted")
-        return meters.rows(list(plan_lines(self.document, width))[:height])
+        return styled.rows(list(plan_lines(self.document, width))[:height])
 
 
 def plan_lines(document: Document, width: int) -> Iterator[Content]:
     """The lines of a plan: verdict, problems, costs, warnings, rules."""
     problems = document["problems"]
     if problems:
-        words = f"{len(problems)} problem{'s' * (len(problems) != 1)}: nothing can be started"
-        yield meters.text(f"{glyphs.current.cross} {words}", "bold $error")
+        words = f"{quantity.counted(len(problems), 'problem')}: nothing can be started"
+        yield styled.text(f"{glyphs.current.cross} {words}", "bold $error")
         for problem in problems:
             where = f"{problem['field']}: " if problem["field"] else ""
             yield from _wrapped(f"{where}{problem['message']}", width, "$error")
@@ -55,7 +55,7 @@ def plan_lines(document: Document, width: int) -> Iterator[Content]:
                 yield from _wrapped(problem["hint"], width, "$ink-muted", indent="  ")
     else:
         yield Content.styled(f"{glyphs.current.check} ready to start", "bold $success")
-    yield from (meters.fit(line, width) for line in _costs(document, width))
+    yield from (styled.fit(line, width) for line in _costs(document, width))
     for words in document["warnings"]:
         text = words["message"] if isinstance(words, Mapping) else words
         yield from _wrapped(f"{glyphs.current.alert} {text}", width, "$warning")
@@ -69,7 +69,9 @@ def plan_lines(document: Document, width: int) -> Iterator[Content]:
 
 def _costs(document: Document, width: int) -> Iterator[Content]:
     model, memory, steps = document["model"], document["memory"], document["training"]
-    yield _line("model", f"{quantity.si(model['parameters'])} parameters, {model['precision']}")
+    count = model["parameters"]
+    size = "of a size not known" if count is None else f"{quantity.si(count)} parameters"
+    yield _line("model", f"{size}, {model['precision']}")
     yield _memory(memory, width)
     took = document["time"]
     if took:
@@ -81,25 +83,28 @@ def _costs(document: Document, width: int) -> Iterator[Content]:
     yield _line("tokens", f"{quantity.si(steps['total_tokens'])} in all")
     disk = document["disk"]
     free = quantity.byte_size(disk["free"])
-    yield _line("disk", f"{quantity.byte_size(disk['total'])} at most, {free} free")
+    most = "not known" if disk["total"] is None else f"{quantity.byte_size(disk['total'])} at most"
+    yield _line("disk", f"{most}, {free} free")
     device = document["device"]
     yield _line("device", f"{device['kind']} {device['name'] or ''}")
 
 
 def _memory(memory: Mapping[str, Any], width: int) -> Content:
     total, capacity = memory["total"], memory["capacity"]
-    if not capacity or total is None:
+    if total is None:
+        return _line("memory", "not known")
+    if not capacity:
         return _line("memory", f"{quantity.byte_size(total)}, capacity not known")
     share = total / capacity
-    bar = meters.bar(min(1.0, share), max(6, min(24, width // 4)), meters.load_tone(share))
+    bar = styled.bar(min(1.0, share), max(6, min(24, width // 4)), styled.load_tone(share))
     words = f" {quantity.byte_size(total)} of {quantity.byte_size(capacity)}"
     words += f" ({quantity.percent(share)})"
-    return Content.assemble(("memory".ljust(_LABEL), "$ink-muted"), bar, meters.text(words, "$ink"))
+    return Content.assemble(("memory".ljust(_LABEL), "$ink-muted"), bar, styled.text(words, "$ink"))
 
 
 def _algebra(steps: Mapping[str, Any]) -> str:
     if steps["max_steps"] is None:
-        return "not known: the data could not be read"
+        return "not known: the number of rows is not"
     per_step = quantity.si(steps["tokens_per_step"])
     words = f"{quantity.count(steps['max_steps'])} of {per_step} tokens"
     words += f", warm-up {quantity.count(steps['warmup_steps'])}"
@@ -109,11 +114,11 @@ def _algebra(steps: Mapping[str, Any]) -> str:
 
 
 def _line(label: str, words: str) -> Content:
-    return Content.assemble((label.ljust(_LABEL), "$ink-muted"), meters.text(words, "$ink"))
+    return Content.assemble((label.ljust(_LABEL), "$ink-muted"), styled.text(words, "$ink"))
 
 
 def _wrapped(words: str, width: int, tone: str, indent: str = "") -> list[Content]:
     """Lines of at most `width` cells."""
-    content = meters.text(words, tone)
+    content = styled.text(words, tone)
     room = max(8, width - len(indent))
     return [Content(indent) + line for line in content.wrap(room)] if words else []

@@ -1,15 +1,14 @@
 """The table of runs: one line each, drawn only where it is on the screen and only when it changed.
 
-Columns have priorities: as many as fit are shown, and the name takes the rest. Ten thousand rows
-cost as much as thirty. Runs may stand in groups, each under a heading of its own: a *line* of the
-table is a heading or a run.
+Ten thousand rows cost as much as thirty. Runs may stand in groups, each under a heading of its own:
+a *line* of the table is a heading or a run.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rich.segment import Segment
@@ -24,52 +23,14 @@ from textual.strip import Strip
 from textual.style import Style
 
 from albor_core.feed.view import RunView
-from albor_core.run.headlines import HEADLINES, Headline
-from albor_tui.look import figures, glyphs, quantity
-from albor_tui.look.naming import name_of
-from albor_tui.widgets.base import meters
+from albor_tui.look import glyphs
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cell_diff import line_regions
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
+from albor_tui.widgets.run_columns import GAP, GUTTER, METRIC, layout, named, needs_of
 
-_NAME_MIN, _NAME_MAX, _NAME_LIMIT, _GAP = 14, 48, 100, 2
-_NAME_FIRST, _LUXURY = 28, 8  # so long a name comes before columns of such a rank
-_BAR_MIN, _BAR_MAX, _TREND_MAX, _TREND_LIMIT = 10, 24, 32, 160
-_GUTTER = 3  # cursor, mark, air
-_MOST_NAMES = 0.9  # so many of the names are shown whole before bars get wider
 AGES_S = 60.0  # between two looks at how long ago runs ended: each changed cell is bytes
 now_wall = time.time  # replaced in tests
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """How one fact of a run is shown. A lower `rank` gives way later; width excludes the gap."""
-
-    title: str
-    width: int
-    rank: int
-    cell: Callable[[RunView, int], Content]
-    align: str = "right"
-
-
-def _figure(value: str, view: RunView) -> Content:
-    unknown = value == glyphs.current.missing
-    odd = value in ("NaN", "inf", "-inf")
-    tone = (
-        "$error" if odd else "$ink-faint" if unknown else "$ink" if view.is_live else "$ink-muted"
-    )
-    return Content.styled(value, tone)
-
-
-def _name(view: RunView, width: int) -> Content:
-    return meters.fit_middle(meters.text(view.name or view.id, "$ink"), width)
-
-
-def _named(view: RunView, tail: str, width: int) -> Content:
-    """A name that others have too, and what tells it apart: the name gives way."""
-    end = meters.text(f" {tail}", "$ink-muted")
-    name = meters.text(view.name or view.id, "$ink")
-    room = max(1, width - end.cell_length)
-    return meters.fit_middle(name, room) + end
 
 
 def _aged(view: RunView, now: float) -> RunView:
@@ -79,90 +40,6 @@ def _aged(view: RunView, now: float) -> RunView:
         return view
     age = max(now - view.last_wall, view.age_s or 0.0)
     return view if age == view.age_s else replace(view, age_s=age)
-
-
-def _progress(view: RunView, width: int) -> Content:
-    if view.progress is None:
-        done = glyphs.current.missing if view.step is None else _steps(view.step, width)
-        return Content.styled((f"step {done}" if width >= 10 else done).rjust(width), "$ink-muted")
-    tone = meters.STATE_TONE.get(view.status, "$ink-muted")
-    share = Content.styled(quantity.percent(view.progress).rjust(4), "$ink-muted")
-    bar = meters.bar(view.progress, width - 5, tone) if width >= _BAR_MIN else Content("")
-    return Content(" ").join([bar, share]) if width >= _BAR_MIN else share
-
-
-def _steps(step: int, width: int) -> str:
-    """So many digits as fit: 1.23k, 1.2k."""
-    done = quantity.si(step)
-    if len(done) <= width or "." not in done:
-        return done
-    return f"{done[: width - 1].rstrip('.')}{done[-1]}"
-
-
-def _alerts(view: RunView, width: int) -> Content:
-    if not view.alerts_open:
-        return Content.styled(glyphs.current.dot, "$ink-faint")
-    tone = meters.SEVERITY_TONE.get(view.severity, "$warning")
-    return Content.styled(f"{glyphs.current.alert} {min(view.alerts_open, 99)}", tone)
-
-
-def _loss_line(view: RunView, width: int) -> Content:
-    tone = "$line-main" if view.is_live else "$ink-faint"
-    return meters.spark(view.loss_history, width, tone)
-
-
-def _headline(one: Headline, rank: int) -> TableColumn:
-    def cell(view: RunView, width: int) -> Content:
-        return _figure(figures.text_of(one.unit, getattr(view, one.name)), view)
-
-    title = one.title.removeprefix("val ")
-    return TableColumn(title, figures.WIDTHS[one.unit], 1 if one.name == "loss" else rank, cell)
-
-
-_LISTED = tuple(one for one in HEADLINES if one.is_listed)
-COLUMNS = (
-    TableColumn("state", 12, 0, lambda v, w: meters.state_of(v), "left"),
-    TableColumn("run", _NAME_MIN, 0, _name, "left"),
-    TableColumn("experiment", 11, 9, lambda v, w: meters.text(v.experiment, "$ink-muted"), "left"),
-    TableColumn("done", 4, 3, _progress),
-    TableColumn("loss trend", 16, 8, _loss_line, "left"),
-    *(_headline(one, rank) for rank, one in enumerate(_LISTED, 3)),
-    TableColumn("ends", 7, 2, meters.ends),
-    TableColumn("alert", 5, 1, _alerts),
-)
-
-
-def layout(
-    width: int, most_names: int = _NAME_MAX, longest_name: int = _NAME_MAX
-) -> list[tuple[TableColumn, int]]:
-    """The columns that fit into `width` cells, in order, each with its width.
-
-    What is left over goes to the name as far as most names are long, then to a bar that is worth
-    drawing, the trend, and longer names.
-    """
-    chosen = [c for c in COLUMNS if c.rank == 0]
-    used = _GUTTER - _GAP + sum(c.width + _GAP for c in chosen)  # no gap after the last column
-    name = max(0, min(most_names, _NAME_FIRST) - _NAME_MIN)
-    for column in sorted((c for c in COLUMNS if c.rank), key=lambda c: c.rank):
-        if used + column.width + _GAP + (name if column.rank >= _LUXURY else 0) <= width:
-            chosen.append(column)
-            used += column.width + _GAP
-    spare = max(0, width - used)
-    widths = {column.title: column.width for column in chosen}
-    for title, most in (
-        ("run", min(most_names, _NAME_MAX)),
-        ("done", _BAR_MAX),
-        ("loss trend", _TREND_MAX),
-        ("run", min(longest_name, _NAME_LIMIT)),
-        ("loss trend", _TREND_LIMIT),
-    ):
-        if title in widths and most > widths[title]:
-            more = min(spare, most - widths[title])
-            if title == "done" and widths[title] + more < _BAR_MIN:
-                continue
-            widths[title] += more
-            spare -= more
-    return [(c, widths[c.title]) for c in COLUMNS if c in chosen]
 
 
 class RunTable(ErrorBoundary, ScrollView, can_focus=True):
@@ -203,7 +80,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._cursor_id = ""
-        self._most = self._longest = _NAME_MIN  # so long are most names, and the longest one
+        self._needs = needs_of((), {})
         self._tails: Mapping[str, str] = {}
         self._groups: tuple[tuple[int, str], ...] = ()
         self._starts: list[int] = []  # index of the first run of each group
@@ -212,7 +89,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         self._is_in_view = True  # the cursor, until somebody scrolls away from it
 
     def on_mount(self) -> None:
-        self.set_interval(AGES_S, self.tell_ages)
+        self.set_interval(AGES_S, self.refresh_ages)
 
     def show(
         self,
@@ -268,10 +145,9 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
 
     def watch_runs(self, old: tuple[RunView, ...], new: tuple[RunView, ...]) -> None:
         self._fit()
-        lengths = sorted(len(name_of(view, self._tails)) for view in new) or [_NAME_MIN]
-        most = lengths[int((len(lengths) - 1) * _MOST_NAMES)]
-        if (most, lengths[-1]) != (self._most, self._longest):
-            self._most, self._longest = most, lengths[-1]
+        needs = needs_of(new, self._tails)
+        if needs != self._needs:
+            self._needs = needs
             self.refresh()
         where = {view.id: i for i, view in enumerate(new)}
         at = where.get(self._cursor_id, min(self.cursor, max(0, len(new) - 1)))
@@ -317,7 +193,7 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
         if regions := line_regions(old, new, y, width):
             self.refresh(*regions)
 
-    def tell_ages(self) -> None:
+    def refresh_ages(self) -> None:
         """Let the ages of ended runs be of now; only those that read differently are drawn."""
         before, self._now = self._now, now_wall()
         width, top = self._width, round(self.scroll_y)
@@ -386,32 +262,34 @@ class RunTable(ErrorBoundary, ScrollView, can_focus=True):
 
     def _heading(self, line: int, width: int) -> Content:
         title = self._groups[bisect_right(self._heads, line) - 1][1]
-        return meters.fit(meters.text(f"  {title} ", "bold"), width)
+        return styled.fit(styled.text(f"  {title} ", "bold"), width)
 
     def _header(self, width: int) -> Content:
-        gap = " " * _GAP
-        parts: list[Content | str] = [" " * _GUTTER]
-        for column, size in layout(width, self._most, self._longest):
+        gap = " " * GAP
+        parts: list[Content | str] = [" " * GUTTER]
+        for column, size in layout(width, self._needs):
             title = column.title
+            if METRIC not in self._needs.absent:
+                title = title.removeprefix("loss ")  # the trend is of the metric beside it
             cell = Content(title)
             if column.title == self.sorted_by:
                 cell = Content.styled(title, "bold $accent")
-            parts += [meters.fit(cell, size, column.align), gap]
+            parts += [styled.fit(cell, size, column.align), gap]
         return Content.assemble(*parts)
 
     def _line(self, view: RunView, width: int, at_cursor: bool) -> Content:
-        g, gap = glyphs.current, " " * _GAP
+        g, gap = glyphs.current, " " * GAP
         mark = Content(" ")
         if view.id in self.selected:
             mark = Content.styled(g.selected, "$accent")
         elif view.is_pinned:
             mark = Content.styled(g.pin, "$secondary")
         edge = Content.styled(g.cursor, "$accent") if at_cursor else Content(" ")
-        parts: list[Content | str] = [edge, mark, " " * (_GUTTER - 2)]
-        for column, size in layout(width, self._most, self._longest):
+        parts: list[Content | str] = [edge, mark, " " * (GUTTER - 2)]
+        for column, size in layout(width, self._needs):
             tail = self._tails.get(view.id, "") if column.title == "run" else ""
-            cell = _named(view, tail, size) if tail else column.cell(view, size)
-            parts += [meters.fit(cell, size, column.align), gap]
+            cell = named(view, tail, size) if tail else column.cell(view, size)
+            parts += [styled.fit(cell, size, column.align), gap]
         return Content.assemble(*parts)
 
     def _strip(self, content: Content, width: int, component: str) -> Strip:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
+from textual import events
 from textual.content import Content
 from textual.reactive import reactive
 from textual.timer import Timer
 from textual.widget import Widget
 
+from albor_core.feed.attention.item import AttentionList
 from albor_core.feed.view import RunsView
 from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 
 STAYS_S = 6.0
-_VERB = {"retry_now": "retry", "stop_now": "stop", "ack": "acknowledge"}
+_VERB = {
+    **{"retry_now": "retry", "stop_now": "stop", "ack": "acknowledge"},
+    **{"metric.pin": "pin", "metric.unpin": "unpin"},
+}
 _STAGE = {  # word, tone
     "sent": ("sent", "$ink-muted"),
     "accepted": ("under way", "$secondary"),
@@ -26,21 +31,43 @@ _HINDERED = {"refused": "$error", "no guard": "$warning"}
 
 
 class TopBar(Widget):
-    """Brand, crumbs and how many runs are in which state."""
+    """Brand, crumbs, how many runs are in which state, and how many troubles need a person: that
+    number is on every screen, and a click on it opens their list."""
 
     view: reactive[RunsView | None] = reactive(None, init=False, repaint=False)
     counts: reactive[tuple[tuple[str, int], ...]] = reactive((), init=False)
     is_loading: reactive[bool] = reactive(False, init=False)
+    troubles: reactive[tuple[int, str]] = reactive((0, ""), init=False)
+    """How many are open, and the severity of the worst."""
 
     def __init__(self, *crumbs: str) -> None:
         super().__init__()
         self.crumbs = crumbs
 
+    def on_mount(self) -> None:
+        if hasattr(self.app, "attention"):
+            self.watch(self.app, "attention", self._take_attention)
+
+    def _take_attention(self, found: AttentionList) -> None:
+        self.troubles = (len(found.open), found.severity)
+
+    def _badge(self) -> Content:
+        count, severity = self.troubles
+        if not count:
+            return Content("")
+        tone = styled.SEVERITY_TONE.get(severity, "$warning")
+        return Content.styled(f" ! {count} ", f"bold $background on {tone}")
+
+    async def on_click(self, event: events.Click) -> None:
+        badge = self._badge().cell_length
+        if badge and event.x >= self.gutter.left + self.content_size.width - badge:
+            await self.app.run_action("attention", self.app)
+
     def watch_view(self) -> None:
         words = (
             Counter(row.status for row in self.view.rows) if self.view is not None else Counter()
         )
-        self.counts = tuple((w, words[w]) for w in meters.STATE_TONE if words[w])
+        self.counts = tuple((w, words[w]) for w in styled.STATE_TONE if words[w])
         self.is_loading = self.view is not None and not self.view.is_complete
 
     def render(self) -> Content:
@@ -49,17 +76,19 @@ class TopBar(Widget):
         if getattr(self.app, "is_read_only", False):
             parts.append((" read-only", "$warning"))
         for crumb in self.crumbs:
-            parts += [(f" {glyphs.current.crumb} ", "$ink-faint"), meters.text(crumb, "$ink")]
-        left = Content.assemble(*parts)
-        return meters.pair(left, self._counts(width - left.cell_length - 2), width)
+            parts += [(f" {glyphs.current.crumb} ", "$ink-faint"), styled.text(crumb, "$ink")]
+        left, badge = Content.assemble(*parts), self._badge()
+        counts = self._counts(width - left.cell_length - 2 - badge.cell_length - 2)
+        right = counts + "  " + badge if counts.plain and badge.plain else counts + badge
+        return styled.pair(left, right, width)
 
     def _counts(self, room: int) -> Content:
         """The longest form that fits: words, symbols alone, or nothing."""
         for gap, has_words in ((3, True), (2, True), (2, False)):
             parts = [
                 Content.styled(
-                    f"{meters.state_glyph(word)} {count}" + (f" {word}" if has_words else ""),
-                    meters.STATE_TONE[word],
+                    f"{styled.state_glyph(word)} {count}" + (f" {word}" if has_words else ""),
+                    styled.STATE_TONE[word],
                 )
                 for word, count in self.counts
             ]
@@ -86,10 +115,19 @@ class StatusBar(Widget):
         self.line = sentence(report)
         self._stay(None if report.status in ("sent", "accepted") else STAYS_S)
 
-    def say(self, words: str, tone: str = "$ink") -> None:
+    def show_message(self, words: str, tone: str = "$ink") -> None:
         """Show one line for a while."""
-        self.line = meters.text(words, tone)
+        self.show_line(styled.text(words, tone))
+
+    def show_line(self, line: Content) -> None:
+        """The same, of a line that is made."""
+        self.line = line
         self._stay(STAYS_S)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a command has its line until there is an answer."""
+        return bool(self.display) and self._timer is None
 
     def dismiss(self) -> None:
         """Something else is done: what is over is forgotten, what waits for an answer is not."""
@@ -110,22 +148,22 @@ class StatusBar(Widget):
 
     def render(self) -> Content:
         line = self.line or Content("")
-        return meters.fit(line, self.content_size.width)
+        return styled.fit(line, self.content_size.width)
 
 
 def sentence(report: CommandReport) -> Content:
     """How a command fares, in one sentence: `stop demo: done, in 0.8 s`, `cannot stop demo: it is
     complete`."""
     verb = _VERB.get(report.cmd, report.cmd)
-    name = meters.text(report.run_name, "$accent")
+    name = styled.text(report.run_name, "$accent")
     if (tone := _HINDERED.get(report.status)) is not None:
-        why = meters.text(f": {report.detail}" if report.detail else "", "$ink")
+        why = styled.text(f": {report.detail}" if report.detail else "", "$ink")
         return Content.assemble(("cannot ", f"bold {tone}"), (f"{verb} ", "bold $ink"), name, why)
     word, tone = _STAGE.get(report.status, (report.status, "$ink"))
     return Content.assemble(
         (f"{verb} ", "bold $ink"),
         name,
         (": ", "$ink-muted"),
-        meters.text(word, f"bold {tone}"),
-        meters.text(f", {report.detail}" if report.detail else "", "$ink-muted"),
+        styled.text(word, f"bold {tone}"),
+        styled.text(f", {report.detail}" if report.detail else "", "$ink-muted"),
     )

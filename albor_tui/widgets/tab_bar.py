@@ -1,4 +1,4 @@
-"""The tabs of a screen on one line: names where they fit, short names, or numbers."""
+"""The tabs of a screen on one line: names where they fit, short names, or their keys."""
 
 from __future__ import annotations
 
@@ -10,17 +10,9 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from albor_tui.widgets.base import meters
+from albor_tui.model.run_tabs import RunTab
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
-
-
-@dataclass(frozen=True)
-class TabName:
-    """A tab by its key in links, its name, and a shorter one for 80 columns."""
-
-    key: str
-    name: str
-    short: str
 
 
 class TabBar(ErrorBoundary, Widget):
@@ -34,7 +26,7 @@ class TabBar(ErrorBoundary, Widget):
 
         key: str
 
-    def __init__(self, tabs: tuple[TabName, ...], current: str) -> None:
+    def __init__(self, tabs: tuple[RunTab, ...], current: str) -> None:
         super().__init__(id="tabs")
         self.tabs = tabs
         self._ends: list[int] = []
@@ -44,16 +36,16 @@ class TabBar(ErrorBoundary, Widget):
         width = self.content_size.width
         labels = self._labels(width)
         self._ends, parts, at = [], [], 0
-        for number, (tab, label) in enumerate(zip(self.tabs, labels, strict=True), 1):
+        for tab, label in zip(self.tabs, labels, strict=True):
             lit = tab.key == self.current
             tone, key = ("bold $accent", "bold $accent") if lit else ("$ink-muted", "$ink-faint")
-            drawn = Content.assemble((f"{number}", key), (f" {label}" if label else "", tone))
+            drawn = Content.assemble((tab.stroke, key), (f" {label}" if label else "", tone))
             if lit:
                 drawn = drawn.stylize("underline")
             at += drawn.cell_length + 1
             self._ends.append(at)
             parts.append(drawn)
-        return meters.fit(Content(" ").join(parts), width)
+        return styled.fit(Content(" ").join(parts), width)
 
     def _labels(self, width: int) -> list[str]:
         """The longest form that fits: names, short names, or the name of the current tab alone."""

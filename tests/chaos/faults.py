@@ -46,7 +46,7 @@ class Scene:
         self.recovered(what, since)
 
     def goes_on(self, steps: int = 5) -> None:
-        """The same life, so many steps later."""
+        """The same attempt, so many steps later."""
         attempt, step = self.stage.where()
         self.stage.wait(
             lambda: self.stage.where()[1] >= step + steps or self.stage.is_over, "it stands still"
@@ -98,7 +98,7 @@ def _at_an_operation(action: str, ops: str) -> Callable[[Scene], bool]:
 
 
 def _damaged_checkpoint(scene: Scene) -> bool:
-    """The newest is broken while its trainer stands still, which dies then: the next life has to
+    """The newest is broken while its trainer stands still, which dies then: the next attempt has to
     pass over it.
     """
     stage, chance = scene.stage, scene.chance
@@ -283,7 +283,7 @@ def _asked(*words: str) -> Callable[[Scene], bool]:
 
 def _ask(scene: Scene, word: str) -> None:
     told = None
-    for _ in range(3):  # a life that has just begun may turn one down
+    for _ in range(3):  # an attempt that has just begun may turn one down
         told = wait_answer(scene.stage.run, send(scene.stage.run, word, sender="chaos"), 30.0)
         if told is not None and told.status == "done":
             return

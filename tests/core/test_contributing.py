@@ -16,10 +16,11 @@ TOPS = ("albor_core/", "albor_tui/", "tests/", "docs/", "configs/", "benchmarks/
 
 
 def rooms() -> dict[str, str]:
-    """Every folder of the two packages, with the sentence of its __init__."""
+    """Every folder of the two packages, with the first line of its __init__."""
     return {
-        path.parent.relative_to(ROOT).as_posix(): ast.get_docstring(ast.parse(path.read_text()))
-        or ""
+        path.parent.relative_to(ROOT).as_posix(): (
+            ast.get_docstring(ast.parse(path.read_text())) or ""
+        ).partition("\n")[0]
         for package in ("albor_core", "albor_tui")
         for path in (ROOT / package).rglob("__init__.py")
     }

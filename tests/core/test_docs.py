@@ -11,7 +11,7 @@ import pytest
 from albor_core.cli import schema
 from albor_core.cli.main import cli
 from albor_core.cli.reference import pages, walk
-from albor_tui.main import _parse
+from albor_tui.main import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -48,10 +48,14 @@ def test_every_command_in_the_documents_exists(page, line):
     command: click.Command = cli
     while isinstance(command, click.Group) and words and words[0][:1].isalpha():
         child = command.get_command(click.Context(command), words[0])
+        if child is None and getattr(command, "default", ""):
+            break
         assert child is not None, f"{page}: {line}"
         command, words = child, words[1:]
+    if isinstance(command, click.Group) and (default := getattr(command, "default", "")):
+        command = command.get_command(click.Context(command), default) or command
     flags = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}
-    flags |= {"--help", "-h"}
+    flags |= {"--help", "-h", *(["--json"] if "--help" in words else [])}
     used = []
     for word in words:
         if word == "--":
@@ -74,7 +78,7 @@ def cockpit_lines() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "line"), cockpit_lines())
 def test_every_option_of_the_cockpit_in_the_documents_exists(page, line):
     try:
-        _parse(shlex.split(line)[1:])
+        parsed(shlex.split(line)[1:])
     except SystemExit:
         pytest.fail(f"{page}: {line}")
 

@@ -19,20 +19,29 @@ ODD = re.compile(
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+def sources(package: str, like: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
+    """Modules in which something looks like it, in one literal or in two that become one: to parse
+    all of them takes seconds."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        source = path.read_text()
+        if like.search(re.sub(r"""(["'])\s*\n\s*[rf]*\1""", "", source)):
+            yield path, source
+
+
 def texts(source: str) -> Iterator[tuple[int, str]]:
     """String literals of a module with their lines, but docstrings of anything that is not a
     command, whose docstring is its help."""
-    tree = ast.parse(source)
+    nodes = tuple(ast.walk(ast.parse(source)))
     unseen = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             unseen.add(node.value)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef) and isinstance(node.body[0], ast.Expr):
             decorators = " ".join(map(ast.unparse, node.decorator_list))
             if re.search(r"\b(command|group)\(", decorators):
                 unseen.discard(node.body[0].value)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in unseen:
             yield node.lineno, node.value
 
@@ -41,11 +50,88 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
 def test_no_text_of_the_product_has_an_odd_word(package):
     odd = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for line, text in texts(path.read_text())
+        for path, source in sources(package, ODD)
+        for line, text in texts(source)
         if ODD.search(text)
     ]
     assert odd == []
+
+
+LIFE = re.compile(
+    r"\b(an?|one|each|every|this|next|last|first|newest|earlier|later|new|two|all) (life|lives)\b"
+    r"|\blives of a\b",
+    re.IGNORECASE,
+)
+
+
+def test_no_comment_or_docstring_calls_an_attempt_a_life():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for package in ("albor_core", "albor_tui")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if LIFE.search(line)
+    ]
+    assert found == []
+
+
+ROOMS = (
+    *("albor_core/andon", "albor_core/store/watch", "albor_core/feed/attention"),
+    *("albor_tui/lookout.py", "albor_tui/model/newcomers.py", "albor_tui/model/readonly.py"),
+    *("albor_tui/widgets/alert_panels.py", "albor_tui/widgets/attention_panels.py"),
+)
+VAGUE = re.compile(
+    r"\b(no|some|every)body('s)?\b|\bis no more\b|\bdeeds?\b|\bthe cord\b", re.IGNORECASE
+)
+
+
+def test_comments_and_docstrings_of_what_watches_say_who_does_what():
+    rooms = [ROOT / room for room in ROOMS]
+    paths = [p for room in rooms for p in ([room] if room.is_file() else room.rglob("*.py"))]
+    assert len(paths) > 60
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted(paths)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if VAGUE.search(line)
+    ]
+    assert found == []
+
+
+PLURAL = re.compile(r"""[a-z]\((s|es|ies)\)|["']s["']""")
+
+
+def undecided_plurals(source: str) -> list[int]:
+    """Lines with a text such as `run(s)`, or a plural of their own, `{'s' * (n != 1)}`."""
+    lines = [line for line, text in texts(source) if re.search(r"[a-z]\((s|es|ies)\)", text)]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            sides = (node.left, node.right)
+            if any(isinstance(one, ast.Constant) and one.value == "s" for one in sides):
+                lines.append(node.lineno)
+    return sorted(lines)
+
+
+@pytest.mark.parametrize("package", ["albor_core", "albor_tui"])
+def test_plurals_are_written_by_number_in_one_place(package):
+    home = ROOT / "albor_core/run/values/quantity.py"
+    assert len(undecided_plurals(home.read_text())) == 1, "counted"
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path, source in sources(package, PLURAL)
+        if path != home
+        for line in undecided_plurals(source)
+    ]
+    assert found == [], "use counted of albor_core/run/values/quantity.py"
+
+
+def test_a_plural_is_found_in_literals_and_in_templates():
+    source = """
+print(f"{n} run(s)")
+print(f"{n} run{'s' * (n != 1)}")
+print("a run (some) of p(x)")
+"""
+    assert undecided_plurals(source) == [2, 3]
 
 
 def told(page: Path) -> Iterator[tuple[int, str]]:
@@ -79,3 +165,12 @@ def private():
     say("it is no longer here")
 '''
     assert [line for line, text in texts(source) if ODD.search(text)] == [5, 6]
+
+
+def test_a_module_is_looked_into_for_words_that_two_literals_make(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "a.py").write_text('say(\n    "it is "\n    f"no id"\n)\n')
+    ((_, source),) = sources("p", ODD)
+    assert any(ODD.search(text) for _, text in texts(source))
+    assert not list(sources("p", re.compile("nothing of the kind")))

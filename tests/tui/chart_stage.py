@@ -17,10 +17,12 @@ from textual.app import App, ComposeResult
 from textual.widget import Widget
 
 from albor_core.feed.view import RunView
+from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.rows.rows import EventRow
 from albor_core.store.rows.series import Series
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs, themes
+from albor_tui.messages import PinAsked
 from albor_tui.widgets.chart.grid import ChartGrid
 
 LAST = 15_280
@@ -92,7 +94,7 @@ def curve(key: str, lo: int | None, hi: int | None, most: int, last: int = LAST)
 
 def view(**changes: object) -> RunView:
     """The run of the stage: two alerts, a restart, checkpoints."""
-    red = replace(fake_feed.ALERT, id="2", severity="red", step=8_800, message="loss is NaN")
+    red = replace(fake_feed.ALERT, id="2", severity="error", step=8_800, message="loss is NaN")
     saved = tuple(EventRow(name="checkpoint.saved", step=s) for s in range(1000, LAST, 1000))
     made = fake_feed.training(alerts=(fake_feed.ALERT, red), events=saved)
     return replace(made, **changes)
@@ -134,6 +136,16 @@ class Stage(App[None]):
         for grid in self.query(ChartGrid):
             grid.view, grid.keys = self._run, self._keys
             grid.focus()
+
+    @on(PinAsked)
+    def pin(self, asked: PinAsked) -> None:
+        """A pin as a feed tells it: the last one comes last."""
+        held = [one.name for one in self._run.metrics]
+        left = [name for name in held if name != asked.metric]
+        names = left if asked.metric in held else [*held, asked.metric]
+        pins = tuple(MainMetric(name, is_pinned=True) for name in names)
+        self._run = replace(self._run, metrics=pins)
+        self.query_one(ChartGrid).view = self._run
 
     @on(ChartGrid.Wanted)
     def bring(self, wanted: ChartGrid.Wanted) -> None:

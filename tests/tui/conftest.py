@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import fake_data
 import fake_desk
 import fake_feed
 import pytest
@@ -14,8 +15,9 @@ from textual.widgets import Input
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
 from albor_tui.screens.tabs import samples
-from albor_tui.widgets import alert_panels
-from albor_tui.widgets.run import checkpoint_list, event_list, panels
+from albor_tui.widgets import alert_panels, attention_panels
+from albor_tui.widgets.data import set_list
+from albor_tui.widgets.run import card_list, checkpoint_list, event_list, panels
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,8 @@ def frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(Input, "_toggle_cursor", lambda box: None)  # a cursor that does not blink
     monkeypatch.setattr(panels, "now_wall", lambda: fake_feed.WALL)
     monkeypatch.setattr(alert_panels, "now_wall", lambda: fake_feed.WALL)
-    for module in (checkpoint_list, event_list, samples):
+    monkeypatch.setattr(attention_panels, "now_wall", lambda: fake_feed.WALL)
+    for module in (card_list, checkpoint_list, event_list, samples, set_list):
         monkeypatch.setattr(module, "now_wall", lambda: fake_feed.WALL)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
@@ -36,7 +39,9 @@ def frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 @pytest.fixture
 def source() -> fake_feed.FakeSource:
     """A source with one run in each state."""
-    return fake_feed.FakeSource(fake_feed.rows())
+    made = fake_feed.FakeSource(fake_feed.rows())
+    made.data = fake_data.RUN_DATA
+    return made
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def _alert(
     journal: Journal, rule: str, action: str, value: float, limit: float, step: int, wall: float
 ) -> None:
     metric = "train/loss" if rule.startswith("loss") else "optim/grad_norm"
-    severity = "yellow" if action == "warn" else "red"
+    severity = "warning" if action == "warn" else "error"
     data = {
         "id": f"{rule}@1.{step}",
         "rule": rule,

@@ -8,13 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fake_data
 import fake_feed
 
 from albor_core.config.reference import FieldDoc
+from albor_core.feed.attention.item import AttentionItem
+from albor_core.feed.data.batch import StepRows, batch_of
+from albor_core.feed.data.known import DataShelf
+from albor_core.feed.data.sheet import DataSheet, sheet_of
 from albor_core.feed.view import RunView
 from albor_core.run.errors import AlborError, NotFoundError, Problem
 from albor_core.store.query.filter import parse_filter
 from albor_core.store.rows.rows import AlertRow
+from albor_tui.model.command import Cancelled
 from albor_tui.model.desk import Matches, RunSelection
 from albor_tui.model.launchpad import Checked, ConfigFile
 
@@ -36,10 +42,10 @@ RED = {
 STEPS = (14_312, 371, 9_400, 300)
 
 
-def alert(number: int, severity: str = "yellow", **changes: Any) -> AlertRow:
+def alert(number: int, severity: str = "warning", **changes: Any) -> AlertRow:
     name, run_id = RUNS[number % 2]
-    step, looks = STEPS[number], YELLOW if severity == "yellow" else RED
-    words = "gradient norm 4.70 is above 3" if severity == "yellow" else "loss inf is above 9"
+    step, looks = STEPS[number], YELLOW if severity == "warning" else RED
+    words = "gradient norm 4.70 is above 3" if severity == "warning" else "loss inf is above 9"
     fields: dict[str, Any] = {
         "id": f"{looks['rule']}@1.{step}",
         "run_id": run_id,
@@ -58,9 +64,9 @@ def alert(number: int, severity: str = "yellow", **changes: Any) -> AlertRow:
 
 ALERTS = (
     alert(0),
-    alert(1, "red"),
+    alert(1, "error"),
     alert(2, acked_by="ana", acked_wall=fake_feed.WALL - 60),
-    alert(3, "red"),
+    alert(3, "error"),
 )
 REHEARSAL = {
     "schema": "albor.alerts.test/1",
@@ -70,9 +76,10 @@ REHEARSAL = {
             "id": "gradient_norm-gt-3",
             "condition": "gradient_norm > 3",
             "metric": "optim/grad_norm",
-            "action": "warn",
+            "action": "notify",
+            "severity": "warning",
             "arm_step": 100,
-            "sentence": "gradient_norm > 3 -> warn; arms once gradient_norm begins or stays <= 3 "
+            "sentence": "gradient_norm > 3 -> notify; arms once gradient_norm begins or stays <= 3 "
             "(10 values), or at step 100 (no warm-up)",
             "points": 15_280,
             "exact": True,
@@ -83,6 +90,7 @@ REHEARSAL = {
             "condition": "loss > 9",
             "metric": "train/loss",
             "action": "stop",
+            "severity": "error",
             "arm_step": 100,
             "sentence": "loss > 9 -> stop; arms once loss begins or stays <= 9 (10 values), "
             "or at step 100 (no warm-up)",
@@ -114,6 +122,40 @@ class FakeBoard:
         pass
 
 
+def tensor(layer: int | None, part: str, rms: float, shape: list[int]) -> dict[str, Any]:
+    prefix = "model." if layer is None else f"model.layers.{layer}."
+    return {
+        "name": f"{prefix}{part}.weight",
+        "layer": layer,
+        "part": part,
+        "dtype": "F32",
+        "shape": shape,
+        "count": 1_048_576,
+        "read": 262_144,
+        "mean": 0.0001,
+        "rms": rms,
+        "minimum": -0.1,
+        "maximum": 0.1,
+        "zeros": 0.0,
+        "nonfinite": 0,
+        "edges": [-0.1, 0.1],
+        "counts": [1, 5, 20, 5, 1],
+    }
+
+
+WEIGHTS = {
+    "schema": "albor.model.weights/1",
+    "path": "/runs/x",
+    "is_sampled": True,
+    "tensors": [
+        *(tensor(n, "self_attn.q_proj", 0.02 * (n + 1), [64, 64]) for n in range(3)),
+        *(tensor(n, "mlp.down_proj", 0.01, [64, 256]) for n in range(3)),
+        tensor(0, "input_layernorm", 1.0, [64]),
+        tensor(None, "norm", 2.0, [64]),
+    ],
+}
+
+
 class FakeDesk:
     """What LiveDesk does, into lists. `refusal` makes every deed fail."""
 
@@ -122,6 +164,14 @@ class FakeDesk:
         self.version = 1
         self.done: list[tuple[Any, ...]] = []
         self.refusal: AlborError | None = None
+        self.read: list[str] = []  # entries whose evidence was asked for
+        self.stands_behind: dict[str, tuple[str, ...]] = {}
+        self.shelf = fake_data.SHELF
+        self.stats = {fake_data.CODE: fake_data.stats()}  # documents by path
+        self.batch = fake_data.batch()
+        self.wrong: tuple[str, ...] = ()  # what verifying finds
+        self.may_answer = threading.Event()  # whether questions about data are answered
+        self.may_answer.set()
 
     def _do(self, *deed: Any) -> None:
         if self.refusal is not None:
@@ -142,6 +192,12 @@ class FakeDesk:
             )
             self.version += 1
         return value
+
+    def edit_note(self, run: str, number: int, text: str) -> None:
+        self._do("edit_note", run, number, text)
+
+    def set_tags(self, run: str, tags: Sequence[str], before: Sequence[str]) -> None:
+        self._do("set_tags", run, tuple(tags), tuple(before))
 
     def resume(self, run: str) -> str:
         self._do("resume", run)
@@ -166,6 +222,51 @@ class FakeDesk:
     def find(self, run_id: str) -> RunView:
         known = {view.id: view for view in fake_feed.rows()}
         return known.get(run_id) or fake_feed.training(run_id)
+
+    def acknowledge(self, item: AttentionItem) -> None:
+        self._do("seen", item.id)
+
+    def mute(self, item: AttentionItem, until: float) -> None:
+        self._do("mute", item.id, until - fake_feed.WALL)
+
+    def note_look(self) -> None:
+        self.done.append(("look",))
+
+    def evidence(self, item: AttentionItem) -> tuple[str, ...]:
+        self.read.append(item.id)
+        return self.stands_behind.get(item.id, ())
+
+    def gpu_past(self, item: AttentionItem) -> tuple[str, tuple[float, ...]]:
+        return "", ()
+
+    def weights(self, folder: str, cancelled: threading.Event) -> dict[str, Any]:
+        self._do("weights", folder)
+        return WEIGHTS
+
+    def data_sets(self) -> DataShelf:
+        return self.shelf
+
+    def data_stats(self, path: str, cancelled: threading.Event) -> DataSheet:
+        self._do("data_stats", path)
+        self._wait(cancelled)
+        if path not in self.stats:
+            raise NotFoundError(f"{path}: no manifest.json and no *.parquet", hint="albor data")
+        return sheet_of(self.stats[path])
+
+    def data_batch(self, run: str, cancelled: threading.Event) -> StepRows:
+        self._do("data_batch", run)
+        self._wait(cancelled)
+        return batch_of(self.batch)
+
+    def verify_data(self, path: str, cancelled: threading.Event) -> tuple[str, ...]:
+        self._do("verify_data", path)
+        self._wait(cancelled)
+        return self.wrong
+
+    def _wait(self, cancelled: threading.Event) -> None:
+        while not self.may_answer.wait(0.01):
+            if cancelled.is_set():
+                raise Cancelled("not wanted any more")
 
     def watched(self, run: str) -> tuple[str, ...]:
         return WATCHED

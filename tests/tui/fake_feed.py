@@ -13,16 +13,29 @@ from dataclasses import replace
 from typing import Any
 
 from albor_core.feed.archive.archive import Told
+from albor_core.feed.archive.card import CodeCard, Relative, RunCard
 from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigView, FieldView
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName, LogWindow
-from albor_core.feed.view import BrickView, CheckpointView, RunsView, RunView, TerminalView
+from albor_core.feed.archive.patch import FileChange, Patch
+from albor_core.feed.archive.traced import TracedBricks
+from albor_core.feed.attention.item import AttentionList
+from albor_core.feed.data.of_run import RunData
+from albor_core.feed.signs import RunSigns, Watched
+from albor_core.feed.view import BrickView, CheckpointView, RunsView, RunView
 from albor_core.run.values.clean import clean
-from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow, SampleRow
+from albor_core.store.rows.rows import (
+    AlertRow,
+    ArtifactRow,
+    AttemptRow,
+    EventRow,
+    NoteRow,
+    SampleRow,
+)
 from albor_core.store.rows.series import Series
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
-from albor_tui.messages import CommandReport
+from albor_tui.messages import AttentionChanged, CommandReport
 from albor_tui.model.program_charts import own_choice
 
 WALL = 1_764_000_000.0
@@ -63,6 +76,9 @@ HOST = HostSample(
     disk_free_bytes=412 * GIB,
     load1=3.4,
 )
+
+
+WATCHED = RunSigns(watched=Watched(2, by="loop", acts=True))
 
 
 def training(run_id: str = "code-125m-3f2a91", **changes: Any) -> RunView:
@@ -116,6 +132,7 @@ def training(run_id: str = "code-125m-3f2a91", **changes: Any) -> RunView:
             last_step=15_000, last_wall=WALL - 95, best_step=14_000, best_value=2.4107
         ),
         rules_watching=2,
+        signs=WATCHED,
         guards={"nan_skipped": 1},
         guard={"state": "running"},
         optimizer="adamw",
@@ -141,7 +158,7 @@ def training(run_id: str = "code-125m-3f2a91", **changes: Any) -> RunView:
 
 ALERT = AlertRow(
     id="grad_norm@2.15102",
-    severity="yellow",
+    severity="warning",
     message="gradient_norm > 5: 7.31 at step 15,102",
     rule="grad_norm",
     action="warn",
@@ -164,7 +181,7 @@ def rows() -> tuple[RunView, ...]:
         "gpu": (),
     }
     return (
-        training(alerts_open=1, severity="yellow", last_alert=ALERT.message, alerts=(ALERT,)),
+        training(alerts_open=1, severity="warning", last_alert=ALERT.message, alerts=(ALERT,)),
         training(
             "code-350m-b81c07",
             step=2_100,
@@ -212,7 +229,7 @@ def rows() -> tuple[RunView, ...]:
             max_steps=10_000,
             age_s=2_600.0,
             alerts_open=2,
-            severity="red",
+            severity="error",
             last_alert="10 non-finite steps in a row",
             loss_history=losses(30, 8)[:24],
             created=WALL - 7_000,
@@ -279,6 +296,9 @@ def curves_of(view: RunView) -> dict[str, Series]:
         return {}
     rng = random.Random(view.id)
     last = float(view.step)
+    if view.kind != "train" and view.metrics:  # a loop that logs what it likes
+        wave = [math.sin(i / 9) for i in range(60)]
+        return {one.name: curve(one.name, wave, last) for one in view.metrics}
     raw = _ending_at(view.loss, losses(300, len(view.id)))
     found = {
         "train/loss": curve("train/loss", raw, last, 0.1),
@@ -392,6 +412,68 @@ SHELF = ShelfView(
     written=31,
 )
 
+CRASH = CrashView(
+    id="20251124T133640Z-a0001",
+    path="/runs/code-125m-3f2a91/crash-reports/20251124T133640Z-a0001.json",
+    attempt=1,
+    kind="cuda_oom",
+    reason="CUDA out of memory at step 4,112",
+    error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB (loop.py:212)",
+    log=(
+        *OLD_LOG[-6:-2],
+        "Traceback (most recent call last):",
+        '  File "/home/ana/albor/albor_core/train/loop.py", line 212, in eval_step',
+        "    logits = model(batch.input_ids)",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB",
+    ),
+)
+CARD = RunCard(
+    id="code-125m-3f2a91",
+    notes=(
+        NoteRow(WALL - 86_000, "ana", "the one that the others are compared with", 1),
+        NoteRow(WALL - 4_000, "ben", "ablate rope next, see the paper's table 4", 3),
+    ),
+    tags=("baseline", "paper"),
+    command=("albor", "train", "apply", "pretrain-125m.yaml", "--set", "optimizer.lr=3e-4"),
+    cwd="/home/ana/albor",
+    code=CodeCard(
+        commit="0f24d89c1be07d2a3c9e9a1f4f4b6d0d1c2b3a49",
+        is_dirty=True,
+        patch=Patch(
+            (
+                FileChange("albor_core/train/loop.py", 118, 12),
+                FileChange("configs/train/pretrain-125m.yaml", 2, 2),
+                FileChange("docs/loss.png", None, None),
+            ),
+            3,
+            120,
+            14,
+        ),
+        patch_path="/runs/code-125m-3f2a91/run.json",
+        untracked=2,
+        script="/home/ana/albor/sweep.py",
+        script_copy="/runs/code-125m-3f2a91/script.txt",
+    ),
+    versions={"albor": "0.1.0", "torch": "2.12.1", "python": "3.11.7"},
+    host="box",
+    seed=7,
+    created=WALL - 12_000,
+    path="/runs/code-125m-3f2a91",
+    parent=Relative("code-125m-043aa1", "code-125m-043", "completed", 40_000, "/runs/p"),
+    children=(
+        Relative("rope-77aa10", "rope", "running", 2_100, "/runs/rope-77aa10"),
+        Relative("wide-b81c07", "wide", "failed", 411, "/runs/wide-b81c07"),
+    ),
+    child_ids=("rope-77aa10", "wide-b81c07"),
+    artifacts=(
+        ArtifactRow("step-00010000", "/runs/c/checkpoints/step-00010000", "checkpoint",
+                    1_631_000_000, "ab", 10_000, WALL - 4_000),
+        ArtifactRow("tokenizer", "/data/tokenizer.json", "file", 2_100_000, "cd", None,
+                    WALL - 11_000),
+        ArtifactRow("eval.csv", "/home/ana/eval.csv", "table", 40_000, "ef", 14_000, WALL - 700),
+    ),
+)  # fmt: skip
+
 EVENTS = (
     EventRow(name="guard.preflight_note", wall=WALL - 12_003, data={"note": "412 GiB free"}),
     EventRow(
@@ -406,12 +488,12 @@ EVENTS = (
         data={"resumed_from": 4_000, "device": "NVIDIA H200"},
     ),
     EventRow(
-        name="jidoka.pause", severity="yellow", step=9_120, wall=WALL - 5_000, attempt=2,
+        name="jidoka.pause", severity="warning", step=9_120, wall=WALL - 5_000, attempt=2,
         data={"brick": "optimizer", "value_ms": 61.2, "budget_ms": 25.0},
     ),
     EventRow(name="control.resumed", step=9_120, wall=WALL - 4_900, attempt=2),
     EventRow(
-        name="checkpoint.bad", severity="yellow", wall=WALL - 400, attempt=2,
+        name="checkpoint.bad", severity="warning", wall=WALL - 400, attempt=2,
         data={"path": "bad-step-00014500", "reason": "model.safetensors is damaged"},
     ),
     EventRow(
@@ -419,7 +501,7 @@ EVENTS = (
         data={"bytes": 1_631_000_000, "seconds": 0.79},
     ),
     EventRow(
-        name="andon.alert", severity="yellow", step=15_102, wall=WALL - 60, attempt=2,
+        name="andon.alert", severity="warning", step=15_102, wall=WALL - 60, attempt=2,
         data={"id": "grad_norm@2.15102", "message": "gradient_norm > 5: 7.31 at step 15,102"},
     ),
 )  # fmt: skip
@@ -537,7 +619,10 @@ class FakeFollower:
         if view is self._polled and self.problem == self._source.problem:
             return None
         self._polled, self.problem = view, self._source.problem
-        return view
+        if view is None or view.terminal is not None:
+            return view
+        names, is_house = self.main_metrics(view, 8), view.kind == "train"
+        return replace(view, terminal=own_choice(names, tuple(curves_of(view)), is_house=is_house))
 
     def curves(self, keys: Sequence[str], max_points: int) -> dict[str, Series]:
         if self._polled is None:
@@ -546,9 +631,8 @@ class FakeFollower:
         found = curves_of(view) if view is not None else {}
         return {key: found[key] for key in keys if key in found}
 
-    def own_metrics(self) -> TerminalView | None:
-        view = next((row for row in self._source.rows if row.id == self._id), None)
-        return None if view is None else own_choice(tuple(curves_of(view)))
+    def main_metrics(self, view: RunView, most: int = 1) -> tuple[str, ...]:
+        return tuple(one.name for one in view.metrics)[:most]
 
     def log(self) -> Sequence[str]:
         if self._log_sent:
@@ -613,6 +697,18 @@ class FakeArchive:
         self.asked["config"] += 1
         return self._source.config
 
+    def card(self) -> RunCard:
+        self.asked["card"] += 1
+        return self._source.card
+
+    def data(self) -> RunData:
+        self.asked["data"] += 1
+        return self._source.data
+
+    def traced(self) -> TracedBricks:
+        self.asked["traced"] += 1
+        return self._source.traced
+
     def checkpoints(self) -> ShelfView:
         self.asked["checkpoints"] += 1
         return self._source.shelf
@@ -650,6 +746,27 @@ class FakeOverview:
         pass
 
 
+class FakeAttention:
+    """Tells what the source has been given, when it was given something else."""
+
+    def __init__(self, source: FakeSource) -> None:
+        self._source = source
+        self._last: AttentionChanged | None = None
+
+    def look(self, overview: FakeOverview, runs: RunsView) -> AttentionChanged | None:
+        found = self._source.troubles
+        about = {item.run_id for item in found.items}
+        views = tuple(row for row in runs.rows if row.is_active or row.id in about)
+        told = AttentionChanged(found, views)
+        if self._last is not None and (told.found, told.views) == (
+            self._last.found,
+            self._last.views,
+        ):
+            return None
+        self._last = told
+        return told
+
+
 class FakeSource:
     """What `LiveSource` gives, from values."""
 
@@ -657,6 +774,7 @@ class FakeSource:
         self, rows: tuple[RunView, ...] = (), gpus: tuple[GpuSample, ...] = (gpu(),)
     ) -> None:
         self.rows, self.gpus, self.version = rows, gpus, 1
+        self.troubles = AttentionList(is_complete=False)
         self.log_lines: tuple[str, ...] = LOG
         self.failure: Exception | None = None
         self.commands: list[tuple[str, ...]] = []
@@ -671,6 +789,9 @@ class FakeSource:
         self.logs: dict[LogName, tuple[str, ...]] = {LogName(1): OLD_LOG, LogName(2): LOG}
         self.config = CONFIG
         self.shelf = SHELF
+        self.traced = TracedBricks()
+        self.card = CARD
+        self.data = RunData("It recorded no data.")
         self.events: tuple[EventRow, ...] = EVENTS
         self.crashes: tuple[CrashView, ...] = ()
         self.samples: tuple[SampleRow, ...] = SAMPLES
@@ -680,6 +801,9 @@ class FakeSource:
 
     def overview(self) -> FakeOverview:
         return FakeOverview(self)
+
+    def attention(self) -> FakeAttention:
+        return FakeAttention(self)
 
     def follow(self, view: RunView) -> FakeFollower:
         return FakeFollower(self, view.id)

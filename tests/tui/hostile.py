@@ -34,7 +34,7 @@ HOSTILE = (
 
 
 def everything_hostile(text: str):
-    view = fake_feed.training("hostile-000001", alerts_open=1, severity="red")
+    view = fake_feed.training("hostile-000001", alerts_open=1, severity="error")
     alert = replace(fake_feed.ALERT, message=text, rule=text)
     return replace(
         view,

@@ -9,12 +9,16 @@ import pytest
 from settled import settled, until
 
 from albor_tui.screens.andon import AndonScreen
+from albor_tui.screens.data.room import DataScreen
 from albor_tui.screens.launch import LaunchScreen
 from albor_tui.screens.tabs.page import Page
 from albor_tui.widgets.alert_panels import AlertTable, RulesPanel
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.grid import ChartGrid
 from albor_tui.widgets.config_form import ConfigForm, ConfigList
+from albor_tui.widgets.data.batch import BatchList
+from albor_tui.widgets.data.seen_list import SeenList
+from albor_tui.widgets.data.source_list import SourceList
 from albor_tui.widgets.plan_panel import PlanPanel
 from albor_tui.widgets.run.panels import Head
 from albor_tui.widgets.run_table import RunTable
@@ -87,9 +91,20 @@ def ready(source, key):
             grid = screen.query_one(ChartGrid)
             await until(pilot, lambda: bool(grid.shown) and set(grid.shown) <= set(grid.curves))
         await answered(pilot)
+        if key == "data":
+            await until(pilot, lambda: screen.query_one(SeenList).count() in (6, 7))
+            await until(pilot, lambda: screen.query_one(BatchList).count() == 4)
         await settled(pilot)
 
     return wait
+
+
+async def data_room(pilot) -> None:
+    await pilot.press("D")
+    await until(pilot, lambda: isinstance(pilot.app.screen, DataScreen))
+    screen = pilot.app.screen
+    await until(pilot, lambda: screen.query_one(SourceList).count() == 7)
+    await settled(pilot)
 
 
 async def answered(pilot) -> None:

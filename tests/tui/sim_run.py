@@ -4,8 +4,8 @@
 
 It holds run.lock, journals a noisy decaying loss with validation points and an alert, publishes
 training_state.json with a made-up GPU and obeys the trainer's signals as far as a screen can see.
-Started by `albor guard run -- python tests/tui/sim_run.py` it is a life of that run. It imports no
-torch. `--cockpit` opens the cockpit on the demo store instead (demo_store.py).
+Started by `albor guard run -- python tests/tui/sim_run.py` it is an attempt of that run. It imports
+no torch. `--cockpit` opens the cockpit on the demo store instead (demo_store.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from albor_core.guard.supervised import SupervisedAttempt, joined_life
+from albor_core.guard.supervised_attempt import SupervisedAttempt, inherited_attempt
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import take_lock
@@ -195,9 +195,9 @@ class Simulation:
             "threshold": 5.0,
             "message": f"gradient norm {value:.2f} > 5 at step {step}",
         }
-        self.journal.append("e", step=step, name="andon.alert", severity="yellow", data=data)
-        last = {**data, "severity": "yellow", "step": step}
-        self.state.fields["andon"] = {"severity": "yellow", "last_alert": last}
+        self.journal.append("e", step=step, name="andon.alert", severity="warning", data=data)
+        last = {**data, "severity": "warning", "step": step}
+        self.state.fields["andon"] = {"severity": "warning", "last_alert": last}
 
     def _publish(self, step: int, values: dict[str, float], elapsed: float) -> None:
         for name, key in (
@@ -299,7 +299,7 @@ def main() -> None:
         from demo_store import open_cockpit
 
         raise SystemExit(open_cockpit())
-    life = joined_life(os.environ)
+    life = inherited_attempt(os.environ)
     if life is None and options.parent is None:
         parser.error("where to? give a folder")
     run = life.dir if life else make(options.parent, options.name)

@@ -13,7 +13,7 @@ from albor_tui.screens.tabs.checkpoints import CheckpointsPage
 from albor_tui.screens.tabs.events import EventsPage
 from albor_tui.screens.tabs.system import SystemPage
 from albor_tui.widgets.base.line_list import LineList
-from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.run.event_list import EventList
 from albor_tui.widgets.run.log_view import LogView
@@ -34,7 +34,7 @@ SHOWN = "ValueError: a [bold]bad[/] value \u241b[2J"
         ("overview", GuardPanel, "show"),
         ("events", EventList, "draw_line"),
         ("logs", LogView, "render_line"),
-        ("system", Sheet, "render_line"),
+        ("system", ScrolledLines, "render_line"),
         ("checkpoints", TabBar, "render"),
     ],
 )
@@ -88,7 +88,7 @@ async def test_an_error_while_a_tab_opens_stays_until_it_opens_again(cockpit, so
 
 
 async def test_errors_are_written_down_once_as_plain_text(cockpit, source, monkeypatch, tmp_path):
-    monkeypatch.setattr(error_log, "_last", {})
+    error_log.forget()
     monkeypatch.setattr(EventList, "draw_line", fail)
     async with cockpit(run=at(source), tab="events").run_test(size=(140, 40)) as pilot:
         await until(pilot, lambda: SHOWN[:24] in text_of(pilot.app.screen))
@@ -104,7 +104,7 @@ async def test_errors_are_written_down_once_as_plain_text(cockpit, source, monke
 
 
 def test_the_log_of_errors_is_bounded(monkeypatch, tmp_path):
-    monkeypatch.setattr(error_log, "_last", {})
+    error_log.forget()
     monkeypatch.setattr(error_log, "MAX_BYTES", 2_000)
     for number in range(50):
         error_log.note(f"widget {number}", ValueError("x" * 400))

@@ -8,16 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import fake_data
 import fake_feed
+import incident
 import pytest
 from picture import picture
-from screen_stage import board, form, ready, run_ready, runs_ready
+from screen_stage import board, data_room, form, ready, run_ready, runs_ready
 from screen_stage import counted as counted
 from settled import settled, until
 
+from albor_tui.screens.attention import AttentionScreen
 from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.run import TABS
+from albor_tui.widgets.attention_panels import AttentionTable, EvidenceView
 
 pytestmark = pytest.mark.slow
 
@@ -40,28 +44,45 @@ async def helped(pilot) -> None:
     await pilot.pause()
 
 
+async def looked(pilot) -> None:
+    await pilot.press("exclamation_mark")
+    await until(pilot, lambda: isinstance(pilot.app.screen, AttentionScreen))
+    screen = pilot.app.screen
+    await until(pilot, lambda: screen.query(AttentionTable) and screen.current is not None)
+    await pilot.press("down", "down")
+    await until(pilot, lambda: "train.py" in screen.query_one(EvidenceView).text)
+    await settled(pilot)
+
+
 SCREENS = {
+    "attention": ({}, looked),
     "runs": ({}, runs_ready),
     "run": ({"run": True}, run_ready),
     "diff": ({}, compared),
     "launch": ({}, form),
     "andon": ({}, board),
+    "data-room": ({}, data_room),
     "help": ({}, helped),
 }
 PICTURES = [
     *((name, name, WIDE, "dark") for name in SCREENS),
     *((f"run-{name}", name, WIDE, "dark") for name in TAB_NAMES),
     *((f"{name}-light", name, WIDE, "light") for name in ("runs", "run", "diff")),
-    *((f"{name}-80x24", name, SMALL, "dark") for name in ("runs", "run")),
+    *((f"{name}-80x24", name, SMALL, "dark") for name in ("runs", "run", "data-room")),
 ]
 
 
 @pytest.mark.parametrize(("name", "screen", "size", "theme"), PICTURES, ids=lambda v: str(v))
 async def test_a_picture_is_what_the_screen_shows(
-    cockpit, source, request, name, screen, size, theme
+    cockpit, source, desk, request, name, screen, size, theme
 ):
+    if screen == "attention":
+        source.rows, source.gpus = incident.runs(), incident.eight_gpus()
+        source.troubles = incident.attention()
+        desk.stands_behind = {f"{source.rows[1].id}/died": incident.EVIDENCE}
     busy = replace(source.rows[0], events=fake_feed.EVENTS)
     source.show((busy, *source.rows[1:]))
+    source.data = fake_data.MIXED_DATA
     options, wait = SCREENS.get(screen, ({"run": True, "tab": screen}, None))
     if "run" in options:
         options = {**options, "run": busy}

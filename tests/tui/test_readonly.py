@@ -47,5 +47,5 @@ async def test_keys_of_deeds_are_refused_before_anything_is_asked(cockpit, desk,
             await pilot.press(key)
             assert isinstance(pilot.app.screen, RunsScreen), key
             assert "--allow-control" in str(screen.query_one(StatusBar).line), key
-            screen.query_one(StatusBar).say("")
+            screen.query_one(StatusBar).show_message("")
         assert desk.done == [] and source.commands == []

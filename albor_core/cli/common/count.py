@@ -1,7 +1,8 @@
-"""Whole numbers on the command line, written as in a config: `32_768`, `32K`, `10B`."""
+"""Numbers on the command line; whole ones written as in a config: `32_768`, `32K`, `10B`."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -31,6 +32,18 @@ def _parsed(value: str) -> int:
     from albor_core.run.values.numbers import parse_count  # 5 ms that a default need not pay
 
     return parse_count(value)
+
+
+class FiniteRange(click.FloatRange):
+    """A FloatRange without nan, which is neither below nor above anything, and without infinity."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 COUNT = Count()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from albor_core.cli.common.output import clean, emit, talk
+from albor_core.cli.common.alert_lines import AlertLines
+from albor_core.cli.common.output import clean, emit, metric_text, print_note
 from albor_core.cli.common.run_ending import print_ending
+from albor_core.feed.runs.newest import metrics_of_state
 from albor_core.feed.runs.status import run_status
 from albor_core.feed.terminal import terminal_of
 from albor_core.plan.launch import exit_code
@@ -20,11 +22,13 @@ from albor_core.run.control import send
 from albor_core.run.errors import StoreError
 from albor_core.run.exit import read_exit
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
+from albor_core.run.headlines import LOSSES
 from albor_core.run.program.scheduler import current_job
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 from albor_core.run.values.lenient import integer, number, whole_of
+from albor_core.run.values.main_metrics import MainMetric, beside_columns, main_metrics
 from albor_core.run.values.quantity import duration
 from albor_core.store.index.catch_up import drain_index
 
@@ -49,38 +53,39 @@ def follow(
     In a scheduler's job an interrupt stops the run: it would not outlive the job.
     """
     stop_on_interrupt = stop_on_interrupt or current_job() is not None
+    alerts = AlertLines(run)  # from before it starts: what it said in an earlier attempt is known
     with _interrupts() as interrupted:  # from before it starts: it may not be left in silence
         begin()
         if detach:
             if as_json:
                 emit(document(run, "detached", None))
-            talk(_how_to(run))
+            print_note(_how_to(run))
             return 0
-        talk(f"run {run.id} in {run.path}")
-        code = _watch(run, interrupted, stop_on_interrupt, _Echo(run) if echo else None)
+        print_note(f"run {run.id} in {run.path}")
+        code = _watch(run, interrupted, stop_on_interrupt, alerts, _Echo(run) if echo else None)
     if code is not None:
-        _settle(run)  # what is printed next must be in the stores already
+        _drain_or_warn(run)  # what is printed next must be in the stores already
     if as_json:
         emit(document(run, "left" if code is None else "ended", code))
     if code is None:
-        talk(_how_to(run))
+        print_note(_how_to(run))
     else:
         print_ending(run, code)
     return code or 0
 
 
-def _settle(run: RunDir) -> None:
+def _drain_or_warn(run: RunDir) -> None:
     """A store in trouble is told of, and hides nothing of how the run ended."""
     try:
         drain_index(run)
     except StoreError as error:
-        talk(f"albor: {clean(error.message)}")
-        talk(f"  next: {clean(error.hint or 'albor db rebuild')}")
+        print_note(f"albor: {clean(error.message)}")
+        print_note(f"  next: {clean(error.hint or 'albor db rebuild')}")
 
 
 def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
     """The one JSON document of `train apply`, `train resume` and `guard run`. Without a `code` it
-    goes on: exit.json is of an earlier life.
+    goes on: exit.json is of an earlier attempt.
     """
     return {
         "schema": "albor.train.apply/1",
@@ -91,6 +96,7 @@ def document(run: RunDir, outcome: str, code: int | None) -> dict[str, Any]:
     }
 
 
+_OWN = 2  # metrics of a run that is not judged by a loss
 _FIGURES = {
     "progress_percent": "{:.0f}%",
     "loss": "loss {:.4f}",
@@ -99,19 +105,36 @@ _FIGURES = {
 }
 
 
-def progress_line(state: dict[str, Any] | None, guard: dict[str, Any] | None) -> str:
-    """One line of a run's life; what is not known yet, or is no number, is left out."""
+def progress_line(
+    state: dict[str, Any] | None,
+    guard: dict[str, Any] | None,
+    mains: Sequence[MainMetric] | None = None,
+) -> str:
+    """One line on a run that is followed; what is not known yet, or not a number, is left out.
+    `mains` stand for it, as far as the state says where they are not given.
+    """
     state, guard = state or {}, guard or {}
+    mains = main_metrics(metrics_of_state(state)) if mains is None else mains
     step, most = integer(state, "global_step"), integer(state, "max_steps")
     parts = [f"{clean(state.get('phase') or guard.get('state') or 'starting'):<12}"]
     if step or most is not None:
         parts.append(f"step {step or 0}{f'/{most}' if most else ''}")
-    for key, form in _FIGURES.items():
-        if (value := number(state, key)) is not None:
-            parts.append(form.format(value) + (_of_step(state, step) if key == "val_loss" else ""))
+    figures = _figures(state, step)
+    if mains and mains[0].name in LOSSES:
+        other = beside_columns(mains, LOSSES)
+        parts += [*figures, *([] if other is None else [metric_text(other)])]
+    else:
+        own = [metric_text(one) for one in mains if one.name not in LOSSES]
+        parts += [*own[:_OWN], *figures]
     if (eta := number(state, "eta_seconds")) is not None:
         parts.append(f"eta {duration(eta)}")
     return "  ".join(parts).rstrip()
+
+
+def _figures(state: dict[str, Any], step: int | None) -> Iterator[str]:
+    for key, form in _FIGURES.items():
+        if (value := number(state, key)) is not None:
+            yield form.format(value) + (_of_step(state, step) if key == "val_loss" else "")
 
 
 def _of_step(state: dict[str, Any], step: int | None) -> str:
@@ -142,7 +165,7 @@ class _Echo:
         sys.stdout.buffer.write(fresh)
         sys.stdout.buffer.flush()
         if news := self._pauses.news():
-            talk(news)
+            print_note(news)
 
 
 class _Pauses:
@@ -178,7 +201,7 @@ class _Progress:
     def __call__(self, is_last: bool) -> None:
         now = time.monotonic()
         if news := self._pauses.news():
-            talk(("\r\x1b[2K" if self._on_tty else "") + news)
+            print_note(("\r\x1b[2K" if self._on_tty else "") + news)
         if not (is_last or (self._is_wanted and now - self._last >= self._every_s)):
             return
         self._last = now
@@ -187,14 +210,14 @@ class _Progress:
         if not is_last:  # the last words of a guard or a trainer that these come after
             guard = {} if str(guard.get("state")) in GUARD_ENDS else guard
             state = {} if not guard or state.get("phase") in ENDS else state
-        if _attempt(state) < _attempt(guard):  # of a life that is over
+        if _attempt(state) < _attempt(guard):  # of an attempt that is over
             state = {}
         line = progress_line(state, guard)
         if self._on_tty:
             sys.stderr.write("\r\x1b[2K" + line + ("\n" if is_last else ""))
             sys.stderr.flush()
         else:
-            talk(line)
+            print_note(line)
 
 
 def _attempt(document: dict[str, Any]) -> int:
@@ -202,11 +225,18 @@ def _attempt(document: dict[str, Any]) -> int:
 
 
 def _watch(
-    run: RunDir, interrupted: list[int], stop_on_interrupt: bool, echo: _Echo | None
+    run: RunDir,
+    interrupted: list[int],
+    stop_on_interrupt: bool,
+    alerts: AlertLines,
+    echo: _Echo | None,
 ) -> int | None:
     show, asked = echo or _Progress(run), False
+    over_progress = "\r\x1b[2K" if echo is None and sys.stderr.isatty() else ""
     while True:
         code = exit_code(run)
+        for line in alerts.news():
+            print_note(over_progress + line)
         show(code is not None)
         if code is not None:
             return code

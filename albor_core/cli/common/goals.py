@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from albor_core.cli.common.output import F
 
 goal_option: Callable[[F], F] = click.option(
     "--goal",

@@ -17,11 +17,27 @@ Entry = tuple[str, str]
 
 
 class LazyGroup(click.Group):
-    """Commands named in a table: `entries` maps a name to its place and its one line of help."""
+    """Commands named in a table: `entries` maps a name to its place and its one line of help.
 
-    def __init__(self, *args: object, entries: Mapping[str, Entry], **kwargs: object) -> None:
+    `default` is the command that takes what begins with no name of the table, and nothing at all.
+    """
+
+    def __init__(
+        self,
+        *args: object,
+        entries: Mapping[str, Entry],
+        default: str = "",
+        **kwargs: object,
+    ) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self.entries = entries
+        self.entries, self.default = entries, default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        is_named = first in self.entries or first in ("-h", "--help")
+        if self.default and not is_named:
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.entries)

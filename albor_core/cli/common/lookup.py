@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from albor_core.cli.common.output import clean, talk
-from albor_core.run.errors import AlborError, NotFoundError, StoreError, remedy
+from albor_core.cli.common.output import clean, print_note
+from albor_core.run.errors import AlborError, NotFoundError, remedy
 from albor_core.run.rundir import (
-    FRESH_S,
     RunDir,
     check_home,
     is_known_id,
     read_json,
-    registered_runs,
     run_at,
 )
 
@@ -27,18 +24,11 @@ if TYPE_CHECKING:
     from albor_core.store.query.reader import Reader
     from albor_core.store.query.table import RunList
 
-_MAKING_S = 2.0  # from the start of a first run to the store it makes, on a busy machine
-_CATCH_UP_S = 5.0  # for what a run wrote last: a second on an idle machine
+CATCH_UP_S = 5.0  # for what a run wrote last: a second on an idle machine
 
 db_option = click.option(
     "--db", type=click.Path(), help="Read this store file, not the global one."
 )
-
-
-class MissingStoreError(StoreError):
-    """There are runs, and the store that should hold them is gone."""
-
-    exit_code, code = NotFoundError.exit_code, NotFoundError.code
 
 
 def open_store(db: str | None) -> Reader | None:
@@ -73,54 +63,38 @@ def open_table(db: str | None) -> RunList | None:
 
 
 def _store_path(db: str | None) -> Path | None:
+    from albor_core.store.file.home_store import present_store
+
     return Path(db) if db is not None else present_store()
 
 
-def present_store() -> Path | None:
-    """The global store if there is one; None and errors as `open_store`."""
-    from albor_core.store.file.paths import global_store
+class Absent(NamedTuple):
+    """Registered runs, whose folders are well, that the global store does not have."""
 
-    home, path = check_home(), global_store()
-    if path.is_file():
-        return path
-    runs = list(registered_runs())
-    if not runs:
-        return None
-    if _comes_soon(path, runs):
-        return path
-    raise MissingStoreError(
-        f"{path}: no store, though {len(runs):,} run(s) are registered in {home / 'runs'}",
-        hint="albor db rebuild",
-    )
+    coming: list[RunDir]
+    """On their way there: they have just begun."""
+    missing: int
+    """How many others."""
 
 
-def _comes_soon(path: Path, runs: list[RunDir]) -> bool:
-    """Whether the store is being made at this moment, by a run that has just started."""
-    deadline = time.monotonic() + (_MAKING_S if _is_fresh(runs[0]) else 0.0)
-    while not path.is_file():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def unlisted(table: RunList) -> int:
-    """How many registered runs, whose folders are well, the global store does not have. One that
-    has just begun is on its way there.
-    """
+def absent_runs(table: RunList) -> Absent:
     from albor_core.feed.runs.store_lag import is_coming
 
-    folder, count = check_home() / "runs", 0
+    folder, found = check_home() / "runs", Absent([], 0)
     if not folder.is_dir():
-        return 0
+        return found
     names = os.listdir(folder)  # noqa: PTH208  ten thousand paths would take a fifth of a second
     for unknown in set(names) - table.pointers():
         if not unknown.endswith(".json"):
             continue
         run = run_at(unknown.removesuffix(".json"), read_json(folder / unknown))
-        if run is not None and read_json(run.run_json) is not None:
-            count += not is_coming(run)
-    return count
+        if run is None or read_json(run.run_json) is None:
+            continue
+        if is_coming(run):
+            found.coming.append(run)
+        else:
+            found = found._replace(missing=found.missing + 1)
+    return found
 
 
 def talk_of_damaged_pointers() -> None:
@@ -128,15 +102,7 @@ def talk_of_damaged_pointers() -> None:
     from albor_core.run.registry import damaged_pointers
 
     for pointer, why in damaged_pointers():
-        talk(f"  - {clean(pointer)}: {clean(why)}; passed over")
-
-
-def _is_fresh(run: RunDir) -> bool:
-    """Whether it was made a moment ago; False where its folder is gone."""
-    try:
-        return time.time() - run.run_json.stat().st_mtime < FRESH_S
-    except OSError:
-        return False
+        print_note(f"  - {clean(pointer)}: {clean(why)}; passed over")
 
 
 def locate(reference: str, db: str | None = None) -> tuple[str, Path | None]:
@@ -160,15 +126,17 @@ def find(reference: str, db: str | None = None) -> tuple[str, RunDir | None]:
 
 
 def locate_whole(reference: str) -> tuple[str, Path | None]:
-    """As `locate`, of a run whose numbers are shown: of one that has just ended the stores have all
-    first, and what they lack after a few seconds is told.
+    """As `locate`, of a run whose numbers are shown: one that has just begun is in its store first,
+    of one that has just ended the stores have all, and what they lack after a few seconds is told.
     """
-    from albor_core.store.index.catch_up import catch_up
+    from albor_core.store.index.catch_up import await_first_rows, catch_up
 
     run_id, run = find(reference)
     why, hint = "", ""
     try:
-        if run is not None and not catch_up(run, timeout_s=_CATCH_UP_S):
+        if run is not None:
+            await_first_rows(run)
+        if run is not None and not catch_up(run, timeout_s=CATCH_UP_S):
             why = "not all records are in the store yet"
     except AlborError as error:
         why, hint = error.message, error.hint
@@ -176,8 +144,10 @@ def locate_whole(reference: str) -> tuple[str, Path | None]:
         why, hint = str(error), remedy(error)
     if run is not None and why:
         place = clean(shlex.quote(str(run.path)))
-        talk(f"{run_id} has ended, and what is shown may be a part of what it wrote: {clean(why)}")
-        talk(f"  next: {hint or f'the same again in a moment, or albor db rebuild {place}'}")
+        print_note(
+            f"{run_id} has ended, and what is shown may be a part of what it wrote: {clean(why)}"
+        )
+        print_note(f"  next: {hint or f'the same again in a moment, or albor db rebuild {place}'}")
     return run_id, _own_store(run)
 
 

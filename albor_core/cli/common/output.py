@@ -10,15 +10,19 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
-from albor_core.run.errors import AlborError, ConfigError, Problem
+from albor_core.run.errors import AlborError, ConfigError, Problem, remedy
 from albor_core.run.values.lenient import strict_json
 from albor_core.run.values.quantity import figure, is_finite
+
+if TYPE_CHECKING:
+    from albor_core.run.values.main_metrics import MainMetric
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +33,23 @@ json_option: Callable[[F], F] = click.option(
 
 def emit(document: Mapping[str, Any]) -> None:
     """One document on one line of stdout, strict: NaN and Inf become null, a blob text."""
-    put(_strict(document) + "\n")
+    write_stdout(_strict(document) + "\n")
+
+
+@contextmanager
+def out_file(out: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """What a command was told to write to: whole when the block has ended well, or not at all.
+    Raises UsageError where it is there and not to be replaced, AlborError.
+    """
+    from albor_core.run.files.whole_file import whole_file
+
+    try:
+        with whole_file(out, replace=replace) as fd, os.fdopen(os.dup(fd), "wb") as file:
+            yield file
+    except OSError as error:
+        raise AlborError(
+            f"{out}: {error.strerror}", hint=remedy(error) or "another --out"
+        ) from error
 
 
 def emit_with_lists(
@@ -41,17 +61,17 @@ def emit_with_lists(
     given in pages, of which one is in memory at a time.
     """
     head = _strict(document)
-    put(f"{head[:-1]}{',' if document else ''}{json.dumps(name)}:{{")
+    write_stdout(f"{head[:-1]}{',' if document else ''}{json.dumps(name)}:{{")
     comma = ""
     for key, pages in lists:
-        put(f"{comma}{json.dumps(key)}:[")
+        write_stdout(f"{comma}{json.dumps(key)}:[")
         comma, inner = ",", ""
         for page in pages:
             if page:
-                put(inner + _strict({"page": page})[len('{"page":[') : -len("]}")])
+                write_stdout(inner + _strict({"page": page})[len('{"page":[') : -len("]}")])
                 inner = ","
-        put("]")
-    put("}}\n")
+        write_stdout("]")
+    write_stdout("}}\n")
 
 
 def _strict(document: Mapping[str, Any]) -> str:
@@ -72,21 +92,21 @@ def _text(value: object) -> str:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def say(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     """A line of data for people, on stdout."""
-    put(text + "\n")
+    write_stdout(text + "\n")
 
 
 class StdoutError(AlborError):
     """Whatever stdout is cannot be written."""
 
 
-def put(text: str) -> None:
-    """Data on stdout, now. Raises StdoutError where it cannot be written, BrokenPipeError where
-    nobody reads it any more.
+def write_stdout(text: str, *, is_raw: bool = False) -> None:
+    """Data on stdout, now; raw to the byte, where colour codes belong to it. Raises StdoutError
+    where it cannot be written, BrokenPipeError where its reader has gone.
     """
     try:
-        click.echo(text, nl=False)
+        click.echo(text, nl=False, color=is_raw or None)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -95,7 +115,7 @@ def put(text: str) -> None:
         ) from error
 
 
-def talk(text: str) -> None:
+def print_note(text: str) -> None:
     """A line about the work, on stderr; silent under --quiet."""
     if not click.get_current_context().find_root().params.get("quiet"):
         click.echo(text, err=True)
@@ -165,6 +185,49 @@ def cut(text: str, width: int | None) -> str:
     return text + "\u2026"
 
 
+def fold(text: str, width: int | None) -> list[str]:
+    """`text` over lines of at most `width` cells, between words where that is possible."""
+    if width is None or cell_width(text) <= width:
+        return [text]
+    if text.isascii():
+        import textwrap
+
+        return textwrap.wrap(text, width)
+    lines, line = [], ""
+    for word in text.split(" "):
+        wider = f"{line} {word}" if line else word
+        if cell_width(wider) <= width:
+            line = wider
+            continue
+        lines += [line] if line else []
+        while cell_width(word) > width:
+            head = _head(word, width)
+            lines.append(head)
+            word = word[len(head) :]
+        line = word
+    return [*lines, line] if line else lines
+
+
+def _head(text: str, width: int) -> str:
+    """As many characters as `width` cells hold, and at least one."""
+    taken = 0
+    for at, character in enumerate(text):
+        taken += cell_width(character)
+        if taken > width:
+            return text[: max(1, at)]
+    return text
+
+
+def cut_middle(text: str, width: int) -> str:
+    """`text` in at most `width` cells; where it lost its middle there is an ellipsis."""
+    if cell_width(text) <= width:
+        return text
+    end = text[len(text) - width // 2 :]
+    while end and cell_width(end) > width // 2:
+        end = end[1:]
+    return cut(text, width - cell_width(end)) + end
+
+
 def cell_width(text: str) -> int:
     """Cells that `text` takes on a terminal: two for a wide character, none for a mark."""
     if text.isascii():
@@ -191,6 +254,13 @@ def number(value: float | int | None, spec: str | None = None) -> str:
     if abs(value) < _LARGE:
         return format(value, spec)
     return f"{value:{'+' if spec.startswith('+') else ''}.5g}"
+
+
+def metric_text(one: MainMetric) -> str:
+    """Its name and the value that stands for it, and the way in which it is better."""
+    way = {"max": " \u2191", "min": " \u2193"}.get(one.better or "", "")
+    stat = "" if one.stat == "last" else f":{one.stat}"  # as filters and columns name it
+    return f"{clean(one.name)}{stat} {figure(one.last, one.name)}{way}"
 
 
 def when(wall: float | None, form: str = "%Y-%m-%d %H:%M") -> str:

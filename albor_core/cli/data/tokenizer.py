@@ -1,4 +1,4 @@
-"""`albor tokenizer`: a byte-level BPE vocabulary from a corpus."""
+"""`albor tokenizer`: a vocabulary from a corpus, and what a tokenizer does with text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import click
 
 from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import clean, emit, json_option, say
+from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
-from albor_core.run.errors import ConfigError, DataError
+from albor_core.cli.data.step_command import plan_refused
+from albor_core.run.errors import DataError
+from albor_core.run.values.quantity import duration
+
+_SHOWN = 12
 
 
 @click.group(
@@ -21,27 +25,34 @@ from albor_core.run.errors import ConfigError, DataError
     entries={
         "plan": (f"{__name__}:plan", "Check what `apply` would need."),
         "apply": (f"{__name__}:apply", "Train the tokenizer."),
-        "check": (f"{__name__}:check", "Check round trips, special tokens and bytes per token."),
+        "check": (f"{__name__}:check", "Check round trips, special tokens and fertility."),
     },
 )
 def tokenizer() -> None:
-    """Train and check a byte-level BPE tokenizer."""
+    """Train a tokenizer (byte-level BPE, Unigram, WordPiece) and check any."""
+
+
+_kind_option = click.option(
+    "--kind", type=click.Choice(("bpe", "wordpiece", "unigram")), default="bpe", show_default=True,
+    help="bpe and unigram work on bytes: any text survives; wordpiece drops white space.",
+)  # fmt: skip
 
 
 @tokenizer.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path))
 @click.option("--vocab-size", required=True, type=COUNT)
+@_kind_option
 @json_option
-def plan(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
-    """Check CORPUS, --vocab-size and --out. Changes nothing; exits 1 with every problem."""
+def plan(corpus: Path, out: Path, vocab_size: int, kind: str, as_json: bool) -> None:
+    """Check CORPUS, --vocab-size and --out, and tell how long training takes, from a part of CORPUS
+    that is trained on. Changes nothing; exits 1 with every problem.
+    """
     from albor_core.data.pack.tokenizer import plan_tokenizer
 
-    made = plan_tokenizer(corpus, out, vocab_size=vocab_size)
+    made = plan_tokenizer(corpus, out, vocab_size=vocab_size, kind=kind)
     if made.problems:
-        bad = ConfigError(f"{corpus}: {len(made.problems)} problem(s)", problems=made.problems)
-        bad.exit_code = 1
-        raise bad
+        raise plan_refused(corpus, made.problems)
     if as_json:
         emit(
             {
@@ -53,49 +64,67 @@ def plan(corpus: Path, out: Path, vocab_size: int, as_json: bool) -> None:
                 "specials": list(made.specials),
                 "documents": made.documents,
                 "text_bytes": made.text_bytes,
+                "kind": made.kind,
+                "seconds": made.seconds,
             }
         )
     else:
-        say(f"{corpus}: ok; `albor tokenizer apply` trains {vocab_size:,} tokens into {made.out}")
+        took = "" if made.seconds is None else f" in about {duration(made.seconds)}"
+        print_line(
+            f"{clean(corpus)}: ok; `albor tokenizer apply` trains {vocab_size:,} tokens ({kind}) "
+            f"into {clean(made.out)}{took}"
+        )
 
 
 @tokenizer.command()
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="tokenizer.json")
 @click.option("--vocab-size", required=True, type=COUNT)
+@_kind_option
 @click.option("--force", is_flag=True, help="Replace another tokenizer.")
 @json_option
-def apply(corpus: Path, out: Path, vocab_size: int, force: bool, as_json: bool) -> None:
-    """Train a tokenizer of --vocab-size tokens, specials first, on CORPUS."""
+def apply(corpus: Path, out: Path, vocab_size: int, kind: str, force: bool, as_json: bool) -> None:
+    """Train a tokenizer of --vocab-size tokens, specials first, on CORPUS. Its vocabulary in the
+    kind's own format (vocab.json and merges.txt of a bpe) is written beside it.
+    """
     from albor_core.data.pack.tokenizer import train_tokenizer
 
     with progress(
         lambda done, total: f"{done:,} of {total:,} documents; the merges follow"
     ) as tell:
-        report = train_tokenizer(corpus, out, vocab_size=vocab_size, force=force, progress=tell)
+        report = train_tokenizer(
+            corpus, out, vocab_size=vocab_size, kind=kind, force=force, progress=tell
+        )
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
+        plain["files"] = list(report.files)
         emit({"schema": "albor.tokenizer.apply/1", **plain})
     else:
         news = "; up to date, nothing was written" if report.reused else ""
-        say(f"{report.out}: {report.vocab_size:,} tokens{news}")
+        beside = f", beside it {', '.join(report.files)}" if report.files else ""
+        print_line(f"{clean(report.out)}: {report.vocab_size:,} tokens{beside}{news}")
 
 
 @tokenizer.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--corpus", type=click.Path(path_type=Path), help="Measure bytes per token on it.")
+@click.option(
+    "--corpus", type=click.Path(path_type=Path), help="Measure tokens per byte and word on it."
+)
 @json_option
 def check(file: Path, corpus: Path | None, as_json: bool) -> None:
-    """Check that FILE encodes and decodes anything without loss. Exits with 7 where it does not."""
-    from albor_core.data.pack.tokenizer import check_tokenizer
+    """Check FILE, anybody's tokenizer.json: that it encodes and decodes anything without loss where
+    it works on bytes, its special tokens, the words of Python that are one token. Exits with 7
+    where it is not fit for use.
+    """
+    from albor_core.data.pack.tokenizer_check import check_tokenizer
 
     found = check_tokenizer(file, corpus)
     if as_json:
         emit({"schema": "albor.tokenizer.check/1", **found})
     else:
-        say(clean(found["path"]))
+        print_line(clean(found["path"]))
         for key, text in _facts(found):
-            say(f"  {key:<16} {clean(text)}")
+            print_line(f"  {key:<16} {clean(text)}")
     if found["problems"]:
         click.get_current_context().exit(DataError.exit_code)
 
@@ -103,14 +132,35 @@ def check(file: Path, corpus: Path | None, as_json: bool) -> None:
 def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What `check_tokenizer` found, for people."""
     yield "sha256", found["sha256"]
-    yield "vocabulary", f"{found['vocab_size']:,} tokens"
-    names = found["specials"].items()
-    yield "special tokens", ", ".join(f"{n} {'missing' if i is None else i}" for n, i in names)
+    yield "vocabulary", f"{found['vocab_size']:,} tokens, {found['kind'] or 'unknown kind'}"
+    yield "special tokens", _shortened([f"{name} {n}" for name, n in found["specials"].items()])
+    roles = [f"{role} {n}" for role, n in found["roles"].items() if n is not None]
+    yield "of these", ", ".join(roles) or "none is known to end or begin a text"
     total, failed = found["samples"], found["failed"]
-    yield "round trips", f"{total - len(failed):,} of {total:,} samples"
-    for text in failed:
+    promise = "" if found["promises_round_trip"] else "; this kind does not promise it"
+    yield "round trips", f"{total - len(failed):,} of {total:,} samples{promise}"
+    for text in failed[:_SHOWN]:
         yield "changed", text
+    if found["byte_tokens"] is not None:
+        yield "bytes", f"{found['byte_tokens']} of 256 have a token"
+    patterns = found["patterns"]
+    missing = f"; not {', '.join(patterns['missing'])}" if patterns["missing"] else ""
+    yield "Python patterns", f"{patterns['covered']}/{patterns['of']} are one token{missing}"
     size = found["bytes_per_token"]
     yield "bytes per token", "unknown without --corpus" if size is None else f"{size:.2f}"
+    if found["fertility"] is not None:
+        rows = {"all": found["fertility"]["all"], **found["fertility"]["sources"]}
+        for name, one in list(rows.items())[: _SHOWN + 1]:
+            if one["tokens"]:
+                per_word = one["tokens_per_word"] or 0.0
+                yield (
+                    "fertility",
+                    (f"{one['tokens_per_byte']:.3f} tokens a byte, {per_word:.2f} a word: {name}"),
+                )
     for problem in found["problems"]:
         yield "problem", problem
+
+
+def _shortened(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}" if names else "none"

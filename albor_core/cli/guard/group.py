@@ -12,7 +12,7 @@ import click
 
 from albor_core.cli.common.goals import goal_option
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import clean, emit, json_option, say, when
+from albor_core.cli.common.output import clean, emit, json_option, print_line, when
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.train.detach import detach_option
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
@@ -212,11 +212,11 @@ def status(run_ref: str, as_json: bool) -> int:
     if as_json:
         emit(document)
     else:
-        say(f"{found.id}: {now.word}{': ' + now.detail if now.detail else ''}")
-        say(f"  trainer {now.trainer_pid or '-'}  guard {now.guard_pid or '-'}")
+        print_line(f"{found.id}: {now.word}{': ' + now.detail if now.detail else ''}")
+        print_line(f"  trainer {now.trainer_pid or '-'}  guard {now.guard_pid or '-'}")
         if guard_now is not None and standing is not None:
             for line in _last_said(guard_now, standing):
-                say(f"  {line}")
+                print_line(f"  {line}")
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from albor_core.cli.common.output import emit, json_option, say, talk
+from albor_core.cli.common.output import emit, json_option, print_line, print_note
 from albor_core.run.errors import (
     AlborError,
     InUseError,
@@ -20,6 +20,7 @@ from albor_core.run.errors import (
     TryAgainError,
     UsageError,
 )
+from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.rundir import RunDir, registered_runs
 from albor_core.store.query.resolve import find_run
 
@@ -59,9 +60,10 @@ def stop(run_ref: str, name: str, wait_s: float, as_json: bool) -> int:
     from albor_core.feed.offers import offer, subject_of_run
 
     found = find_run(run_ref)
+    _refuse_pulled(found, "stop")
     subject = subject_of_run(found)
     if not subject.is_active:
-        _tell(
+        _print_answer(
             found,
             "stop",
             "done",
@@ -83,7 +85,7 @@ def _signal(found: RunDir, name: str, wait_s: float, as_json: bool) -> int:
     from albor_core.run.program.stop_unguarded import STOP_SIGNALS, signal_program
 
     if signal_program(found, name, wait_s=wait_s):
-        _tell(found, "stop", "done", f"{ended_at(found)}, by SIG{name}", as_json)
+        _print_answer(found, "stop", "done", f"{ended_at(found)}, by SIG{name}", as_json)
         return 0
     stronger = STOP_SIGNALS[STOP_SIGNALS.index(name) + 1 :]
     hint = f"albor guard stop {found.id} --signal {stronger[0]}" if stronger else ""
@@ -109,7 +111,7 @@ def pause(run_ref: str, wait_s: float, as_json: bool) -> int:
     "bricks",
     multiple=True,
     metavar="NAME",
-    help="The brick whose budget paused the run: data, forward, backward, optimizer, other.",
+    help="The brick whose budget paused the run, such as data, forward or clip+optimizer.",
 )
 @click.option(
     "--budget",
@@ -128,7 +130,7 @@ def resume(
     A run that a slow part of its step has paused (monitoring.bricks) would pause again for
     the same excess: --brick with --budget says what that part may take. It holds over restarts.
     """
-    from albor_core.andon.bricks import read_overrules
+    from albor_core.andon.bricks.budgets import read_overrules
 
     if len(bricks) != len(budgets):
         raise UsageError(
@@ -163,10 +165,11 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
     from albor_core.feed.offers import offer, subject_of_run
 
     found = find_run(run_ref)
+    _refuse_pulled(found, "retry")
     subject = subject_of_run(found)
     offered = offer("retry", subject)
     if subject.word == "completed" and subject.kind != "imported":
-        talk(f"{found.id} is complete: there is nothing to retry")
+        print_note(f"{found.id} is complete: there is nothing to retry")
     elif not offered.is_possible:
         kind = InUseError if subject.is_active else UsageError
         raise kind(f"cannot retry {found.id}: {offered.why_not}", hint=offered.instead)
@@ -185,8 +188,13 @@ def retry(run_ref: str, detach: bool, stop_on_interrupt: bool, as_json: bool) ->
             echo=not as_json,
         )
     if as_json:
-        _tell(found, "retry", "done", "it is complete", as_json)
+        _print_answer(found, "retry", "done", "it is complete", as_json)
     return 0
+
+
+def _refuse_pulled(found: RunDir, verb: str) -> None:
+    """Raises InUseError for a copy: no guard and no program of it can be reached from here."""
+    refuse_pulled(found, verb, f"albor guard {verb} {found.own_id}")
 
 
 def _start_again(found: RunDir) -> None:
@@ -234,6 +242,7 @@ def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool, *, argument
     from albor_core.run.control import send, wait_answer
 
     subject, word = subject_of_run(found), cmd.partition("_")[0]
+    _refuse_pulled(found, word)
     if subject.guard is None:
         offered = offer(word, subject)
         why = offered.why_not if subject.is_active else f"it is {ended_at(found)}"
@@ -247,13 +256,13 @@ def _order(found: RunDir, cmd: str, timeout_s: float, as_json: bool, *, argument
     detail = answer.detail
     if word == "stop" and answer.status == "done" and not as_json:
         detail = f"{ended_at(found)}; to go on: {way_on(found)}"
-    _tell(found, word, answer.status, detail, as_json)
+    _print_answer(found, word, answer.status, detail, as_json)
     if answer.status == "refused" and not as_json:
         raise AlborError(f"{found.id}: the guard refused {word}: {answer.detail}")
     return 1 if answer.status == "refused" else 0
 
 
-def _tell(found: RunDir, cmd: str, status: str, detail: str, as_json: bool) -> None:
+def _print_answer(found: RunDir, cmd: str, status: str, detail: str, as_json: bool) -> None:
     if as_json:
         emit(
             {
@@ -265,4 +274,4 @@ def _tell(found: RunDir, cmd: str, status: str, detail: str, as_json: bool) -> N
             }
         )
     else:
-        say(f"{found.id}: {cmd} {status}{': ' + detail if detail else ''}")
+        print_line(f"{found.id}: {cmd} {status}{': ' + detail if detail else ''}")

@@ -1,4 +1,4 @@
-"""`albor guard report`: how a life of a run died, from its crash report."""
+"""`albor guard report`: how an attempt of a run died, from its crash report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from albor_core.cli.common.count import Count
-from albor_core.cli.common.output import clean, emit, json_option, say
+from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.quantity import duration
@@ -36,8 +36,8 @@ def report(run_ref: str, attempt: int | None, as_json: bool) -> None:
         emit(found)
     else:
         for line in _text(run, found):
-            say(clean(line))
-        say(clean(f"  file     {path}"))
+            print_line(clean(line))
+        print_line(clean(f"  file     {path}"))
 
 
 def _text(run: RunDir, found: Mapping[str, Any]) -> Iterator[str]:

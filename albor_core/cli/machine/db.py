@@ -10,7 +10,7 @@ import click
 
 from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.lookup import talk_of_damaged_pointers
-from albor_core.cli.common.output import clean, emit, json_option, say, talk
+from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
 from albor_core.run.errors import NotFoundError, StoreError
 from albor_core.run.registry import known_as, register
 from albor_core.run.rundir import (
@@ -22,6 +22,7 @@ from albor_core.run.rundir import (
     registered_runs,
     runs_in,
 )
+from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
 
 
@@ -66,12 +67,12 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         emit({"schema": "albor.db.rebuild/1", **plain})
     else:
-        say(f"rebuilt {len(report.rebuilt)} run(s) into {global_store()}")
+        print_line(f"rebuilt {counted(len(report.rebuilt), 'run')} into {global_store()}")
         for source in dict.fromkeys(report.carried_from.values()):
             count = list(report.carried_from.values()).count(source)
-            say(f"kept {count} run(s) as they were in {source}")
+            print_line(f"kept {counted(count, 'run')} as recorded in {source}")
         for line in (*report.notes, *report.problems):
-            talk(f"  - {clean(line)}")
+            print_note(f"  - {clean(line)}")
     return 1 if report.problems else 0
 
 
@@ -103,18 +104,22 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
         emit({"schema": "albor.db.check/1", "ok": not report.problems, **plain})
         return 1 if report.problems else 0
     for run, lines in report.damaged_lines.items():
-        talk(f"  {clean(run)}: {lines} damaged line(s) in its files were skipped")
+        print_note(f"  {clean(run)}: {counted(lines, 'damaged line')} skipped in its files")
     for problem in report.problems:
-        talk(f"  - {clean(problem)}")
+        print_note(f"  - {clean(problem)}")
     if report.problems:
         again = "albor db rebuild" if folder is None else f"albor db rebuild {folder}"
         is_mendable = len(report.problems) > len(report.lost)
         raise StoreError(
-            f"{len(report.problems)} problem(s) in {report.stores} store(s)",
+            f"{counted(len(report.problems), 'problem')} in {counted(report.stores, 'store')}",
             hint=again if is_mendable else f"albor runs rm {' '.join(report.lost)}",
         )
-    gone = f"; {len(report.gone)} run(s) have no folder any more" if report.gone else ""
-    say(f"{report.stores} store(s) of {report.runs} run(s): ok{gone}")
+    gone = (
+        f"; {counted(len(report.gone), 'run', 'has', 'have')} no folder any more"
+        if report.gone
+        else ""
+    )
+    print_line(f"{counted(report.stores, 'store')} of {counted(report.runs, 'run')}: ok{gone}")
     return 0
 
 
@@ -150,4 +155,4 @@ def path(run: str | None, as_json: bool) -> None:
     if as_json:
         emit({"schema": "albor.db.path/1", "path": str(where), "exists": where.is_file()})
     else:
-        say(str(where))
+        print_line(str(where))

@@ -11,15 +11,18 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, say
-from albor_core.run.errors import UsageError
+from albor_core.cli.common.output import clean, emit, json_option, print_line
+from albor_core.run.errors import ConfigError, UsageError
 from albor_core.run.files.ownership import distrust
-from albor_core.run.rundir import RunDir, own_home, registered_runs
-from albor_core.run.values.quantity import byte_size
+from albor_core.run.rundir import RunDir, albor_home, own_home, registered_runs
+from albor_core.run.values.quantity import byte_size, counted
+
+if TYPE_CHECKING:
+    from albor_core.andon.channels.sinks import Sink
 
 _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
@@ -47,9 +50,9 @@ def doctor(as_json: bool) -> int:
     else:
         for check in found:
             mark = {True: "ok  ", False: "BAD ", None: "-   "}[check.ok]
-            say(f"{mark} {check.name:<12} {check.detail}")
+            print_line(f"{mark} {check.name:<12} {check.detail}")
             if check.hint and check.ok is not True:
-                say(f"{'':18}{check.hint}")
+                print_line(f"{'':18}{check.hint}")
     return 1 if any(check.ok is False for check in found) else 0
 
 
@@ -64,6 +67,8 @@ def checks() -> Iterator[Check]:
     yield _gpu()
     yield _terminal()
     yield _runs()
+    yield from _rules()
+    yield from _sinks()
     yield from _strangers()
     yield from _odd_values()
 
@@ -74,7 +79,8 @@ def _packages() -> Check:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            missing.append(name)
+            if name != "triton":  # comes with a torch for CUDA, and nothing else needs it
+                missing.append(name)
     if missing:
         return Check(
             "training", None, f"missing: {' '.join(missing)}", "pip install 'albor[train]'"
@@ -100,9 +106,9 @@ def _home() -> Iterator[Check]:
         yield Check("home", False, error.message, error.hint)
         return
     nearest = next(path for path in (home, *home.parents) if path.exists())
-    yield Check(
-        "home", os.access(nearest, os.W_OK), str(home), "set ALBOR_HOME to a folder you can write"
-    )
+    may_write = os.access(nearest, os.W_OK)
+    detail = str(home) if may_write else f"{home} cannot be written"
+    yield Check("home", may_write, detail, "set ALBOR_HOME to a folder you can write")
     mode = home.stat().st_mode & 0o077 if home.exists() else 0
     if mode:
         yield Check("privacy", False, f"{home} is open to others", f"chmod 700 {home}")
@@ -136,7 +142,7 @@ def _pointers() -> Iterator[Check]:
 
 
 def _stores() -> Iterator[Check]:
-    from albor_core.cli.common.lookup import unlisted
+    from albor_core.cli.common.lookup import absent_runs
     from albor_core.feed.runs.store_lag import find_arrears
     from albor_core.run.errors import AlborError
     from albor_core.store.file.paths import global_store
@@ -151,14 +157,14 @@ def _stores() -> Iterator[Check]:
         return
     try:
         with Reader(path) as reader:
-            count, absent = len(reader.runs()), unlisted(reader)
+            count, absent = len(reader.runs()), absent_runs(reader).missing
             arrears = find_arrears(reader, [row.id for row in reader.runs()], settled=True)
     except AlborError as error:
         yield Check("store", False, error.message, error.hint or _REBUILD)
         return
     what = f"{path}: {count:,} runs, {byte_size(path.stat().st_size)}"
     if absent:
-        what += f"; {absent:,} registered run(s) are not in it"
+        what += f"; {counted(absent, 'registered run', 'is', 'are')} not in it"
     yield Check("store", not absent, what, _REBUILD)
     late = {run: one.unindexed_bytes for run, one in arrears.items() if one.unindexed_bytes}
     if late:
@@ -166,20 +172,22 @@ def _stores() -> Iterator[Check]:
         yield Check("index", False, detail, _REBUILD)
     lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
     if lost:
-        detail = f"{sum(lost.values()):,} line(s) that {_first(lost)} logged could not be written"
+        detail = (
+            f"{counted(sum(lost.values()), 'line')} that {_first(lost)} logged could not be written"
+        )
         yield Check("lost lines", None, detail, f"albor runs show {next(iter(lost))}")
 
 
 def _first(runs: Collection[str]) -> str:
-    more = f" and {len(runs) - 1:,} more run(s)" if len(runs) > 1 else ""
+    more = f" and {counted(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
     return clean(next(iter(runs))) + more
 
 
 def _gpu() -> Check:
     from albor_core.plan.found_gpu import find_gpu
-    from albor_core.telemetry.gpu import Gpus
+    from albor_core.telemetry.shared_gpus import SharedGpus
 
-    gpus = Gpus()
+    gpus = SharedGpus()
     samples = gpus.sample()
     if not samples:
         return Check("gpu", None, f"none: {gpus.why_none}")
@@ -220,6 +228,76 @@ def _runs() -> Check:
     return Check("runs", True, detail or "none yet")
 
 
+def _rules() -> Iterator[Check]:
+    """Rules of the user that watch no run."""
+    from albor_core.andon.rules.sources import read_rules_file
+
+    damaged: list[ConfigError] = []
+    try:
+        read_rules_file(albor_home(), damaged=damaged)
+    except ConfigError as error:
+        damaged = [error]
+    if damaged:
+        more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        hint = damaged[0].hint or "fix that file; docs/how-to/alert-rules.md"
+        yield Check("rules", False, f"{clean(damaged[0].message)}{more}", clean(hint))
+
+
+def _sinks() -> Iterator[Check]:
+    """Where alerts are sent: what is wrong with the user's own, and what a run found dead."""
+    from albor_core.andon.channels.kept_sinks import user_sinks
+    from albor_core.andon.channels.sinks import unset_variables
+
+    try:
+        mine = user_sinks()
+    except ConfigError as error:
+        yield Check("sinks", False, clean(error.message), error.hint or "fix that file")
+        mine = ()
+    if missing := unset_variables(mine):
+        names = ", ".join(sorted(missing))
+        yield Check("sinks", None, f"not set here: {names}", "export it, or no alert arrives")
+    sound = []
+    for sink in (one for one in mine if one.url_env not in missing):
+        if flaw := _sink_flaw(sink):
+            yield flaw
+        else:
+            sound.append(sink.name)
+    if dead := _dead_sinks():
+        run_id, why = next(iter(dead.items()))
+        more = f", and of {counted(len(dead) - 1, 'more run')}" if len(dead) > 1 else ""
+        detail = f"alerts of {run_id} do not arrive at {why}{more}"
+        yield Check("sinks", False, clean(detail), f"albor alerts notify-test {run_id}")
+    elif sound:
+        detail = f"{', '.join(sound)}; not tried, albor alerts notify-test sends to each"
+        yield Check("sinks", True, detail)
+
+
+def _sink_flaw(sink: Sink) -> Check | None:
+    """Why no alert can arrive there, or what is odd about it."""
+    from albor_core.andon.channels.kept_sinks import RULES_FILE
+    from albor_core.andon.channels.readiness import argument_problem, sink_problem
+
+    hint = clean(f"fix it in {albor_home() / RULES_FILE}; albor alerts notify-test tries it")
+    if why := sink_problem(sink, os.environ):
+        return Check("sinks", False, clean(f"no alert can arrive at {sink.name}: {why}"), hint)
+    if doubt := argument_problem(sink):
+        return Check("sinks", None, clean(f"{sink.name}: {doubt}"), hint)
+    return None
+
+
+def _dead_sinks() -> dict[str, str]:
+    """Of each live run that cannot reach one: the first, and why."""
+    from albor_core.run.files.watch_file import read_watch
+
+    dead: dict[str, str] = {}
+    for run in islice(registered_runs(), _RECENT_RUNS):
+        told = read_watch(run) if run.liveness().is_alive else None
+        for state in () if told is None else told.sinks:
+            if not state.ok:
+                dead.setdefault(run.id, f"{state.name}: {state.why}")
+    return dead
+
+
 def _strangers() -> Iterator[Check]:
     """Runs that a guard refuses, since others may have written what it would start."""
     found = {}
@@ -229,7 +307,7 @@ def _strangers() -> Iterator[Check]:
                 found[run.id] = why
     if found:
         run_id, why = next(iter(found.items()))
-        more = f", and {len(found) - 1} more run(s)" if len(found) > 1 else ""
+        more = f", and {counted(len(found) - 1, 'more run')}" if len(found) > 1 else ""
         yield Check("trust", None, f"{clean(why)}{more}", f"albor guard refuses {run_id}")
 
 
@@ -254,13 +332,13 @@ def _odd_values() -> Iterator[Check]:
         return  # said by the check of the store itself
     if told:
         run_id, words = next(iter(told.items()))
-        more = f", and in {len(told) - 1} more run(s)" if len(told) > 1 else ""
+        more = f", and in {counted(len(told) - 1, 'more run')}" if len(told) > 1 else ""
         hint = "docs/how-to/track-your-own-loop.md says what becomes of each"
         yield Check("logged", None, f"odd values in {run_id}: {words}{more}", hint)
 
     if skipped:
         run_id, count = next(iter(skipped.items()))
-        more = f", and in {len(skipped) - 1} more run(s)" if len(skipped) > 1 else ""
+        more = f", and in {counted(len(skipped) - 1, 'more run')}" if len(skipped) > 1 else ""
         said = f"{count} damaged or unknown lines in the files of {run_id}{more}"
         yield Check("lines", None, said, f"albor runs show {run_id}; all other lines are there")
 

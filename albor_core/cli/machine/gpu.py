@@ -6,7 +6,7 @@ import time
 
 import click
 
-from albor_core.cli.common.output import emit, json_option, number, say, table
+from albor_core.cli.common.output import emit, json_option, number, print_line, table
 from albor_core.run.values.quantity import byte_size
 
 
@@ -15,9 +15,9 @@ from albor_core.run.values.quantity import byte_size
 @click.option("--watch", is_flag=True, help="Repeat every second until interrupted.")
 def gpu(as_json: bool, watch: bool) -> None:
     """Show utilisation, memory, power, temperature and processes of each GPU."""
-    from albor_core.telemetry.gpu import Gpus
+    from albor_core.telemetry.shared_gpus import SharedGpus
 
-    gpus = Gpus()
+    gpus = SharedGpus()
     while True:
         samples = gpus.sample()
         if as_json:
@@ -29,7 +29,7 @@ def gpu(as_json: bool, watch: bool) -> None:
                 }
             )
         elif not samples:
-            say(f"no GPU: {gpus.why_none}")
+            print_line(f"no GPU: {gpus.why_none}")
         else:
             rows = [
                 (
@@ -44,7 +44,9 @@ def gpu(as_json: bool, watch: bool) -> None:
                 )
                 for s in samples
             ]
-            say(table(("gpu", "name", "util %", "memory", "W", "C", "MHz", "throttle"), rows))
+            print_line(
+                table(("gpu", "name", "util %", "memory", "W", "C", "MHz", "throttle"), rows)
+            )
         if not watch:
             return
         time.sleep(1.0)

@@ -13,7 +13,7 @@ import click
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.environment import check_forced_backend
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import emit, json_option, say, table, talk
+from albor_core.cli.common.output import emit, json_option, print_line, print_note, table
 from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     entries={
         "check": (f"{__name__}:check", "Check parity and speed of each candidate kernel."),
         "bench": (f"{__name__}:bench", "Time each candidate at the sizes of a model."),
+        "show": (
+            "albor_core.cli.machine.kernels_show:show",
+            "Show which kernels a run took, and the parity of its model.",
+        ),
     },
 )
 def kernels() -> None:
@@ -49,16 +53,16 @@ def check(as_json: bool) -> None:
     dtypes = (torch.float32, torch.bfloat16, torch.float16)
     made = [choose(op, device, dtype) for op in OPS for dtype in dtypes]
     if unmet := unmet_demand(os.environ, device):
-        talk(unmet)
+        print_note(unmet)
     if as_json:
         choices = [asdict(choice) for choice in made]
         emit({"schema": "albor.kernels.check/1", "unmet": unmet or None, "choices": choices})
         return
     rows = [(c.op, c.device, c.dtype, c.backend, c.evidence) for c in made]
-    say(table(("op", "device", "dtype", "backend", "why"), rows))
+    print_line(table(("op", "device", "dtype", "backend", "why"), rows))
     for choice in made:
         for why in choice.rejected:
-            say(f"rejected: {choice.op} {choice.dtype}: {why}")
+            print_line(f"rejected: {choice.op} {choice.dtype}: {why}")
 
 
 DTYPES = ("fp32", "bf16", "fp16")
@@ -113,7 +117,7 @@ def bench(
     races = is_gpu if compiled is None else compiled
     results = []
     for name in ops or OPS:
-        talk(f"timing {name}")
+        print_note(f"timing {name}")
         try:
             results.append(room.bench(name, sizes, device, kind, rounds=rounds, compiled=races))
         except (RuntimeError, MemoryError) as error:
@@ -156,7 +160,7 @@ def _show(results: list[Result]) -> None:
         "times as fast",
         "",
     )
-    say(table(head, rows))
+    print_line(table(head, rows))
 
 
 def _us(value: float | None) -> str:

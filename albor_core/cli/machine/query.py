@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from albor_core.cli.common.count import Count
-from albor_core.cli.common.lookup import db_option, locate, present_store
-from albor_core.cli.common.output import emit, json_option, number, put, say, table, talk
+from albor_core.cli.common.lookup import db_option, locate
+from albor_core.cli.common.output import (
+    emit,
+    json_option,
+    number,
+    print_line,
+    print_note,
+    table,
+    write_stdout,
+)
 from albor_core.run.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -65,13 +73,15 @@ def query(
         emit({"schema": "albor.db.query/1", "columns": [*answer.columns], "rows": rows,
               "is_cut": answer.is_cut})  # fmt: skip
     elif as_csv:
-        put(_csv(answer))
+        write_stdout(_csv(answer))
     elif as_lines:
-        put("".join(f"{json.dumps(_plain(row), allow_nan=False)}\n" for row in answer.rows))
+        write_stdout(
+            "".join(f"{json.dumps(_plain(row), allow_nan=False)}\n" for row in answer.rows)
+        )
     else:
-        _say_table(answer)
+        _print_table(answer)
     if answer.is_cut:
-        talk(f"the first {len(answer.rows):,} rows; more with --limit")
+        print_note(f"the first {len(answer.rows):,} rows; more with --limit")
 
 
 def _store(reference: str | None, db: str | None) -> Path:
@@ -82,6 +92,8 @@ def _store(reference: str | None, db: str | None) -> Path:
         if local is None or not local.is_file():
             raise NotFoundError(f"{run} has no store of its own", hint="albor db rebuild")
         return local
+    from albor_core.store.file.home_store import present_store
+
     path = Path(db) if db is not None else present_store()
     if path is None:
         raise NotFoundError("no store yet", hint="albor demo")
@@ -127,7 +139,7 @@ def _csv(answer: QueryResult) -> str:
     return text.getvalue()
 
 
-def _say_table(answer: QueryResult) -> None:
+def _print_table(answer: QueryResult) -> None:
     rows = [
         [number(v) if isinstance(v, float) else _cell(v, "-") for v in row.values()]
         for row in answer.rows
@@ -138,7 +150,7 @@ def _say_table(answer: QueryResult) -> None:
         for name, column in values.items()
         if all(isinstance(value, int | float | None) for value in column)
     ]
-    say(table(answer.columns, rows, right=numbers))
+    print_line(table(answer.columns, rows, right=numbers))
 
 
 def _cell(value: Any, nothing: str) -> str:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, say, talk
+from albor_core.cli.common.count import Count
+from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note
 from albor_core.cli.common.run_name import RUN_NAME
-from albor_core.run.errors import StoreError
+from albor_core.run.errors import NotFoundError, StoreError, UsageError
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from albor_core.run.rundir import RunDir
-    from albor_core.store.index.annotations import Annotation
+    from albor_core.store.index.annotations import Annotation, Note
 
 _INDEXED_S, _LOOK_S = 5.0, 0.1  # so long for an index process, which needs a second
+_TOLD = 8  # numbers of notes in a message
 
 
 @click.command()
@@ -28,44 +34,78 @@ def tag(run_ref: str, tags: tuple[str, ...], remove: bool, as_json: bool) -> Non
     """Give RUN one or more tags."""
     found = find_run(run_ref)
     for word in tags:
-        _say(found, "untag" if remove else "tag", word)
-    _bring_in(found)
+        _annotate(found, "untag" if remove else "tag", word)
+    _update_stores(found)
     now = _tags(found)
     if as_json:
         emit({"schema": "albor.runs.tag/1", "run": found.id, "tags": now})
     else:
-        say(f"{found.id}: {clean(' '.join(now)) or 'no tags'}")
+        print_line(f"{found.id}: {clean(' '.join(now)) or 'no tags'}")
 
 
 @click.command()
 @click.argument("run_ref", metavar="RUN")
-@click.argument("text")
+@click.argument("text", required=False)
+@click.option(
+    "--replace", type=Count(1), metavar="N", help="Put TEXT in the place of note N of `runs show`."
+)
+@click.option("--remove", type=Count(1), metavar="N", help="Take note N of `runs show` back.")
 @json_option
-def note(run_ref: str, text: str, as_json: bool) -> None:
-    """Write TEXT as a note of RUN."""
+def note(
+    run_ref: str, text: str | None, replace: int | None, remove: int | None, as_json: bool
+) -> None:
+    """Write TEXT as a note of RUN, or change one that is there."""
+    from albor_core.store.index.annotations import check_text
+
+    if (remove is None) == (text is None) or (remove is not None and replace is not None):
+        raise UsageError(
+            "cannot tell what to write: give TEXT, TEXT with --replace N, or --remove N alone",
+            hint="albor runs note RUN TEXT",
+        )
+    if text is not None:
+        check_text("note", text)
     found = find_run(run_ref)
-    said = _say(found, "note", text)
-    _bring_in(found)
+    number = remove if replace is None else replace
+    if number is None:
+        _annotate(found, "note", text)
+    else:
+        _annotate(found, "note.edit", {"at": _note(found, number).at, "text": text or ""})
+    _update_stores(found)
     if as_json:
-        body = {"wall": said.wall, "by": said.by, "text": text}
+        notes = {one.number: asdict(one) for one in _notes(found)}
+        now = notes.get(max(notes, default=0) if number is None else number)
+        body = None if now is None else {k: now[k] for k in ("number", "wall", "by", "text")}
         emit({"schema": "albor.runs.note/1", "run": found.id, "note": body})
     else:
-        say(f"{found.id}: noted")
+        print_line(f"{found.id}: {'noted' if remove is None else f'note {remove} taken back'}")
 
 
 @click.command()
 @click.argument("run_ref", metavar="RUN")
+@click.argument("metrics", nargs=-1, metavar="[METRIC]...")
 @click.option("--off", is_flag=True, help="Unpin.")
 @json_option
-def pin(run_ref: str, off: bool, as_json: bool) -> None:
-    """Pin RUN as the baseline that others are compared with."""
+def pin(run_ref: str, metrics: tuple[str, ...], off: bool, as_json: bool) -> None:
+    """Pin RUN as the baseline that others are compared with. With METRICs pin those instead: they
+    stand for the run in lists and on its first screen.
+    """
     found = find_run(run_ref)
-    _say(found, "unpin" if off else "pin", None)
-    _bring_in(found)
+    kind = "unpin" if off else "pin"
+    known = _metrics_of(found) if metrics else ()
+    for name in [_meant(found, name, known) for name in metrics]:
+        _annotate(found, f"metric.{kind}", name)
+    if not metrics:
+        _annotate(found, kind, None)
+    _update_stores(found)
+    is_pinned, names = _pins(found)
     if as_json:
-        emit({"schema": "albor.runs.pin/1", "run": found.id, "pinned": not off})
+        document = {"run": found.id, "pinned": is_pinned, "metrics": names}
+        emit({"schema": "albor.runs.pin/1", **document})
+    elif metrics:
+        words = f"pinned metrics {', '.join(map(clean, names))}" if names else "no pinned metrics"
+        print_line(f"{found.id}: {words}")
     else:
-        say(f"{found.id}: {'not pinned' if off else 'pinned'}")
+        print_line(f"{found.id}: {'not pinned' if off else 'pinned'}")
 
 
 @click.command()
@@ -79,50 +119,95 @@ def rename(run_ref: str, name: str, as_json: bool) -> None:
     from albor_core.store.query.resolve import called
 
     found = find_run(run_ref)
-    _say(found, "name", name)
-    _bring_in(found)
+    _annotate(found, "name", name)
+    _update_stores(found)
     known = called(name)
     until = time.monotonic() + _INDEXED_S
     while found.id not in known and found.liveness().is_alive and time.monotonic() < until:
         time.sleep(_LOOK_S)  # its index process brings it in: the next command may use the name
         known = called(name)
     if found.id not in known and found.liveness().is_alive:
-        talk("  nothing has indexed it yet; until then commands take the id")
+        print_note("  nothing has indexed it yet; until then commands take the id")
     others = [run for run in known if run != found.id]
     if as_json:
         document = {"run": found.id, "name": name, "also_called": others}
         emit({"schema": "albor.runs.rename/1", **document})
         return
-    say(f"{found.id}: {clean(name)}")
+    print_line(f"{found.id}: {clean(name)}")
     if others:
-        talk(f"  the name means {clean(', '.join(others[:5]))} as well; commands take the id")
+        print_note(f"  the name means {clean(', '.join(others[:5]))} as well; commands take the id")
 
 
-def _say(run: RunDir, kind: str, value: str | None) -> Annotation:
+def _annotate(run: RunDir, kind: str, value: str | Mapping[str, Any] | None) -> Annotation:
     from albor_core.store.index.annotations import annotate
 
     return annotate(run, kind, value)
 
 
-def _bring_in(run: RunDir) -> None:
+def _update_stores(run: RunDir) -> None:
     """Into the stores. What was said is on disk already, so that they can wait."""
     from albor_core.store.index.catch_up import drain_index
 
     try:
         drain_index(run)  # of a live run its index process does it, within a second
     except (StoreError, OSError) as error:
-        talk(f"albor: {clean(error)}; what you said is in {clean(run.annotations)}, and")
-        talk(f"  albor db rebuild {clean(run.path)} brings it into the stores")
+        print_note(f"albor: {clean(error)}; what you said is in {clean(run.annotations)}, and")
+        print_note(f"  albor db rebuild {clean(run.path)} brings it into the stores")
+
+
+def _metrics_of(run: RunDir) -> frozenset[str]:
+    """What the run logs, as its stores and its state file tell."""
+    from albor_core.feed.run.detail import RunFeed
+    from albor_core.feed.runs.newest import metrics_of_state
+
+    feed = RunFeed(run)
+    try:
+        told = metrics_of_state(feed.files.state.get() or {})
+        return frozenset((*feed.keys(), *(one.name for one in told), *_pins(run)[1]))
+    finally:
+        feed.close()
+
+
+def _meant(run: RunDir, said: str, known: Collection[str]) -> str:
+    from albor_core.store.query.names import meant_metric
+
+    try:
+        return meant_metric(said, known)
+    except NotFoundError as error:
+        error.hint = f"albor runs show {run.id}"
+        raise
+
+
+def _pins(run: RunDir) -> tuple[bool, list[str]]:
+    """Whether it is pinned, and its pinned metrics, as the run's own file says."""
+    from albor_core.run.values.main_metrics import pinned_after
+    from albor_core.store.index.annotations import read_annotations
+
+    said = read_annotations(run)
+    kinds = [one.kind for one in said if one.kind in ("pin", "unpin")]
+    names = pinned_after((one.kind, str(one.value)) for one in said if "metric." in one.kind)
+    return kinds[-1:] == ["pin"], [*names]
 
 
 def _tags(run: RunDir) -> list[str]:
     """All tags as the run's own file says, whoever indexes it."""
-    from albor_core.store.index.annotations import read_annotations
+    from albor_core.store.index.annotations import read_annotations, tags_in
 
-    now: set[str] = set()
-    for said in read_annotations(run):
-        if said.kind == "tag":
-            now.add(str(said.value))
-        elif said.kind == "untag":
-            now.discard(str(said.value))
-    return sorted(now)
+    return [*tags_in(read_annotations(run))]
+
+
+def _notes(run: RunDir) -> tuple[Note, ...]:
+    from albor_core.store.index.annotations import notes_in, read_annotations
+
+    return notes_in(read_annotations(run))
+
+
+def _note(run: RunDir, number: int) -> Note:
+    """A note by its number. Raises NotFoundError where it has none."""
+    notes = _notes(run)
+    for one in notes:
+        if one.number == number:
+            return one
+    numbers = ", ".join(str(one.number) for one in notes[-_TOLD:])
+    has = f"its notes are {numbers}" if notes else "it has no notes"
+    raise NotFoundError(f"no note {number} of {run.id}: {has}", hint=f"albor runs show {run.id}")

@@ -10,7 +10,7 @@ import click
 
 from albor_core.cli.common.goals import goal_option
 from albor_core.cli.common.lookup import db_option, locate, locate_whole, open_store_of
-from albor_core.cli.common.output import emit, json_option, say, talk
+from albor_core.cli.common.output import emit, json_option, print_line, print_note
 from albor_core.run.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def diff(
 ) -> None:
     """Show what differs between runs, how long each needed, and a verdict that knows noise.
 
-    Each is compared with the first; of more than ten the first ten are taken. One alone is
+    Each is compared with the first; of more than 26 the first 26 are taken. One alone is
     compared with the baseline: the newest run that is pinned (albor runs pin).
     """
     from albor_core.cli.runs.diff_text import render_diff
-    from albor_core.feed.runs.list_states import word_of
+    from albor_core.feed.runs.listed_status import status_of
     from albor_core.run.values.directions import parse_goals
     from albor_core.store.diff.compare import diff_runs, is_at_work
 
@@ -50,14 +50,16 @@ def diff(
         found = diff_runs(reader, runs, metric=metric, goals=ways, own_stores=own)
     made = found.to_json()
     for run, row in zip(made["runs"], found.runs, strict=True):
-        run |= {"status": word_of(row), "is_at_work": is_at_work(run)}
+        run |= {"status": status_of(row), "is_at_work": is_at_work(run)}
     if as_json:
         emit(made)
     else:
-        say(render_diff(made))
+        print_line(render_diff(made))
     if found.left_out:
         named = " ".join(found.left_out)
-        talk(f"compared are the first {len(found.runs)} of {len(runs)} runs; left out: {named}")
+        print_note(
+            f"compared are the first {len(found.runs)} of {len(runs)} runs; left out: {named}"
+        )
 
 
 def _baseline(reader: Reader, run: str, own_stores: Mapping[str, Path]) -> str:
@@ -70,7 +72,7 @@ def _baseline(reader: Reader, run: str, own_stores: Mapping[str, Path]) -> str:
     others = [name for name in pinned if name != run]
     if not others:
         raise UsageError(
-            "give two to ten runs, or pin the one to compare with",
+            "give two to 26 runs, or pin the one to compare with",
             hint=f"albor runs diff {run} OTHER, or albor runs pin OTHER",
         )
     return others[0]

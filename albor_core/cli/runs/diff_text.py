@@ -1,6 +1,6 @@
 """A run diff as text for people: overlay first, then what differs, how far, and the verdict.
 
-Runs are letters, A the one that the others are compared with: ten of them fit on a screen.
+Runs are letters, A the one that the others are compared with.
 """
 
 from __future__ import annotations
@@ -209,10 +209,15 @@ def _metrics(made: Document, letters: Sequence[str], limit: int | None) -> Itera
 
 
 def _own_metrics(made: Document) -> tuple[Sequence[str], int]:
-    """Of runs without a loss what they measure instead, and how many more there are."""
-    if not _LOSSES.isdisjoint(made["metrics"]):
-        return (), 0
-    own = [key for key in made["metrics"] if not key.startswith(_MACHINE)]
+    """What evaluations found, or of runs without a loss all that they measure; and how many more
+    there are.
+    """
+    has_loss = not _LOSSES.isdisjoint(made["metrics"])
+    own = [
+        key
+        for key in made["metrics"]
+        if (key.startswith("eval/") if has_loss else not key.startswith(_MACHINE))
+    ]
     return own[:_OWN], len(own[_OWN:])
 
 

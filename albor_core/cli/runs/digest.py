@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from albor_core.cli.common.output import emit, json_option, say
+from albor_core.cli.common.output import emit, json_option, print_line
 
 
 @click.command()
@@ -28,4 +28,4 @@ def digest(run: str, as_json: bool) -> None:
     if as_json:
         emit({"schema": "albor.runs.digest/1", "run": found.id, "step": step, "digest": text})
     else:
-        say(f"{step} {text}")
+        print_line(f"{step} {text}")

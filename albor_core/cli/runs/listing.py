@@ -3,47 +3,50 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from albor_core.cli.common.count import Count
 from albor_core.cli.common.goals import goal_option
-from albor_core.cli.common.lookup import db_option, open_table, unlisted
+from albor_core.cli.common.lookup import Absent, absent_runs, db_option, open_table
 from albor_core.cli.common.output import (
     clean,
     emit,
     json_option,
-    number,
-    say,
-    table,
-    talk,
-    when,
+    print_line,
+    print_note,
+    screen_width,
+)
+from albor_core.cli.runs.run_columns import (
+    FIELDS,
+    Listing,
+    default_table,
+    group_table,
+    run_table,
 )
 from albor_core.run.errors import UsageError
-from albor_core.run.headlines import STORED, Headline
-from albor_core.run.values.quantity import age, duration
+from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
+    from albor_core.feed.runs.listed_status import Now
     from albor_core.feed.runs.store_lag import Arrears
-    from albor_core.run.values.directions import Direction
-    from albor_core.store.query.group import Band, GroupRow
-    from albor_core.store.query.listing import Column
+    from albor_core.run.rundir import RunDir
+    from albor_core.run.values.main_metrics import MainMetric
+    from albor_core.store.query.group import GroupRow
+    from albor_core.store.query.listing import ListColumn
     from albor_core.store.query.table import RunList
     from albor_core.store.query.terms import Filter
-    from albor_core.store.rows.run_row import Param, RunRow
+    from albor_core.store.rows.run_row import RunRow
 
 _NEGATED = re.compile(r"""-(?=[^-\s:<>=!"',]+[:<>=!]|["'])""")
 _MOST = (1 << 63) - 1  # what SQLite takes
 _CATCH_UP_S = 5.0  # for what ended runs wrote last and nobody indexed
-_ASCENDING = tuple(one.name for one in STORED if one.better == "min")
 _SPECS = {"tokens": ",.0f", "loss": ".4f", "ratio": ",.2f", "rate": ",.0f", "share": ".1%"}
-_TEXT_SORTS = ("id", "name", "experiment", "status", "host", "kind")
 
 
-class _FilterCommand(click.Command):
+class FilterCommand(click.Command):
     """Takes `-tag:x` as a term of the filter instead of as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -52,25 +55,7 @@ class _FilterCommand(click.Command):
         return super().parse_args(ctx, said + args[end:])
 
 
-class Listing(NamedTuple):
-    """What is shown: rows in order, how many there are, and what the rows themselves do not hold,
-    by run: the present word, the parent, the values of `extra`, how long it has been silent.
-    """
-
-    rows: tuple[RunRow, ...]
-    total: int
-    words: Mapping[str, str]
-    parents: Mapping[str, str]
-    extra: tuple[str, ...]
-    values: Mapping[str, Sequence[Param]]
-    groups: tuple[GroupRow, ...] | None
-    silent_s: Mapping[str, float | None] = {}
-    arrears: Mapping[str, Arrears] = {}
-    """Of ended runs, those that the filter leaves out too: with all its lines one may belong here.
-    """
-
-
-@click.command(cls=_FilterCommand)
+@click.command(cls=FilterCommand)
 @click.argument("terms", nargs=-1, metavar="[FILTER]...")
 @click.option(
     "--limit", metavar="N", default=100, type=Count(1, _MOST), show_default=True,
@@ -107,9 +92,10 @@ def ls(
 
     \b
     A FILTER is one or more terms, all of which must hold:
-      status:running,failed     running paused restarting unguarded stalled queued
+      status:running,failed     running paused restarting unguarded hung queued
                                 completed stopped failed lost unknown, or active, ended
       tag:a experiment:b host:c kind:train   exact, or the beginning: host:gpu*
+      group:a job_type:eval                  as the program said in track.start
       name:part id:start commit:start parent:RUN
       train/loss<3 val/loss:min<=2.5         a metric: last, best, min, max or count
       lr>=1e-4 optimizer.name:adamw step>0   a param by its end, a column of the table
@@ -123,12 +109,15 @@ def ls(
     where, ways = _filter(" ".join(terms)), parse_goals(goals)
     wanted = [word.strip() for word in (columns or "").split(",") if word.strip()]
     reader = open_table(db)
-    found, absent = Listing((), 0, {}, {}, (), {}, () if grouped else None), 0
     is_whole = not (terms or experiment or name)
+    absent, begun = Absent([], 0), []
+    found = Listing((), 0, {}, {}, (), {}, () if grouped else None)
     if reader is not None:
         with reader:
-            absent = unlisted(reader) if is_whole and db is None else 0
-            descending = _is_descending(reader, sort, ways, experiment)
+            if db is None:
+                absent = absent_runs(reader)
+                begun = _bring_in(absent.coming)
+            descending = reader.is_descending(sort, ways, experiment)
             asked = {"limit": limit, "sort": sort, "descending": descending != reverse}
             asked |= {"experiment": experiment, "name": name}
             make = _current if db is None else _listing
@@ -136,23 +125,43 @@ def ls(
     if as_json:
         emit(_document(found))
     else:
-        _say_listing(found, wanted, is_whole=is_whole, is_behind=absent > 0)
-    if absent:
-        talk(f"{absent:,} registered run(s) are not in the store; next: albor db rebuild")
+        _print_listing(found, wanted, is_whole=is_whole, is_behind=is_whole and absent.missing > 0)
+    if is_whole and absent.missing:
+        print_note(
+            f"{counted(absent.missing, 'registered run', 'is', 'are')} not in the store; "
+            "next: albor db rebuild"
+        )
+    if begun:
+        print_note(f"just begun, and not in the list yet: {_some(begun)}")
     for line in _shortfalls(found.arrears):
-        talk(line)
+        print_note(line)
 
 
-def _say_listing(found: Listing, wanted: Sequence[str], *, is_whole: bool, is_behind: bool) -> None:
+def _bring_in(coming: Sequence[RunDir]) -> list[str]:
+    """Have runs in the list that ended before anybody indexed them; returns those at work that are
+    not there yet.
+    """
+    if not coming:
+        return []
+    from albor_core.feed.runs.store_lag import index_new
+
+    return [run.id for run in index_new(coming, timeout_s=_CATCH_UP_S)]
+
+
+def _print_listing(
+    found: Listing, wanted: Sequence[str], *, is_whole: bool, is_behind: bool
+) -> None:
     if not found.rows:
         start = "no runs yet; start one with: albor demo"
-        say("no run matches" if not is_whole else "no runs in the store" if is_behind else start)
+        print_line(
+            "no run matches" if not is_whole else "no runs in the store" if is_behind else start
+        )
     elif found.groups is not None:
-        say(_group_table(found.groups, found.extra))
+        print_line(group_table(found.groups, found.extra))
     else:
-        say(_run_table(found, wanted or _default(found)))
+        print_line(run_table(found, wanted) if wanted else default_table(found, screen_width()))
         if found.total > len(found.rows):
-            talk(f"{len(found.rows)} of {found.total} runs; more with --limit")
+            print_note(f"{len(found.rows)} of {found.total} runs; more with --limit")
 
 
 def _current(
@@ -188,7 +197,8 @@ def _shortfalls(arrears: Mapping[str, Arrears]) -> Iterator[str]:
         )
     lost = {run: one.lines_lost for run, one in arrears.items() if one.lines_lost}
     if lost:
-        yield f"{sum(lost.values()):,} line(s) that {_some(lost)} logged could not be written"
+        count = counted(sum(lost.values()), "line")
+        yield f"{count} that {_some(lost)} logged could not be written"
 
 
 def _some(runs: Collection[str]) -> str:
@@ -206,27 +216,10 @@ def _filter(text: str) -> Filter:
     return parse_filter(text)
 
 
-def _is_descending(
-    reader: RunList, sort: str, ways: Mapping[str, Direction], experiment: str | None
-) -> bool:
-    """Newest and largest first; names from A, and metrics from the best where that is known."""
-    from albor_core.run.values.directions import direction
-    from albor_core.store.query.listing import SORT_KEYS, parse_column
-
-    if sort in SORT_KEYS:
-        return sort not in (*_TEXT_SORTS, *_ASCENDING)
-    metric, stat = parse_column(sort or "-")
-    if stat == "count":
-        return True
-    if metric not in ways and (declared := reader.goal(metric, experiment)) is not None:
-        ways = {**ways, metric: declared}
-    return direction(metric, ways) != "min"
-
-
 def _listing(
     reader: RunList, where: Filter, wanted: Sequence[str], asked: dict[str, Any], *, grouped: bool
 ) -> Listing:
-    from albor_core.feed.runs.list_states import present, words_of_unended
+    from albor_core.feed.runs.listed_status import now_of, statuses_of_unended
 
     if where.terms:
         from albor_core.store.query.names import Unknown
@@ -234,7 +227,7 @@ def _listing(
         unknown = Unknown(where)
         unknown.look(reader)
         unknown.refuse()
-    words = words_of_unended(reader.unended()) if where.needs_status else {}
+    words = statuses_of_unended(reader.unended()) if where.needs_status else {}
     asked |= {"where": where, "statuses": words, "pinned_first": True}
     limit = asked["limit"]
     rows = reader.runs(**{**asked, "limit": None} if grouped else asked)
@@ -250,32 +243,43 @@ def _listing(
     cells = reader.cells(ids, columns)
     by_column = zip(columns, *cells.values(), strict=True)
     _refuse_unknown(reader, [column.name for column, *found in by_column if not {*found} - {None}])
-    now = {row.id: present(row) for row in rows}
+    now = {row.id: now_of(row) for row in rows}
     return Listing(
-        tuple(row for _, row in now.values()),
+        tuple(one.row for one in now.values()),
         total,
-        {run: words.get(run) or status.word for run, (status, _) in now.items()},
+        {run: words.get(run) or one.status.word for run, one in now.items()},
         reader.parents(ids),
         tuple(":".join(part for part in column if part) for column in columns),
         cells,
         groups,
-        {run: status.silent_s for run, (status, _) in now.items()},
+        {run: one.status.silent_s for run, one in now.items()},
+        _mains(reader, now),
     )
 
 
+def _mains(reader: RunList, now: Mapping[str, Now]) -> dict[str, tuple[MainMetric, ...]]:
+    """The metrics that stand for each run."""
+    from albor_core.store.file.standing import Standing
+
+    stored = reader.standings(now)
+    return {
+        run: stored.get(run, Standing()).with_live(one.told).chosen() for run, one in now.items()
+    }
+
+
 def _groups(
-    reader: RunList, rows: Sequence[RunRow], columns: Sequence[Column], limit: int
+    reader: RunList, rows: Sequence[RunRow], columns: Sequence[ListColumn], limit: int
 ) -> tuple[GroupRow, ...]:
     from albor_core.store.query.group import groups_of
 
     return groups_of(reader, rows, columns)[: max(limit, 0)]
 
 
-def _extra(wanted: Sequence[str]) -> list[Column]:
+def _extra(wanted: Sequence[str]) -> list[ListColumn]:
     """The columns that are metrics or params."""
     from albor_core.store.query.listing import parse_column
 
-    return [parse_column(word) for word in wanted if word not in _FIELDS]
+    return [parse_column(word) for word in wanted if word not in FIELDS]
 
 
 def _refuse_unknown(reader: RunList, names: Sequence[str]) -> None:
@@ -285,7 +289,7 @@ def _refuse_unknown(reader: RunList, names: Sequence[str]) -> None:
         return
     from albor_core.store.query.names import nearest
 
-    close = nearest(unknown, {*reader.measured(), *_FIELDS})
+    close = nearest(unknown, {*reader.measured(), *FIELDS})
     raise UsageError(
         f"cannot show column {unknown!r}: no run has such a metric or param{close}",
         hint="albor runs show RUN has the metrics and params of a run",
@@ -305,6 +309,7 @@ def _document(found: Listing) -> dict[str, Any]:
                 "silent_s": found.silent_s.get(row.id),
                 "parent": found.parents.get(row.id),
                 **found.arrears.get(row.id, Arrears())._asdict(),
+                "metrics": [one._asdict() for one in found.mains.get(row.id, ())],
                 "values": dict(zip(found.extra, found.values.get(row.id, ()), strict=False)),
             }
             for row in found.rows
@@ -316,113 +321,3 @@ def _document(found: Listing) -> dict[str, Any]:
             for group in found.groups
         ]
     return document
-
-
-_Cell = Callable[["RunRow", Listing], str]
-
-
-def _figure(one: Headline) -> _Cell:
-    return lambda row, _: number(getattr(row, one.name), _SPECS[one.unit])
-
-
-_FIELDS: Mapping[str, tuple[str, _Cell]] = {  # column: its head, its text
-    "id": ("run", lambda row, _: f"{row.id} *" if row.pinned else row.id),
-    "name": ("name", lambda row, _: row.name),
-    "experiment": ("experiment", lambda row, _: row.experiment),
-    "kind": ("kind", lambda row, _: row.kind),
-    "status": ("status", lambda row, found: _status(row, found)),
-    "created": ("created", lambda row, _: when(row.created)),
-    "age": ("age", lambda row, _: duration(None if row.created is None else _age(row.created))),
-    "elapsed_s": ("elapsed", lambda row, _: duration(_elapsed(row))),
-    "step": ("step", lambda row, found: _step(row, found)),
-    **{one.name: (one.title, _figure(one)) for one in STORED},
-    "alerts": ("alerts", lambda row, _: str(row.alerts_open or "-")),
-    "attempts": ("attempts", lambda row, _: str(row.attempts)),
-    "seed": ("seed", lambda row, _: "-" if row.seed is None else str(row.seed)),
-    "host": ("host", lambda row, _: row.host or "-"),
-    "commit": ("commit", lambda row, _: (row.git_commit or "-")[:10]),
-    "tags": ("tags", lambda row, _: " ".join(row.tags) or "-"),
-    "parent": ("parent", lambda row, found: found.parents.get(row.id, "-")),
-    "path": ("path", lambda row, _: row.path),
-}
-_DEFAULT = (
-    *("id", "status", "step", "loss", "val_loss", "val_ppl", "tokens", "tokens_per_s"),
-    "alerts",
-)
-
-
-def _default(found: Listing) -> Sequence[str]:
-    """With the names where they say more than the ids."""
-    if all(row.name in ("", row.id) for row in found.rows):
-        return _DEFAULT
-    return ("id", "name", *_DEFAULT[1:])
-
-
-_LEFT = ("id", "name", "experiment", "kind", "status", "created", "host", "commit", "tags",
-         "parent", "path")  # fmt: skip
-
-
-def _run_table(found: Listing, wanted: Sequence[str]) -> str:
-    heads = [_FIELDS[word][0] if word in _FIELDS else word for word in wanted]
-    right = [head for head, word in zip(heads, wanted, strict=True) if word not in _LEFT]
-    lines = []
-    for row in found.rows:
-        extra = iter(found.values.get(row.id, ()))
-        lines.append(
-            [
-                _FIELDS[w][1](row, found) if w in _FIELDS else _text(next(extra, None))
-                for w in wanted
-            ]
-        )
-    return table(heads, lines, right=right)
-
-
-def _group_table(groups: Sequence[GroupRow], extra: Sequence[str]) -> str:
-    names = ["loss", "val_loss", "val_ppl", *extra]
-    lines = [
-        (
-            f"{group.name} *" if group.pinned else group.name,
-            group.experiment,
-            str(len(group.runs)),
-            *(_band_text(group.bands[name]) for name in names),
-        )
-        for group in groups
-    ]
-    heads = ("runs of one config", "experiment", "n", *(name.replace("_", " ") for name in names))
-    return table(heads, lines, right=heads[2:])
-
-
-def _band_text(band: Band) -> str:
-    diverged = f" ({band.nonfinite} not finite)" if band.nonfinite else ""
-    if band.mean is None:
-        return f"-{diverged}"
-    return f"{band.mean:.4g}" + (f" +- {band.std:.2g}" if band.std else "") + diverged
-
-
-def _status(row: RunRow, found: Listing) -> str:
-    """The word, or that it is silent: `silent 2m`."""
-    silent_s = found.silent_s.get(row.id)
-    return found.words[row.id] if silent_s is None else f"silent {age(silent_s)}"
-
-
-def _step(row: RunRow, found: Listing) -> str:
-    """How far it is; a life that has come to no step yet is at none that anybody knows."""
-    is_starting = row.attempts > 1 and found.words[row.id] in ("running", "unguarded")
-    has_none = row.last_step is None and (is_starting or not row.max_steps)
-    step = "-" if has_none else str(row.last_step or 0)
-    return f"{step}/{row.max_steps}" if row.max_steps else step
-
-
-def _age(wall: float) -> float:
-    return max(0.0, time.time() - wall)
-
-
-def _elapsed(row: RunRow) -> float | None:
-    known = row.last_wall is not None and row.first_wall is not None
-    return row.last_wall - row.first_wall if known else None  # type: ignore[operator]
-
-
-def _text(value: Param) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "-" if value is None else str(value)

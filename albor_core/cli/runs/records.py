@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from albor_core.cli.common.output import clean, emit, json_option, say, when
+from albor_core.cli.common.output import clean, emit, json_option, print_line, when
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.flatten import bare
 from albor_core.run.values.lenient import finite_of
@@ -25,7 +25,7 @@ _POLL_S = 0.3
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @json_option
 def tail(run_ref: str, count: int, follow: bool, as_json: bool) -> None:
-    """The newest records of RUN's journal: values, events, samples. With --follow --json one
+    """The newest records of RUN's journal: values, events, samples, media. With --follow --json one
     document per line.
     """
     from albor_core.feed.archive.records import RecordTail
@@ -54,6 +54,9 @@ def _seq(record: Mapping[str, Any]) -> int:
 
 
 def _print(run: RunDir, records: list[dict[str, Any]], as_json: bool) -> None:
+    from albor_core.feed.archive.records import today_words
+
+    records = [today_words(record) for record in records]
     if as_json:
         from albor_core.run.values.metrics import as_json as strict
 
@@ -62,7 +65,7 @@ def _print(run: RunDir, records: list[dict[str, Any]], as_json: bool) -> None:
         emit({"schema": "albor.runs.tail/1", "run": where, "records": told})
     else:
         for record in records:
-            say(clean(_line(record, run)))
+            print_line(clean(_line(record, run)))
 
 
 def _line(record: Mapping[str, Any], run: RunDir) -> str:
@@ -86,6 +89,9 @@ def _line(record: Mapping[str, Any], run: RunDir) -> str:
             body = f"sample  {record.get('prompt')!r} -> {record.get('text')!r}"
         case "a":
             body = f"artefact  {record.get('path')}  {record.get('bytes')} bytes"
+        case "b":
+            words = (record.get(name) or "" for name in ("kind", "key", "caption", "hash"))
+            body = f"{'  '.join(filter(None, map(str, words)))}  {record.get('bytes')} bytes"
         case other:
             body = str(other)
     return f"{head}  {body}".replace(f"{run.path}/", "")[:1000]

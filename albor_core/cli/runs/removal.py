@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from albor_core.cli.common.count import Count
 from albor_core.cli.common.lookup import talk_of_damaged_pointers
-from albor_core.cli.common.output import clean, emit, json_option, say, table, wants_json
+from albor_core.cli.common.output import clean, emit, json_option, print_line, table, wants_json
 from albor_core.run.errors import InUseError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir, folder_of, registered_runs
-from albor_core.run.values.quantity import byte_size
+from albor_core.run.values.quantity import byte_size, counted
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def rm(references: tuple[str, ...], keep_history: bool, yes: bool, as_json: bool
         emit({"schema": "albor.runs.rm/1", "removed": [asdict(item) for item in removed]})
     else:
         for item in removed:
-            say(f"removed {item.run}, {byte_size(item.bytes)}")
+            print_line(f"removed {item.run}, {byte_size(item.bytes)}")
 
 
 def _chosen(reference: str) -> RunDir | str:
@@ -90,19 +91,42 @@ def _remove(found: RunDir | str, keep_history: bool) -> Removed:
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option(
+    "--media", is_flag=True, help="Instead: files of pictures and tables that no run tells of."
+)
+@click.option(
+    "--keep",
+    type=Count(0),
+    metavar="N",
+    help="With --media: also those of all but the newest N of each key; their records stay.",
+)
 @yes_option
 @json_option
-def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
+def gc(
+    folder: Path | None,
+    dry_run: bool,
+    media: bool,
+    keep: int | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Remove what killed processes left behind: half-written checkpoints and files, half-removed
     runs, old damaged stores. Of the runs in DIR, or of all.
+
+    With --media media instead, of runs that have ended: files that no record tells of and, where
+    you say how many to --keep, older ones. Versions of artefacts always stay.
     """
     from albor_core.cli.machine.db import _runs_of
+    from albor_core.store.upkeep.media_garbage import media_garbage
     from albor_core.store.upkeep.remove import garbage, sweep
+
+    if keep is not None and not media:
+        raise UsageError("--keep goes with --media", hint="albor runs gc --media --keep N")
 
     runs = list(registered_runs()) if folder is None else _runs_of(folder)
     if folder is None:
         talk_of_damaged_pointers()
-    found = list(garbage(runs))
+    found = list(media_garbage(runs, keep=keep) if media else garbage(runs))
     if found and not dry_run and not yes:
         confirm("remove", [(item.why, str(item.path), byte_size(item.bytes)) for item in found])
     gone = found if dry_run else [item for item in found if sweep(item)]
@@ -114,8 +138,8 @@ def gc(folder: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
         emit({"schema": "albor.runs.gc/1", "dry_run": dry_run, "items": told, "bytes": total})
         return
     for item in gone:
-        say(f"{'would remove' if dry_run else 'removed'} {item.why} {clean(item.path)}")
-    say(f"{len(gone)} leftover{'s' * (len(gone) != 1)}, {byte_size(total)}")
+        print_line(f"{'would remove' if dry_run else 'removed'} {item.why} {clean(item.path)}")
+    print_line(f"{counted(len(gone), 'leftover')}, {byte_size(total)}")
 
 
 def confirm(what: str, rows: list[tuple[str, str, str]]) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import click
 
+from albor_core.cli.common.output import F
 from albor_core.run.errors import UsageError
 from albor_core.run.program.scheduler import current_job
-
-F = TypeVar("F", bound=Callable[..., object])
 
 
 def _refuse_in_a_job(ctx: click.Context, param: click.Parameter, value: bool) -> bool:

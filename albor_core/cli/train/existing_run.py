@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from pathlib import Path
 
-from albor_core.cli.common.output import emit, talk
+from albor_core.cli.common.output import emit, print_note
 from albor_core.cli.common.run_ending import ended_at, is_complete
 from albor_core.feed.runs.status import run_status
 from albor_core.run.errors import InUseError, UsageError
@@ -86,5 +86,5 @@ def print_complete(run: RunDir, *, as_json: bool) -> int:
 
     if as_json:
         emit(document(run, "ended", 0))
-    talk(f"{run.id} is {ended_at(run)}: complete, nothing to do")
+    print_note(f"{run.id} is {ended_at(run)}: complete, nothing to do")
     return 0

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from albor_core.cli.common.count import Count
+from albor_core.cli.common.count import Count, FiniteRange
 from albor_core.cli.common.environment import check_environment
 from albor_core.cli.common.lazy import LazyGroup
-from albor_core.cli.common.output import F, clean, emit, json_option, say, talk
+from albor_core.cli.common.output import (
+    F,
+    clean,
+    emit,
+    json_option,
+    print_line,
+    print_note,
+    screen_width,
+)
 from albor_core.cli.common.run_name import RUN_NAME
 from albor_core.cli.train.detach import detach_option
-from albor_core.config.microbatches import MAX_RANKS
+from albor_core.cli.train.text_data import packed_overrides
+from albor_core.config.microbatches import MAX_RANKS_HERE
 from albor_core.run.errors import ConfigError, NotFoundError, UsageError
+from albor_core.run.program.launched_rank import LaunchedRank, launched_rank
 from albor_core.run.rundir import RUN_ID, RunDir, folder_of, is_run_id, read_json, runs_in
+from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
 
 if TYPE_CHECKING:
@@ -76,12 +89,23 @@ _stop_after_option: Callable[[F], F] = click.option(
 )
 
 
-def _load(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedConfig:
+def _load(
+    config: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    launched: LaunchedRank | None = None,
+) -> LoadedConfig:
+    from albor_core.andon.explain import andon_problems
+    from albor_core.cli.train.launched import WORLD_SIZE, refuse_unfit
     from albor_core.config.load import load_config
 
     extra = () if seed is None else (f"training.seed={seed}",)
     try:
-        return load_config(config, (*overrides, *extra))
+        loaded = load_config(config, (*overrides, *extra), andon_problems)
+        if launched is None:
+            return loaded
+        refuse_unfit(launched, loaded.config, str(config))
+        return load_config(config, (*loaded.overrides, f"{WORLD_SIZE}={launched.world_size}"))
     except ConfigError as error:
         error.hint = error.hint or _way_out(error, config, overrides, seed)
         raise
@@ -89,9 +113,11 @@ def _load(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedC
 
 def _way_out(error: ConfigError, config: Path, overrides: tuple[str, ...], seed: int | None) -> str:
     """The command to go on with, without the overrides that were refused."""
+    from albor_core.config.load import shown_override
+
     places = {problem.file for problem in error.problems}
     places |= {place.rpartition(":")[0] for place in places}  # less the line in a value
-    right = tuple(text for text in overrides if f"--set {text}" not in places)
+    right = tuple(text for text in overrides if f"--set {shown_override(text)}" not in places)
     command = _again("validate", config, right, seed)
     is_file_right = all(problem.file.startswith("--set ") for problem in error.problems)
     return command if is_file_right else f"fix {config}, then: {command}"
@@ -106,7 +132,27 @@ def _again(verb: str, config: Path, overrides: tuple[str, ...], seed: int | None
 
 @train.command()
 @_config_options
-def plan(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bool) -> int:
+@click.option(
+    "--probe",
+    "probes",
+    is_flag=True,
+    help="Run 20 real steps here, in a temporary folder, and estimate time, energy and cost by "
+    "them.",
+)
+@click.option(
+    "--rate",
+    type=FiniteRange(min=0, max=10**9, min_open=True),
+    metavar="AMOUNT",
+    help="Cost of a GPU-hour, where monitoring.budgets has no rate.",
+)
+def plan(
+    config: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    as_json: bool,
+    probes: bool,
+    rate: float | None,
+) -> int:
     """Show what `albor train apply CONFIG` would run and cost. Changes nothing.
 
     Exits 1 with every problem found at once.
@@ -115,12 +161,38 @@ def plan(config: Path, overrides: tuple[str, ...], seed: int | None, as_json: bo
     from albor_core.plan.text import render
 
     check_environment()
-    made = plan_run(_load_for_plan(config, overrides, seed))
+    loaded = _load_for_plan(config, overrides, seed)
+    try:
+        more = packed_overrides(loaded.config, str(loaded.path), packs=False)
+    except ConfigError as error:
+        error.exit_code = 1
+        raise
+    if more:
+        overrides = (*overrides, *more)
+        loaded = _load_for_plan(config, overrides, seed)
+    budgets = loaded.config.monitoring.budgets
+    if rate is not None and budgets.rate_per_gpu_hour is None and budgets.rate_per_kwh is None:
+        own = f"monitoring.budgets.rate_per_gpu_hour={rate!r}"
+        loaded = _load_for_plan(config, (*overrides, own), seed)
+    made = plan_run(loaded)
+    if probes and not made.problems:
+        from albor_core.plan.probe import probe
+
+        made = plan_run(loaded, measured=probe(loaded, made, tell=print_note))
     if as_json:
         emit(made.to_json())
     else:
-        say(render(made))
+        print_line(render(made, min(screen_width() or 78, 120), is_ascii=not _shows_blocks()))
     return 1 if made.problems else 0
+
+
+def _shows_blocks() -> bool:
+    """Whether stdout can say the characters that a curve is drawn of."""
+    try:
+        "\u2588".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _load_for_plan(config: Path, overrides: tuple[str, ...], seed: int | None) -> LoadedConfig:
@@ -139,15 +211,15 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
 
     check_environment()
     loaded = _load_for_plan(config, overrides, seed)
-    problems = andon_problems(loaded.config.resolved()["monitoring"], file=str(config))
-    if problems:
-        bad = ConfigError(f"{config}: {len(problems)} problem(s)", problems=problems)
+    found = andon_problems(loaded.config.resolved()["monitoring"])
+    if problems := tuple(replace(one, file=loaded.place(one.field)) for one in found):
+        bad = ConfigError(f"{config}: {counted(len(problems), 'problem')}", problems=problems)
         bad.exit_code = 1
         raise bad
     if as_json:
         emit({"schema": "albor.train.validate/1", "config": str(config), "ok": True})
     else:
-        say(f"{config}: ok")
+        print_line(f"{config}: ok")
     return 0
 
 
@@ -182,44 +254,89 @@ def apply(
     code.
     """
     from albor_core.cli.common.follow import follow
-    from albor_core.plan.launch import new_run, start
+    from albor_core.cli.train.launched import all_done, leading, refuse_detached
+    from albor_core.plan.launch import start
 
     check_environment()
-    loaded = _load(config, overrides, seed)
+    launched = launched_rank()
+    refuse_detached(launched, detach=detach)
+    loaded = _load(config, overrides, seed, launched)
     if name is not None and resume_from not in ("auto", "never"):
         raise UsageError(
             f"--name {name}: --resume {resume_from} resumes a run that has a name",
             hint="leave --name out, or --resume for a new run",
         )
-    run = _unfinished(loaded, resume_from)
-    if run is not None and _is_told_complete(run, as_json=as_json):
-        return 0
-    made = _sound(loaded, _again("plan", config, overrides, seed), begins=run is None)
-    run = run or new_run(loaded, made, name=name)
+    with leading(launched, loaded.config):
+        loaded = _with_packed_text(loaded, config)
+        run = _unfinished(loaded, resume_from, launched)
+        if run is not None and _is_told_complete(run, as_json=as_json):
+            all_done(launched, run)
+            return 0
+        plan_again = _again("plan", config, overrides, seed)
+        run = _prepare(run, loaded, plan_again, name=name, launched=launched)
+        begin = partial(start, run, stop_after=stop_after, launched=launched)
     return follow(
         run,
-        partial(start, run, stop_after=stop_after),
+        begin,
         as_json=as_json,
         detach=detach,
-        stop_on_interrupt=stop_on_interrupt,
+        stop_on_interrupt=stop_on_interrupt or launched is not None,
     )
 
 
-def _sound(loaded: LoadedConfig, plan_again: str, *, begins: bool) -> Plan:
-    """The plan, its warnings told. Raises ConfigError with the problems that it has."""
+def _with_packed_text(loaded: LoadedConfig, config: Path) -> LoadedConfig:
+    """The same config, naming shards where it named text."""
+    from albor_core.config.load import load_config
+
+    more = packed_overrides(loaded.config, str(loaded.path), packs=True)
+    return load_config(config, (*loaded.overrides, *more)) if more else loaded
+
+
+def _prepare(
+    run: RunDir | None,
+    loaded: LoadedConfig,
+    plan_again: str,
+    *,
+    name: str | None,
+    launched: LaunchedRank | None,
+) -> RunDir:
+    """`run` ready to go on, or a new one, whose plan has no problem. Raises what `_sound` and
+    `take_over` raise.
+    """
+    from albor_core.cli.train.launched import take_over
+    from albor_core.plan.launch import new_run, renew_sinks
+
+    take_over(run, launched)
+    made = _sound(loaded, plan_again, going_on=run, launched=launched)
+    if run is None:
+        return new_run(loaded, made, name=name)
+    renew_sinks(run, loaded)
+    return run
+
+
+def _sound(
+    loaded: LoadedConfig,
+    plan_again: str,
+    *,
+    going_on: RunDir | None,
+    launched: LaunchedRank | None,
+) -> Plan:
+    """The plan of a new run or of one that is `going_on`, its warnings told. Raises ConfigError
+    with the problems that it has.
+    """
     from albor_core.plan.launch import plan_run
 
-    made = plan_run(loaded, begins=begins)
+    made = plan_run(loaded, begins=going_on is None, run=going_on, launched=launched)
     if made.problems:
         raise ConfigError(
-            f"{loaded.path}: {len(made.problems)} problem(s), nothing was started",
+            f"{loaded.path}: {counted(len(made.problems), 'problem')}, nothing was started",
             hint=plan_again,
             problems=made.problems,
         )
     for warning in made.warnings:
-        talk(f"warning: {clean(warning)}")
+        print_note(f"warning: {clean(warning)}")
     for note in made.notes:
-        talk(f"note: {clean(note)}")
+        print_note(f"note: {clean(note)}")
     return made
 
 
@@ -245,26 +362,32 @@ def run(
     """
     from albor_core.cli.common.follow import follow
     from albor_core.cli.train.existing_run import ExistingState, existing_state, print_complete
-    from albor_core.plan.launch import new_run, start
+    from albor_core.cli.train.launched import all_done, leading
+    from albor_core.plan.launch import start
 
     check_environment()
+    launched = launched_rank()
     if not is_run_id(name):
         raise UsageError(f"--name {name!r} cannot be a run's id", hint=f"use {RUN_ID.pattern}")
-    loaded = _load(config, overrides, seed)
+    loaded = _load(config, overrides, seed, launched)
     folder = Path(loaded.config.training.output_dir) / name
     show = partial(follow, as_json=as_json, detach=False, stop_on_interrupt=True)
     found = None
-    if folder.exists():
-        found = RunDir(folder.resolve())
-        stands = existing_state(found, kind="train")
-        _named(loaded, str(folder))
-        if stands is ExistingState.COMPLETE:
-            return print_complete(found, as_json=as_json)
-        if stands is ExistingState.GUARDED and stop_after is None:
-            return show(found, lambda: None)
-    made = _sound(loaded, _again("plan", config, overrides, seed), begins=found is None)
-    found = found or new_run(loaded, made, name=name)
-    return show(found, partial(start, found, forgets=True, stop_after=stop_after))
+    with leading(launched, loaded.config):
+        loaded = _with_packed_text(loaded, config)
+        if folder.exists():
+            found = RunDir(folder.resolve())
+            stands = existing_state(found, kind="train")
+            _named(loaded, str(folder), launched)
+            if stands is ExistingState.COMPLETE:
+                all_done(launched, found)
+                return print_complete(found, as_json=as_json)
+            if stands is ExistingState.GUARDED and stop_after is None and launched is None:
+                return show(found, lambda: None)
+        plan_again = _again("plan", config, overrides, seed)
+        found = _prepare(found, loaded, plan_again, name=name, launched=launched)
+        begin = partial(start, found, forgets=True, stop_after=stop_after, launched=launched)
+    return show(found, begin)
 
 
 @train.command()
@@ -274,7 +397,7 @@ def run(
 )
 @click.option(
     "--world-size",
-    type=click.IntRange(1, MAX_RANKS),
+    type=click.IntRange(1, MAX_RANKS_HERE),
     metavar="N",
     help="Resume on N ranks (GPUs); the steps stay the same.",
 )
@@ -296,15 +419,30 @@ def resume(
     --allow-config-change.
     """
     from albor_core.cli.common.follow import follow
+    from albor_core.cli.train.launched import (
+        all_done,
+        leading,
+        refuse_detached,
+        refuse_world_size,
+        take_over,
+    )
     from albor_core.plan.launch import resize, start
+    from albor_core.run.files.pulled_file import refuse_pulled
 
+    launched = launched_rank()
+    refuse_detached(launched, detach=detach)
     found = find_run(run)
+    refuse_pulled(found, "resume", f"albor train resume {found.own_id}")
     _refuse_foreign(found)
-    if not allow_config_change and _is_told_complete(found, as_json=as_json):
-        return 0
-    check_environment()
-    if world_size is not None:
-        resize(found, world_size)
+    with leading(launched, None):
+        if not allow_config_change and _is_told_complete(found, as_json=as_json):
+            all_done(launched, found)
+            return 0
+        check_environment()
+        refuse_world_size(launched, world_size)
+        take_over(found, launched)
+        if world_size is not None and launched is None:
+            resize(found, world_size)
     return follow(
         found,
         partial(
@@ -313,10 +451,11 @@ def resume(
             allow_config_change=allow_config_change,
             forgets=True,
             stop_after=stop_after,
+            launched=launched,
         ),
         as_json=as_json,
         detach=detach,
-        stop_on_interrupt=stop_on_interrupt,
+        stop_on_interrupt=stop_on_interrupt or launched is not None,
     )
 
 
@@ -345,30 +484,33 @@ def _is_told_complete(run: RunDir, *, as_json: bool) -> bool:
         return False
     if as_json:
         emit(document(run, "ended", 0))
-    talk(f"{run.id} is {ended_at(run)}: nothing to resume")
+    print_note(f"{run.id} is {ended_at(run)}: nothing to resume")
     return True
 
 
-def _unfinished(loaded: LoadedConfig, wish: str) -> RunDir | None:
+def _unfinished(
+    loaded: LoadedConfig, wish: str, launched: LaunchedRank | None = None
+) -> RunDir | None:
     """The run that --resume means; None for a new one."""
     from albor_core.cli.common.run_ending import is_complete
 
     if wish == "never":
         return None
     if wish != "auto":
-        return _named(loaded, wish)
+        return _named(loaded, wish, launched)
     wanted = loaded.config.resolved()
     for run in runs_in(Path(loaded.config.training.output_dir)):
         unfinished = not run.liveness().is_alive and not is_complete(run)
         if unfinished and read_json(run.config_resolved) == wanted:
-            talk(f"resuming {run.id}")
+            print_note(f"resuming {run.id}")
             return run
     return None
 
 
-def _named(loaded: LoadedConfig, wish: str) -> RunDir:
-    """The run of this config that a path is inside of. Raises NotFoundError, or ConfigError where
-    it is a run of another config.
+def _named(loaded: LoadedConfig, wish: str, launched: LaunchedRank | None = None) -> RunDir:
+    """The run of this config that a path is inside of; what a launcher started may be another
+    number of ranks than before. Raises NotFoundError, or ConfigError where it is a run of another
+    config.
     """
     from albor_core.config.kept_config import config_of
     from albor_core.config.resume_changes import change_refused
@@ -383,7 +525,10 @@ def _named(loaded: LoadedConfig, wish: str) -> RunDir:
             hint="albor runs ls",
         )
     run = RunDir(inside)
-    if changes := diff_configs(config_of(run).resolved(), loaded.config.resolved()):
+    own = config_of(run)
+    if launched is not None:
+        own = own.on_ranks(launched.world_size)
+    if changes := diff_configs(own.resolved(), loaded.config.resolved()):
         raise change_refused(
             f"CONFIG and --set differ from the config of {run.id}",
             changes,

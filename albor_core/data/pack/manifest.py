@@ -1,7 +1,8 @@
 """The manifest of one split: which shards, how many bytes, which hashes, made from what.
 
 It is written last, so its presence is the claim that everything it names is complete; `data_hash`
-covers every other field, so it is also the identity a checkpoint remembers.
+covers every field that says what the rows are, so it is also the identity a checkpoint remembers.
+What is told of where they are from (`TOLD`) has a hash of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,12 @@ from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.files.publish import publish_json
 
 SCHEMA = "albor.shards/1"
+DATASET_SCHEMA = "albor.dataset/1"
+"""Of the manifest over the splits of a data set."""
 MANIFEST_NAME = "manifest.json"
 _MAX_BYTES = 64 << 20
+TOLD = ("sources", "histogram", "history")
+_TOLD_HASH = "told_sha256"
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _HINT = (
     "pack it again: albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR --force"
@@ -60,6 +66,14 @@ class Manifest:
     """What ends each document; None in a scan and in shards that say nothing of it."""
     bos_token_id: int | None = None
     """The tokenizer's; it is not packed."""
+    sources: Mapping[str, Mapping[str, int]] | None = None
+    """Source -> documents, bytes and tokens (with the end of each text, and the remainder); None in
+    a scan and in older shards, as are the next two.
+    """
+    histogram: Mapping[str, Any] | None = None
+    """Of document lengths, as `LengthHistogram` tells it."""
+    history: tuple[Mapping[str, Any], ...] | None = None
+    """Records of the steps that made them, oldest first."""
 
     def paths(self) -> list[Path]:
         """The shard files in order."""
@@ -71,16 +85,34 @@ class Manifest:
 
 
 def data_hash(fields: dict[str, Any]) -> str:
-    """SHA-256 of the canonical JSON of a manifest's fields without `data_hash`."""
-    kept = {key: value for key, value in fields.items() if key != "data_hash"}
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """SHA-256 of the canonical JSON of the fields of a manifest that say what the rows are."""
+    beside = {"data_hash", _TOLD_HASH, *TOLD}
+    return _hash({key: value for key, value in fields.items() if key not in beside})
+
+
+def _hash(document: dict[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def write_manifest(directory: Path, fields: dict[str, Any]) -> Manifest:
-    """Seal `fields` (all but schema and data_hash) as `directory`/manifest.json, atomically."""
+def combined_hash(hashes: Iterable[str]) -> str:
+    """The identity of several splits, in any order; that of one alone is its own."""
+    ordered = sorted(hashes)
+    if len(ordered) == 1:
+        return ordered[0]
+    return hashlib.sha256("\n".join(ordered).encode()).hexdigest()
+
+
+def write_manifest(
+    directory: Path, fields: dict[str, Any], told: dict[str, Any] | None = None
+) -> Manifest:
+    """Seal `fields` (all but schema and hashes) and what is `TOLD` as `directory`/manifest.json,
+    atomically.
+    """
     document = {"schema": SCHEMA, **fields}
     document["data_hash"] = data_hash(document)
+    if told is not None:
+        document |= {**told, _TOLD_HASH: _hash(told)}
     publish_json(directory / MANIFEST_NAME, document)
     return load_manifest(directory)
 
@@ -93,14 +125,17 @@ def load_manifest(directory: Path) -> Manifest:
     """
     file = directory / MANIFEST_NAME
     document = _read_json(file)
-    if document.get("schema") == "albor.dataset/1":
+    if document.get("schema") == DATASET_SCHEMA:
+        names = [str(name) for name in document.get("splits") or ("train",)]
         raise DataError(
             f"{directory}: holds a whole data set, not one split",
-            hint=f"name the split: {directory / 'train'}",
+            hint=f"name the split: {directory / ('train' if 'train' in names else names[0])}",
         )
     if document.get("schema") != SCHEMA:
         raise DataError(f"{file}: schema {document.get('schema')!r}, not {SCHEMA}", hint=_HINT)
-    if document.get("data_hash") != data_hash(document):
+    told = {key: document[key] for key in TOLD if key in document}
+    is_told_whole = not told or document.get(_TOLD_HASH) == _hash(told)
+    if document.get("data_hash") != data_hash(document) or not is_told_whole:
         raise DataError(f"{file}: its content does not match its data_hash", hint=_HINT)
     try:
         return _from_json(directory, document)
@@ -172,4 +207,7 @@ def _from_json(directory: Path, document: dict[str, Any]) -> Manifest:
         data_hash=text(document, "data_hash"),
         eos_token_id=token("eos_token_id"),
         bos_token_id=token("bos_token_id"),
+        sources=document.get("sources"),
+        histogram=document.get("histogram"),
+        history=tuple(document["history"]) if "history" in document else None,
     )

@@ -1,54 +1,64 @@
-"""A corpus and a tokenizer in, packed token shards out, split by document into train and val.
+"""A corpus and a tokenizer in, packed token shards out, by split.
 
     OUT/train/shard-00000.parquet ... manifest.json      OUT/val/...      OUT/manifest.json
 
-The output is a pure function of (corpus text, tokenizer bytes, arguments). Manifests are written
-last, so a killed run is visibly unfinished, and running it again gives the very same bytes.
+The output is a pure function of (corpus text, tokenizer bytes, arguments), whatever number of
+processes made it. Manifests are written last, so a killed run is visibly unfinished; what it had
+encoded and packed is kept in OUT/.work, and running it again goes on there and gives the very same
+bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from tokenizers import Tokenizer
+import numpy as np
 
+from albor_core.data.mix.split import largest_held_out
 from albor_core.data.pack.manifest import (
+    DATASET_SCHEMA,
     MANIFEST_NAME,
     Manifest,
     Shard,
-    load_manifest,
     shard_fields,
     write_manifest,
 )
-from albor_core.data.pack.output_folder import SPLITS, clear, only_packer, refuse_foreign
+from albor_core.data.pack.output_folder import check_folder, place_shards, refuse_foreign
 from albor_core.data.pack.shard_check import read_manifest, verify_shards
-from albor_core.data.pack.shard_writer import Packer
-from albor_core.data.pack.special_tokens import end_of_text, special_ids, tokenizer_file
-from albor_core.data.pack.tokenizer import (
-    decode_document,
-    load_tokenizer,
-    vocabulary_size,
+from albor_core.data.pack.work.encode import EncodedUnit, EncodeJob, text_units
+from albor_core.data.pack.work.inputs import PackInput, check_arguments, open_input
+from albor_core.data.pack.work.layout import (
+    UNUSABLE,
+    Membership,
+    ShardJob,
+    SplitTotals,
+)
+from albor_core.data.pack.work.recipe import (
+    PackRecipe,
+    PackTokenizer,
+    made_before,
+    open_tokenizer,
+    recipe_of,
 )
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import Corpus, CorpusHash, open_corpus
-from albor_core.run.errors import AlborError, ConfigError, DataError, Problem
-from albor_core.run.files.publish import publish_json, sha256_file
+from albor_core.data.read.corpus import CorpusHash
+from albor_core.data.stage.output import Output, begin, clear, working
+from albor_core.data.stage.record import identity_of, read_record
+from albor_core.data.stage.stage import DocumentsDone, refuse_overlap
+from albor_core.data.stage.workers import each
+from albor_core.run.errors import DataError
+from albor_core.run.files.publish import publish_json
 
 __all__ = ["Manifest", "Shard", "ShardReport", "pretokenize", "read_manifest", "verify_shards"]
 
-DATASET_SCHEMA = "albor.dataset/1"
-_BATCH_BYTES = 2 << 20  # text per call into the tokenizer: enough to keep every core busy
-_BATCH_DOCUMENTS = 512
-VAL_FRACTION = 0.05  # of the documents, held out for validation
-
-T = TypeVar("T")
+ONE_PROCESS_BYTES = 16 << 20  # of text: below, another process costs more than it gives
+_SMALL_ID = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -56,25 +66,13 @@ class ShardReport:
     """What `pretokenize` made, or found already made."""
 
     out_dir: Path
-    train: Manifest
-    val: Manifest
+    splits: dict[str, Manifest]
     skipped: dict[str, int]
     """Reason -> documents left out: empty, over-long or not UTF-8 (`unusable`)."""
     reused: bool
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    """Everything the output depends on; equal recipes make equal bytes."""
-
-    tokenizer_sha256: str
-    corpus_sha256: str
-    vocab_size: int
-    end_of_text: int
-    seq_len: int
-    val_fraction: float
-    seed: int
-    shard_sequences: int
+    resumed_units: int = 0
+    """Units of text that an earlier, unfinished try had encoded."""
+    seconds: float = 0.0
 
 
 def pretokenize(
@@ -83,336 +81,249 @@ def pretokenize(
     out_dir: Path,
     *,
     seq_len: int,
-    val_fraction: float = VAL_FRACTION,
+    val_fraction: float | None = None,
     seed: int = 0,
     shard_sequences: int = 4096,
     eos: str | None = None,
+    workers: int = 1,
     force: bool = False,
+    column: str = "text",
     progress: Progress | None = None,
 ) -> ShardReport:
     """Encode every document, pack rows of `seq_len` ids, write shards and manifests.
 
-    Documents fall into train or val by name alone, except that a huge one always trains: see
-    `largest_held_out`. They are joined by the token `eos`, or by the one that the tokenizer ends a
-    text with (`end_of_text`); a sentinel spelled out inside a document is plain text.
+    `corpus` is a corpus, of which `val_fraction` (by default `VAL_FRACTION`; 0 for none) is held
+    out for val, or a folder of corpora, a split each. Documents fall into train or val by name
+    alone, except that a huge one always trains: see `largest_held_out`. They are joined by the
+    token `eos`, or by the one that the tokenizer ends a text with (`end_of_text`); a sentinel
+    spelled out inside a document is plain text, but for those that `albor data fim` put there.
     A complete output of the same inputs is reused; one of different inputs is refused unless
-    `force`. A folder that was made for it goes again when it cannot be filled. `progress` is called
-    with the documents done and the documents in all. Raises ConfigError for impossible arguments,
-    DataError for a corpus that cannot fill both splits or changes meanwhile, InUseError while
-    another process packs into `out_dir`, AlborError on a full disk.
+    `force`. What a failed or killed try did is kept in `out_dir`/.work for the next, unless the
+    input itself was refused. `progress` is called with the documents encoded and the documents in
+    all. Raises ConfigError for impossible arguments, DataError for a corpus that cannot fill its
+    splits or changes meanwhile, InUseError while another process packs into `out_dir`, AlborError
+    on a full disk.
     """
-    _check_arguments(seq_len, val_fraction, shard_sequences)
-    source, encoder = open_corpus(corpus), load_tokenizer(tokenizer)
-    corpus_sha256, largest = _survey(source, seed, val_fraction)
-    recipe = _Recipe(
-        sha256_file(tokenizer_file(tokenizer)),
-        corpus_sha256,
-        vocabulary_size(encoder),
-        end_of_text(encoder, tokenizer, eos),
-        seq_len,
-        val_fraction,
-        seed,
-        shard_sequences,
-    )
-    begin = special_ids(encoder, tokenizer).bos
-    with only_packer(out_dir) as mark:
-        if (done := _finished(out_dir, recipe, force)) is not None:
-            return done
-        refuse_foreign(out_dir, ours=force or mark.found)
-        mark.write(f"{os.getpid()}\n")
-        clear(out_dir)
-        report = _pack(source, encoder, out_dir, recipe, largest, progress, begin)
-        mark.write(f"{DATASET_SCHEMA}\n")  # a pid would make two equal outputs differ
-        return report
+    began = time.monotonic()
+    check_arguments(seq_len, val_fraction, shard_sequences)
+    source = open_input(corpus, val_fraction, seed, column)
+    encoder = open_tokenizer(tokenizer, eos)
+    check_folder(out_dir)
+    recipe = recipe_of(source, encoder, seq_len, seed, shard_sequences)
+    if not force and (found := made_before(out_dir, source, recipe)) is not None:
+        _sweep(out_dir)
+        elapsed = time.monotonic() - began
+        return ShardReport(out_dir, found.splits, found.skipped, True, seconds=elapsed)
+    refuse_foreign(out_dir, source.names, force=force)
+    for one in source.corpora:
+        refuse_overlap(one.path, out_dir)
+    source.check_split()
+    packing = _Packing(source, encoder, recipe, out_dir, workers, progress)
+    with working(Output(out_dir)) as work:
+        return packing.run(work, began)
+
+
+def _sweep(out_dir: Path) -> None:
+    """Remove what a packer left that was killed after its last word."""
+    output = Output(out_dir)
+    if output.work.exists():
+        with working(output) as work:
+            clear(work)
 
 
 @dataclass(frozen=True)
-class ShardPlan:
-    """What packing would read and write. It can be done where `problems` is empty.
+class _Packing:
+    source: PackInput
+    tokenizer: PackTokenizer
+    recipe: PackRecipe
+    out_dir: Path
+    workers: int
+    progress: Progress | None
 
-    Tokens and sequences are estimates from the first documents; None where the corpus or the
-    tokenizer cannot be read. `action`: write, replace, or keep what is made already.
-    """
+    def run(self, work: Path, began: float) -> ShardReport:
+        content, stamps = self.source.content(), self.source.stamps()
+        identity = identity_of("pretokenize", self.recipe.settings(), content)
+        begin(work, identity)
+        resumed = len(list((work / "encoded").glob("*.json")))
+        with _kept(work):
+            units = self._encode(work)
+            if self.source.stamps() != stamps:
+                raise DataError(
+                    f"{self.source.path}: changed while it was being packed",
+                    hint="run the same command again once nothing writes to it",
+                )
+            totals, membership = self._divide(units)
+            job = ShardJob(
+                units,
+                membership,
+                self.source.names,
+                tuple(tuple(total.starts) for total in totals),
+                self.recipe.seq_len,
+                self.recipe.shard_sequences,
+                work / "shards",
+            )
+            shards = list(
+                each(job.numbers(), job, work / "packed", workers=self.workers, in_threads=True)
+            )
+            splits, skipped = self._publish(job, totals, shards, content, units)
+            shutil.rmtree(work)
+        elapsed = time.monotonic() - began
+        return ShardReport(self.out_dir, splits, skipped, False, resumed, elapsed)
 
-    documents: int | None
-    text_bytes: int | None
-    vocab_size: int | None
-    bytes_per_token: float | None
-    tokens: int | None
-    sequences: int | None
-    action: str
-    problems: tuple[Problem, ...]
+    def _encode(self, work: Path) -> tuple[EncodedUnit, ...]:
+        units = text_units(self.source.corpora)
+        workers = self.workers if self.source.text_bytes >= ONE_PROCESS_BYTES else 1
+        job = EncodeJob(
+            units,
+            self.tokenizer.path,
+            self.tokenizer.sha256,
+            self.tokenizer.end,
+            "<u2" if self.tokenizer.vocab_size <= _SMALL_ID else "<u4",
+            self.source.rule,
+            self.recipe.sentinels or {},
+            work / "units",
+            one_thread=workers > 1,
+        )
+        done = DocumentsDone([unit.rows for unit in units], self.source.rows, self.progress)
+        results = each(range(len(units)), job, work / "encoded", workers=workers, done=done)
+        return tuple(job.made(number, result) for number, result in enumerate(results))
 
+    def _divide(self, units: tuple[EncodedUnit, ...]) -> tuple[list[SplitTotals], Membership]:
+        """Raises DataError where a split does not fill a row."""
+        membership = Membership(self._largest(units))
+        totals = [SplitTotals(name) for name in self.source.names]
+        for unit in units:
+            table = unit.table()
+            for number, total in enumerate(totals):
+                if membership.is_offered(unit, number):
+                    total.add(unit, table, membership.belongs(unit, table, number))
+                else:
+                    total.add_none()
+        for total in totals:
+            if total.tokens < self.recipe.seq_len:
+                raise DataError(
+                    f"{self.source.path}: the {total.documents} documents of {total.name} do not "
+                    f"fill one sequence of {self.recipe.seq_len} tokens",
+                    hint="import more files, or use a smaller --seq-len or another --val-fraction",
+                )
+        return totals, membership
 
-def plan_pretokenize(
-    corpus: Path,
-    tokenizer: Path,
-    out_dir: Path,
-    *,
-    seq_len: int,
-    val_fraction: float = VAL_FRACTION,
-    seed: int = 0,
-    shard_sequences: int = 4096,
-    eos: str | None = None,
-    force: bool = False,
-) -> ShardPlan:
-    """Read what `pretokenize` would read; write nothing, raise nothing that a user can cause."""
-    problems: list[Problem] = []
-
-    def attempt(field: str, ask: Callable[[], T]) -> T | None:
-        try:
-            return ask()
-        except AlborError as error:
-            problems.append(Problem(field, error.message, error.hint))
+    def _largest(self, units: tuple[EncodedUnit, ...]) -> float | None:
+        """None where nothing is held out here."""
+        if self.source.rule is None:
             return None
+        documents = size = 0
+        for unit in units:
+            table = unit.table()
+            documents += int(np.count_nonzero(table["usable"]))
+            size += int(table["bytes"][table["usable"]].sum(dtype=np.int64))
+        return largest_held_out(documents, size, self.source.rule.val_fraction)
 
-    attempt("seq_len", lambda: _check_arguments(seq_len, val_fraction, shard_sequences))
-    source = attempt("corpus", lambda: open_corpus(corpus))
-    encoder = attempt("tokenizer", lambda: load_tokenizer(tokenizer))
-    vocab = None if encoder is None else vocabulary_size(encoder)
-    density: float | None = None
-    action = "replace" if (out_dir / MANIFEST_NAME).exists() else "write"
-    if source is not None and encoder is not None and not problems:
-        density = _bytes_per_token(source, encoder)
-        survey = attempt("corpus", lambda: _survey(source, seed, val_fraction))
-        end = attempt("tokenizer", lambda: end_of_text(encoder, tokenizer, eos))
-        if survey is not None and end is not None:
-            recipe = _Recipe(
-                sha256_file(tokenizer_file(tokenizer)), survey[0], vocabulary_size(encoder), end,
-                seq_len, val_fraction, seed, shard_sequences,
-            )  # fmt: skip
-            if attempt("out", lambda: _finished(out_dir, recipe, force)) is not None:
-                action = "keep"
-    made_here = force or action != "write"
-    attempt("out", lambda: refuse_foreign(out_dir, ours=made_here))
-    tokens, sequences = _estimate(source, density, seq_len)
-    return ShardPlan(
-        source.rows if source else None,
-        source.text_bytes if source else None,
-        vocab,
-        density,
-        tokens,
-        sequences,
-        action,
-        tuple(dict.fromkeys(problems)),
-    )
-
-
-def _estimate(
-    source: Corpus | None, bytes_per_token: float | None, seq_len: int
-) -> tuple[int | None, int | None]:
-    """Tokens and sequences."""
-    if source is None or bytes_per_token is None:
-        return None, None
-    tokens = int(source.text_bytes / bytes_per_token)
-    return tokens, tokens // seq_len
-
-
-def _bytes_per_token(source: Corpus, encoder: Tokenizer) -> float | None:
-    """Of the first documents, some 2 MiB of text."""
-    texts: list[str] = []
-    size = 0
-    for _, data in source.documents():
-        if (text := decode_document(data)) is not None:
-            texts.append(text)
-            size += len(data)
-        if size >= _BATCH_BYTES:
-            break
-    tokens = sum(len(one.ids) for one in encoder.encode_batch(texts, add_special_tokens=False))
-    return size / tokens if tokens else None
-
-
-def is_validation(key: str, *, seed: int, val_fraction: float) -> bool:
-    """Whether the document named `key` belongs to val: a pure function, blind to all others."""
-    digest = hashlib.sha256(f"{seed}\0{key}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") < val_fraction * 2**64
-
-
-def largest_held_out(documents: int, total_bytes: int, val_fraction: float) -> float:
-    """Bytes beyond which a document always trains, whatever its name.
-
-    One that outweighs the whole share of val (and ten average documents: small corpora have big
-    shares) would make validation a measure of itself. In Python's standard library 756 kB of prose
-    for the help system are more than half of all code held out.
-    """
-    return max(val_fraction * total_bytes, 10 * total_bytes / max(documents, 1))
-
-
-def _check_arguments(seq_len: int, val_fraction: float, shard_sequences: int) -> None:
-    if seq_len < 2:
-        raise ConfigError(f"seq_len {seq_len} leaves nothing to predict", hint="use 2 or more")
-    if not 0 < val_fraction < 1:
-        raise ConfigError(
-            f"val_fraction {val_fraction} is not between 0 and 1", hint=f"{VAL_FRACTION} is usual"
+    def _publish(
+        self,
+        job: ShardJob,
+        totals: list[SplitTotals],
+        results: list[dict[str, Any]],
+        content: dict[str, str],
+        units: tuple[EncodedUnit, ...],
+    ) -> tuple[dict[str, Manifest], dict[str, int]]:
+        """Put the shards in place, then write the manifests: the splits' first, the one over them
+        last.
+        """
+        paths: dict[str, list[Path]] = {name: [] for name in self.source.names}
+        shards: dict[str, list[Shard]] = {name: [] for name in self.source.names}
+        largest: dict[str, int] = dict.fromkeys(self.source.names, 0)
+        for number, result in enumerate(results):
+            name, path = self.source.names[job.place(number)[0]], job.path(number)
+            paths[name].append(path)
+            told = result["bytes"], result["sha256"], result["sequences"]
+            shards[name].append(Shard(path.name, *told))
+            largest[name] = max(largest[name], result["max_id"])
+        hashes = self._hashes(units)
+        refuse_foreign(self.out_dir, self.source.names, force=True)
+        place_shards(self.out_dir, paths)
+        made = {
+            total.name: self._seal(total, shards[total.name], largest[total.name], hashes)
+            for total in totals
+        }
+        lost = sum(
+            one.dropped[UNUSABLE] for total in totals for one in total.counts.sources.values()
         )
-    if not 0 < shard_sequences * seq_len < 2**31:
-        raise ConfigError(
-            f"shard_sequences {shard_sequences} x seq_len {seq_len} is not below 2^31 ids",
-            hint="use fewer sequences per shard",
+        skipped = {UNUSABLE: lost} if lost else {}
+        documents = hashes if self.source.is_split else hashes[self.source.names[0]]
+        publish_json(
+            self.out_dir / MANIFEST_NAME,
+            {
+                "schema": DATASET_SCHEMA,
+                "recipe": self.recipe.fields(documents),
+                "inputs": content,
+                "skipped": skipped,
+                "splits": {name: one.data_hash for name, one in made.items()},
+            },
+        )
+        return made, skipped
+
+    def _hashes(self, units: tuple[EncodedUnit, ...]) -> dict[str, str]:
+        """Of the documents that each split's corpus holds."""
+        digests = [CorpusHash() for _ in self.source.corpora]
+        for unit in units:
+            digests[unit.part].take(unit.entries())
+        found = [digest.hexdigest() for digest in digests]
+        if not self.source.is_split:
+            found *= len(self.source.names)
+        return dict(zip(self.source.names, found, strict=True))
+
+    def _seal(
+        self, total: SplitTotals, shards: list[Shard], max_id: int, hashes: dict[str, str]
+    ) -> Manifest:
+        sequences = sum(shard.sequences for shard in shards)
+        tokens = sequences * self.recipe.seq_len
+        return write_manifest(
+            self.out_dir / total.name,
+            {
+                "split": total.name,
+                "seq_len": self.recipe.seq_len,
+                "vocab_size": self.recipe.vocab_size,
+                "max_id": max_id,
+                "sequences": sequences,
+                "tokens": tokens,
+                "documents": total.documents,
+                "dropped_tokens": total.tokens - tokens,
+                "tokenizer_sha256": self.recipe.tokenizer_sha256,
+                "corpus_sha256": hashes[total.name],
+                "eos_token_id": self.recipe.end_of_text,
+                "bos_token_id": self.tokenizer.begin,
+                "shards": shard_fields(tuple(shards)),
+            },
+            self._told(total),
         )
 
-
-def _survey(source: Corpus, seed: int, val_fraction: float) -> tuple[str, float]:
-    """The corpus hash and `largest_held_out`; raises DataError when a split gets no document."""
-    digest = CorpusHash()
-    documents = Counter[bool]()
-    held_out: list[int] = []
-    total = 0
-    for key, text in source.documents():
-        digest.add(key, text)
-        if decode_document(text) is not None:
-            total += len(text)
-            if is_validation(key, seed=seed, val_fraction=val_fraction):
-                held_out.append(len(text))
-            else:
-                documents[False] += 1
-    largest = largest_held_out(documents[False] + len(held_out), total, val_fraction)
-    documents[True] = sum(size <= largest for size in held_out)
-    documents[False] += len(held_out) - documents[True]
-    for split, count in zip(SPLITS, (documents[False], documents[True]), strict=True):
-        if count == 0:
-            raise DataError(
-                f"{source.path}: none of its {documents.total()} documents falls into {split} "
-                f"(val_fraction {val_fraction}, seed {seed})",
-                hint="import more files, or try another --val-fraction or --seed",
-            )
-    return digest.hexdigest(), largest
+    def _told(self, total: SplitTotals) -> dict[str, Any]:
+        """What the manifest says beside that: where the tokens are from."""
+        record = read_record(self.source.corpus_of(total.name).path)
+        own = {
+            "step": "pretokenize",
+            "settings": self.recipe.settings(),
+            "documents": total.documents,
+            "bytes": sum(one.bytes for one in total.counts.sources.values()),
+            **total.counts.to_json(),
+        }
+        return {
+            "sources": {name: dict(one) for name, one in sorted(total.sources.items())},
+            "histogram": total.lengths.to_json("tokens"),
+            "history": [*(dict(one) for one in (record.steps() if record else ())), own],
+        }
 
 
-def _finished(out_dir: Path, recipe: _Recipe, force: bool) -> ShardReport | None:
-    """The output that is already there, when it is complete and made from the same inputs."""
-    file = out_dir / MANIFEST_NAME
-    if force or not file.exists():
-        return None
+@contextmanager
+def _kept(work: Path) -> Iterator[None]:
+    """What was done stays for the next try, unless the input was refused or nothing was done."""
     try:
-        before: dict[str, Any] = json.loads(file.read_bytes())
-        differing = [k for k, v in asdict(recipe).items() if before["recipe"].get(k) != v]
-        skipped = dict(before["skipped"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(
-            f"{file}: not a manifest of packed data: {error}",
-            hint="choose another output directory, or --force to replace it",
-        ) from error
-    if differing:
-        raise DataError(
-            f"{out_dir}: holds data packed from other inputs ({', '.join(differing)} differ)",
-            hint="choose another output directory, or --force to replace it",
-        )
-    try:
-        if any(verify_shards(out_dir / split, hashes=False) for split in SPLITS):
-            return None
-        train, val = (load_manifest(out_dir / split) for split in SPLITS)
-    except AlborError:  # damaged since; the same inputs give it back, byte for byte
-        return None
-    return ShardReport(out_dir, train, val, skipped, reused=True)
-
-
-def _pack(
-    source: Corpus,
-    encoder: Tokenizer,
-    out_dir: Path,
-    recipe: _Recipe,
-    largest: float,
-    progress: Progress | None,
-    begin: int | None,
-) -> ShardReport:
-    packers = {
-        split: Packer(
-            out_dir / split, seq_len=recipe.seq_len, shard_sequences=recipe.shard_sequences
-        )
-        for split in SPLITS
-    }
-    skipped: Counter[str] = Counter()
-    digest = CorpusHash()
-    done = 0
-    encoder.encode_special_tokens = True
-    encoder.no_truncation()
-    encoder.no_padding()
-    for batch in _batches(source, digest):
-        texts = [(key, size, text) for key, size, text in batch if text is not None]
-        skipped["unusable"] += len(batch) - len(texts)
-        encoded = encoder.encode_batch_fast([t for _, _, t in texts], add_special_tokens=False)
-        for (key, size, _), encoding in zip(texts, encoded, strict=True):
-            held_out = size <= largest and is_validation(
-                key, seed=recipe.seed, val_fraction=recipe.val_fraction
-            )
-            packers[SPLITS[held_out]].add(encoding.ids, recipe.end_of_text)
-        done += len(batch)
-        if progress is not None:
-            progress(done, source.rows)
-    if digest.hexdigest() != recipe.corpus_sha256:
-        raise DataError(
-            f"{source.path}: changed while it was being packed",
-            hint="run the same command again once nothing writes to it",
-        )
-    return _seal(source, out_dir, recipe, packers, +skipped, begin)
-
-
-def _batches(source: Corpus, digest: CorpusHash) -> Iterator[list[tuple[str, int, str | None]]]:
-    """Documents as (key, bytes, text); the text of an unusable one is None."""
-    batch: list[tuple[str, int, str | None]] = []
-    size = 0
-    for key, data in source.documents():
-        digest.add(key, data)
-        batch.append((key, len(data), decode_document(data)))
-        size += len(data)
-        if size >= _BATCH_BYTES or len(batch) >= _BATCH_DOCUMENTS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _seal(
-    source: Corpus,
-    out_dir: Path,
-    recipe: _Recipe,
-    packers: dict[str, Packer],
-    skipped: Counter[str],
-    begin: int | None,
-) -> ShardReport:
-    """Write the last shards, then the manifests: the two splits first, the one over both last."""
-    for split, packer in packers.items():
-        packer.finish()
-        if packer.sequences == 0:
-            raise DataError(
-                f"{source.path}: the {packer.documents} documents of {split} do not fill one "
-                f"sequence of {recipe.seq_len} tokens",
-                hint="import more files, or use a smaller --seq-len or another --val-fraction",
-            )
-    train, val = (
-        _seal_split(out_dir / split, split, recipe, packers[split], begin) for split in SPLITS
-    )
-    publish_json(
-        out_dir / MANIFEST_NAME,
-        {
-            "schema": DATASET_SCHEMA,
-            "recipe": asdict(recipe),
-            "skipped": dict(skipped),
-            "splits": {split.split: split.data_hash for split in (train, val)},
-        },
-    )
-    return ShardReport(out_dir, train, val, dict(skipped), reused=False)
-
-
-def _seal_split(
-    directory: Path, split: str, recipe: _Recipe, packer: Packer, begin: int | None
-) -> Manifest:
-    return write_manifest(
-        directory,
-        {
-            "split": split,
-            "seq_len": recipe.seq_len,
-            "vocab_size": recipe.vocab_size,
-            "max_id": packer.max_id,
-            "sequences": packer.sequences,
-            "tokens": packer.sequences * recipe.seq_len,
-            "documents": packer.documents,
-            "dropped_tokens": packer.dropped_tokens,
-            "tokenizer_sha256": recipe.tokenizer_sha256,
-            "corpus_sha256": recipe.corpus_sha256,
-            "eos_token_id": recipe.end_of_text,
-            "bos_token_id": begin,
-            "shards": shard_fields(tuple(packer.shards)),
-        },
-    )
+        yield
+    except DataError:
+        clear(work)
+        raise
+    except BaseException:
+        if not any((work / "encoded").glob("*.json")):
+            clear(work)
+        raise

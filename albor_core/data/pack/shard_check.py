@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from albor_core.data.pack.manifest import (
+    DATASET_SCHEMA,
     MANIFEST_NAME,
     Manifest,
     Shard,
@@ -27,6 +28,7 @@ from albor_core.data.pack.token_rows import (
 )
 from albor_core.run.errors import AlborError, DataError, NotFoundError, Problem
 from albor_core.run.files.publish import sha256_file
+from albor_core.run.rundir import read_json
 
 DEFAULT_COLUMN = "input_ids"
 _FOOTER_BYTES = 64 << 10
@@ -41,6 +43,15 @@ def read_manifest(split_dir: Path, *, scan: bool = False, column: str = DEFAULT_
     if not scan or (split_dir / MANIFEST_NAME).exists():
         return load_manifest(split_dir)
     return _scan(split_dir, column)
+
+
+def split_folders(folder: Path) -> list[Path]:
+    """The splits of a data set; `folder` itself where it is one split."""
+    document = read_json(folder / MANIFEST_NAME) or {}
+    splits = document.get("splits")
+    if document.get("schema") != DATASET_SCHEMA or not isinstance(splits, dict):
+        return [folder]
+    return [folder / name for name in splits if Path(name).name == name]
 
 
 def verify_shards(split_dir: Path, *, hashes: bool, column: str = DEFAULT_COLUMN) -> list[Problem]:

@@ -21,6 +21,7 @@ from albor_core.run.rundir import read_json
 END_OF_TEXT, PAD = "<|endoftext|>", "<|pad|>"
 """Those of our own tokenizers."""
 CONFIG, _OLDER = "tokenizer_config.json", "special_tokens_map.json"
+GENERATION = "generation_config.json"
 _DEEPSEEK = "<\uff5c{}\u2581of\u2581sentence\uff5c>"
 _TEXT_ENDS = (
     *(END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"),
@@ -166,9 +167,21 @@ def _listed(tokenizer: Tokenizer) -> str:
     return f"its special tokens are {', '.join(names[:_SHOWN])}{more}"
 
 
-def generation_config(ids: SpecialIds) -> bytes:
-    """generation_config.json: where `generate()` stops."""
+def generation_config(ids: SpecialIds, kept: Mapping[str, Any] | None = None) -> bytes:
+    """generation_config.json: where `generate()` stops. `kept`: one that weights came with, whose
+    settings stay, and whose ids where ours are among them.
+    """
+    if kept is not None:
+        said = {"bos_token_id": ids.bos, "eos_token_id": ids.eos}
+        mine = {key: one for key, one in said.items() if one is not None}
+        new = {key: one for key, one in mine.items() if not _names(kept.get(key), one)}
+        return json.dumps({**kept, **new}, indent=2).encode()
     pad = ids.eos if ids.pad is None else ids.pad
     told = {"bos_token_id": ids.first, "eos_token_id": ids.eos, "pad_token_id": pad}
     known = {key: number for key, number in told.items() if number is not None}
     return json.dumps({"_from_model_config": False, **known}, indent=2).encode()
+
+
+def _names(said: object, number: int) -> bool:
+    """Several may end a text."""
+    return number in said if isinstance(said, list) else said == number

@@ -21,7 +21,7 @@ from albor_core.data.read.corpus import read_footer
 from albor_core.run.errors import DataError
 
 REPACK_HINT = "pack it again: albor data pretokenize CORPUS --tokenizer FILE --seq-len N --out DIR"
-_MAX_ROW_GROUP_TOKENS = 1 << 28  # 1 GiB of uint32: a 42 kB file can declare petabytes
+MAX_ROW_GROUP_TOKENS = 1 << 28  # 1 GiB of uint32: a 42 kB file can declare petabytes
 _LARGEST_ID = (1 << 32) - 1
 
 
@@ -65,9 +65,9 @@ def token_footer(file: Path, column: str) -> TokenFooter:
         raise DataError(f"{file}: column {column} holds {kind}, not lists of integers")
     paths = [footer.schema.column(i).path.split(".")[0] for i in range(footer.num_columns)]
     chunks = [footer.row_group(i).column(paths.index(column)) for i in range(footer.num_row_groups)]
-    if any(chunk.num_values > _MAX_ROW_GROUP_TOKENS for chunk in chunks):
+    if any(chunk.num_values > MAX_ROW_GROUP_TOKENS for chunk in chunks):
         raise DataError(
-            f"{file}: a row group declares more than {_MAX_ROW_GROUP_TOKENS} tokens",
+            f"{file}: a row group declares more than {MAX_ROW_GROUP_TOKENS} tokens",
             hint="write the file again with smaller row groups",
         )
     return TokenFooter(footer.num_rows, sum(c.num_values for c in chunks), _max_id(chunks))

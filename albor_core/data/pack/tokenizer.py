@@ -1,22 +1,24 @@
-"""Byte-level BPE: train one on a corpus, load one, check one.
+"""Tokenizers: train one on a corpus, load one.
 
-GPT-2's pre-tokenizer, since `tokenizer.json` then means the same to every reader (transformers,
-llama.cpp's "gpt-2"). Specials come first, at fixed ids, so a model never moves its end-of-text
-row when the vocabulary grows. Any bytes that are UTF-8 survive encode and decode.
+`tokenizer.json` means the same to every reader (transformers, llama.cpp). Specials come first, at
+fixed ids, so a model never moves its end-of-text row when the vocabulary grows.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 
-from albor_core.data.pack.special_tokens import END_OF_TEXT, PAD, end_of_text, tokenizer_file
+from albor_core.data.mix.fim import MARKS
+from albor_core.data.pack.special_tokens import END_OF_TEXT, PAD, tokenizer_file
+from albor_core.data.pack.tokenizer_kinds import files_beside, kind_specials, train_kind
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import Corpus, open_corpus
 from albor_core.run.errors import (
@@ -29,29 +31,14 @@ from albor_core.run.errors import (
 )
 from albor_core.run.files.publish import publishing
 
-FIM_SENTINELS = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 BYTE_SYMBOLS = 256
 MOST_TOKENS = 1 << 20  # several times any in use; room for what is asked is made at once
 MAX_DOCUMENT_BYTES = 8 << 20  # encoding costs ~100 bytes of memory per byte of text
 
+ESTIMATE_BYTES = (1 << 18, 1 << 20)  # of text that a plan trains on
 _TEXTS_PER_BATCH = 256
 _MAX_TOKENIZER_BYTES = 256 << 20
 _TRAIN_HINT = "train one with: albor tokenizer apply CORPUS --vocab-size N --out FILE"
-
-# Each once broke a tokenizer somewhere: combining marks, joiners, surrogate-range neighbours,
-# right-to-left, lone CR, runs of blanks, an unassigned code point, text that looks like a special.
-TRICKY_TEXTS = (
-    "def f(x):\n    return x ** 2\n",
-    "\tif a:\r\n\t\tpass\r",
-    "   \n\n\n  \t  ",
-    "e\u0301 \u00e9 \u1e9b\u0323 \ufb01",
-    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1ea\U0001f1f8",
-    "\u0645\u0631\u062d\u0628\u0627 \u202e abc \u4f60\u597d\u3002",
-    "\ud7ff\ue000\uffff\U0010ffff\U000e0fff",
-    "\ufeff\u0000\u0001\u007f\u0085\u2028",
-    "0123456789 1_000_000 0x1F 1e-5",
-    END_OF_TEXT + " is text here",
-)
 
 
 @dataclass(frozen=True)
@@ -61,10 +48,13 @@ class TokenizerReport:
     out: Path
     vocab_size: int
     requested_vocab_size: int
+    kind: str
     specials: dict[str, int]
     documents: int
     sha256: str
     """Of the bytes of tokenizer.json."""
+    files: tuple[str, ...] = ()
+    """Beside it, by name: the vocabulary in the kind's own format."""
     reused: bool = False
     """`out` held these very bytes already and was left alone."""
 
@@ -75,36 +65,84 @@ class TokenizerPlan:
 
     out: Path
     vocab_size: int
+    kind: str
     specials: tuple[str, ...]
     documents: int | None
     text_bytes: int | None
+    seconds: float | None
+    """Estimated from two parts of the corpus; None where there are problems."""
     problems: tuple[Problem, ...]
 
 
-def special_tokens(fim: bool) -> tuple[str, ...]:
+def special_tokens(fim: bool, kind: str = "bpe") -> tuple[str, ...]:
     """The special tokens in id order, starting at id 0."""
-    return (END_OF_TEXT, PAD, *(FIM_SENTINELS if fim else ()))
+    return (END_OF_TEXT, PAD, *(MARKS if fim else ()), *kind_specials(kind))
 
 
-def plan_tokenizer(corpus: Path, out: Path, *, vocab_size: int, fim: bool = True) -> TokenizerPlan:
-    """Look at footers and permissions only; change nothing, raise nothing a user can cause."""
+def plan_tokenizer(
+    corpus: Path, out: Path, *, vocab_size: int, kind: str = "bpe", fim: bool = True
+) -> TokenizerPlan:
+    """Look at footers and permissions, and train on small parts to tell how long it takes; change
+    nothing, raise nothing a user can cause.
+    """
     problems: list[Problem] = []
     opened: Corpus | None = None
     try:
         opened = open_corpus(corpus)
     except AlborError as error:
         problems.append(Problem("corpus", error.message, error.hint))
-    problems += _vocab_problems(vocab_size, fim)
+    problems += _vocab_problems(vocab_size, fim, kind)
     target = tokenizer_file(out)
     problems += _output_problems(target)
+    seconds: float | None = None
+    if opened is not None and not problems:
+        try:
+            seconds = _estimate(opened, kind, vocab_size, list(special_tokens(fim, kind)))
+        except AlborError as error:
+            problems.append(Problem("corpus", error.message, error.hint))
     return TokenizerPlan(
         target,
         vocab_size,
-        special_tokens(fim),
+        kind,
+        special_tokens(fim, kind),
         opened.rows if opened else None,
         opened.text_bytes if opened else None,
+        seconds,
         tuple(problems),
     )
+
+
+def _estimate(corpus: Corpus, kind: str, vocab_size: int, specials: list[str]) -> float | None:
+    """Seconds, by the power of size at which two parts of the corpus' beginning grow: distinct
+    words, and with them the work of merging, grow more slowly than text.
+    """
+    texts: list[str] = []
+    size, found = 0, list[tuple[int, float]]()
+    wanted = iter(ESTIMATE_BYTES)
+    goal = next(wanted)
+    for _, data in corpus.documents():
+        if (text := decode_document(data)) is not None:
+            texts.append(text)
+            size += len(data)
+        if size >= goal:
+            found.append((size, _timed(kind, texts, vocab_size, specials)))
+            if (following := next(wanted, None)) is None:
+                break
+            goal = following
+    if not found:
+        return _timed(kind, texts, vocab_size, specials) if texts else None
+    size, seconds = found[-1]
+    power = 1.0
+    if len(found) == 2:
+        (less, faster), (more, slower) = found
+        power = min(1.0, max(0.5, math.log(slower / faster) / math.log(more / less)))
+    return float(seconds * (max(corpus.text_bytes, size) / size) ** power)
+
+
+def _timed(kind: str, texts: list[str], vocab_size: int, specials: list[str]) -> float:
+    began = time.monotonic()
+    train_kind(kind, [texts], vocab_size=vocab_size, min_frequency=2, specials=specials)
+    return max(time.monotonic() - began, 1e-6)
 
 
 def train_tokenizer(
@@ -112,71 +150,77 @@ def train_tokenizer(
     out: Path,
     *,
     vocab_size: int,
+    kind: str = "bpe",
     fim: bool = True,
     min_frequency: int = 2,
     force: bool = False,
     progress: Progress | None = None,
 ) -> TokenizerReport:
-    """Train byte-level BPE on the corpus and write `tokenizer_file(out)` atomically.
+    """Train a tokenizer of this kind (tokenizer_kinds.py) on the corpus and write
+    `tokenizer_file(out)` atomically, after the files beside it.
 
-    The same corpus and arguments give the same bytes. A merge must occur `min_frequency` times.
-    Documents above MAX_DOCUMENT_BYTES and invalid UTF-8 are left out. Raises ConfigError for a
-    vocabulary too small to hold every byte, UsageError where another file would be replaced (unless
-    `force`), DataError when no text is left. `progress` is called with the documents read and their
-    number; the merges follow, without a word.
+    The same corpus and arguments give the same bytes, but for unigram. A merge must occur
+    `min_frequency` times. Documents above MAX_DOCUMENT_BYTES and invalid UTF-8 are left out.
+    Raises ConfigError for a vocabulary too small to hold every byte, UsageError where another file
+    would be replaced (unless `force`), DataError when no text is left. `progress` is called with
+    the documents read and their number; the merges follow, without a word.
     """
-    if problems := _vocab_problems(vocab_size, fim):
+    if problems := _vocab_problems(vocab_size, fim, kind):
         raise ConfigError(problems[0].message, hint=problems[0].hint, problems=tuple(problems))
     target = tokenizer_file(out)
     texts = _Texts(open_corpus(corpus), progress)
-    if not force and target.is_file() and _cannot_come_of(target, vocab_size):
-        raise _is_another(target)  # before the minutes that training may take
-    specials = special_tokens(fim)
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=list(specials),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+    if not force and target.is_file() and _cannot_come_of(target, vocab_size, kind):
+        raise _is_another(target, kind)  # before the minutes that training may take
+    specials = special_tokens(fim, kind)
+    tokenizer = train_kind(
+        kind, texts, vocab_size=vocab_size, min_frequency=min_frequency, specials=list(specials)
     )
-    tokenizer.train_from_iterator(texts.batches(), trainer)
     if texts.documents == 0:
         raise DataError(
             f"{corpus}: no document with valid text to train on",
             hint="import it again: albor data import DIR --out FILE.parquet",
         )
     data = tokenizer.to_str(pretty=True).encode("utf-8")
-    reused = target.is_file() and target.read_bytes() == data
-    if not reused:
-        if target.is_file() and not force:
-            raise _is_another(target)
-        with publishing(target) as temp:
-            temp.write_bytes(data)
+    made = {**dict(files_beside(tokenizer, target)), target: data}
+    missing = {
+        file: one for file, one in made.items() if not file.is_file() or file.read_bytes() != one
+    }
+    if not force and (others := [file for file in missing if file.is_file()]):
+        raise _is_another(others[0], kind)
+    for file, one in missing.items():  # tokenizer.json is the last
+        with publishing(file) as temp:
+            temp.write_bytes(one)
     return TokenizerReport(
         target,
         tokenizer.get_vocab_size(),
         vocab_size,
+        kind,
         {name: number for number, name in enumerate(specials)},
         texts.documents,
         hashlib.sha256(data).hexdigest(),
-        reused,
+        tuple(file.name for file in made if file != target),
+        reused=not missing,
     )
 
 
-def _cannot_come_of(target: Path, vocab_size: int) -> bool:
-    """Whether no corpus at all would make what is at `target` with a vocabulary of this size."""
+def _cannot_come_of(target: Path, vocab_size: int, kind: str) -> bool:
+    """Whether no corpus at all would make what is at `target` with a vocabulary of this size, or
+    none twice.
+    """
+    if kind == "unigram":
+        return True
     try:
         return vocabulary_size(load_tokenizer(target)) > vocab_size
     except AlborError:
         return True
 
 
-def _is_another(target: Path) -> UsageError:
+def _is_another(target: Path, kind: str) -> UsageError:
+    what = "exists and is another tokenizer than this corpus and vocabulary give"
+    if kind == "unigram":
+        what = "exists, and training a unigram again gives other bytes"
     return UsageError(
-        f"{target}: exists and is another tokenizer than this corpus and vocabulary give",
+        f"{target}: {what}",
         hint="choose another --out, or --force to replace it (shards packed with it need packing"
         " again)",
     )
@@ -214,38 +258,6 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
-def check_tokenizer(path: Path, corpus: Path | None = None) -> dict[str, Any]:
-    """Facts about a tokenizer, as strict JSON values; `problems` is empty when it is fit for use.
-
-    Encodes and decodes TRICKY_TEXTS and, given a corpus, its first megabytes, from which
-    `bytes_per_token` comes (null without one). Raises what `load_tokenizer` and `open_corpus` do.
-    """
-    file = tokenizer_file(path)
-    tokenizer = load_tokenizer(path)
-    specials = {name: tokenizer.token_to_id(name) for name in special_tokens(fim=True)}
-    tokenizer.encode_special_tokens = True  # documents are data: a sentinel in them is plain text
-    samples = [*TRICKY_TEXTS, *(_sample(corpus) if corpus else ())]
-    encoded = tokenizer.encode_batch(samples, add_special_tokens=False)
-    failed = [
-        text
-        for text, encoding in zip(samples, encoded, strict=True)
-        if tokenizer.decode(encoding.ids, skip_special_tokens=False) != text
-    ]
-    tail = encoded[len(TRICKY_TEXTS) :]
-    tokens = sum(len(encoding.ids) for encoding in tail)
-    size = sum(len(text.encode("utf-8")) for text in samples[len(TRICKY_TEXTS) :])
-    return {
-        "path": str(file),
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        "vocab_size": vocabulary_size(tokenizer),
-        "specials": specials,
-        "samples": len(samples),
-        "failed": [text[:80] for text in failed],
-        "bytes_per_token": size / tokens if tokens else None,
-        "problems": [str(p) for p in _fitness_problems(tokenizer, path, failed)],
-    }
-
-
 class _Texts:
     """Feeds a trainer, and counts what it fed."""
 
@@ -253,7 +265,8 @@ class _Texts:
         self._corpus, self._progress = corpus, progress
         self.documents = 0
 
-    def batches(self) -> Iterator[list[str]]:
+    def __iter__(self) -> Iterator[list[str]]:
+        self.documents = 0
         batch: list[str] = []
         for _, data in self._corpus.documents():
             if (text := decode_document(data)) is None:
@@ -279,19 +292,9 @@ def decode_document(data: bytes) -> str | None:
         return None
 
 
-def _sample(corpus: Path, limit_bytes: int = 2 << 20) -> Iterator[str]:
-    taken = 0
-    for _, data in open_corpus(corpus).documents():
-        if (text := decode_document(data)) is None:
-            continue
-        yield text
-        taken += len(data)
-        if taken >= limit_bytes:
-            return
-
-
-def _vocab_problems(vocab_size: int, fim: bool) -> list[Problem]:
-    floor = BYTE_SYMBOLS + len(special_tokens(fim))
+def _vocab_problems(vocab_size: int, fim: bool, kind: str) -> list[Problem]:
+    specials = len(special_tokens(fim, kind))
+    floor = BYTE_SYMBOLS + specials
     if vocab_size > MOST_TOKENS:
         message = f"vocab_size {vocab_size} is too large"
         return [Problem("vocab_size", message, f"use {MOST_TOKENS} or less")]
@@ -301,7 +304,7 @@ def _vocab_problems(vocab_size: int, fim: bool) -> list[Problem]:
         Problem(
             "vocab_size",
             f"vocab_size {vocab_size} cannot hold {BYTE_SYMBOLS} bytes and "
-            f"{len(special_tokens(fim))} special tokens",
+            f"{specials} special tokens",
             f"use {floor} or more",
         )
     ]
@@ -314,14 +317,3 @@ def _output_problems(target: Path) -> list[Problem]:
     if near.is_dir() and os.access(near, os.W_OK | os.X_OK):
         return []
     return [Problem("output", f"{near} is not a writable directory", "choose another output")]
-
-
-def _fitness_problems(tokenizer: Tokenizer, path: Path, failed: list[str]) -> Iterator[Problem]:
-    file = tokenizer_file(path)
-    try:
-        end_of_text(tokenizer, path)
-    except DataError as error:
-        yield Problem("end of text", error.message, error.hint)
-    if failed:
-        message = f"{len(failed)} samples change when encoded and decoded"
-        yield Problem("round trip", message, _TRAIN_HINT, str(file))

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from albor_core.run.errors import DataError, NotFoundError
 
+WORK_NAME = ".work"  # in a folder, as long as the corpus that is written there is not whole
 IMPORT_HINT = "make one with: albor data import DIR --out FILE.parquet"
 _ROWS_PER_READ = 256
 _MAX_ROW_GROUP_BYTES = 4 << 30  # a row group is decoded as a whole; a bomb declares petabytes
@@ -30,9 +31,17 @@ class CorpusHash:
 
     def add(self, key: str, text: bytes) -> None:
         """Take in one document, `text` being its UTF-8 bytes."""
+        self.take(self.entry(key, text))
+
+    @staticmethod
+    def entry(key: str, text: bytes) -> bytes:
+        """What stands for one document; those of many may be made elsewhere and joined."""
         name = key.encode("utf-8")
-        self._digest.update(len(name).to_bytes(4, "little") + name)
-        self._digest.update(hashlib.sha256(text).digest())
+        return len(name).to_bytes(4, "little") + name + hashlib.sha256(text).digest()
+
+    def take(self, entries: bytes) -> None:
+        """Take in the next documents by their joined entries."""
+        self._digest.update(entries)
 
     def hexdigest(self) -> str:
         """The hash of what was added so far."""
@@ -48,6 +57,8 @@ class Corpus:
     rows: int
     text_bytes: int
     """Uncompressed size of the text column as the footers declare it."""
+    column: str = "text"
+    """Where the text is."""
 
     def documents(self) -> Iterator[tuple[str, bytes]]:
         """Every (key, UTF-8 bytes) in order; a null text is empty. Memory: one row group.
@@ -57,15 +68,15 @@ class Corpus:
         """
         for file in self.files:
             try:
-                yield from _documents(file)
+                yield from _documents(file, self.column)
             except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise DataError(
                     f"{file}: cannot be read as Parquet: {error}", hint=IMPORT_HINT
                 ) from error
 
 
-def open_corpus(path: Path) -> Corpus:
-    """Check that `path` is a readable corpus with at least one row.
+def open_corpus(path: Path, column: str = "text") -> Corpus:
+    """Check that `path` is a readable corpus with at least one row, its text in `column`.
 
     Raises NotFoundError if nothing is there, DataError naming the file and the cause.
     """
@@ -73,7 +84,7 @@ def open_corpus(path: Path) -> Corpus:
     rows = text_bytes = 0
     for file in files:
         footer = read_footer(file)
-        index = _text_column(file, footer)
+        index = _text_column(file, footer, column)
         rows += footer.num_rows
         for number in range(footer.num_row_groups):
             size = footer.row_group(number).column(index).total_uncompressed_size
@@ -86,7 +97,7 @@ def open_corpus(path: Path) -> Corpus:
             text_bytes += size
     if rows == 0:
         raise DataError(f"{path}: the corpus has no rows", hint=IMPORT_HINT)
-    return Corpus(path, files, rows, text_bytes)
+    return Corpus(path, files, rows, text_bytes, column)
 
 
 def read_footer(file: Path) -> Any:
@@ -99,11 +110,23 @@ def read_footer(file: Path) -> Any:
     except FileNotFoundError as error:
         raise NotFoundError(f"{file}: no such file") from error
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file}: not a readable Parquet file: {error}") from error
+        raise DataError(
+            f"{file}: not a readable Parquet file: {error}", hint="download or write it again"
+        ) from error
+
+
+def leaves_of(footer: Any) -> list[str]:
+    """The paths of a Parquet file's columns, in the order in which row groups have them."""
+    return [footer.schema.column(i).path for i in range(footer.num_columns)]
 
 
 def _corpus_files(path: Path) -> tuple[Path, ...]:
     if path.is_dir():
+        if (path / WORK_NAME).exists():
+            raise DataError(
+                f"{path}: the corpus is not finished",
+                hint="run the command that makes it again: it goes on where it was",
+            )
         files = tuple(sorted(path.glob("*.parquet")))
         if not files:
             raise DataError(f"{path}: the directory holds no .parquet file", hint=IMPORT_HINT)
@@ -113,27 +136,26 @@ def _corpus_files(path: Path) -> tuple[Path, ...]:
     return (path,)
 
 
-def _text_column(file: Path, footer: Any) -> int:
+def _text_column(file: Path, footer: Any, column: str) -> int:
     schema = footer.schema.to_arrow_schema()
-    if "text" not in schema.names:
+    if column not in schema.names:
         raise DataError(
-            f"{file}: no column text (columns: {', '.join(schema.names) or 'none'})",
+            f"{file}: no column {column} (columns: {', '.join(schema.names) or 'none'})",
             hint=IMPORT_HINT,
         )
-    kind = schema.field("text").type
+    kind = schema.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise DataError(f"{file}: column text holds {kind}, not strings", hint=IMPORT_HINT)
-    paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
-    return paths.index("text")
+        raise DataError(f"{file}: column {column} holds {kind}, not strings", hint=IMPORT_HINT)
+    return leaves_of(footer).index(column)
 
 
-def _documents(file: Path) -> Iterator[tuple[str, bytes]]:
+def _documents(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
     # pre_buffer would hold the whole file's columns at once
     reader = pq.ParquetFile(file, memory_map=True, pre_buffer=False)
     named = {"source", "file"} <= set(reader.schema_arrow.names)
-    columns = ["text", "source", "file"] if named else ["text"]
+    columns = [column, "source", "file"] if named else [column]
     for batch in reader.iter_batches(batch_size=_ROWS_PER_READ, columns=columns):
-        texts = [value or b"" for value in batch.column("text").cast(pa.large_binary()).to_pylist()]
+        texts = [value or b"" for value in batch.column(column).cast(pa.large_binary()).to_pylist()]
         if not named:
             yield from ((hashlib.sha256(text).hexdigest(), text) for text in texts)
             continue

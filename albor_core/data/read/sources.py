@@ -1,43 +1,52 @@
-"""Source trees in, one Parquet file out: columns `text`, `source`, `file`, in sorted order.
+"""Sources in, a corpus out: columns `text`, `source`, `file`, `commit`, `licence`, in the order of
+the sources and of the paths or rows within each.
 
-The same files give the same bytes: order is by path, and every writer setting that reaches the
-file is fixed here. What is left out is counted by reason, never silently.
+The same documents give the same bytes, whoever reads them and however often he is interrupted. What
+is left out is counted by reason, never silently.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-from collections import Counter, deque
+import hashlib
+import json
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Any
 
 from albor_core.data.progress import Progress
-from albor_core.data.read.corpus import CorpusHash, open_corpus
-from albor_core.run.errors import (
-    AlborError,
-    ConfigError,
-    DataError,
-    NotFoundError,
-    Problem,
-    UsageError,
+from albor_core.data.read import git, parquet_rows, rows
+from albor_core.data.read.corpus import CorpusHash
+from albor_core.data.read.inputs import (
+    DEFAULTS,
+    Asked,
+    InputSource,
+    InputUnit,
+    kind_of_file,
+    names_of,
 )
-from albor_core.run.files.publish import check_target, publishing
+from albor_core.data.read.take import TakeIn, units_of
+from albor_core.data.stage.counts import Counts, SourceCounts, from_json
+from albor_core.data.stage.output import (
+    Output,
+    begin,
+    clear,
+    data_hash_of,
+    finish,
+    tidy,
+    working,
+)
+from albor_core.data.stage.record import CorpusRecord, identity_of
+from albor_core.data.stage.workers import each
+from albor_core.run.errors import AlborError, ConfigError, DataError, Problem, UsageError
+from albor_core.run.files.publish import check_target
 
-# generated tables and vendored blobs live above it; hand-written code does not
-MAX_FILE_BYTES = 1 << 20
-_ROW_GROUP_BYTES = 8 << 20
-_SCHEMA = pa.schema(
-    [
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("file", pa.string(), nullable=False),
-    ]
-)
+RULES = 1  # counted up when the same sources would give other documents
+SPREAD_BYTES = 64 << 20  # less is done before other processes have started
+_STEP, _UNITS = "import", "units"
 
 
 @dataclass(frozen=True)
@@ -45,70 +54,30 @@ class ImportReport:
     """What an import wrote, and why the rest was left out."""
 
     files: int
+    """Documents: files, or rows."""
     bytes: int
     """UTF-8 bytes of text taken in."""
     skipped: dict[str, int]
-    """Reason -> count; reasons: not_utf8 empty too_large binary unreadable symlink."""
+    """Reason -> count; reasons: not_utf8 empty too_large binary unreadable symlink submodule, and
+    of rows not_json not_an_object no_text other_columns.
+    """
     corpus_hash: str
     """See `corpus.CorpusHash`; depends on names and text only, not on the file's encoding."""
     out: Path
-    reused: bool = False
+    reused: bool
     """`out` held these very documents already and was left alone."""
-
-
-class _SameDocuments(Exception):
-    """What was imported is in the output already; ends the writing of another copy."""
-
-
-def import_sources(
-    dirs: Sequence[Path],
-    out: Path,
-    *,
-    exclude: Sequence[str] = (),
-    suffixes: Sequence[str] = (".py",),
-    max_bytes: int = MAX_FILE_BYTES,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> ImportReport:
-    """Write every text file below `dirs` whose name ends in one of `suffixes` to `out`.
-
-    `exclude` holds directory names, matched at any depth. Symbolic links are counted, not
-    followed. Memory is bounded by one row group. `progress` is called with the files and the bytes
-    taken. Raises NotFoundError for a missing directory, ConfigError for overlapping ones, DataError
-    for a tree that yields nothing, UsageError for an `out` where a file cannot be written, or holds
-    anything but these documents (unless `force`); after any error `out` is as it was before.
-    """
-    trees = _name_trees(dirs)
-    check_target(out, "corpus.parquet")
-    earlier = None if force else _documents_in(out)
-    intake = _Intake(frozenset(exclude), tuple(suffixes), max_bytes, progress)
-    reused = False
-    try:
-        with publishing(out) as temp, _Rows(temp) as rows:
-            for name, root in trees:
-                for relative, text in intake.texts(name, root):
-                    rows.add(text, name, relative)
-            if earlier == intake.digest.hexdigest():
-                raise _SameDocuments
-            if earlier is not None:
-                raise _holds_something_else(out, "other documents")
-    except _SameDocuments:
-        reused = True
-    return ImportReport(
-        intake.files,
-        intake.size,
-        dict(sorted(intake.skipped.items())),
-        intake.digest.hexdigest(),
-        out,
-        reused,
-    )
+    sources: tuple[InputSource, ...]
+    counts: Counts
+    record: CorpusRecord
+    resumed_units: int
+    seconds: float
 
 
 @dataclass(frozen=True)
 class ImportPlan:
     """What an import would take in, leave out and write. It can be done where `problems` is empty.
 
-    `action`: write, replace, or keep where the output holds these very documents.
+    `action`: write, resume, replace, or keep where the output holds these very documents.
     """
 
     files: int
@@ -117,59 +86,176 @@ class ImportPlan:
     out: Path
     action: str
     problems: tuple[Problem, ...]
+    sources: tuple[InputSource, ...] = ()
+    counts: Counts = field(default_factory=Counts)
+
+
+def import_sources(
+    given: Sequence[Path | InputSource],
+    out: Path,
+    asked: Asked = DEFAULTS,
+    *,
+    workers: int = 1,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Write every document of `given` to `out`, a folder or a file whose name ends in .parquet.
+    An `InputSource` is imported as it is; it must not be mixed with paths.
+
+    A folder gives its text files whose names end in one of `asked.suffixes`, but for those in
+    folders named in `asked.exclude`, at any depth; symbolic links are counted, not followed. Where
+    git is to be asked, a work tree gives what git does not ignore, a bare repository its HEAD. A
+    file of rows (.jsonl, .csv, .parquet) gives the texts in `asked.column`, any other its text.
+    Memory is bounded by a few row groups a worker. `progress` is called with the documents and the
+    bytes read.
+
+    Raises NotFoundError for what is missing, ConfigError for overlapping sources and for archives,
+    DataError for a source that yields nothing, is damaged or changes meanwhile, UsageError for an
+    `out` that holds anything but these documents (unless `force`); after any error `out` is as it
+    was before.
+    """
+    began = time.monotonic()
+    output = Output(out)
+    sources = tuple(named(given, asked, output))
+    _check(output, sources, force)
+    listing = _Listing(sources, asked, output, progress)
+    earlier = None if force else output.record()
+    if earlier is not None:
+        found = _look(listing, workers)
+        listing.refuse_hollow()
+        if earlier.identity != found.identity:
+            raise _holds_something_else(out, "other documents")
+        tidy(output)
+        return _report(listing, found, earlier, True, 0, began)
+    with working(output) as work, _kept_if_begun(work):
+        listing.fill(work / _UNITS)
+        listing.refuse_hollow()
+        begin(work, listing.identity, keep=(_UNITS,))
+        resumed = len(list((work / "done").glob("*.json")))
+        found = _read(listing, work, workers, is_dry=False)
+        record = CorpusRecord(
+            _STEP, _settings(listing), found.identity, data_hash_of(found.parts),
+            found.counts.total.documents, found.counts.total.bytes, found.counts, (),
+        )  # fmt: skip
+        finish(output, found.parts, record)
+    return _report(listing, found, record, False, resumed, began)
 
 
 def plan_import(
-    dirs: Sequence[Path],
+    given: Sequence[Path | InputSource],
     out: Path,
+    asked: Asked = DEFAULTS,
     *,
-    exclude: Sequence[str] = (),
-    suffixes: Sequence[str] = (".py",),
-    max_bytes: int = MAX_FILE_BYTES,
+    workers: int = 1,
     force: bool = False,
     progress: Progress | None = None,
 ) -> ImportPlan:
     """Read what `import_sources` would read; write nothing, raise nothing that a user can cause."""
+    output = Output(out)
     problems: list[Problem] = []
-    intake = _Intake(frozenset(exclude), tuple(suffixes), max_bytes, progress)
-    action = "write"
-    trees: list[tuple[str, Path]] = []
+    sources: tuple[InputSource, ...] = ()
+    found, action = _Found(), "write"
+    identity = ""
     try:
-        trees = _name_trees(dirs)
+        sources = tuple(named(given, asked, output, problems))
+        listing = _Listing(sources, asked, output, progress)
+        found = _look(listing, workers)
+        identity = listing.identity
+        problems += [Problem("source", one.message, one.hint) for one in listing.hollow.values()]
     except AlborError as error:
-        problems.append(Problem("dir", error.message, error.hint))
-    for name, root in trees:
-        try:
-            deque(intake.texts(name, root), maxlen=0)
-        except DataError as nothing:
-            problems.append(Problem("dir", nothing.message, nothing.hint))
+        problems.append(Problem("source", error.message, error.hint))
     try:
-        check_target(out, "corpus.parquet")
-        if out.exists():
+        _check(output, sources, force)
+        record = None if force else output.record()
+        if record is not None:
+            if record.identity != found.identity and not problems:
+                raise _holds_something_else(out, "other documents")
+            action = "keep"
+        elif output.is_taken():
             action = "replace"
-            if not force:
-                if _documents_in(out) != intake.digest.hexdigest():
-                    raise _holds_something_else(out, "other documents")
-                action = "keep"
+        elif output.begun() == identity:
+            action = "resume"
     except AlborError as error:
         problems.append(Problem("out", error.message, error.hint))
-    skipped = dict(sorted(intake.skipped.items()))
-    return ImportPlan(intake.files, intake.size, skipped, out, action, tuple(problems))
+    total = found.counts.total
+    return ImportPlan(
+        total.documents, total.bytes, dict(sorted(total.dropped.items())), out, action,
+        tuple(problems), sources, found.counts,
+    )  # fmt: skip
 
 
-def _documents_in(out: Path) -> str | None:
-    """The corpus hash of what is at `out`; None where nothing is. Raises UsageError for a file that
-    is no corpus.
+def named(
+    given: Sequence[Path | InputSource],
+    asked: Asked,
+    output: Output,
+    problems: list[Problem] | None = None,
+) -> Iterator[InputSource]:
+    """Each of `given` as a source. Raises as `names_of` and `recognised`, whose errors go to
+    `problems` where there are any.
     """
-    if not out.exists():
-        return None
-    digest = CorpusHash()
-    try:
-        for key, text in open_corpus(out).documents():
-            digest.add(key, text)
-    except AlborError as error:
-        raise _holds_something_else(out, "something else than a corpus") from error
-    return digest.hexdigest()
+    yield from (one for one in given if isinstance(one, InputSource))
+    paths = [one for one in given if not isinstance(one, InputSource)]
+    if problems is not None:  # each that is missing, not the first alone
+        missing = [one for one in paths if not one.exists()]
+        what, hint = "no such file or directory", "check the path and try again"
+        problems += [Problem("source", f"{one}: {what}", hint) for one in missing]
+        paths = [one for one in paths if one not in missing]
+    if given and not paths:
+        return
+    for name, path in names_of(paths):
+        try:
+            yield recognised(name, path, asked, _apart(output))
+        except AlborError as error:
+            if problems is None:
+                raise
+            problems.append(Problem("source", error.message, error.hint))
+
+
+def _apart(output: Output) -> frozenset[str]:
+    """What is written here while the sources are read."""
+    there = output.path.resolve()
+    return frozenset((str(there), str(Output(there).work)))
+
+
+def recognised(name: str, path: Path, asked: Asked, apart: frozenset[str]) -> InputSource:
+    """With its kind, and what its file or git says of it."""
+    if path.is_dir():
+        source = InputSource(name, path, "folder")
+        return git.described(source, asked, apart) if asked.git else source
+    if not path.is_file():
+        raise ConfigError(
+            f"{path}: is a pipe or a device, not a file",
+            hint="write it to a file first, and import that",
+        )
+    kind = kind_of_file(path)
+    column_of = {
+        "jsonl": rows.json_column,
+        "csv": rows.csv_column,
+        "parquet": parquet_rows.parquet_column,
+    }.get(kind)
+    return InputSource(name, path, kind, column_of(path, asked) if column_of else None)
+
+
+def _check(output: Output, sources: Sequence[InputSource], force: bool) -> None:
+    """Raises UsageError where `output` stands for something else, AlborError where its own folder
+    is missing.
+    """
+    out = output.path
+    if output.is_file:
+        check_target(out, "corpus.parquet")
+    there = out.resolve()
+    for source in sources:
+        if there == source.path or there in source.path.parents:
+            raise UsageError(
+                f"{out}: is or holds {source.path}, which is read; name another folder or file",
+                hint="--out corpus.parquet",
+            )
+    if not force and (out.is_file() or out.is_dir()):
+        if out.is_file() and output.record() is None:
+            raise _holds_something_else(out, "something else than a corpus made by albor data")
+        if output.is_foreign():
+            raise _holds_something_else(out, "files that albor data did not make")
+    output.check()
 
 
 def _holds_something_else(out: Path, what: str) -> UsageError:
@@ -179,200 +265,157 @@ def _holds_something_else(out: Path, what: str) -> UsageError:
 
 
 @dataclass
-class _Intake:
-    """What an import, or its plan, has taken in so far, and how far it is."""
+class _Listing:
+    """The pieces of all sources: a line of JSON each in a file, so that the names of millions of
+    files need no memory.
+    """
 
-    exclude: frozenset[str]
-    suffixes: tuple[str, ...]
-    max_bytes: int
+    sources: Sequence[InputSource]
+    asked: Asked
+    output: Output
     progress: Progress | None
-    files: int = 0
-    size: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    digest: CorpusHash = field(default_factory=CorpusHash)
+    file: Path = Path()
+    counts: Counts = field(default_factory=Counts)
+    """Of what was left out already."""
+    offsets: list[int] = field(default_factory=list)
+    expected: list[tuple[int, int]] = field(default_factory=list)
+    hollow: dict[str, DataError] = field(default_factory=dict)
+    """Of sources of which nothing is taken, by name."""
+    identity: str = ""
+    """Of all that an interrupted import can go on with."""
+    _seen: tuple[int, int] = (0, 0)
 
-    def texts(self, name: str, root: Path) -> Iterator[tuple[str, bytes]]:
-        """As `_Tree.texts`, counted. Raises DataError at the end of a tree that yielded nothing."""
-        tree, before = _Tree(root, self.exclude, self.suffixes, self.max_bytes), self.files
-        for relative, text in tree.texts():
-            self.digest.add(f"{name}/{relative}", text)
-            self.files, self.size = self.files + 1, self.size + len(text)
-            yield relative, text
-            if self.progress is not None:
-                self.progress(self.files, self.size)
-        self.skipped.update(tree.skipped)
-        if self.files == before:
-            raise _nothing_found(root, tree.skipped, self.suffixes)
+    def fill(self, file: Path) -> None:
+        apart = _apart(self.output)
+        self.file, digest = file, hashlib.sha256()
+        position = 0
+        with file.open("wb") as stream:
+            for number, source in enumerate(self.sources):
+                before = len(self.offsets)
+                for documents, size, what in units_of(source, self.asked, self.counts, apart):
+                    line = json.dumps(
+                        InputUnit(number, documents, size, what), separators=(",", ":")
+                    )
+                    raw = line.encode() + b"\n"
+                    digest.update(raw)
+                    self.offsets.append(position)
+                    self.expected.append((documents, size))
+                    position += stream.write(raw)
+                if len(self.offsets) == before and source.kind != "package":
+                    self.hollow[source.name] = _nothing_found(source, self.counts, self.asked)
+        self.identity = identity_of(_STEP, _settings(self), {"units": digest.hexdigest()})
+
+    def refuse_hollow(self) -> None:
+        for error in self.hollow.values():
+            raise error
+
+    def tell(self, number: int) -> None:
+        """One piece is done."""
+        documents, size = self.expected[number]
+        self._seen = self._seen[0] + documents, self._seen[1] + size
+        if self.progress is not None:
+            self.progress(*self._seen)
 
 
 @dataclass
-class _Tree:
-    """One source tree and the count of what it withheld."""
+class _Found:
+    """What all pieces together are."""
 
-    root: Path
-    exclude: frozenset[str]
-    suffixes: tuple[str, ...]
-    max_bytes: int
-    skipped: Counter[str] = field(default_factory=Counter)
-
-    def texts(self) -> Iterator[tuple[str, bytes]]:
-        """(posix path relative to the root, UTF-8 bytes), sorted by path."""
-        for relative in self._walk(""):
-            try:
-                relative.encode("utf-8")
-            except UnicodeEncodeError:  # a file name that is not UTF-8 cannot be a Parquet string
-                self.skipped["not_utf8"] += 1
-                continue
-            text, reason = _read_text(self.root / relative, self.max_bytes)
-            if reason:
-                self.skipped[reason] += 1
-            else:
-                yield relative, text
-
-    def _walk(self, top: str) -> Iterator[str]:
-        # An explicit stack: a hostile tree may be deeper than Python recurses.
-        stack = [iter(self._entries(top))]
-        while stack:
-            entry = next(stack[-1], None)
-            if entry is None:
-                stack.pop()
-            elif entry.endswith("/"):
-                stack.append(iter(self._entries(entry)))
-            else:
-                yield entry
-
-    def _entries(self, prefix: str) -> list[str]:
-        """Sorted relative paths directly under `prefix`, directories ending in '/'.
-
-        Sorting with that slash makes the depth-first walk equal to sorting all full paths.
-        """
-        found: list[str] = []
-        try:
-            with os.scandir(self.root / prefix) as entries:
-                for entry in entries:
-                    wanted = entry.name.endswith(self.suffixes)
-                    if entry.is_symlink():
-                        self.skipped["symlink"] += wanted or _is_directory(entry)
-                    elif entry.is_dir(follow_symlinks=False):
-                        if entry.name not in self.exclude:
-                            found.append(f"{prefix}{entry.name}/")
-                    elif wanted:
-                        found.append(prefix + entry.name)
-        except OSError:
-            self.skipped["unreadable"] += 1
-        return sorted(found)
+    counts: Counts = field(default_factory=Counts)
+    corpus_hash: str = ""
+    identity: str = ""
+    parts: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
+def _look(listing: _Listing, workers: int) -> _Found:
+    """Writes nothing where the output is or will be."""
+    with tempfile.TemporaryDirectory(prefix="albor-import-") as folder:
+        listing.fill(Path(folder) / _UNITS)
+        return _read(listing, Path(folder), workers, is_dry=True)
+
+
+def _read(listing: _Listing, folder: Path, workers: int, *, is_dry: bool) -> _Found:
+    """Raises DataError for a source of which nothing was taken, unless it only looks."""
+    numbers = range(len(listing.offsets))
+    job = TakeIn(
+        listing.sources, listing.asked, listing.file, listing.offsets, folder,
+        is_dry=is_dry, is_joined=listing.output.is_file,
+    )  # fmt: skip
+    (folder / "keys").mkdir(exist_ok=True)
+    found, digest = _Found(), CorpusHash()
+    found.counts += listing.counts
+    if sum(size for _, size in listing.expected) < SPREAD_BYTES:
+        workers = 1
+    done = each(numbers, job, folder / "done", workers=workers, done=listing.tell)
+    for number, result in zip(numbers, done, strict=True):
+        found.counts += from_json(result["counts"])
+        if result["part"] is not None:
+            found.parts.append(result["part"])
+        with job.keys(number).open("rb") as keys:
+            while block := keys.read(1 << 20):
+                digest.take(block)
+    for source in listing.sources:
+        if not found.counts.source(source.name).documents and source.kind != "package":
+            listing.hollow[source.name] = _nothing_found(source, found.counts, listing.asked)
+    if not is_dry:
+        listing.refuse_hollow()
+    found.corpus_hash = digest.hexdigest()
+    facts = [source.facts() for source in listing.sources]
+    found.identity = identity_of(_STEP, {"sources": facts}, {"documents": found.corpus_hash})
+    return found
+
+
+@contextmanager
+def _kept_if_begun(work: Path) -> Iterator[None]:
+    """What an interrupted import leaves is of use once a piece is whole, and never where a source
+    was refused: who mends it makes another of it. Else it is removed.
+    """
     try:
-        return entry.is_dir()
-    except OSError:  # a link that points to itself
-        return False
+        yield
+    except BaseException as error:
+        if isinstance(error, DataError) or not any((work / "done").glob("*.json")):
+            clear(work)
+        raise
 
 
-def _read_text(path: Path, max_bytes: int) -> tuple[bytes, str]:
-    """The file's bytes and "", or b"" and why it is left out. Reads at most max_bytes + 1."""
-    try:
-        # NONBLOCK: opening a pipe that somebody named x.py must not wait for a writer
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                return b"", "unreadable"
-            data = stream.read(max_bytes + 1)
-    except OSError:
-        return b"", "unreadable"
-    return (b"", reason) if (reason := _reason_to_skip(data, max_bytes)) else (data, "")
+def _settings(listing: _Listing) -> dict[str, Any]:
+    asked = listing.asked
+    return {
+        "rules": RULES,
+        "suffixes": list(asked.suffixes),
+        "exclude": sorted(asked.exclude),
+        "max_bytes": asked.max_bytes,
+        "sources": [source.facts() for source in listing.sources],
+    }
 
 
-def _reason_to_skip(data: bytes, max_bytes: int) -> str:
-    if len(data) > max_bytes:
-        return "too_large"
-    if not data.strip():
-        return "empty"
-    if b"\0" in data:
-        return "binary"
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "not_utf8"
-    return ""
+def _report(
+    listing: _Listing,
+    found: _Found,
+    record: CorpusRecord,
+    reused: bool,
+    resumed: int,
+    began: float,
+) -> ImportReport:
+    total = found.counts.total
+    return ImportReport(
+        total.documents, total.bytes, dict(sorted(total.dropped.items())), found.corpus_hash,
+        listing.output.path, reused, tuple(listing.sources), found.counts, record, resumed,
+        time.monotonic() - began,
+    )  # fmt: skip
 
 
-class _Rows:
-    """Rows of the corpus, written as row groups of about `_ROW_GROUP_BYTES`."""
-
-    def __init__(self, path: Path) -> None:
-        self._texts: list[bytes] = []
-        self._sources: list[str] = []
-        self._names: list[str] = []
-        self._pending_bytes = 0
-        self._writer = pq.ParquetWriter(
-            path,
-            _SCHEMA,
-            version="2.6",
-            compression="zstd",
-            compression_level=3,
-            use_dictionary=["source"],
-            write_statistics=False,
+def _nothing_found(source: InputSource, counts: Counts, asked: Asked) -> DataError:
+    one = counts.sources.get(source.name, SourceCounts())
+    reasons = ", ".join(f"{count} {why}" for why, count in sorted(one.dropped.items()))
+    if source.kind in ("folder", "git", "bare"):
+        wanted = " or ".join(asked.suffixes)
+        what, hint = (
+            f"usable file ending in {wanted}",
+            (f"give a folder with {wanted} files, or: albor data import DIR -o FILE --suffix .txt"),
         )
-
-    def __enter__(self) -> _Rows:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._flush()
-        self._writer.close()
-
-    def add(self, text: bytes, source: str, name: str) -> None:
-        self._texts.append(text)
-        self._sources.append(source)
-        self._names.append(name)
-        self._pending_bytes += len(text)
-        if self._pending_bytes >= _ROW_GROUP_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._texts:
-            return
-        text = pa.array(self._texts, pa.binary()).cast(pa.string())
-        arrays = [text, pa.array(self._sources), pa.array(self._names)]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
-        self._texts, self._sources, self._names = [], [], []
-        self._pending_bytes = 0
-
-
-def _name_trees(dirs: Sequence[Path]) -> list[tuple[str, Path]]:
-    """(name, resolved root) for each directory; names are the shortest path tails that differ."""
-    if not dirs:
-        raise ConfigError("no source directory given", hint="albor data import DIR [DIR ...]")
-    roots: list[Path] = []
-    for given in dirs:
-        root = given.resolve()
-        if not root.exists():
-            raise NotFoundError(f"{given}: no such directory", hint="check the path and try again")
-        if not root.is_dir():
-            raise ConfigError(
-                f"{given}: is a file; give its folder", hint=f"albor data import {given.parent}"
-            )
-        for other in roots:
-            if root == other or root in other.parents or other in root.parents:
-                raise ConfigError(
-                    f"{given}: overlaps with {other}; its files would be imported twice",
-                    hint="give each tree once, without its sub-directories",
-                )
-        roots.append(root)
-    for depth in range(1, max(len(root.parts) for root in roots) + 1):
-        names = ["/".join(root.parts[-depth:]).lstrip("/") or "root" for root in roots]
-        if len(set(names)) == len(names):
-            break
-    return list(zip(names, roots, strict=True))
-
-
-def _nothing_found(root: Path, skipped: Counter[str], suffixes: Sequence[str]) -> DataError:
-    reasons = ", ".join(f"{count} {name}" for name, count in sorted(skipped.items()))
-    wanted = " or ".join(suffixes)
+    else:
+        what, hint = "usable document", "look at its first lines, or give another --column"
     return DataError(
-        f"{root}: no usable file ending in {wanted}" + (f" (skipped {reasons})" if reasons else ""),
-        hint=f"give a folder with {wanted} files, or: albor data import DIR -o FILE --suffix .txt",
+        f"{source.path}: no {what}" + (f" (skipped {reasons})" if reasons else ""), hint=hint
     )

@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from albor_core.feed.archive.card import CardShelf, RunCard
 from albor_core.feed.archive.checkpoints import Shelf, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView
 from albor_core.feed.archive.crashes import CrashShelf, CrashView
 from albor_core.feed.archive.log_file import LogName, LogShelf, LogWindow
 from albor_core.feed.archive.records import RecordTail, journal_events
+from albor_core.feed.archive.traced import TracedBricks, TraceShelf
+from albor_core.feed.data.of_run import RunData, figures_of, run_data
 from albor_core.feed.run.detail import RunFeed
+from albor_core.feed.run.store_follower import StoreWatch
 from albor_core.run.journal import parse_line
-from albor_core.run.rundir import RunDir
+from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import integer, number, text
+from albor_core.store.file.paths import global_store
 from albor_core.store.query.reader import Reader
 from albor_core.store.rows.rows import EventRow, SampleRow
 from albor_core.store.rows.series import Series
@@ -49,12 +54,16 @@ class RunArchive:
         self._shelf = Shelf(run.checkpoints)
         self._config = ConfigSheet(run)
         self._crashes = CrashShelf(run)
+        self._traces = TraceShelf(run.traces)
+        self._everybodys = StoreWatch(store or global_store())
+        self._card = CardShelf(run, own=self._asked, everybody=self._asked_of_everybody)
         self._journal = RecordTail(run.journal, parse_line)
         self._known: dict[str, tuple[int | None, object]] = {}
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Let go of the stores."""
         self._feed.close()
+        self._everybodys.close()
 
     @property
     def problem(self) -> str:
@@ -83,10 +92,24 @@ class RunArchive:
         params = {} if is_here else self._asked("params", lambda r: r.params(run_id)) or {}
         return self._config.look(params)
 
+    def card(self) -> RunCard:
+        """What it is, who it is related to, what it left and how it died."""
+        return self._card.look()
+
+    def data(self) -> RunData:
+        """What it reads, and whether that still lies where it lay."""
+        run_id, told = self.run.id, read_json(self.run.run_json)
+        if not told:
+            detail = self._asked("detail", lambda r: r.detail(run_id))
+            told = {} if detail is None else {**detail.facts, "kind": detail.row.kind}
+        figures = self._asked("figures of data", lambda r: figures_of(r.summary(run_id))) or {}
+        resolved = read_json(self.run.config_resolved) or {}
+        return run_data(told, resolved, figures, str(self.run.path))
+
     def checkpoints(self) -> ShelfView:
         """What lies in the folder of checkpoints, with what events say about it."""
         run_id = self.run.id
-        # of the newest life: a rewind takes back what it repeats
+        # of the newest attempt: a rewind takes back what it repeats
         points = self._asked("val", lambda r: r.points(run_id, "val/loss", limit=VALIDATIONS))
         losses = {step: value for step, value, _ in points or ()}
         return self._shelf.look(self.events().events, losses)
@@ -112,14 +135,24 @@ class RunArchive:
         )
         return Told(samples=tuple(said))
 
+    def traced(self) -> TracedBricks:
+        """Kernels under each brick, by the newest trace that the run kept."""
+        return self._traces.look()
+
     def _asked(self, name: str, question: Callable[[Reader], T]) -> T | None:
-        """The store's answer, asked again only when somebody wrote to it."""
-        version = self._feed.store.ask(lambda reader: reader.version())
+        """The answer of the run's store, asked again only when somebody wrote to it."""
+        return self._answer(self._feed.store, name, question)
+
+    def _asked_of_everybody(self, name: str, question: Callable[[Reader], T]) -> T | None:
+        return self._answer(self._everybodys, name, question)
+
+    def _answer(self, store: StoreWatch, name: str, question: Callable[[Reader], T]) -> T | None:
+        version = store.ask(lambda reader: reader.version())
         known = self._known.get(name)
         if version is None:
             return None
         if known is None or known[0] != version:
-            answer = self._feed.store.ask(question)
+            answer = store.ask(question)
             if answer is None:
                 return None
             self._known[name] = known = (version, answer)

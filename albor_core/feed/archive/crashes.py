@@ -1,4 +1,4 @@
-"""The crash reports of a run, for people: why each life died, the end of its output, its stacks."""
+"""The crash reports of a run, for people: why each attempt died, its last output, its stacks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albor_core.feed.run.files import CachedJson
+from albor_core.feed.run.tail import last_lines
+from albor_core.run.exit import exit_reason, read_exit
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.clean import clean
 from albor_core.run.values.lenient import Document, integer, mapping, sequence, text
 
 MOST = 20  # the newest ones
 STACK_BYTES = 64 << 10
+LOG_LINES = 60  # of a program that no report tells of
 _LINE_CHARS = 2000
 
 
@@ -29,6 +32,64 @@ class CrashView:
     hang: str = ""
     log: tuple[str, ...] = ()  # the last lines of its output
     stacks: tuple[str, ...] = ()
+
+
+EXCERPT = 16  # lines
+_TRACEBACK = "Traceback (most recent call last)"
+_MARKS = frozenset(" ^~")  # below the part of a line that failed
+
+
+def words_of(crash: CrashView) -> tuple[str, ...]:
+    """What it died of in a line, and what its reason says beyond that."""
+    why = crash.error or crash.hang or crash.reason or crash.kind
+    said = why.rpartition(" (")[0] if why.endswith(")") else why
+    if crash.reason in why:
+        return (why,)
+    more = crash.reason.removeprefix(said) if said else crash.reason
+    return why, more.lstrip(": ")
+
+
+def excerpt(crash: CrashView, most: int = EXCERPT) -> tuple[str, ...]:
+    """The lines that say most about a death: where a hang stood, else the last traceback of its
+    output, else its stacks, else its last lines. Of a longer traceback the end; without the marks
+    below its lines, which mean nothing once these are folded.
+    """
+    if crash.hang and crash.stacks:
+        return crash.stacks[:most]
+    begins = [i for i, line in enumerate(crash.log) if line.startswith(_TRACEBACK)]
+    if begins:
+        said = crash.log[begins[-1] :]
+        trace = tuple(line for line in said if not (line.strip() and set(line) <= _MARKS))
+        return trace if len(trace) <= most else (trace[0], *trace[1 - most :])
+    return crash.stacks[:most] or crash.log[-most:]
+
+
+def last_words(run: RunDir) -> tuple[CrashView, ...]:
+    """How a program without a guard died, where it could still say so; () where it could not, or
+    did not die."""
+    words = read_exit(run)
+    if words is None or text(words, "reason") != "exception":
+        return ()
+    python = mapping(words, "error")
+    log = last_lines(run.logs, LOG_LINES)
+    return (
+        CrashView(
+            id="",
+            path=str(run.exit),
+            attempt=integer(words, "attempt"),
+            kind="exception",
+            reason=exit_reason(words),
+            error=_error(python),
+            log=tuple(clean(line, limit=_LINE_CHARS) for line in log),
+        ),
+    )
+
+
+def _error(python: Document) -> str:
+    """An exception of Python in a line: type, message and place."""
+    kind, message, where = (text(python, name) for name in ("type", "message", "where"))
+    error = ": ".join(part for part in (kind, message) if part)
+    return f"{error} ({where})" if error and where else error
 
 
 class CrashShelf:
@@ -55,16 +116,13 @@ class CrashShelf:
 
     def _view(self, path: Path, document: Document) -> CrashView:
         evidence = mapping(document, "evidence")
-        python = mapping(evidence, "python")
-        kind, message, where = (text(python, name) for name in ("type", "message", "where"))
-        error = ": ".join(part for part in (kind, message) if part)
         return CrashView(
             id=path.stem,
             path=str(path),
             attempt=integer(document, "attempt"),
             kind=text(document, "class"),
             reason=text(document, "reason"),
-            error=f"{error} ({where})" if error and where else error,
+            error=_error(mapping(evidence, "python")),
             hang=text(evidence, "hang"),
             log=tuple(
                 clean(line, limit=_LINE_CHARS)

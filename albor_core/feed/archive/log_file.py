@@ -49,7 +49,7 @@ class LogWindow:
     needle: str = ""
     matches: tuple[int, ...] = ()  # lines that hold the needle, at most MOST_MATCHES
     is_partial: bool = False  # counting or searching goes on
-    life: int = 0  # moves when the file was replaced: line numbers before mean nothing
+    generation: int = 0  # moves when the file was replaced: line numbers before mean nothing
 
 
 class LogShelf:
@@ -83,7 +83,7 @@ class LogShelf:
         file = self._file
         file.look(needle)
         first = max(0, file.total - count) if top is None else max(0, top)
-        mark = (names, path, first, count, file.num_bytes, file.life, file.is_partial, needle)
+        mark = (names, path, first, count, file.num_bytes, file.generation, file.is_partial, needle)
         if mark == self._made[0] and not file.is_partial:
             return self._made[1]
         window = LogWindow(
@@ -96,7 +96,7 @@ class LogShelf:
             needle=needle,
             matches=tuple(file.matches),
             is_partial=file.is_partial,
-            life=file.life,
+            generation=file.generation,
         )
         self._made = (mark, window)
         return window
@@ -108,7 +108,7 @@ class LogFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.num_bytes = 0
-        self.life = 0
+        self.generation = 0
         self.matches: list[int] = []
         self._needle = b""
         self._identity: tuple[int, int] | None = None
@@ -166,13 +166,23 @@ class LogFile:
             return ()
         try:
             last = min(first + count, self.total)
-            starts = [self._start_of(fd, line) for line in range(first, last + 1)]
-            return tuple(
-                clean_line(os.pread(fd, min(end - start, LINE_BYTES + 1), start).rstrip(b"\n"))
-                for start, end in pairwise(starts)
-            )
+            return tuple(_line(fd, *ends) for ends in pairwise(self._starts(fd, first, last)))
         except OSError:
             return ()
+        finally:
+            os.close(fd)
+
+    def line_at(self, offset: int) -> int:
+        """The number of the line that a byte of what was counted is in."""
+        fd = self._open()
+        if fd is None or offset <= 0:
+            return 0
+        try:
+            block, rest = divmod(min(offset, self._counted), BLOCK_BYTES)
+            before = self._before[min(block, len(self._before) - 1)]
+            return before + os.pread(fd, rest, block * BLOCK_BYTES).count(b"\n")
+        except OSError:
+            return 0
         finally:
             os.close(fd)
 
@@ -187,7 +197,7 @@ class LogFile:
             return None
         identity = (status.st_dev, status.st_ino)
         if identity != self._identity or status.st_size < self._counted:
-            self.life += self._identity is not None
+            self.generation += self._identity is not None
             self._identity = identity
             self._forget()
         self.num_bytes = status.st_size
@@ -207,20 +217,25 @@ class LogFile:
             self._counted += len(raw)
             self._ends_whole = raw.endswith(b"\n")
 
-    def _start_of(self, fd: int, line: int) -> int:
-        """The byte where a line starts; of the line after the last, the end of what is counted."""
-        if line <= 0:
-            return 0
-        if line > self._before[-1]:
-            return self._counted
-        block = bisect_left(self._before, line) - 1
-        raw = self._block(fd, block)
-        at = -1
-        for _ in range(line - self._before[block]):
-            at = raw.find(b"\n", at + 1)
-            if at < 0:  # it was rewritten under us: the next look will know
-                return self._counted
-        return block * BLOCK_BYTES + at + 1
+    def _starts(self, fd: int, first: int, last: int) -> list[int]:
+        """The byte where each of these lines starts, a block read once for all of its lines; of the
+        line after the last, the end of what is counted.
+        """
+        starts: list[int] = []
+        block, raw, line_at, at = -1, b"", 0, -1
+        for line in range(first, last + 1):
+            if not 0 < line <= self._before[-1]:
+                starts.append(0 if line <= 0 else self._counted)
+                continue
+            there = bisect_left(self._before, line) - 1
+            if there != block:
+                block, raw, line_at, at = there, self._block(fd, there), self._before[there], -1
+            while line_at < line:
+                line_at, at = line_at + 1, raw.find(b"\n", at + 1)
+                if at < 0:  # it was rewritten under us: the next look will know
+                    return [*starts, self._counted]
+            starts.append(block * BLOCK_BYTES + at + 1)
+        return starts
 
     def _block(self, fd: int, block: int) -> bytes:
         return os.pread(fd, BLOCK_BYTES, block * BLOCK_BYTES)
@@ -256,3 +271,39 @@ class LogFile:
             counted = at
             at = raw.find(b"\n", at)
             at = raw.find(self._needle, at) if at >= 0 else -1
+
+
+def _line(fd: int, start: int, end: int) -> str:
+    """A line of a log. Of a long one its end is read first, where a progress bar's last state is,
+    and its beginning where there is no bar.
+    """
+    size = end - start
+    if size > LINE_BYTES:
+        last = os.pread(fd, LINE_BYTES, end - LINE_BYTES).rstrip(b"\r\n")
+        if b"\r" in last:
+            return clean_line(last)
+    return clean_line(os.pread(fd, min(size, LINE_BYTES + 1), start).rstrip(b"\n"))
+
+
+def offset_since(log: Path, wall: float) -> int | None:
+    """The byte from which on a log was written at `wall` or later; None where nothing says.
+
+    Its `.times` has lines `BYTE FROM [UNTIL]`: what follows that byte up to the next line's was
+    written between two times, the second of them a second after the first where it is not said.
+    A little more may be given than was asked for, and nothing less.
+    """
+    times = log.with_name(log.name.replace(".log", ".times", 1))
+    try:
+        rows = [line.split() for line in times.read_text(errors="replace").splitlines()]
+        status = log.stat()
+    except OSError:
+        return None
+    begin = None
+    for row in rows:
+        try:
+            begin, until = min(int(row[0]), status.st_size), float(row[-1]) + (len(row) == 2)
+        except (ValueError, IndexError):  # cut off by a full disk
+            continue
+        if until >= wall:
+            return begin
+    return begin if status.st_mtime >= wall else status.st_size  # its last words have no time

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from albor_core.andon.severity import alert_data, severity_of
 from albor_core.run.rundir import open_plain
-from albor_core.run.values.lenient import integer, number, text
-from albor_core.store.rows.rows import EventRow
+from albor_core.run.values.lenient import Document, integer, number, text
+from albor_core.store.rows.rows import AttemptRow, EventRow
 
 TAIL_BYTES = 256 << 10
 
@@ -45,21 +46,49 @@ def journal_events(records: Iterable[Mapping[str, Any]], run_id: str) -> tuple[E
         EventRow(
             run_id=run_id,
             name=text(record, "name"),
-            severity=text(record, "severity") or "info",
+            severity=severity_of(record.get("severity")),
             step=integer(record, "step"),
             wall=number(record, "wall"),
             attempt=integer(record, "attempt"),
             data=record["data"] if isinstance(record.get("data"), dict) else {},
         )
-        for record in records
+        for record in map(today_words, records)
         if record.get("t") == "e"
     )
 
 
-def parse_json(line: bytes) -> dict[str, Any] | None:
-    """One plain JSON line; None if it is not an object."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
+def today_words(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the severity, where it has one, in the words of today."""
+    told, data = dict(record), record.get("data")
+    if "severity" in told:
+        told["severity"] = severity_of(told["severity"])
+        if isinstance(data, Mapping):
+            told["data"] = dict(alert_data(told.get("name"), data))
+    return told
+
+
+def attempts_of(records: Iterable[Document]) -> tuple[AttemptRow, ...]:
+    """Attempts from the guard's ledger."""
+    found: dict[int, AttemptRow] = {}
+    for record in records:
+        attempt = integer(record, "attempt")
+        if attempt is None:
+            continue
+        known = found.get(attempt, AttemptRow(attempt))
+        if record.get("t") == "attempt.start":
+            found[attempt] = replace(
+                known, started=number(record, "wall"), diagnostic=bool(record.get("diagnostic"))
+            )
+        elif record.get("t") == "attempt.end":
+            found[attempt] = replace(
+                known,
+                ended=number(record, "wall"),
+                code=integer(record, "code"),
+                signal=text(record, "signal") or None,
+                exit_class=text(record, "class") or None,
+                action=text(record, "action") or None,
+                reason=text(record, "reason") or None,
+                step=integer(record, "step"),
+                report=text(record, "report") or None,
+            )
+    return tuple(found[attempt] for attempt in sorted(found))

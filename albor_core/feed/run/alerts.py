@@ -1,10 +1,10 @@
-"""Alerts of a run: from its store, and from the end of its journal while the index lags."""
+"""Alerts of a run: from its store, and from the end of its files while the index lags."""
 
 from __future__ import annotations
 
-from albor_core.feed.archive.records import RecordTail, journal_events, parse_json
+from albor_core.feed.archive.records import RecordTail, journal_events
 from albor_core.feed.run.store_follower import StoreWatch
-from albor_core.run.journal import parse_line
+from albor_core.run.journal import parse_json, parse_line
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import text
 from albor_core.store.file.paths import local_store
@@ -17,9 +17,10 @@ def open_alerts(run: RunDir) -> tuple[str, ...]:
         rows = store.ask(lambda reader: reader.alerts(run.id, open_only=False)) or ()
     finally:
         store.close()
-    recent = journal_events(RecordTail(run.journal, parse_line).records(), run.id)
     ids = dict.fromkeys(row.id for row in rows)
-    ids |= dict.fromkeys(text(e.data, "id") for e in recent if e.name == "andon.alert")
+    for path in (run.journal, run.system):
+        recent = journal_events(RecordTail(path, parse_line).records(), run.id)
+        ids |= dict.fromkeys(text(e.data, "id") for e in recent if e.name == "andon.alert")
     acknowledged = {row.id for row in rows if row.acked_by is not None} | _annotated(run)
     return tuple(name for name in ids if name and name not in acknowledged)
 

@@ -14,20 +14,25 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from albor_core.feed.archive.records import RecordTail, journal_events, parse_json
+from albor_core.andon.severity import CALM, worst
+from albor_core.feed.archive.records import RecordTail, attempts_of, journal_events
 from albor_core.feed.run.files import RunFiles
+from albor_core.feed.run.sign_files import SignFiles
 from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, view_of_row
 from albor_core.feed.run.tail import LogFollower
+from albor_core.feed.runs.of_visible import standing_of
 from albor_core.feed.view import RunView
 from albor_core.run.headlines import CHARTS, RECORDED
-from albor_core.run.journal import parse_line
+from albor_core.run.journal import parse_json, parse_line
 from albor_core.run.rundir import RunDir
-from albor_core.run.values.lenient import history, integer, number, sequence, text
+from albor_core.run.values.lenient import history, integer, sequence, text
 from albor_core.store.file.paths import global_store, local_store
+from albor_core.store.file.standing import Standing
 from albor_core.store.query.reader import Reader, alert_of
 from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
 from albor_core.store.rows.series import Series
 
+STANDING_S = 1.0
 EVENTS = 300  # newest ones kept for the screen
 _STATE_KEYS = {one.key: one.history for one in RECORDED}  # journal key: history of the live state
 Document = Mapping[str, Any]
@@ -48,7 +53,9 @@ class RunFeed:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run = run
+        self._clock = clock
         self.files = RunFiles(run)
+        self._signs = SignFiles(run)
         self.log = LogFollower(run.logs)
         own = store or local_store(run)
         self.store = StoreWatch(
@@ -57,6 +64,7 @@ class RunFeed:
         self._everybodys = StoreWatch(global_store(), clock=clock)
         self._ledger = RecordTail(run.attempts, parse_json)
         self._journal = RecordTail(run.journal, parse_line)
+        self._standing: tuple[float, Standing] = (-math.inf, Standing())  # and when it was asked
         self._ends: tuple[int | None, dict[str, float]] = (None, {})  # a step, and values there
 
     def close(self) -> None:
@@ -77,14 +85,16 @@ class RunFeed:
         alerts, events = self._alerts(), self._events()
         if not view.is_active:
             view = self._remembered(view, events)
-        waiting = [alert for alert in alerts if alert.acked_by is None]
+        view = replace(view, metrics=standing_of(view, self.standing()))
+        waiting = [alert for alert in alerts if alert.is_open]
         return replace(
             view,
             alerts=alerts,
             attempts=self._attempts(),
             events=events,
             alerts_open=len(waiting),
-            severity=_worst(waiting, view) if waiting else "green",
+            severity=_worst(waiting, view) if waiting else CALM,
+            signs=self._signs.look(view),
         )
 
     @property
@@ -132,6 +142,22 @@ class RunFeed:
                 return {}
             self._ends = (step, found)
         return self._ends[1]
+
+    def standing(self) -> Standing:
+        """What the metrics that stand for it are chosen from, as of the last second: all that its
+        own store has, and the goals of its experiment, which the store of all runs knows.
+        """
+        now = self._clock()
+        if now - self._standing[0] >= STANDING_S:
+            own = self._standing_in(self._ask, self.run.id, self.run.own_id)
+            goals = self._standing_in(self._everybodys.ask, self.run.id).goals or own.goals
+            self._standing = (now, replace(own, goals=goals))
+        return self._standing[1]
+
+    def _standing_in(self, ask: Callable[..., Any], *names: str) -> Standing:
+        """What a store has of the run by the first of these names that it knows."""
+        found = ask(lambda reader: reader.standings(names)) or {}
+        return next((found[name] for name in names if name in found), Standing())
 
     def _what_is_missing(self) -> str:
         """Why the store alone has to tell of the run."""
@@ -240,34 +266,5 @@ def join_curves(curve: Series, live: Series, *, lo: int | None, hi: int | None) 
     return replace(curve, **longer)
 
 
-def attempts_of(records: Sequence[Document]) -> tuple[AttemptRow, ...]:
-    """Attempts from the guard's ledger."""
-    found: dict[int, AttemptRow] = {}
-    for record in records:
-        attempt = integer(record, "attempt")
-        if attempt is None:
-            continue
-        known = found.get(attempt, AttemptRow(attempt))
-        if record.get("t") == "attempt.start":
-            found[attempt] = replace(
-                known, started=number(record, "wall"), diagnostic=bool(record.get("diagnostic"))
-            )
-        elif record.get("t") == "attempt.end":
-            found[attempt] = replace(
-                known,
-                ended=number(record, "wall"),
-                code=integer(record, "code"),
-                signal=text(record, "signal") or None,
-                exit_class=text(record, "class") or None,
-                action=text(record, "action") or None,
-                reason=text(record, "reason") or None,
-                step=integer(record, "step"),
-                report=text(record, "report") or None,
-            )
-    return tuple(found[attempt] for attempt in sorted(found))
-
-
 def _worst(alerts: Sequence[AlertRow], view: RunView) -> str:
-    if any(alert.severity == "red" for alert in alerts):
-        return "red"
-    return "yellow" if alerts else view.severity
+    return worst(alert.severity for alert in alerts) if alerts else view.severity

@@ -9,29 +9,34 @@ should be is unknown, since any program may have written the file.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from albor_core.andon.bricks.names import brick_name, budgets_of, fit_budgets
+from albor_core.andon.severity import severity_of
 from albor_core.feed.runs.newest import (
     NewestFigures,
     figures_of_journal,
     figures_of_state,
+    metrics_of_state,
     newest,
     share_done,
     whole_tokens,
 )
-from albor_core.feed.runs.status import NO_NEWS_S, Evidence, judge
+from albor_core.feed.runs.status import NO_NEWS_S, Evidence, judge, lost_there
 from albor_core.feed.terminal import terminal_of
 from albor_core.feed.view import (
     LIVE_WORDS,
     BrickView,
+    BudgetView,
     CheckpointView,
     RunStatus,
     RunView,
 )
-from albor_core.feed.watched import rules_watching
+from albor_core.feed.watched import watching
+from albor_core.run.files.pulled_file import read_pulled
 from albor_core.run.guard_state import GUARD_ENDS
 from albor_core.run.headlines import LIVE, RECORDED
 from albor_core.run.rundir import RunDir, load_json
@@ -48,6 +53,7 @@ from albor_core.run.values.lenient import (
     sequence,
     text,
 )
+from albor_core.run.values.main_metrics import main_metrics
 from albor_core.telemetry.sample import GpuSample, HostSample, gpu_from_json, host_from_json
 
 RUN_SCHEMA = "albor.run/1"
@@ -98,6 +104,7 @@ class RunFiles:
         self.state = CachedJson(run.state, load_state)
         self.guard = CachedJson(run.guard_json)
         self.exit = CachedJson(run.exit)
+        self.watch = CachedJson(run.watch)
         self.about: Document = NOTHING  # run.json as the last view was built from it
         self.flaw = ""  # what is wrong with it now, since when, and what to do
         self._freshness = Freshness()
@@ -109,6 +116,7 @@ class RunFiles:
         locks = self.run.liveness()
         if locks.trainer is None:
             state = self.state.get()  # its last words may have come after the first look
+        pulled = read_pulled(self.run)
         return Evidence(
             locks=locks,
             state=state,
@@ -120,6 +128,8 @@ class RunFiles:
             ended=ended,
             state_flaw=self.state.flaw or _foreign_state(state or NOTHING),
             has_steps=has_steps,
+            pulled=pulled,
+            lost_there=lost_there(pulled, self.about),
         )
 
     def view(self, ended: str | None = None, has_steps: bool = False) -> RunView | None:
@@ -133,17 +143,19 @@ class RunFiles:
             return None
         evidence = self.evidence(ended, has_steps)
         status = judge(evidence)
-        resolved = self.resolved.get()
+        resolved, watch = self.resolved.get(), self.watch.get()
         others = (self.state.flaw, self.guard.flaw, self.exit.flaw, self.resolved.flaw)
         flaws = tuple(flaw for flaw in (self.flaw, *others) if flaw)
-        documents = (self.about, resolved, evidence.state, evidence.guard)
+        documents = (self.about, resolved, evidence.state, evidence.guard, watch)
         is_over = status.word not in LIVE_WORDS
         written = _size_of(self.run.journal) if is_over else None
         mark = (*map(id, documents), id(evidence.exit), status, flaws, written)
         if self._built is not None and self._built[0] == mark:  # only time went by
             return _aged(self._built[1], evidence, status)
         told = figures_of_journal(self.run.journal) if is_over else NewestFigures()
-        view = build_view(self.run, self.about, resolved or NOTHING, evidence, status, flaws, told)
+        view = build_view(
+            self.run, self.about, resolved or NOTHING, evidence, status, flaws, told, watch
+        )
         self._built = (mark, view)
         return view
 
@@ -174,19 +186,22 @@ def build_view(
     status: RunStatus,
     flaws: tuple[str, ...] = (),
     told: NewestFigures = NewestFigures(),  # noqa: B008  frozen
+    watch: Document | None = None,
 ) -> RunView:
     """All documents of a run as one view; `flaws` are of those that could not be read, `told` what
-    its journal says. Pure but for the wall clock.
+    its journal says, `watch` what its index process makes of it. Pure but for the wall clock.
     """
     state = evidence.state or NOTHING
     alive = status.word in LIVE_WORDS
-    current = evidence.current_state is not None
+    time_left = state if _arrives(status, evidence) else NOTHING
     now, max_steps = newest(figures_of_state(state), told), _max_steps(state, resolved, meta)
     if evidence.is_starting:
         now = now.without_steps()
     andon, attempt = mapping(state, "andon"), evidence.attempt or None
+    watch = watch or NOTHING
     view = RunView(
         **_figures(state, now),
+        metrics=main_metrics(metrics_of_state(state)),
         id=run.id,
         name=text(meta, "name") or run.id,
         experiment=text(meta, "experiment"),
@@ -201,7 +216,7 @@ def build_view(
         status=status.word,
         detail=_detail(status, flaws, state),
         last_wall=_last_wall(evidence, now, alive),
-        phase=text(state, "phase") or None if alive and current else None,
+        phase=_phase(evidence) if alive else None,
         attempt=attempt,
         attempts_total=attempt,
         is_starting=evidence.is_starting,
@@ -209,16 +224,22 @@ def build_view(
         max_steps=max_steps,
         progress=None if evidence.is_starting else _progress(now.step, max_steps, state),
         val_step=now.val_step,
-        eta_s=number(state, "eta_seconds") if _arrives(status, evidence) else None,
+        eta_s=number(time_left, "eta_seconds"),
+        eta_low_s=number(time_left, "eta_low_seconds"),
+        eta_high_s=number(time_left, "eta_high_seconds"),
+        **_finish(time_left, mapping(watch, "finish") if alive else NOTHING),
         elapsed_s=number(state, "elapsed_seconds"),
-        severity=text(andon, "severity") or "green",
+        severity=severity_of(andon.get("severity")),
         last_alert=_alert_text(andon),
         last_alert_step=integer(mapping(andon, "last_alert"), "step"),
-        rules_watching=rules_watching(meta, resolved),
+        rules_watching=watching(meta.get("kind"), resolved, watch).total,
         device=text(state, "device") or text(mapping(resolved, "training"), "device"),
         gpu=_gpus(state),
         system=_system(state),
         bricks=_bricks(state, resolved),
+        brick_coverage=number(state, "brick_coverage"),
+        health=_health(state, watch),
+        budgets=_budgets(sequence(state, "budgets") or sequence(watch, "budgets")),
         checkpoint=_checkpoint(mapping(state, "checkpoint")),
         guards=dict(mapping(state, "guards")),
         guard=evidence.guard,
@@ -227,9 +248,32 @@ def build_view(
         model_path=text(state, "model_path"),
         trainer_pid=status.trainer_pid,
         guard_pid=status.guard_pid,
-        ended_wall=None if alive else number(evidence.exit or NOTHING, "wall"),
+        ended_wall=None if alive else _ended_wall(evidence),
+        lines_lost=0 if alive else _lines_lost(evidence),
     )
     return _aged(view, evidence, status)
+
+
+def _phase(evidence: Evidence) -> str | None:
+    """What the newest attempt says it does; None while it has said nothing."""
+    return text(evidence.current_state or NOTHING, "phase") or None
+
+
+def _health(state: Document, watch: Document) -> dict[str, str]:
+    """In the words of the trainer, or else of its index process."""
+    found = mapping(state, "health") or mapping(watch, "words")
+    return {title: str(words) for title, words in found.items()}
+
+
+def _ended_wall(evidence: Evidence) -> float | None:
+    return number(evidence.of_newest(evidence.exit) or NOTHING, "wall")
+
+
+def _lines_lost(evidence: Evidence) -> int:
+    """By the words of the newest attempt."""
+    words = evidence.exit or NOTHING
+    is_old = (integer(words, "attempt") or 0) < (evidence.attempt or 0)
+    return 0 if is_old else integer(words, "lines_lost") or 0
 
 
 def _figures(state: Document, now: NewestFigures) -> dict[str, Any]:
@@ -308,7 +352,7 @@ def _last_wall(evidence: Evidence, now: NewestFigures, alive: bool) -> float | N
     """
     if now.wall is not None or alive:
         return now.wall
-    said = finite(evidence.exit or NOTHING, "wall")
+    said = finite(evidence.of_newest(evidence.exit) or NOTHING, "wall")
     is_told = said is not None or text(evidence.guard or NOTHING, "state") not in GUARD_ENDS
     return said if is_told else finite(evidence.guard or NOTHING, "wall")
 
@@ -354,15 +398,53 @@ def _system(state: Document) -> HostSample | None:
 
 
 def _bricks(state: Document, resolved: Document) -> tuple[BrickView, ...]:
-    budgets = {
-        key.removesuffix("_ms"): number(mapping(mapping(resolved, "monitoring"), "bricks"), key)
-        for key in mapping(mapping(resolved, "monitoring"), "bricks")
-    }
-    told = mapping(state, "brick_budgets_ms")
-    budgets |= {name.removesuffix("_ms"): number(told, name) for name in told}
+    """Of the live state, with the budgets that it tells, or else the config's."""
+    planned = budgets_of(mapping(mapping(resolved, "monitoring"), "bricks"))
+    told, learned = mapping(state, "brick_budgets_ms"), mapping(state, "brick_learned_ms")
     measured = mapping(state, "bricks_ms")
-    bricks = {name.removesuffix("_ms"): number(measured, name) for name in measured}
-    return tuple(BrickView(name, value, budgets.get(name)) for name, value in bricks.items())
+    fitted = fit_budgets(planned, {*map(brick_name, measured)})
+    budgets = {**fitted, **{brick_name(key): number(told, key) for key in told}}
+    return tuple(
+        BrickView(
+            brick_name(key),
+            number(measured, key),
+            budgets.get(brick_name(key)),
+            number(learned, key),
+        )
+        for key in measured
+    )
+
+
+def _finish(state: Document, watched: Document) -> dict[str, Any]:
+    """The clock time of the end: the trainer's, or what its index process expects."""
+    found: dict[str, Any] = {
+        "finish_wall": finite(watched, "wall"),
+        "finish_low_wall": finite(watched, "wall_low"),
+        "finish_high_wall": finite(watched, "wall_high"),
+    }
+    since = finite(state, "wall")
+    names = ("eta_seconds", "eta_low_seconds", "eta_high_seconds")
+    for field, name in zip(found, names, strict=True):
+        if since is not None and (left := finite(state, name)) is not None:
+            found[field] = since + left
+    return found
+
+
+def _budgets(told: Sequence[Any]) -> tuple[BudgetView, ...]:
+    return tuple(
+        BudgetView(
+            text(one, "amount"),
+            text(one, "unit"),
+            finite(one, "used"),
+            finite(one, "limit"),
+            finite(one, "soft"),
+            text(one, "action"),
+            finite(one, "at_completion"),
+            finite(one, "exhausted_wall"),
+        )
+        for one in told
+        if isinstance(one, Mapping)
+    )
 
 
 def _checkpoint(found: Document) -> CheckpointView:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from albor_core.andon.severity import CALM, worst
 from albor_core.feed.runs.newest import NewestFigures, brought_up, share_done, whole_tokens
 from albor_core.feed.runs.status import NEVER_STARTED
 from albor_core.feed.view import RunView
@@ -35,7 +36,6 @@ MOST_BESIDES = 1_000  # and of older ones: what is asked for, is pinned or has n
 MIN_GAP_S = 0.25
 DUTY = 10  # rest this many times as long as the last query took
 
-_CALM = ("green", "info")
 _Mark = tuple[int, int, int, int]  # device, inode, mtime, size
 T = TypeVar("T")
 
@@ -155,12 +155,14 @@ class StoreWatch:
 
     def _take(self, rows: tuple[RunRow, ...]) -> None:
         views, prints, changed = {}, {}, set()
+        lost = self._ask(lambda reader: reader.lines_lost()) or {}
         for row in rows:
             prints[row.id] = mark = _print_of(row)
             if mark == self._prints.get(row.id):
                 views[row.id] = self._views[row.id]
             else:
-                views[row.id] = view_of_row(row, self._severity(row))
+                view = view_of_row(row, self._severity(row))
+                views[row.id] = replace(view, lines_lost=lost.get(row.id, 0))
                 changed.add(row.id)
         self._views, self._prints = views, prints
         self._changed |= changed
@@ -168,9 +170,9 @@ class StoreWatch:
     def _severity(self, row: RunRow) -> str:
         """The worst open alert of a run."""
         if not row.alerts_open:
-            return "green"
+            return CALM
         alerts = self.ask(lambda reader: reader.alerts(row.id, open_only=True)) or ()
-        return "red" if any(alert.severity == "red" for alert in alerts) else "yellow"
+        return worst(alert.severity for alert in alerts)
 
     def _open(self) -> Reader | None:
         try:
@@ -181,7 +183,7 @@ class StoreWatch:
             if is_absent and not self._read_at:  # it is still to come
                 self._trouble = self._since = ""
             else:
-                self._say_trouble(f"{self.path.name}: {'gone' if is_absent else error.strerror}")
+                self._set_trouble(f"{self.path.name}: {'gone' if is_absent else error.strerror}")
             return None
         if self._reader is not None and self._mark is not None and mark[:2] == self._mark[:2]:
             return self._reader
@@ -211,10 +213,10 @@ class StoreWatch:
         what = error.message.replace(str(self.path), self.path.name, 1)
         if self.path.is_dir():
             what = f"{self.path.name}: a folder is in its place"
-        self._say_trouble(what, error.hint)
+        self._set_trouble(what, error.hint)
         self._retry_at = self._clock() + max(RETRY_S, patience_s)
 
-    def _say_trouble(self, what: str, hint: str = REBUILD_HINT) -> None:
+    def _set_trouble(self, what: str, hint: str = REBUILD_HINT) -> None:
         self._since = self._since or _time_of_day()
         rows = f"rows as of {self._read_at}" if self._views and self._read_at else ""
         parts = (f"{what} since {self._since}", hint, rows)
@@ -253,7 +255,7 @@ def row_in(store: Path, run_id: str) -> RunView | None:
         return None
 
 
-def view_of_row(row: RunRow, severity: str = "green") -> RunView:
+def view_of_row(row: RunRow, severity: str = CALM) -> RunView:
     """A run as a store remembers it: nothing of it is live.
 
     One that has no recorded end is "lost" until somebody who looked at its locks knows better. What
@@ -362,6 +364,7 @@ def merge(view: RunView, row: RunView) -> RunView:
         val_step=found.val_step,
         progress=_first(share_done(found.step, fields["max_steps"]), view.progress),
         ended_wall=None if view.is_active else (view.ended_wall or row.ended_wall),
+        lines_lost=0 if view.is_active else max(view.lines_lost, row.lines_lost),
         attempts_total=max(view.attempts_total or 0, row.attempts_total or 0) or None,
     )
 
@@ -374,10 +377,10 @@ def _alerts(view: RunView, row: RunView) -> dict[str, Any]:
     """How many are open and how bad they are: the state file may tell of one not yet indexed."""
     is_indexed = view.last_alert_step is None or (row.step or -1) >= view.last_alert_step
     if is_indexed and row.alerts_open == 0:
-        severity = "green"
+        severity = CALM
     else:
-        severity = row.severity if view.severity in _CALM else view.severity
-    unseen = 0 if is_indexed or view.severity in _CALM else 1
+        severity = row.severity if view.severity == CALM else view.severity
+    unseen = 0 if is_indexed or view.severity == CALM else 1
     return {"alerts_open": row.alerts_open + unseen, "severity": severity}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -12,6 +13,10 @@ START_BYTES = 64 << 10  # how much of an old log is worth showing
 READ_BYTES = 1 << 20  # per read: a program that logs 1 GB/min cannot hold up the screen
 LINE_BYTES = 16 << 10
 _CUT = " [cut]"
+_LOOKS = re.compile(rb"\x1b\[(?:[\d;:]*m|[0-2]?K|\d*A|\?25[hl])")
+"""Colours, and what a progress bar does to draw itself again. Others a log shows, for they may be
+meant to harm.
+"""
 
 
 class LogFollower:
@@ -19,12 +24,18 @@ class LogFollower:
 
     Remembers its place, notices a file that was replaced, truncated or followed by the next
     attempt's, and skips what it cannot read in time, saying so. Lines are clean text. Never raises.
+
+    With `is_whole` nothing is skipped, neither of a file nor an attempt: read again at once while
+    it is `behind`.
     """
 
-    def __init__(self, path: Path, *, start_bytes: int = START_BYTES) -> None:
+    def __init__(
+        self, path: Path, *, start_bytes: int = START_BYTES, is_whole: bool = False
+    ) -> None:
         self.path = path
         self.current: Path | None = None  # the file that lines come from
-        self._start_bytes = start_bytes
+        self.behind = 0  # bytes that the last read left
+        self._start_bytes, self._is_whole = start_bytes, is_whole
         self._identity: tuple[int, int] | None = None
         self._offset = 0
         self._rest = b""
@@ -46,7 +57,9 @@ class LogFollower:
         if newest is not None and newest != self.current:
             if self.current is not None:
                 lines += self._read_from(self.current)  # the last words of the attempt before
-                lines += self._take_rest()
+                if self.behind:
+                    return lines
+                lines += self.take_rest()
             self._begin(newest)
         if self.current is not None:
             lines += self._read_from(self.current)
@@ -56,17 +69,19 @@ class LogFollower:
         try:
             if not self.path.is_dir():
                 return self.path
-            logs = (entry.path for entry in os.scandir(self.path) if _is_log(entry.name))
-            newest = max(logs, default=None)
+            logs = sorted(Path(one.path) for one in os.scandir(self.path) if _is_log(one.name))
         except OSError:
             return None
-        return None if newest is None else Path(newest)
+        if self._is_whole and self.current is not None:
+            logs = [log for log in logs if log > self.current][:1] or [self.current]
+        return logs[-1] if logs else None
 
     def _begin(self, path: Path) -> None:
         self.current, self._identity = path, None
         self._offset, self._rest, self._skipping = 0, b"", False
 
     def _read_from(self, path: Path) -> list[str]:
+        self.behind = 0
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -82,6 +97,7 @@ class LogFollower:
         finally:
             os.close(fd)
         self._offset += len(raw)
+        self.behind = max(0, status.st_size - self._offset)
         note = [f"[{skipped:,} bytes skipped]"] if skipped else []
         return note + self._lines(raw)
 
@@ -92,12 +108,12 @@ class LogFollower:
             is_first = self._identity is None
             self._identity, self._offset = identity, 0
             self._rest, self._skipping = b"", False
-            if is_first and status.st_size > self._start_bytes:
+            if is_first and not self._is_whole and status.st_size > self._start_bytes:
                 self._offset = status.st_size - self._start_bytes
                 self._skipping = True  # most likely in the middle of a line
             return 0
         behind = status.st_size - self._offset
-        if behind <= READ_BYTES:
+        if self._is_whole or behind <= READ_BYTES:
             return 0
         self._offset = status.st_size - self._start_bytes
         self._rest, self._skipping = b"", True
@@ -110,13 +126,16 @@ class LogFollower:
         lines = [clean_line(part) for part in whole]
         if self._skipping:
             rest = b""
-        elif len(rest) > LINE_BYTES:  # an endless line: show its start now, drop the rest of it
+        elif len(rest) > LINE_BYTES:
+            rest = folded(rest)
+        if len(rest) > LINE_BYTES:  # an endless line: show its start now, drop the rest of it
             lines.append(clean_line(rest))
             rest, self._skipping = b"", True
         self._rest = rest
         return lines
 
-    def _take_rest(self) -> list[str]:
+    def take_rest(self) -> list[str]:
+        """The line that has no end, where no more of it will come."""
         rest, self._rest = self._rest, b""
         return [clean_line(rest)] if rest else []
 
@@ -124,17 +143,22 @@ class LogFollower:
 def last_lines(path: Path, count: int) -> list[str]:
     """The last `count` lines of a log or of a folder's newest log, once."""
     tail = LogFollower(path)
-    return (tail.read() + tail._take_rest())[-count:] if count > 0 else []
+    return (tail.read() + tail.take_rest())[-count:] if count > 0 else []
 
 
 def _is_log(name: str) -> bool:
     return name.startswith("a") and name.endswith(".log")
 
 
+def folded(raw: bytes) -> bytes:
+    """The last state of a progress bar, which begins each with a carriage return or ends it so."""
+    return raw[raw.rstrip(b"\r").rfind(b"\r") + 1 :]
+
+
 def clean_line(raw: bytes) -> str:
-    """One line of a log as clean text, marked where it is cut. A progress bar's carriage returns
-    show its last state.
+    """One line of a log as clean text without colours, marked where it is cut. A progress bar's
+    carriage returns show its last state.
     """
-    text = raw[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
-    text = clean(text.rsplit("\r", 1)[-1].expandtabs(8))
-    return text + _CUT if len(raw) > LINE_BYTES else text
+    last = folded(_LOOKS.sub(b"", raw).rstrip(b"\r"))
+    text = clean(last[:LINE_BYTES].decode("utf-8", "replace").expandtabs(8))
+    return text + _CUT if len(last) > LINE_BYTES else text

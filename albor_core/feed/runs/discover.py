@@ -124,7 +124,7 @@ class FolderRuns:
         self._searched = (names, now + _SEARCH_S)
         rest = filter(is_run_id, names - self._runs.keys())
         self.problem = _headless(
-            sorted(name for name in rest if _has_records(self._watch.path / name))
+            sorted(name for name in rest if has_records(self._watch.path / name))
         )
 
 
@@ -135,7 +135,8 @@ def _headless(names: list[str]) -> str:
     return f"{names[0]} looks like a run but has no readable run.json" if names else ""
 
 
-def _has_records(folder: Path) -> bool:
+def has_records(folder: Path) -> bool:
+    """Whether a folder holds files that only runs have."""
     return any(os.path.lexists(folder / name) for name in _RECORDS)
 
 

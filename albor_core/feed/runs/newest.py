@@ -1,8 +1,8 @@
 """The newest figures of a run, of what its state file, its journal and a store tell.
 
-The state file of a life that was killed may be a quarter of a second older than its journal, and a
-store may lag behind both or have gone on when the file could not be written: whatever is younger
-counts, and the others complete it.
+The state file of an attempt that was killed may be a quarter of a second older than its journal,
+and a store may lag behind both or have gone on when the file could not be written: whatever is
+younger counts, and the others complete it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
-from albor_core.run.headlines import NEWEST
+from albor_core.run.headlines import LOSSES, NEWEST
 from albor_core.run.journal import parse_line
-from albor_core.run.values.lenient import Document, finite, integer, number
+from albor_core.run.values.lenient import (
+    Document,
+    finite,
+    integer,
+    mapping,
+    number,
+    number_of,
+)
+from albor_core.run.values.main_metrics import MOST_KEYS, Logged
 
 TAIL_BYTES = 16 << 10  # a few intervals: what is newest is near the end
 
@@ -36,7 +45,7 @@ class NewestFigures:
         return self.wall is not None and (other.wall is None or self.wall > other.wall)
 
     def without_steps(self) -> NewestFigures:
-        """Those of a life that has come to no step yet."""
+        """Those of an attempt that has come to no step yet."""
         values = {name: value for name, value in self.values.items() if name != "tokens"}
         return replace(self, step=None, values=values)
 
@@ -67,7 +76,7 @@ def completed(figures: NewestFigures, by: NewestFigures) -> NewestFigures:
 
 def brought_up(own: NewestFigures, stored: NewestFigures, *, is_starting: bool) -> NewestFigures:
     """What a run's files tell, with a store's figures where those are of a later step, or where no
-    file tells any. All steps that are told of a run that `is_starting` are of the life before.
+    file tells any. All steps that are told of a run that `is_starting` are of the attempt before.
     """
     if is_starting:
         return completed(own, stored).without_steps()
@@ -81,8 +90,8 @@ def share_done(step: int | None, max_steps: int | None) -> float | None:
 
 
 def figures_of_state(state: Document) -> NewestFigures:
-    """What a state file tells of a run's figures. A later life than the first that has come to no
-    step yet says nothing of steps.
+    """What a state file tells of a run's figures. A later attempt than the first that has come to
+    no step yet says nothing of steps.
     """
     step, values = integer(state, "global_step"), known(state, {n.name: n.state for n in NEWEST})
     if "loss" not in values and (loss := number(state, "loss_text")) is not None:
@@ -90,6 +99,19 @@ def figures_of_state(state: Document) -> NewestFigures:
     found = NewestFigures(finite(state, "wall"), step, integer(state, "val_step"), values)
     is_later_life = (integer(state, "attempt") or 0) > 1
     return found.without_steps() if is_later_life and not step and "loss" not in values else found
+
+
+def metrics_of_state(state: Document) -> tuple[Logged, ...]:
+    """What a state file tells of the metrics that a run logs, the house's losses among them."""
+    values = figures_of_state(state).values
+    house = (Logged(one.key, values.get(one.name)) for one in NEWEST if one.key in LOSSES)
+    told = mapping(state, "metrics")
+    others = (
+        Logged(name, *map(number_of, values))
+        for name, values in islice(told.items(), MOST_KEYS)
+        if isinstance(values, Sequence) and len(values) == 3
+    )
+    return tuple(one for one in (*house, *others) if one.last is not None)
 
 
 def known(said: Document, names: Mapping[str, str]) -> dict[str, float]:

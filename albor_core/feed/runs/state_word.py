@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from albor_core.run.status import LIVE_WORDS, STATUSES
+from albor_core.run.values.quantity import age
 
-__all__ = ["LIVE_WORDS", "WORDS", "RunStatus"]
+__all__ = ["LIVE_WORDS", "WORDS", "RunStatus", "shown_word"]
 
 WORDS = tuple(STATUSES)
+
+
+_SHOWN = {"stalled": "hung"}  # as attention and people call it
+
+
+def shown_word(word: str, silent_s: float | None = None) -> str:
+    """A status as lists for people show it: "silent 2m" for a run at work that gives no news."""
+    return _SHOWN.get(word, word) if silent_s is None else f"silent {age(silent_s)}"
 
 
 @dataclass(frozen=True)

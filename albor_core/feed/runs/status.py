@@ -2,7 +2,7 @@
 
 A dead run never looks alive and a live one never dead: whether anything works on a run is asked of
 the kernel (record locks), and files only say *what* is being done or how it ended. Every file is
-believed for its own attempt only, since a kill -9 leaves the words of earlier lives behind.
+believed for its own attempt only, since a kill -9 leaves the words of earlier attempts behind.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from albor_core.feed.runs.state_word import RunStatus
 from albor_core.run.exit import STOPPED_BY_ANDON, end_word, exit_reason, read_exit
+from albor_core.run.files.pulled_file import Pulled, read_pulled
 from albor_core.run.guard_state import GUARD_ENDS, read_guard
 from albor_core.run.liveness import Liveness, boot_id, start_ticks
+from albor_core.run.registry import is_same_run
 from albor_core.run.rundir import FRESH_S, RunDir, read_json
 from albor_core.run.state import Freshness, read_state
 from albor_core.run.status import ENDS
@@ -47,16 +50,18 @@ class Evidence:
     ended: str | None = None
     state_flaw: str = ""  # what is wrong with a state file that is there
     has_steps: bool = False  # by a store: then there was a state file once
+    pulled: Pulled | None = None  # where this is a copy: no lock of it can be seen
+    lost_there: str = ""  # why the run is lost, where the folder that it was copied from is of here
 
     @property
     def attempt(self) -> int:
-        """The newest life that any file speaks of; 0 before the first."""
+        """The newest attempt that any file speaks of; 0 before the first."""
         return max(_attempt(self.state), _attempt(self.guard), _attempt(self.exit))
 
     @property
     def is_starting(self) -> bool:
-        """Whether a later life than the first is at work and has not come to a step yet: what state
-        and stores tell of steps is of the life before it.
+        """Whether a later attempt than the first is at work and has not come to a step yet: what
+        state and stores tell of steps is of the attempt before it.
         """
         if self.locks.trainer is None or self.attempt < 2:
             return False
@@ -68,14 +73,14 @@ class Evidence:
 
     @property
     def current_state(self) -> Document | None:
-        """The live state if it is of the newest life, and not left behind by a dead writer."""
+        """The live state if it is of the newest attempt, and not left behind by a dead writer."""
         state = self.of_newest(self.state)
         if state is None or (self.locks.trainer and not _writer_lives(state)):
             return None
         return state
 
     def of_newest(self, document: Document | None) -> Document | None:
-        """The document if it speaks of the newest life."""
+        """The document if it speaks of the newest attempt."""
         return document if _attempt(document) >= self.attempt else None
 
 
@@ -106,6 +111,7 @@ def gather(
     if locks.trainer is None:  # its last words may be younger than what we read
         state = read_state(run.state)
     age_s = (freshness or Freshness()).age_s(state)
+    pulled = read_pulled(run)
     return Evidence(
         locks=locks,
         state=state,
@@ -115,7 +121,22 @@ def gather(
         created=finite(meta, "created"),
         host=str(meta.get("host") or ""),
         ended=ended,
+        pulled=pulled,
+        lost_there=lost_there(pulled, meta),
     )
+
+
+def lost_there(pulled: Pulled | None, about: Document) -> str:
+    """Why the run of run.json `about` is lost where it was copied from, if that is a folder of this
+    host: its locks can be seen. "" where it is not lost there, or nothing can be proved.
+    """
+    if pulled is None or about.get("host") != os.uname().nodename or pulled.folder[:1] != "/":
+        return ""
+    there = RunDir(Path(pulled.folder))
+    if read_pulled(there) is not None or not is_same_run(about, read_json(there.run_json) or {}):
+        return ""
+    status = run_status(there)
+    return status.detail if status.word == "lost" else ""
 
 
 def guard_standing(run: RunDir, status: RunStatus, guard: Document | None) -> dict[str, Any] | None:
@@ -142,8 +163,10 @@ def judge(evidence: Evidence) -> RunStatus:
         word, detail = _alive(evidence)
     elif locks.guard is not None:
         word, detail = _between_lives(evidence)
+    elif evidence.lost_there:
+        word, detail = "lost", evidence.lost_there
     elif _works_elsewhere(evidence):
-        word, detail = "running", f"on {evidence.host}, by its state file: locks do not reach here"
+        word, detail = "running", _as_told_from_elsewhere(evidence)
     else:
         word, detail = _dead(evidence)
     silent_s = silence(evidence) if word in ("running", "unguarded") else None
@@ -153,8 +176,8 @@ def judge(evidence: Evidence) -> RunStatus:
 
 
 def silence(evidence: Evidence) -> float | None:
-    """For how long a life that trains has been silent; None where that is no longer than its steps
-    take at times, or nobody knows how long they take.
+    """For how long an attempt that trains has been silent; None where that is no longer than its
+    steps take at times, or nobody knows how long they take.
     """
     state, age_s = evidence.current_state, evidence.age_s
     if state is None or age_s is None or state.get("phase") not in ("training", "", None):
@@ -169,7 +192,7 @@ def silence(evidence: Evidence) -> float | None:
 def _alive(evidence: Evidence) -> tuple[str, str]:
     state = evidence.current_state
     has_guard = evidence.locks.guard is not None
-    missing = evidence.guard is not None and not has_guard
+    missing = _is_guarded(evidence) and not has_guard
     if has_guard and _is_held(evidence.guard, evidence.attempt):
         return "paused", "held by its guard"  # a program stopped by a signal cannot say so itself
     if state is None:
@@ -186,8 +209,17 @@ def _alive(evidence: Evidence) -> tuple[str, str]:
     return "running", "" if phase in ("training", "") else phase
 
 
+def _is_guarded(evidence: Evidence) -> bool:
+    """Whether the newest attempt is a guard's. One that its guard's work was done before is not:
+    somebody logs into a run that had ended.
+    """
+    guard = evidence.guard
+    is_over = _said(guard, "state") in GUARD_ENDS and _attempt(guard) < evidence.attempt
+    return guard is not None and not is_over
+
+
 def _why_silent(evidence: Evidence) -> str:
-    """Why a held lock is all there is of this life."""
+    """Why a held lock is all there is of this attempt."""
     if evidence.state_flaw:
         return evidence.state_flaw
     if evidence.state is None and (evidence.age_s is not None or evidence.has_steps):
@@ -199,7 +231,7 @@ def _why_silent(evidence: Evidence) -> str:
 
 
 def _is_held(guard: Document | None, attempt: int) -> bool:
-    """Whether the guard has stopped this life's processes until somebody resumes them."""
+    """Whether the guard has stopped this attempt's processes until somebody resumes them."""
     return guard is not None and guard.get("state") == "paused" and _attempt(guard) >= attempt
 
 
@@ -235,13 +267,13 @@ def _final_word(guard: Document) -> str:
 
 
 def _dead(evidence: Evidence) -> tuple[str, str]:
-    """Neither lock is held: whose last words of the newest life count?"""
+    """Neither lock is held: whose last words of the newest attempt count?"""
     guard, last_words = evidence.of_newest(evidence.guard), evidence.of_newest(evidence.exit)
     if guard is not None and _said(guard, "state") in GUARD_ENDS:
         return _final_word(guard), _last_reason(last_words or NOTHING, guard)
     if last_words is not None:
         word = end_word(_said(last_words, "reason"), last_words.get("code"))
-        gone = "" if evidence.guard is None or word != "failed" else "; its guard is gone"
+        gone = "; its guard is gone" if _is_guarded(evidence) and word == "failed" else ""
         return word, _last_reason(last_words, None) + gone
     if (phase := _said(evidence.of_newest(evidence.state), "phase")) in ENDS:
         return phase, ""
@@ -253,7 +285,7 @@ def _dead(evidence: Evidence) -> tuple[str, str]:
 def _vanished(evidence: Evidence, guard: Document | None) -> tuple[str, str]:
     """Nothing tells of an end: was there a beginning, and could an end be seen from here?"""
     newest = evidence.attempt
-    if newest and _is_of_elsewhere(evidence):
+    if evidence.pulled is not None or (newest and _is_of_elsewhere(evidence)):
         return "unknown", _since_when(evidence)
     if newest:
         return "lost", _without_last_words(newest, guard)
@@ -262,7 +294,7 @@ def _vanished(evidence: Evidence, guard: Document | None) -> tuple[str, str]:
 
 
 def _without_last_words(newest: int, guard: Document | None) -> str:
-    """Who vanished: a guard that waited had told how the life before ended."""
+    """Who vanished: a guard that waited had told how the attempt before ended."""
     why = (guard or {}).get("reason") or (guard or {}).get("class_last")
     if guard is not None and why and guard.get("state") in ("backoff", "collecting"):
         return f"its guard vanished before attempt {newest + 1}; attempt {newest}: {why}"
@@ -285,11 +317,19 @@ def _is_of_elsewhere(evidence: Evidence) -> bool:
     Another host name alone proves nothing (containers rename themselves), another kernel does.
     """
     state = evidence.state
-    if state is None or evidence.host in ("", os.uname().nodename):
+    if state is None or _attempt(state) < evidence.attempt:
         return False
-    if state.get("boot_id") in (None, boot_id()) or _attempt(state) < evidence.attempt:
+    if evidence.pulled is None and (
+        evidence.host in ("", os.uname().nodename) or state.get("boot_id") in (None, boot_id())
+    ):
         return False
     return state.get("phase") not in ENDS and _attempt(evidence.exit) < _attempt(state)
+
+
+def _as_told_from_elsewhere(evidence: Evidence) -> str:
+    if evidence.pulled is None:
+        return f"on {evidence.host}, by its state file: locks do not reach here"
+    return f"on {evidence.host}, when it was pulled from {evidence.pulled.host}"
 
 
 def _since_when(evidence: Evidence) -> str:
@@ -300,7 +340,11 @@ def _since_when(evidence: Evidence) -> str:
         since = "" if wall is None else f"since {time.strftime(form, time.localtime(wall))}: "
     except (OverflowError, ValueError, OSError):  # a number that is no time
         since = ""
-    return f"{since}it ran on {evidence.host}, and whether it still does cannot be seen from here"
+    again = "" if evidence.pulled is None else f": albor runs pull {evidence.pulled.host}"
+    return (
+        f"{since}it ran on {evidence.host}, and whether it still does cannot be seen from here"
+        f"{again}"
+    )
 
 
 def _guard_message(guard: Document | None) -> str:
@@ -311,7 +355,7 @@ def _guard_message(guard: Document | None) -> str:
 
 
 def _last_reason(words: Document, guard: Document | None) -> str:
-    """Why a life ended, by its program's last words and by the guard that outlived it."""
+    """Why an attempt ended, by its program's last words and by the guard that outlived it."""
     reason, said_by_guard = _said(words, "reason"), _said(guard, "reason")
     if reason == "completed":
         return ""

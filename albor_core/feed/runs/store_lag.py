@@ -7,6 +7,7 @@ by the run's own last words.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -19,8 +20,9 @@ from albor_core.feed.runs.status import run_status
 from albor_core.run.errors import AlborError
 from albor_core.run.exit import read_exit
 from albor_core.run.liveness import lock_holder
-from albor_core.run.rundir import FRESH_S, RunDir
+from albor_core.run.rundir import RunDir
 from albor_core.run.values.lenient import NOTHING, whole_of
+from albor_core.store.file.home_store import is_fresh
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.table import RunList
 
@@ -58,15 +60,31 @@ def index_arrears(table: RunList, late: Collection[str], *, timeout_s: float) ->
     """Have them indexed as far as this user may, and as the time suffices."""
     if not late:
         return
-    from albor_core.store.index.catch_up import bring_home  # noqa: PLC0415  loads what lists do without
+    from albor_core.store.index.catch_up import index_ended_run  # noqa: PLC0415  loads what lists do without
 
     deadline = time.monotonic() + timeout_s
     for run_id, path, *_ in table.indexed(late):
         if run_id in late and (left_s := deadline - time.monotonic()) > 0:
             try:
-                bring_home(RunDir(Path(path)), timeout_s=left_s)
+                index_ended_run(RunDir(Path(path)), timeout_s=left_s)
             except (AlborError, OSError):
                 continue  # whoever asks looks again, and tells what is still missing
+
+
+def index_new(runs: Collection[RunDir], *, timeout_s: float) -> list[RunDir]:
+    """Have runs that the store lacks indexed, those that have ended, as far as this user may and as
+    the time suffices; returns those that go on.
+    """
+    from albor_core.store.index.catch_up import drain_index  # noqa: PLC0415  as above
+
+    deadline, active = time.monotonic() + timeout_s, []
+    for run in runs:
+        if run.liveness().is_alive:
+            active.append(run)
+        elif (left_s := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(AlborError, OSError):
+                drain_index(run, timeout_s=left_s)
+    return active
 
 
 def lines_lost(path: str, facts: Mapping[str, Any]) -> int:
@@ -80,11 +98,7 @@ def is_coming(run: RunDir) -> bool:
     """Whether a run that the store of all runs lacks may still be on its way there: it has just
     begun, and was not indexed to its end before.
     """
-    try:
-        is_fresh = time.time() - run.run_json.stat().st_mtime < FRESH_S
-    except OSError:  # its folder is gone
-        return False
-    return is_fresh and (
+    return is_fresh(run) and (
         run.liveness().is_alive
         or lock_holder(run.index_lock) is not None
         or not local_store(run).is_file()

@@ -12,23 +12,25 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.run.store_follower import StoreWatch, aged, known_of, merge, row_in
 from albor_core.feed.runs.discover import Discovery, FolderRuns, HomeRuns, OneRun
+from albor_core.feed.runs.of_visible import VisibleRuns
 from albor_core.feed.runs.store_lag import find_arrears, is_coming
 from albor_core.feed.view import RunsView, RunView
 from albor_core.run.errors import NotFoundError
 from albor_core.run.liveness import Liveness
 from albor_core.run.rundir import FRESH_S, RunDir, albor_home, placed
 from albor_core.run.values.clean import clean
+from albor_core.run.values.quantity import counted
 from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.file.paths import local_store
-from albor_core.telemetry.gpu import Gpus
 from albor_core.telemetry.sample import GpuSample
+from albor_core.telemetry.shared_gpus import SharedGpus
 
 __all__ = ["RunFeed", "RunsFeed"]
 
@@ -36,26 +38,8 @@ SWEEP_S = 0.004  # per poll, looking for held locks among runs thought dead
 READ_S = 0.15  # per poll, first reads of runs that no store describes: the newest come first
 GPU_S = 1.0
 ARREARS_S = 5.0
-HISTORIES = 40  # per poll, sparklines fetched for visible rows
-SPARK_POINTS = 60
 
 _Mark = tuple[tuple[int, int] | None, tuple[int, int] | None]  # inode, mtime of two files
-
-
-@dataclass(frozen=True)
-class _History:
-    """A sparkline from the store, and what was known when it was asked for."""
-
-    step: int | None
-    row: RunView | None
-    news: int  # how often the store had changed
-    values: tuple[float, ...]
-
-    def is_of(self, view: RunView, row: RunView | None, news: int) -> bool:
-        """Whether asking again would be in vain: the index may have lagged behind the run, and one
-        that had nothing yet may have something now."""
-        is_same = self.step == view.step and self.row is row
-        return is_same and (bool(self.values) or self.news == news)
 
 
 class RunsFeed:
@@ -68,13 +52,13 @@ class RunsFeed:
         self,
         source: Path | None = None,
         *,
-        gpus: Gpus | None = None,
+        gpus: SharedGpus | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
         self._discovery, store = _open_source(source)
         self.store = StoreWatch(store, clock=clock)
-        self._gpus = gpus or Gpus()
+        self._gpus = gpus or SharedGpus()
         self._gpu_samples: tuple[GpuSample, ...] = ()
         self._gpu_at = -math.inf
         self._files: dict[str, RunFiles] = {}
@@ -90,7 +74,7 @@ class RunsFeed:
         self._places: dict[str, RunDir] = {}
         self._hot: set[str] = set()
         self._sweep: Iterator[str] = iter(())
-        self._histories: dict[str, _History] = {}
+        self.visible = VisibleRuns(self.store, clock)
         self._news = 0  # how often the store gave another list
         self._is_in_order = False
         self._shown: list[RunView] = []
@@ -108,7 +92,7 @@ class RunsFeed:
     ) -> RunsView:
         """The present view; the same object as before if nothing changed.
 
-        Rows named in `visible` get a loss history from the store where their files have none. Of a
+        Rows named in `visible` get their main metrics and their trend from the store. Of a
         store that is too large to be shown whole the runs in `wanted` are shown in any case.
         """
         if not self._shows_all_of_store():
@@ -244,38 +228,16 @@ class RunsFeed:
 
     def _refresh(self, rows: Mapping[str, RunView], visible: frozenset[str]) -> bool:
         """Replace the rows that were read or that want a sparkline; whether any looks different."""
-        left, changed = HISTORIES, False
+        changed = False
+        self.visible.begin()
         for run_id in (self._touched | visible) & self._place.keys():
-            index = self._place[run_id]
-            view = self._told.get(run_id) or rows.get(run_id) or self._shown[index]
-            if not view.loss_history:
-                known, row = self._histories.get(run_id), rows.get(run_id)
-                is_due = known is None or not known.is_of(view, row, self._news)
-                if left and run_id in visible and is_due:
-                    left -= 1
-                    known = self._ask_history(run_id, view.step, row) or known
-                if known is not None:
-                    view = replace(view, loss_history=known.values)
+            index, row = self._place[run_id], rows.get(run_id)
+            view = self._told.get(run_id) or row or self._shown[index]
+            view = self.visible.completed(view, row, self._news, may_ask=run_id in visible)
             changed |= not _looks_same(view, self._shown[index])
             self._shown[index] = view
         self._touched.clear()
         return changed
-
-    def _ask_history(self, run_id: str, step: int | None, row: RunView | None) -> _History | None:
-        """What the store has of a run now; None while it cannot say, so that the last one stays."""
-        values = self._spark(run_id)
-        if values is None and row is not None:
-            return None
-        # without a row the store does not know the run yet
-        self._histories[run_id] = found = _History(step, row, self._news, values or ())
-        return found
-
-    def _spark(self, run_id: str) -> tuple[float, ...] | None:
-        """The whole loss curve in SPARK_POINTS values; None while the store cannot say."""
-        series = self.store.ask(
-            lambda reader: reader.series(run_id, "train/loss", max_points=SPARK_POINTS)
-        )
-        return None if series is None else tuple(series.mean)
 
     def _is_complete(self) -> bool:
         unread = any(run_id not in self._told for run_id in self._hot)
@@ -295,7 +257,7 @@ class RunsFeed:
         missing = self._found.keys() - self.store.known
         count = sum(self._is_there(run_id) and not self._is_coming(run_id) for run_id in missing)
         self._unlisted_since = (self._unlisted_since or time.strftime("%H:%M")) if count else ""
-        what = f"{count:,} registered run(s) are not in {self.store.path.name}"
+        what = f"{counted(count, 'registered run', 'is', 'are')} not in {self.store.path.name}"
         return f"{what} since {self._unlisted_since}; {REBUILD_HINT}" if count else ""
 
     def _behind(self) -> str:
@@ -305,7 +267,9 @@ class RunsFeed:
         self._arrears_at = now + ARREARS_S
         found = self.store.ask(lambda reader: find_arrears(reader, settled=True)) or {}
         count = sum(one.unindexed_bytes > 0 for one in found.values())
-        what = f"{count:,} ended run(s) are not in {self.store.path.name} to their ends"
+        what = (
+            f"{counted(count, 'ended run', 'is', 'are')} not in {self.store.path.name} to the end"
+        )
         self._arrears = f"{what}; {REBUILD_HINT}" if count else ""
         return self._arrears
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from albor_core.guard.deaths import evidence
 from albor_core.guard.launch import Launch
-from albor_core.guard.policy import Ended, ExitFacts, Finish, GuardMemory, Restart, Words
+from albor_core.guard.policy import Ended, ExitFacts, Finish, GuardMemory, Restart, TrainerWords
 from albor_core.run.files.whole_file import write_bytes
 from albor_core.run.liveness import boot_id
 from albor_core.run.rundir import RunDir
@@ -23,8 +23,8 @@ from albor_core.run.values.lenient import strict_json
 from albor_core.run.values.redact import hidden_names, own_environment, redact, shown_environment
 
 MAX_BYTES = 256 << 10
-_KEPT = 200
-_KEPT_FIRST = 5
+KEPT = 200
+KEPT_FIRST = 5
 _SHRINKABLE = ("log_tail", "traceback_tail", "threads")
 
 
@@ -216,7 +216,7 @@ def write(run: RunDir, document: dict[str, Any], environment: Mapping[str, str])
 
 def _drop_old(run: RunDir) -> None:
     reports = sorted(run.crash_reports.glob("*.json"))
-    for path in reports[_KEPT_FIRST : max(_KEPT_FIRST, len(reports) - _KEPT)]:
+    for path in reports[KEPT_FIRST : max(KEPT_FIRST, len(reports) - KEPT)]:
         path.unlink(missing_ok=True)
 
 
@@ -232,7 +232,7 @@ def complete(autopsy: Autopsy, *, since_mono_s: float, look_at_gpu: bool) -> Non
         autopsy.gpu = evidence.gpu_report()
 
 
-def ran_out_of_memory(words: Words | None, autopsy: Autopsy) -> bool:
+def ran_out_of_memory(words: TrainerWords | None, autopsy: Autopsy) -> bool:
     """Whether it ended in Python's own MemoryError (or numpy's kind of it)."""
     said = words.error_type if words is not None and words.error_type else ""
     kind = said or (autopsy.python[0] if autopsy.python is not None else "")

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from albor_core.guard.policy import Words
+from albor_core.guard.policy import TrainerWords
 from albor_core.guard.process.processes import run_briefly
 from albor_core.run.values.lenient import finite_of, parsed
 from albor_core.run.values.metrics import printable
@@ -75,7 +75,10 @@ def python_error(lines: list[str]) -> tuple[str, str, str] | None:
 
 
 def error_line(
-    words: Words | None, python: tuple[str, str, str] | None, log: list[str], code: int | None
+    words: TrainerWords | None,
+    python: tuple[str, str, str] | None,
+    log: list[str],
+    code: int | None,
 ) -> str:
     """One line for how a program failed: its exception as Python says it, else its exit code and
     the last line that it wrote; "" where it wrote nothing.

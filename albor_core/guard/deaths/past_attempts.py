@@ -1,4 +1,4 @@
-"""What the lives of a run left on disk, read with distrust.
+"""What the attempts of a run left on disk, read with distrust.
 
 Last words, child.json, the ledger of attempts.
 
@@ -7,16 +7,15 @@ A file that is missing, torn, planted or of another attempt is the same as no fi
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.guard.policy import Words
+from albor_core.guard.policy import TrainerWords
 from albor_core.run.exit import read_exit
-from albor_core.run.journal import parse_line
+from albor_core.run.journal import parse_json, parse_line
 from albor_core.run.program.scheduler import SchedulerJob
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import whole_of
@@ -25,7 +24,7 @@ _TAIL_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
-class LastLife:
+class LastAttempt:
     """One attempt as the ledger knows it."""
 
     attempt: int
@@ -34,7 +33,7 @@ class LastLife:
     """Started, and nobody wrote how it ended."""
 
 
-def last_words(run: RunDir, nonce: str) -> Words | None:
+def last_words(run: RunDir, nonce: str) -> TrainerWords | None:
     """exit.json, if this attempt wrote it."""
     body = read_exit(run)
     if body is None or body.get("nonce") != nonce or not isinstance(body.get("code"), int):
@@ -42,7 +41,7 @@ def last_words(run: RunDir, nonce: str) -> Words | None:
     raw_error = body.get("error")
     error: dict[str, Any] = raw_error if isinstance(raw_error, dict) else {}
     step = body.get("step")
-    return Words(
+    return TrainerWords(
         code=body["code"],
         reason=str(body.get("reason") or ""),
         step=whole_of(step),
@@ -63,7 +62,7 @@ def checkpoint_bytes(folder: Path) -> int:
     return total
 
 
-def last_life(run: RunDir) -> LastLife | None:
+def last_attempt(run: RunDir) -> LastAttempt | None:
     """The newest attempt that any guard began, from the ledger's tail and child.json.
 
     A guard that was killed right after it started a program left only child.json.
@@ -83,7 +82,7 @@ def last_life(run: RunDir) -> LastLife | None:
     if not started:
         return None
     newest = max(started)
-    return LastLife(newest, started[newest], is_open=newest not in ended)
+    return LastAttempt(newest, started[newest], is_open=newest not in ended)
 
 
 def job_in(record: Mapping[str, Any] | None) -> SchedulerJob | None:
@@ -130,8 +129,8 @@ def said_by(run: RunDir, attempt: int) -> Said:
 
 def next_attempt(run: RunDir) -> int:
     """1 + the last attempt, whether a guard or a trainer by itself began it."""
-    life = last_life(run)
-    last = 0 if life is None else life.attempt
+    last_one = last_attempt(run)
+    last = 0 if last_one is None else last_one.attempt
     for line in reversed(_tail_lines(run.journal)):
         record = parse_line(line)
         if record is not None and isinstance(record.get("attempt"), int):
@@ -143,18 +142,10 @@ def ledger_tail(run: RunDir) -> list[dict[str, Any]]:
     """The whole records in the last 256 KiB of attempts.jsonl."""
     found = []
     for line in _tail_lines(run.attempts):
-        record = _parse(line)
+        record = parse_json(line)
         if record is not None:
             found.append(record)
     return found
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _tail_lines(path: Path) -> list[bytes]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.guard.deaths.past_attempts import last_life
+from albor_core.guard.deaths.past_attempts import last_attempt
 from albor_core.guard.process.processes import Process, environment_of, open_process
 from albor_core.run.errors import InUseError
 from albor_core.run.liveness import boot_id, lock_holder
@@ -108,17 +108,17 @@ def _from_environment(run: RunDir, pid: int) -> tuple[int, str] | None:
 def _refuse_other_host(run: RunDir) -> None:
     """A lock of another host may be invisible here: an unfinished attempt there may be alive."""
     child = read_json(run.guard / "child.json") or {}
-    host, life, job = child.get("host"), last_life(run), current_job()
+    host, last, job = child.get("host"), last_attempt(run), current_job()
     if job is not None and isinstance(child.get("job"), dict) and job.follows(child["job"]):
         return
     if (
         isinstance(host, str)
         and host != socket.gethostname()
         and child.get("boot_id") != boot_id()
-        and life is not None
-        and life.is_open
+        and last is not None
+        and last.is_open
     ):
         raise InUseError(
-            f"{run.path}: attempt {life.attempt} began on host {host} and has not ended there",
+            f"{run.path}: attempt {last.attempt} began on host {host} and has not ended there",
             hint=f"if {host} is gone for good, remove {run.guard / 'child.json'}",
         )

@@ -8,7 +8,7 @@ import threading
 import time
 
 from albor_core.guard.launch import CODE_ROOT, clean_environment, python_module
-from albor_core.guard.records import say
+from albor_core.guard.records import log_line
 from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, albor_home
 
@@ -48,7 +48,7 @@ class IndexProcess:
             code = self._process.poll()
             if code is None:
                 return
-            say(f"index process ended with code {code}, next start in {self._wait_s:.0f} s")
+            log_line(f"index process ended with code {code}, next start in {self._wait_s:.0f} s")
             self._process = None
             has_worked = time.monotonic() - self._next_start_s > _LONGEST_WAIT_S
             self._wait_s = _FIRST_WAIT_S if has_worked else min(2 * self._wait_s, _LONGEST_WAIT_S)
@@ -72,7 +72,7 @@ class IndexProcess:
         try:
             log = os.open(path, flags, 0o600)
         except OSError as error:
-            say(f"{path}: {error.strerror}; no index process")
+            log_line(f"{path}: {error.strerror}; no index process")
             return
         try:
             if os.fstat(log).st_size > _LOG_BYTES:
@@ -88,7 +88,7 @@ class IndexProcess:
             )
             os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
         except OSError as error:
-            say(f"no index process: {error.strerror}")
+            log_line(f"no index process: {error.strerror}")
         finally:
             os.close(log)
 

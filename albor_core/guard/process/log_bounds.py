@@ -7,10 +7,48 @@ price is copy-and-truncate: what is written between the two is lost, at 64 MiB a
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 ROTATE_BYTES = 64 << 20
-_OLD = 3  # with the live one four files
+OLD_LOGS = 3  # with the live one four files
+
+
+class LogTimes:
+    """Writes beside a log when which bytes of it were written, as often as it is looked at:
+    `BYTE FROM UNTIL` in `aNNNN.times`. Never raises: without times the log is still whole.
+    """
+
+    def __init__(self) -> None:
+        self._log: Path | None = None
+        self._size, self._looked = 0, 0.0
+
+    def look(self, log: Path) -> None:
+        """Note what came since the last look."""
+        now = time.time()
+        try:
+            size = log.stat().st_size
+        except OSError:
+            return
+        if log != self._log:  # what an earlier guard has noted of it stays
+            self._log, self._looked = log, now - 1
+            self._size = size if times_of(log).exists() else 0
+        if size > self._size:
+            line = f"{self._size} {self._looked:.3f} {now:.3f}\n".encode()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            with suppress(OSError):
+                fd = os.open(times_of(log), flags, 0o600)
+                try:
+                    os.write(fd, line)
+                finally:
+                    os.close(fd)
+        self._size, self._looked = size, now
+
+
+def times_of(log: Path) -> Path:
+    """Beside `aNNNN.log`, and beside `aNNNN.log.1` where that is meant."""
+    return log.with_name(log.name.replace(".log", ".times", 1))
 
 
 def rotate(log: Path, limit: int = ROTATE_BYTES) -> bool:
@@ -27,6 +65,8 @@ def rotate(log: Path, limit: int = ROTATE_BYTES) -> bool:
             return False
         _keep_copy(fd, log)
         os.ftruncate(fd, 0)
+        with suppress(OSError):  # there may be none
+            times_of(log).replace(times_of(log.with_name(log.name + ".1")))
     finally:
         os.close(fd)
     return True
@@ -34,10 +74,13 @@ def rotate(log: Path, limit: int = ROTATE_BYTES) -> bool:
 
 def _keep_copy(fd: int, log: Path) -> None:
     first = log.with_name(log.name + ".1")
-    for number in range(_OLD - 1, 0, -1):
+    for number in range(OLD_LOGS - 1, 0, -1):
         older = log.with_name(f"{log.name}.{number}")
         if older.exists():
-            older.replace(log.with_name(f"{log.name}.{number + 1}"))
+            oldest = log.with_name(f"{log.name}.{number + 1}")
+            older.replace(oldest)
+            with suppress(OSError):
+                times_of(older).replace(times_of(oldest))
     try:
         copy = os.open(first, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError:

@@ -242,7 +242,7 @@ def members(
 
 
 @dataclass(frozen=True)
-class Tree:
+class ProcessTree:
     """All processes of one attempt."""
 
     run_id: str

@@ -12,9 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albor_core.run.values.metrics import MAX_DEPTH, printable
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _MAX_KINDS = 100
 UNTOLD = "the source does not say how it ended"
@@ -35,10 +38,29 @@ class Point:
 
 
 @dataclass(frozen=True)
+class ForeignMedium:
+    """A picture, sound, histogram, table or text, whole in memory; `content` is what its file will
+    hold, in `form` (png, wav, json, txt, ...).
+    """
+
+    step: Any
+    wall: float | None
+    key: str
+    kind: str
+    form: str
+    content: bytes
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Rewind:
     """The source took back what it had said after step `to`."""
 
     to: int
+
+
+Item = Point | ForeignMedium | Rewind
 
 
 @dataclass
@@ -69,7 +91,7 @@ class ForeignRun:
     name: str
     experiment: str
     where: Path
-    items: Callable[[Losses], Iterator[Point | Rewind]]
+    items: Callable[[Losses], Iterator[Item]]
     created: float | None = None
     ended: float | None = None
     status: str = "completed"
@@ -86,6 +108,42 @@ class Refusal:
 
     where: Path
     message: str
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def _alone(path: Path) -> Path:
+    return path
+
+
+@dataclass(frozen=True)
+class Importer:
+    """A format of history: how it is told from others, and how it is read.
+
+    `find.IMPORTERS` lists one of each. No check runs, unpickles or unpacks anything.
+    """
+
+    name: str
+    """What `--from` takes; the `source` of its runs."""
+    title: str
+    """What people call it."""
+    read: Callable[[list[Path], Path], Iterator[ForeignRun | Refusal]]
+    """The runs of some files; the path is where the search began."""
+    may_be: Callable[[str], bool] = _never
+    """Whether a file of this name, met in a folder, is worth opening."""
+    is_file: Callable[[Path, bytes], bool] = _never
+    """Whether a file that begins with these bytes, and is not a database, is of this format."""
+    is_database: Callable[[sqlite3.Connection], bool] | None = None
+    """Whether a SQLite database is, if any can be."""
+    is_folder: Callable[[Path], bool] = _never
+    """Whether a folder is a run of it; asked where `folder_mark` lies in the folder."""
+    folder_mark: str = ""
+    group: Callable[[Path], Path] = _alone
+    """Files of which this is the same may belong to one run and are read together."""
+    only_asked: bool = False
+    """Any program writes such files: in a folder they are taken by their names, if asked for."""
 
 
 def numbers_in(values: Mapping[str, Any], losses: Losses, depth: int = 0) -> dict[str, Any]:
@@ -112,6 +170,11 @@ def numbers_in(values: Mapping[str, Any], losses: Losses, depth: int = 0) -> dic
         elif value is not None:
             losses.note("list")
     return found
+
+
+def not_finite(said: str) -> bool:
+    """Whether a text is how JSON writers spell NaN or an infinity."""
+    return said in _NOT_FINITE
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

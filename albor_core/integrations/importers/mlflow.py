@@ -8,6 +8,7 @@ double. Source: mlflow/store/tracking/dbmodels/models.py and file_store.py of ML
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,8 +19,16 @@ from urllib.parse import unquote
 
 import yaml
 
-from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
-from albor_core.integrations.importers.sqlite_file import columns, opened
+from albor_core.integrations.importers.foreign import (
+    ForeignMedium,
+    ForeignRun,
+    Importer,
+    Item,
+    Losses,
+    Point,
+)
+from albor_core.integrations.importers.media.kept import inside, picture, table_file, words
+from albor_core.integrations.importers.sqlite_file import columns, may_be_database, opened
 from albor_core.run.values.lenient import is_number
 
 SOURCE = "mlflow"
@@ -27,6 +36,8 @@ _STATUS = {"FINISHED": "completed", "FAILED": "failed", "KILLED": "stopped"}
 _BY_NUMBER = {3: "FINISHED", 4: "FAILED", 5: "KILLED"}
 _MAX_META_BYTES = 1 << 20
 _MAX_TAG_CHARS = 64
+_THUMBNAIL = "*%compressed.webp"  # a smaller copy of a picture beside it
+_OF_STEP = re.compile(r"images/(.+?)%step%(\d{1,15})%timestamp%(\d{1,15})%[^/%]*\.\w+")
 
 
 def is_store(db: sqlite3.Connection) -> bool:
@@ -79,12 +90,12 @@ def _run(
     run: str,
     name: str | None,
     experiment: str | None,
-    life: tuple[str, Any, Any],
+    course: tuple[str, Any, Any],
     tags: Mapping[str, str],
     params: Mapping[str, str],
     items: Any,
 ) -> ForeignRun:
-    status, start, end = life
+    status, start, end = course
     known = _STATUS.get(status)
     words = {f"{key}={value}" for key, value in tags.items() if not key.startswith("mlflow.")}
     return ForeignRun(
@@ -141,8 +152,10 @@ def _figure(value: Any) -> float:
     return number
 
 
-def _count_artifacts(uri: object, beside: Path, losses: Losses) -> None:
-    """Files that a run logged have no place here. `beside`: what a relative `uri` is below."""
+def _artifacts(uri: object, beside: Path, losses: Losses) -> Iterator[ForeignMedium]:
+    """What a run logged as files: pictures, tables and texts are kept, the others counted. Only
+    what lies below the store's own folder `beside` is read, wherever a store may say that it is.
+    """
     if not isinstance(uri, str) or not uri:
         return
     scheme, separator, rest = uri.partition("://")
@@ -150,15 +163,40 @@ def _count_artifacts(uri: object, beside: Path, losses: Losses) -> None:
         losses.note("artifacts elsewhere")
         return
     folder = beside / unquote(rest if separator else uri)
-    if folder.is_dir() and (files := _regular(folder)):
-        losses.note("artifact", len(files))
+    files = _regular(folder) if folder.is_dir() else []
+    is_ours = folder.resolve().is_relative_to(beside.resolve())
+    for path in files:
+        name = str(path.relative_to(folder))
+        content = inside(folder, name) if is_ours and not path.match(_THUMBNAIL) else None
+        medium = None if content is None else _medium(name, content)
+        if medium is not None:
+            yield medium
+        elif not path.match(_THUMBNAIL):
+            losses.note("artifact")
 
 
-def _rows(path: Path, run: str, losses: Losses) -> Iterator[Point | Rewind]:
+def _medium(name: str, content: bytes) -> ForeignMedium | None:
+    """A file that `log_image`, `log_table` or `log_text` wrote, or `log_artifact`. The name of a
+    picture of a step is `images/KEY%step%N%timestamp%MS%ID.png`, with # for / in the key.
+    """
+    step, wall, key = None, None, name
+    found = _OF_STEP.fullmatch(name)
+    if found is not None:
+        key = found[1].replace("#", "/")
+        step, wall = int(found[2]), _ms(int(found[3]))
+    at = step, wall
+    if name.endswith(".json"):
+        return table_file(at, key, content)
+    if name.endswith((".txt", ".md")):
+        return words(at, key, content.decode("utf-8", "replace"))
+    return picture(at, key, content)
+
+
+def _rows(path: Path, run: str, losses: Losses) -> Iterator[Item]:
     with opened(path) as db:
         if "artifact_uri" in columns(db, "runs"):
             sql = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
-            _count_artifacts(db.execute(sql, (run,)).fetchone()[0], path.parent, losses)
+            yield from _artifacts(db.execute(sql, (run,)).fetchone()[0], path.parent, losses)
         rows = db.execute(
             "SELECT step, timestamp, key, value, is_nan FROM metrics WHERE run_uuid = ?"
             " ORDER BY step, timestamp, key",
@@ -223,9 +261,9 @@ def _regular(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
 
 
-def _files(folder: Path, losses: Losses) -> Iterator[Point | Rewind]:
+def _files(folder: Path, losses: Losses) -> Iterator[Item]:
     """One file for each key, a line `milliseconds value step` for each value."""
-    _count_artifacts("artifacts", folder.parent, losses)
+    yield from _artifacts("artifacts", folder.parent, losses)
     for path in _regular(folder):
         key = str(path.relative_to(folder))
         with path.open(encoding="utf-8", errors="replace") as file:
@@ -239,3 +277,14 @@ def _files(folder: Path, losses: Losses) -> Iterator[Point | Rewind]:
                     losses.damaged += 1
                     continue
                 yield Point(step, wall, {key: value})
+
+
+IMPORTER = Importer(
+    name=SOURCE,
+    title="MLflow",
+    read=read,
+    may_be=may_be_database,
+    is_database=is_store,
+    is_folder=is_run_folder,
+    folder_mark="meta.yaml",
+)

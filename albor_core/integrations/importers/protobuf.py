@@ -16,21 +16,21 @@ _MAX_VARINT_BYTES = 10
 Value = int | bytes
 
 
-class WireError(ValueError):
+class ProtobufError(ValueError):
     """Bytes that are no message."""
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
     """(field number, value) in order: varints as unsigned integers, all else as bytes.
 
-    Raises WireError where the message ends inside a field, or uses groups.
+    Raises ProtobufError where the message ends inside a field, or uses groups.
     """
     at, end = 0, len(message)
     while at < end:
         tag, at = _varint(message, at)
         number, kind = tag >> 3, tag & 7
         if number == 0:
-            raise WireError("field number 0")
+            raise ProtobufError("field number 0")
         if kind == VARINT:
             value, at = _varint(message, at)
             yield number, value
@@ -42,9 +42,9 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         elif kind == FIXED32:
             size = 4
         else:
-            raise WireError(f"wire type {kind}")
+            raise ProtobufError(f"wire type {kind}")
         if size > end - at:
-            raise WireError("a field ends beyond its message")
+            raise ProtobufError("a field ends beyond its message")
         yield number, message[at : at + size]
         at += size
 
@@ -57,7 +57,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, position + 1
         shift += 7
-    raise WireError("a varint without an end")
+    raise ProtobufError("a varint without an end")
 
 
 def packed_varints(block: bytes, limit: int) -> list[int]:
@@ -71,23 +71,23 @@ def packed_varints(block: bytes, limit: int) -> list[int]:
 
 
 def signed(value: Value) -> int:
-    """An int32 or int64 field, two's complement in 64 bits. WireError for another wire type."""
+    """An int32 or int64 field, two's complement in 64 bits. ProtobufError for another wire type."""
     if not isinstance(value, int):
-        raise WireError("bytes where a number belongs")
+        raise ProtobufError("bytes where a number belongs")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def zigzag(value: Value) -> int:
-    """A sint32 or sint64 field. WireError for another wire type."""
+    """A sint32 or sint64 field. ProtobufError for another wire type."""
     if not isinstance(value, int):
-        raise WireError("bytes where a number belongs")
+        raise ProtobufError("bytes where a number belongs")
     return (value >> 1) ^ -(value & 1)
 
 
 def block(value: Value) -> bytes:
-    """A field of bytes, text or a message. WireError for another wire type."""
+    """A field of bytes, text or a message. ProtobufError for another wire type."""
     if not isinstance(value, bytes):
-        raise WireError("a number where bytes belong")
+        raise ProtobufError("a number where bytes belong")
     return value
 
 
@@ -97,19 +97,19 @@ def text(value: Value) -> str:
 
 
 def double(value: Value) -> float:
-    """A double. WireError for another size."""
+    """A double. ProtobufError for another size."""
     return _unpack(_DOUBLE, value)
 
 
 def single(value: Value) -> float:
-    """A float, as the double of the same value. WireError for another size."""
+    """A float, as the double of the same value. ProtobufError for another size."""
     return _unpack(_FLOAT, value)
 
 
 def _unpack(form: struct.Struct, value: Value) -> float:
     raw = block(value)
     if len(raw) != form.size:
-        raise WireError("a number of another size")
+        raise ProtobufError("a number of another size")
     return float(form.unpack(raw)[0])
 
 

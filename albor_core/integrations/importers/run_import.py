@@ -3,14 +3,15 @@
 The journal's bytes are a function of the source alone: times are the source's, ids its hash. So a
 second import writes the same bytes and changes nothing; of a source that has grown it writes more,
 and the index goes on where it was; of one that was rewritten it writes others, and the index
-notices and begins again. Odd values, keys and steps are treated as in `track.py`.
+notices and begins again. Odd values, keys and steps are treated as in `track`.
 """
 
 from __future__ import annotations
 
-import fcntl
+import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,15 +19,31 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from albor_core.integrations.importers.foreign import UNTOLD, ForeignRun, Losses, Point, Rewind
+from albor_core.integrations.importers.foreign import (
+    UNTOLD,
+    ForeignMedium,
+    ForeignRun,
+    Item,
+    Losses,
+    Rewind,
+)
 from albor_core.run.errors import AlborError, InUseError
 from albor_core.run.exit import exit_document, read_exit, write_exit
+from albor_core.run.files.lock_file import locked
+from albor_core.run.files.media_file import (
+    INLINE_BYTES,
+    MEDIA,
+    caption_of,
+    fits_line,
+    hash_of,
+    publish,
+)
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run, own_home, private_folder, read_json
 from albor_core.run.values.flatten import flatten
 from albor_core.run.values.lenient import whole_of
-from albor_core.run.values.metrics import Odd, as_json, printable, tidy
+from albor_core.run.values.metrics import Odd, as_json, printable, safe_key, tidy
 from albor_core.run.values.redact import redact
 from albor_core.store.index.annotations import append_annotation, read_annotations
 from albor_core.store.index.catch_up import drain_index
@@ -36,6 +53,7 @@ _MAX_STEP = 1 << 48
 _PIECE = 1 << 20
 _BY = "import"
 _MAX_TAG_CHARS, _MAX_NOTE_CHARS = 64, 16384
+_MAX_MEDIA, _MAX_MEDIA_BYTES = 100_000, 20 << 30
 
 
 @dataclass
@@ -53,6 +71,7 @@ class ImportResult:
     points: int = 0
     last_step: int | None = None
     keys: int = 0
+    media: int = 0
     damaged: int = 0
     unmapped: dict[str, int] = field(default_factory=dict)
     odd: dict[str, int] = field(default_factory=dict)
@@ -64,17 +83,9 @@ def one_at_a_time() -> Iterator[None]:
     folder = own_home() / "runs"
     private_folder(folder.parent)
     private_folder(folder)
-    fd = os.open(folder / ".import.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    what = "cannot import: another import is running in this home"
+    with locked(folder / ".import.lock", InUseError(what, hint="try again when that has ended")):
         yield
-    except BlockingIOError as error:
-        raise InUseError(
-            "cannot import: another import is running in this home",
-            hint="try again when that import has ended",
-        ) from error
-    finally:
-        os.close(fd)
 
 
 def import_run(foreign: ForeignRun, *, experiment: str | None = None) -> ImportResult:
@@ -95,23 +106,40 @@ def import_run(foreign: ForeignRun, *, experiment: str | None = None) -> ImportR
         change="new",
         status=foreign.status,
     )
-    fresh = run.path.parent / ".import.jsonl"
-    fresh.unlink(missing_ok=True)  # of an import that was killed
+    fresh, aside = run.path.parent / ".import.jsonl", run.path.parent / ".import.media"
+    _clear(fresh, aside)  # of an import that was killed
+    home = run.path if run.run_json.is_file() else aside
     try:
-        _write_journal(fresh, foreign, about["params"], arrival)
-        _place(run, fresh, arrival, foreign.created, about)
+        private_folder(home)
+        _write_journal(fresh, home, foreign, about["params"], arrival)
+        _place(run, fresh, aside, arrival, foreign.created, about)
     finally:
-        fresh.unlink(missing_ok=True)
+        _clear(fresh, aside)
     _write_end(run, foreign, arrival)
     _annotate(run, about["tags"], about["notes"])
     drain_index(run)
     return arrival
 
 
+def _clear(fresh: Path, aside: Path) -> None:
+    fresh.unlink(missing_ok=True)
+    if aside.is_dir() and not aside.is_symlink():
+        shutil.rmtree(aside)
+    else:
+        aside.unlink(missing_ok=True)
+
+
 def _place(
-    run: RunDir, fresh: Path, arrival: ImportResult, created: float | None, about: Mapping[str, Any]
+    run: RunDir,
+    fresh: Path,
+    aside: Path,
+    arrival: ImportResult,
+    created: float | None,
+    about: Mapping[str, Any],
 ) -> None:
-    """The new journal in its run directory, which is made if need be."""
+    """The new journal, and the files of its media, in its run directory, which is made if need
+    be.
+    """
     facts = dict(about["facts"])
     commit = facts.pop("commit", None)
     if run.run_json.is_file():
@@ -133,6 +161,8 @@ def _place(
             facts={"git": {"commit": commit}, "imported": facts},
             created=created,
         )
+        if (aside / MEDIA).is_dir():
+            (aside / MEDIA).rename(run.path / MEDIA)
     if arrival.change != "unchanged":
         fresh.replace(run.journal)
 
@@ -167,8 +197,9 @@ def _seed(params: Mapping[str, Any]) -> int | None:
 
 
 def _write_journal(
-    path: Path, foreign: ForeignRun, params: Mapping[str, Any], arrival: ImportResult
+    path: Path, home: Path, foreign: ForeignRun, params: Mapping[str, Any], arrival: ImportResult
 ) -> None:
+    """The files of media go below `home`."""
     journal = Journal(path, attempt=1)
     try:
         start = {"wall": foreign.created, "mono": 0.0}
@@ -179,17 +210,18 @@ def _write_journal(
         for key, value in flatten(params).items():
             journal.append("p", key=key, value=value, **start)
         losses, odd = Losses(), Odd()
-        scribe = _Scribe(journal, foreign.created, losses, odd)
+        scribe = _Scribe(journal, home, foreign.created, losses, odd)
         for item in foreign.items(losses):
             scribe.take(item)
         arrival.points, arrival.keys = scribe.points, len(scribe.last)
+        arrival.media = scribe.media
         arrival.last_step = scribe.step if scribe.points else None
         arrival.damaged, arrival.unmapped = losses.damaged, dict(losses.unmapped)
         arrival.odd = dict(odd.counts)
         if odd.total:
             data = {"counts": arrival.odd, "examples": dict(odd.examples)}
             journal.append(
-                "e", step=None, name="track.odd", severity="yellow", data=data,
+                "e", step=None, name="track.odd", severity="warning", data=data,
                 wall=scribe.wall, mono=0.0,
             )  # fmt: skip
         if arrival.unmapped or losses.damaged:
@@ -205,16 +237,22 @@ def _write_journal(
 
 
 class _Scribe:
-    """Points into journal lines by the rules of `track.py`, which its module docstring states."""
+    """Points into journal lines by the rules of `track`, which its module docstring states."""
 
-    def __init__(self, journal: Journal, start: float | None, losses: Losses, odd: Odd) -> None:
-        self._journal, self._start = journal, start
+    def __init__(
+        self, journal: Journal, home: Path, start: float | None, losses: Losses, odd: Odd
+    ) -> None:
+        self._journal, self._home, self._start = journal, home, start
         self._losses, self._odd = losses, odd
-        self.step, self.points = -1, 0
+        self.step, self.points, self.media = -1, 0, 0
+        self._media_bytes = 0
         self.wall = start
         self.last: dict[str, int] = {}  # newest step of each key
 
-    def take(self, item: Point | Rewind) -> None:
+    def take(self, item: Item) -> None:
+        if isinstance(item, ForeignMedium):
+            self._keep(item)
+            return
         if isinstance(item, Rewind):
             self._journal.append("r", to=item.to, wall=self.wall, mono=self._mono())
             self.last = {key: min(step, item.to) for key, step in self.last.items()}
@@ -236,6 +274,36 @@ class _Scribe:
         self.wall = item.wall if item.wall is not None else self.wall
         self._journal.metrics(step, values, wall=item.wall, mono=self._mono())
 
+    def _keep(self, medium: ForeignMedium) -> None:
+        """A medium as the tracker keeps one: its file first, then its line."""
+        if self.media >= _MAX_MEDIA or self._media_bytes >= _MAX_MEDIA_BYTES:
+            self._losses.note(f"{medium.kind} beyond what a run may keep")
+            return
+        content, meta = medium.content, {"format": medium.form, **medium.meta}
+        key, caption = safe_key(medium.key), caption_of(medium.caption)
+        if (small := _inline(medium)) is not None and fits_line(key, caption, {**meta, **small}):
+            meta |= small
+            digest = hash_of(content)
+        else:
+            digest = publish(self._home, medium.form, content).hash
+            self._media_bytes += len(content)
+        self.media += 1
+        if medium.wall is not None:
+            self.wall = medium.wall
+        self._journal.append(
+            "b",
+            step=None if medium.step is None else self._placed(medium.step),
+            key=key,
+            kind=medium.kind,
+            hash=digest,
+            bytes=len(content),
+            name="",
+            caption=caption,
+            meta=meta,
+            wall=self.wall,
+            mono=self._mono(),
+        )
+
     def _mono(self) -> float:
         return (
             0.0 if self.wall is None or self._start is None else max(0.0, self.wall - self._start)
@@ -252,6 +320,14 @@ class _Scribe:
             self._odd.note("bad_step", step)
             return self.step + 1
         return whole
+
+
+def _inline(medium: ForeignMedium) -> dict[str, Any] | None:
+    """What stands in the journal in place of a file, of a small one that can."""
+    if medium.form not in ("json", "txt") or len(medium.content) > INLINE_BYTES:
+        return None
+    said = medium.content
+    return {"data": json.loads(said) if medium.form == "json" else said.decode()}
 
 
 def _compare(old: Path, new: Path) -> str:

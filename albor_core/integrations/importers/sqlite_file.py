@@ -12,11 +12,17 @@ from albor_core.run.errors import DataError, TryAgainError
 
 HEAD = b"SQLite format 3\0"
 _MAX_CELL_BYTES = 16 << 20
+_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _TABLE = (
     "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     " AND sql NOT LIKE 'CREATE VIRTUAL%'"
 )
 _WAIT_S = 5.0
+
+
+def may_be_database(name: str) -> bool:
+    """Whether a file is called as databases are."""
+    return name.lower().endswith(_SUFFIXES)
 
 
 @contextmanager

@@ -16,7 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind, numbers_in
+from albor_core.integrations.importers.foreign import (
+    ForeignRun,
+    Importer,
+    Item,
+    Losses,
+    Point,
+    numbers_in,
+)
 from albor_core.integrations.importers.trackio import utc
 from albor_core.run.errors import DataError
 from albor_core.run.values.lenient import is_number
@@ -27,6 +34,7 @@ _STEPS = ("step", "_step", "global_step", "iteration", "iter")
 _WALLS = ("wall", "timestamp", "_timestamp", "wall_time", "wall time", "time")
 _KEYS = ("key", "metric", "tag")
 _RUNS = ("run", "run_id", "run_name")
+_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _PLACES = frozenset((*_STEPS, *_RUNS, "experiment"))
 _PLACES_AND_WALLS = _PLACES.union(_WALLS)
 _ERA = (1e9, 1e10)  # 2001 to 2286 in seconds; the same digits in milliseconds are taken as such
@@ -71,7 +79,7 @@ def _names(kind: str, path: Path) -> dict[str | None, str | None]:
     return found
 
 
-def _items(kind: str, path: Path, run: str | None, losses: Losses) -> Iterator[Point | Rewind]:
+def _items(kind: str, path: Path, run: str | None, losses: Losses) -> Iterator[Item]:
     for row in _rows(kind, path, losses):
         said = _first(row, _RUNS)
         if (said if isinstance(said, str) and said else None) == run:
@@ -174,3 +182,30 @@ def _cell(said: str) -> Any:
         except ValueError:
             continue
     return word
+
+
+def _may_be(kind: str, name: str) -> bool:
+    return _SUFFIXES.get(Path(name).suffix.lower()) == kind
+
+
+def _is_text(kind: str, path: Path, head: bytes) -> bool:
+    """Whether a text is of `kind`: by its name, else by whether it begins as an object of JSON."""
+    if not head or b"\0" in head:
+        return False
+    begins = "jsonl" if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "csv"
+    return _SUFFIXES.get(path.suffix.lower(), begins) == kind
+
+
+def _importer(kind: str, title: str) -> Importer:
+    return Importer(
+        name=kind,
+        title=title,
+        read=partial(read, kind),
+        may_be=partial(_may_be, kind),
+        is_file=partial(_is_text, kind),
+        only_asked=True,
+    )
+
+
+CSV = _importer("csv", "CSV")
+JSONL = _importer("jsonl", "JSON lines")

@@ -16,9 +16,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
+from albor_core.integrations.importers.foreign import (
+    ForeignMedium,
+    ForeignRun,
+    Importer,
+    Item,
+    Losses,
+    Point,
+    Rewind,
+)
+from albor_core.integrations.importers.media.kept import At
+from albor_core.integrations.importers.media.summary_value import media_of
 from albor_core.integrations.importers.protobuf import (
-    WireError,
+    ProtobufError,
     block,
     double,
     fields,
@@ -130,20 +140,21 @@ def _event(payload: bytes) -> tuple[float, int, list[tuple[int, bytes]]]:
     return wall, step, parts
 
 
-def _items(files: tuple[Path, ...], losses: Losses) -> Iterator[Point | Rewind]:
+def _items(files: tuple[Path, ...], losses: Losses) -> Iterator[Item]:
     plugins: dict[str, str] = {}
     waiting: Point | None = None
     for payload in (record for path in files for record in records(path, losses)):
         try:
             wall, step, parts = _event(payload)
-            values, starts = _parts(parts, plugins, losses)
-        except WireError:
+            values, media, starts = _parts(parts, (step, wall or None), plugins, losses)
+        except ProtobufError:
             losses.damaged += 1
             continue
         if starts and waiting is not None:
             yield waiting
             yield Rewind(step - 1)
             waiting = None
+        yield from media
         if not values:
             continue
         if waiting is not None and _joins(waiting, step, values):
@@ -163,26 +174,27 @@ def _joins(waiting: Point, step: int, values: dict[str, float]) -> bool:
 
 
 def _parts(
-    parts: list[tuple[int, bytes]], plugins: dict[str, str], losses: Losses
-) -> tuple[dict[str, float], bool]:
-    """The scalars of an event, and whether a session starts with it."""
+    parts: list[tuple[int, bytes]], at: At, plugins: dict[str, str], losses: Losses
+) -> tuple[dict[str, float], list[ForeignMedium], bool]:
+    """The scalars and media of an event, and whether a session starts with it."""
     values: dict[str, float] = {}
+    media: list[ForeignMedium] = []
     starts = False
     for number, part in parts:
         if number == 5:
             for inner, value in fields(part):
                 if inner == 1:
-                    _take_value(block(value), values, plugins, losses)
+                    media += _take_value(block(value), at, values, plugins, losses)
         elif number == 7:
             starts = dict(fields(part)).get(1) == _START
         elif number in (4, 8, 9):
             losses.note("graph")
-    return values, starts
+    return values, media, starts
 
 
 def _take_value(
-    message: bytes, values: dict[str, float], plugins: dict[str, str], losses: Losses
-) -> None:
+    message: bytes, at: At, values: dict[str, float], plugins: dict[str, str], losses: Losses
+) -> list[ForeignMedium]:
     found = dict(fields(message))
     tag = text(found.get(1, b""))
     plugin = _plugin(found)[0] if 9 in found else plugins.get(tag, "")
@@ -190,13 +202,17 @@ def _take_value(
         plugins[tag] = plugin
     if 2 in found:
         values[tag] = single(found[2])
-        return
+        return []
     number = _scalar(block(found[8])) if 8 in found and plugin in ("", "scalars") else None
     if number is not None:
         values[tag] = number
-    elif plugin != "hparams":  # they are parameters
+        return []
+    made = media_of(at, tag, plugin, found)
+    if None in made or not made:
         media = next((word for at, word in _MEDIA.items() if at in found), "value of no known kind")
-        losses.note(plugin or media)
+        if plugin != "hparams":  # they are parameters
+            losses.note(plugin or media, max(1, made.count(None)))
+    return [medium for medium in made if medium is not None]
 
 
 def _plugin(value: dict[int, Any]) -> tuple[str, bytes]:
@@ -250,7 +266,7 @@ def _hparams(files: list[Path]) -> dict[str, Any]:
                 for number, part in _event(payload)[2]:
                     if number == 5:
                         found.update(_session(part))
-            except WireError:
+            except ProtobufError:
                 continue  # counted where the history is read
     return found
 
@@ -283,3 +299,13 @@ def _plain(value: bytes) -> float | str | bool | None:
             case 4:
                 return bool(inside)
     return None
+
+
+IMPORTER = Importer(
+    name=SOURCE,
+    title="TensorBoard",
+    read=read,
+    may_be=lambda name: "tfevents" in name,
+    is_file=lambda path, head: is_event_file(head),
+    group=lambda path: path.parent,
+)

@@ -16,13 +16,15 @@ from typing import Any
 
 from albor_core.integrations.importers.foreign import (
     ForeignRun,
+    Importer,
+    Item,
     Losses,
     Point,
-    Rewind,
     mapping,
     numbers_in,
 )
-from albor_core.integrations.importers.sqlite_file import columns, count, opened
+from albor_core.integrations.importers.media.kept import parted, typed
+from albor_core.integrations.importers.sqlite_file import columns, count, may_be_database, opened
 
 SOURCE = "trackio"
 _MAX_ROW_BYTES = 16 << 20
@@ -76,7 +78,7 @@ def _json(said: Any) -> Any:
         return None
 
 
-def _items(path: Path, own: str, run: Any, losses: Losses) -> Iterator[Point | Rewind]:
+def _items(path: Path, own: str, run: Any, losses: Losses) -> Iterator[Item]:
     with opened(path) as db:
         rows = db.execute(
             f"SELECT step, timestamp, metrics FROM metrics WHERE {own} = ? ORDER BY id",
@@ -85,7 +87,10 @@ def _items(path: Path, own: str, run: Any, losses: Losses) -> Iterator[Point | R
         for step, stamp, said in rows:
             values = _json(said)
             if isinstance(values, dict):
-                yield Point(step, utc(stamp), numbers_in(values, losses))
+                values, media = parted(values)
+                at = step, utc(stamp)
+                yield Point(*at, numbers_in(values, losses))
+                yield from typed(at, media, path.parent / "media", losses)
             else:
                 losses.damaged += 1
         for table, word in _UNMAPPED.items():
@@ -100,3 +105,8 @@ def utc(said: Any) -> float | None:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+IMPORTER = Importer(
+    name=SOURCE, title="trackio", read=read, may_be=may_be_database, is_database=is_store
+)

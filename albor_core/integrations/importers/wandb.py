@@ -20,14 +20,16 @@ from typing import Any
 
 from albor_core.integrations.importers.foreign import (
     ForeignRun,
+    Importer,
+    Item,
     Losses,
     Point,
     Refusal,
-    Rewind,
     numbers_in,
 )
+from albor_core.integrations.importers.media.kept import parted, typed
 from albor_core.integrations.importers.protobuf import (
-    WireError,
+    ProtobufError,
     block,
     double,
     fields,
@@ -191,7 +193,7 @@ def _head(path: Path) -> _Head:
         try:
             for number, value in fields(record):
                 _take(head, number, value)
-        except WireError:
+        except ProtobufError:
             continue  # counted where the history is read
     return head
 
@@ -233,7 +235,7 @@ def _put(target: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _item(message: bytes) -> tuple[list[str], Any]:
-    """(key as a path, value) of a config, summary or history item. WireError for bad JSON."""
+    """(key as a path, value) of a config, summary or history item. ProtobufError for bad JSON."""
     path: list[str] = []
     value: Any = None
     for number, found in fields(message):
@@ -259,26 +261,29 @@ def _json(said: str) -> Any:
     try:
         return json.loads(said)  # NaN and Infinity are written as such
     except (ValueError, RecursionError) as error:
-        raise WireError("a value that is not JSON") from error
+        raise ProtobufError("a value that is not JSON") from error
 
 
-def _items(files: tuple[Path, ...], losses: Losses) -> Iterator[Point | Rewind]:
+def _items(files: tuple[Path, ...], losses: Losses) -> Iterator[Item]:
     summary: dict[str, Any] = {}
     keys: set[str] = set()
     last = Point(0, None, {})
-    for record in (record for path in files for record in records(path, losses)):
+    for path, record in ((log, one) for log in files for one in records(log, losses)):
         try:
             for number, value in fields(record):
                 if number == _HISTORY:
                     row = _row(block(value))
                     keys.update(row)
+                    row, media = parted(row)
                     last = _point(row, losses)
                     yield last
+                    at = last.step, last.wall
+                    yield from typed(at, media, path.parent / "files", losses)
                 elif number == _SUMMARY and len(summary) < _MAX_SUMMARY:
                     _configure(summary, block(value))
                 elif number in _UNMAPPED:
                     losses.note(_UNMAPPED[number])
-        except WireError:
+        except ProtobufError:
             losses.damaged += 1
     own = {
         key: value for key, value in summary.items() if key not in keys and not key.startswith("_")
@@ -306,3 +311,13 @@ def _point(row: Mapping[str, Any], losses: Losses) -> Point:
         float(wall) if isinstance(wall, int | float) else None,
         numbers_in({k: v for k, v in row.items() if not k.startswith("_")}, losses),
     )
+
+
+IMPORTER = Importer(
+    name=SOURCE,
+    title="W&B (offline)",
+    read=read,
+    may_be=lambda name: name.lower().endswith(".wandb"),
+    is_file=lambda path, head: is_log(head),
+    group=lambda path: Path(),  # a run may have been resumed in any folder
+)

@@ -76,6 +76,22 @@ def _at(tiles, heads, BAND: tl.constexpr):
 
 
 @jit
+def _tile_of_queries(
+    heads, T, H: tl.constexpr, K: tl.constexpr, E: tl.constexpr, TILE: tl.constexpr,
+    BAND: tl.constexpr,
+):  # fmt: skip
+    """(head of all, first token of its row, first query in the row, columns of q, k and v) of this
+    program: the last tiles, which see most keys, first.
+    """
+    tiles = T // TILE
+    tile, place = _at(tiles, heads, BAND)
+    row = (tiles - 1 - tile) * TILE
+    head, start = place % H, place // H * T
+    shared = head // (H // K)
+    return place, start, row, head * E, (H + shared) * E, (H + K + shared) * E
+
+
+@jit
 def _in_base_2(logarithm):
     return logarithm * 1.4426950408889634
 
@@ -125,15 +141,11 @@ def _queries(
     H: tl.constexpr, K: tl.constexpr, E: tl.constexpr, TILE: tl.constexpr, BAND: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a tile of queries; also the sum of dy * y, which the keys' reads."""
-    tiles = T // TILE
-    tile, place = _at(tiles, heads, BAND)
-    row = (tiles - 1 - tile) * TILE  # the last see most keys
-    head, start = place % H, place // H * T
-    key_at, value_at = (H + head // (H // K)) * E, (H + K + head // (H // K)) * E
+    place, start, row, query_at, key_at, value_at = _tile_of_queries(heads, T, H, K, E, TILE, BAND)
     scale = _in_base_2(factor)
-    q = qkv.load([start + row, head * E])
-    dy = dy_rows.load([start + row, head * E])
-    share = tl.sum(dy.to(tl.float32) * y_rows.load([start + row, head * E]).to(tl.float32), 1)
+    q = qkv.load([start + row, query_at])
+    dy = dy_rows.load([start + row, query_at])
+    share = tl.sum(dy.to(tl.float32) * y_rows.load([start + row, query_at]).to(tl.float32), 1)
     time = row + tl.arange(0, TILE)
     tl.store(share_ptr + place * T + time, share)
     log_sum = _in_base_2(tl.load(log_sum_ptr + place * T + time))
@@ -145,7 +157,7 @@ def _queries(
         dq = _query_step(q, dy, log_sum, share, dq, qkv, start, key_at, value_at, scale,
                          row, col, True, TILE)  # fmt: skip
     low, high = _turned_back(dq * factor, cos_ptr, sin_ptr, time, TILE, E)
-    at = out_ptr + (start + time).to(tl.int64)[:, None] * ((H + 2 * K) * E) + head * E
+    at = out_ptr + (start + time).to(tl.int64)[:, None] * ((H + 2 * K) * E) + query_at
     _store_halves(at + tl.arange(0, E // 2)[None, :], low, high, E // 2)
 
 

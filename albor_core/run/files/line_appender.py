@@ -22,8 +22,10 @@ from pathlib import Path
 RING_BYTES = 64 << 20
 SLOW_S = 0.05
 CALM_S = 5.0
-_PATIENCE_S = 2.0  # of `retry` and `close` for lines that a thread is writing
+PATIENCE_S = 2.0  # of `retry` and `close` for lines that a thread is writing
 _RETRY_S = 0.1
+LAST_WAIT_S = 2.0  # at the end of a run, for a disk that takes no line
+_MOST_WAIT_S = 30.0  # for one that does, slowly, as where hundreds of programs end at once
 
 
 class LineAppender:
@@ -37,6 +39,7 @@ class LineAppender:
         self.error: str | None = None
         """Why the disk refused the newest line that was offered to it."""
         self.dropped = 0
+        """Lines that were given up, since more waited than memory is kept for."""
         self._ring: deque[bytes] = deque()
         self._ring_bytes = 0
         self._in_hand = 0  # a line that the thread is writing
@@ -47,7 +50,9 @@ class LineAppender:
         self.fd = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
+        """Valid until `close`; an `fdatasync` in another thread may have it."""
         self.offset = _cut_torn_tail(self.fd)
+        """Bytes of whole lines in the file."""
 
     @property
     def pending(self) -> int:
@@ -94,7 +99,7 @@ class LineAppender:
         """Offer waiting lines to the disk again; those that wait because it is slow are waited for,
         a bounded time.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         if self._thread is None:
             self._offer()
         while self.pending and self._thread is not None and time.monotonic() < deadline:
@@ -102,14 +107,23 @@ class LineAppender:
                 return  # refused: waiting is no help
             time.sleep(0.005)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Offer them until the disk has taken all, at most so long; whether it has."""
-        deadline = time.monotonic() + timeout_s
+    def wait(self, timeout_s: float = LAST_WAIT_S) -> bool:
+        """Offer them until the disk has taken all; whether it has. Given up where it takes none for
+        so long: of our own pauses, since where hundreds of programs end at once we hardly run.
+        """
+        end = time.monotonic() + max(timeout_s, _MOST_WAIT_S)
+        taken, paused_s = self.offset, 0.0
         while self.pending:
-            self.retry()
-            if not self.pending or time.monotonic() >= deadline:
+            if self._thread is None:
+                self._offer()
+            if self.offset != taken:
+                taken, paused_s = self.offset, 0.0
+            patience_s = timeout_s if self.error is not None else max(timeout_s, PATIENCE_S)
+            if paused_s >= patience_s or time.monotonic() >= end:
                 break
-            time.sleep(_RETRY_S)
+            pause_s = 0.005 if paused_s < _RETRY_S and self.error is None else _RETRY_S
+            time.sleep(pause_s)
+            paused_s += pause_s
         return not self.pending
 
     def give_up(self) -> int:
@@ -218,10 +232,11 @@ class LineAppender:
             thread = self._thread
             self._news.notify()
         if thread is not None:
-            thread.join(_PATIENCE_S)
+            thread.join(PATIENCE_S)
             if thread.is_alive():
                 return  # it hangs in a write: the descriptor must stay its own
-        os.close(self.fd)
+        fd, self.fd = self.fd, -1  # its number may soon be another file's
+        os.close(fd)
 
 
 def _cut_torn_tail(fd: int) -> int:

@@ -10,6 +10,7 @@ import os
 import stat
 from pathlib import Path
 
+from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.rundir import RunDir
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -23,6 +24,8 @@ def distrust(run: RunDir) -> str:
     """
     if problem := _problem(run.path, run.path.stat()):
         return problem
+    if host := pulled_from(run):
+        return f"{run.path}: was pulled from {host}"
     files = (run.guard, run.run_lock, run.guard_lock, run.launch)
     for path in (*files, run.run_json, run.config_yaml, run.config_resolved):
         try:

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -96,6 +97,17 @@ def publish_json(path: Path, document: dict[str, Any]) -> None:
     with publishing(path) as temp:
         text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False)
         temp.write_text(text + "\n", encoding="utf-8")
+
+
+def link_or_copy(file: Path, target: Path) -> None:
+    """Give `file` the second name `target`, or copy it where the file system has no links."""
+    try:
+        os.link(file, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        with publishing(target) as temp:
+            shutil.copyfile(file, temp)
 
 
 def sha256_file(path: Path) -> str:

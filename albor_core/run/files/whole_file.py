@@ -20,7 +20,7 @@ from typing import Any
 
 from albor_core.run.errors import UsageError
 
-_NAMELESS = getattr(os, "O_TMPFILE", 0)
+NAMELESS = getattr(os, "O_TMPFILE", 0)
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without nameless files
 _HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")  # as temporary_beside names them
 
@@ -88,7 +88,7 @@ def whole_file(out: Path, *, replace: bool) -> Iterator[int]:
     if not replace and os.path.lexists(out):
         raise _exists(out)
     beside = temporary_beside(out)
-    with _ended_by_signals():
+    with ended_by_signals():
         fd, is_nameless = _open(out.parent, beside)
         try:
             yield fd
@@ -108,7 +108,7 @@ def whole_file(out: Path, *, replace: bool) -> Iterator[int]:
 def _open(folder: Path, beside: Path) -> tuple[int, bool]:
     """A new file in `folder`, and whether it is nameless."""
     try:
-        return os.open(folder, _NAMELESS | os.O_WRONLY | os.O_CLOEXEC, 0o666), True
+        return os.open(folder, NAMELESS | os.O_WRONLY | os.O_CLOEXEC, 0o666), True
     except OSError as error:
         if error.errno not in _NOT_HERE:
             raise
@@ -133,13 +133,17 @@ def _exists(out: Path) -> UsageError:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block like any failure does."""
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block like any failure does, unless a caller has them ignored
+    (`nohup`) or handled. For the main thread.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {name: signal.signal(name, leave) for name in (signal.SIGTERM, signal.SIGHUP)}
+    both = (signal.SIGTERM, signal.SIGHUP)
+    mine = [name for name in both if signal.getsignal(name) is signal.SIG_DFL]
+    before = {name: signal.signal(name, leave) for name in mine}
     try:
         yield
     finally:

@@ -13,14 +13,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 _LIBRARIES = ("torch", "triton", "accelerate", "safetensors", "tokenizers", "pyarrow", "numpy")
 MAX_PATCH_BYTES = 256 << 10
 MAX_SCRIPT_BYTES = 1 << 20
-_MAX_FILES = 200  # of code that nobody committed
+MAX_FILES = 200  # of code that nobody committed
 _MAX_SEEN = 5_000  # files of untracked folders that are looked at
 _FILTERS = r"^filter\..*\.(clean|process|required)$"
 _CODE = frozenset(
@@ -87,7 +86,7 @@ def _untracked(top: Path, status: str) -> dict[str, Any]:
     is_whole = True
     for name, path in _code_files(top, names):
         script = None if path is None else _read(path)
-        if script is None or len(code) == _MAX_FILES:
+        if script is None or len(code) == MAX_FILES:
             is_whole = False  # too many to look at, or one that cannot be read
             break
         code[name] = hashlib.sha256(script).hexdigest()
@@ -200,10 +199,16 @@ def _without_programs(cwd: Path) -> tuple[str, ...]:
     return tuple(word for setting in settings for word in ("-c", setting))
 
 
-def _git(cwd: Path, *arguments: str) -> str | None:
+def git_command(cwd: Path) -> list[str]:
+    """How git is called in `cwd`, so that it runs no program of the repository's and writes nothing
+    into it; its own arguments follow.
+    """
     # optional locks off: reading a status must not write into somebody's repository
-    command = ["git", "--no-optional-locks", "-C", str(cwd), *_without_programs(cwd), *arguments]
-    return _asked(command)
+    return ["git", "--no-optional-locks", "-C", str(cwd), *_without_programs(cwd)]
+
+
+def _git(cwd: Path, *arguments: str) -> str | None:
+    return _asked([*git_command(cwd), *arguments])
 
 
 def _asked(command: Sequence[str]) -> str | None:
@@ -221,6 +226,8 @@ def versions() -> dict[str, str | None]:
 
 
 def _version(name: str) -> str | None:
+    from importlib import metadata  # noqa: PLC0415  15 ms of a tracker's import
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -11,8 +11,11 @@ from albor_core.run.program.provenance import git_facts, read_script, working_di
 from albor_core.run.values.redact import announced_secrets, redact, redact_text
 
 
-def recorded_code(argv: Sequence[str], script: Path | None) -> tuple[dict[str, Any], bytes | None]:
-    """`argv`, `git` and `script` for run.json, and the text of a script that no commit holds.
+def recorded_code(
+    argv: Sequence[str], script: Path | None, secrets: Sequence[str] = ()
+) -> tuple[dict[str, Any], bytes | None]:
+    """`argv`, `git` and `script` for run.json, and the text of a script that no commit holds, all
+    without `secrets`, wherever they stand.
 
     The hash is of the script as it is; what is kept of it has its secrets taken out, also those
     that only the command line tells to be secrets: a script may well hold the key it is given.
@@ -20,7 +23,7 @@ def recorded_code(argv: Sequence[str], script: Path | None) -> tuple[dict[str, A
     cwd, environment = working_directory(), dict(os.environ)
     found = read_script(script, cwd)
     told: dict[str, Any] = {"argv": [*argv], "git": git_facts(cwd)}
-    known = announced_secrets(argv, environment)
+    known = (*announced_secrets(argv, environment), *secrets)
     safe, _ = redact(told, environment, known)
     safe["script"] = None
     if found is None:

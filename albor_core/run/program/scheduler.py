@@ -15,8 +15,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SchedulerJob:
-    """One life of a job. `restart` counts how often the scheduler started it again; None: it does
-    not say.
+    """One start of a job. `restart` counts how often the scheduler started it again; None: it
+    does not say.
     """
 
     scheduler: str
@@ -34,7 +34,7 @@ class SchedulerJob:
         return asdict(self)
 
     def follows(self, earlier: Mapping[str, Any]) -> bool:
-        """Whether this is a later life of the job in a `document`: then that one is over, since a
+        """Whether this is a later start of the job in a `document`: then that one is over, since a
         scheduler starts a job again only when it has ended.
         """
         known, again = earlier.get("restart"), self.restart or 0

@@ -33,7 +33,7 @@ def signal_program(run: RunDir, name: str, *, wait_s: float) -> bool:
     state = read_state(run.state) or _child_of_guard(run)
     pidfd = _open(run, state)
     try:
-        spoken = _speak_for(run, state, name) if name == "KILL" else None
+        spoken = _write_exit_record(run, state, name) if name == "KILL" else None
         try:
             signal.pidfd_send_signal(pidfd, signal.Signals[f"SIG{name}"])
         except OSError as error:
@@ -47,7 +47,7 @@ def signal_program(run: RunDir, name: str, *, wait_s: float) -> bool:
             signal.pidfd_send_signal(pidfd, signal.SIGCONT)  # one that is frozen would not hear it
         has_ended = bool(select.select([pidfd], [], [], wait_s)[0]) and _has_let_go(run)
         if has_ended and name != "KILL":
-            _speak_for(run, state, name)
+            _write_exit_record(run, state, name)
         return has_ended
     finally:
         os.close(pidfd)
@@ -93,7 +93,7 @@ def _refused(run: RunDir, why: str) -> InUseError:
     return InUseError(f"cannot stop {run.id}: {why}", hint=f"albor guard status {run.id}")
 
 
-def _speak_for(run: RunDir, state: dict[str, Any], name: str) -> Path | None:
+def _write_exit_record(run: RunDir, state: dict[str, Any], name: str) -> Path | None:
     """Leave the last words of a program that leaves none; the file, if it was written. Of one that
     is about to be killed before the kill: whoever sees the lock free must find them.
     """

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from albor_core.run.headlines import HOUSE_NAMES
+from albor_core.run.headlines import recorded_names
 from albor_core.run.values.lenient import number_word, real
 
 MAX_KEY_CHARS = 256
@@ -23,6 +23,14 @@ MAX_DEPTH = 8
 MAX_VALUES = 100_000  # of one call
 _WALL = "_wall"  # the store's own series
 _MAX_EXAMPLE = 120
+ODD_WORDS = {  # of what is lost, to be told once; the others are counted alone
+    "not_a_mapping": "log takes names and their numbers, not {}",
+    "not_a_number": "{} is not a number and left out; run.image, run.text, run.table, run.histogram"
+    " and run.audio keep other things",
+    "too_many_values": f"more than {MAX_VALUES:,} values in one log: {{}} and the rest left out",
+    "nested_too_deep": f"more than {MAX_DEPTH} mappings in each other: {{}} left out",
+    "bad_step": "step {} is not a step; counted on from the last",
+}
 
 
 @dataclass
@@ -52,7 +60,7 @@ def tidy(values: Any, odd: Odd) -> dict[str, float | int]:
         odd.note("not_a_mapping", values)
     else:
         _collect(items, "", 1, found, _Room(MAX_VALUES), odd)
-    return found
+    return dict(zip(recorded_names(tuple(found)), found.values(), strict=True))
 
 
 @dataclass
@@ -105,7 +113,7 @@ def _collect(
         safe = safe_key(name)
         if safe != name:
             odd.note("key_changed", name)
-        found[HOUSE_NAMES.get(safe, safe)] = number
+        found[safe] = number
 
 
 def as_number(value: Any) -> float | int | None:

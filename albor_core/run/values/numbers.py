@@ -11,7 +11,8 @@ import re
 from fractions import Fraction
 
 SUFFIXES = {"": 1, "K": 1024, "M": 10**6, "G": 1024**3, "B": 10**9, "T": 10**12}
-_SHORT = re.compile(r"([+-]?)(\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE]([+-]?\d{1,2}))?\s*([KMGBT]?)", re.I)
+WRITTEN = r"([+-]?)(\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE]([+-]?\d{1,2}))?\s*([KMGBTkmgbt]?)"
+_SHORT = re.compile(WRITTEN)
 
 
 def parse_count(value: object) -> int:

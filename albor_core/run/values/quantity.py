@@ -33,6 +33,14 @@ def byte_size(value: float | None, *, unknown: str = UNKNOWN) -> str:
     return f"{size:,.0f} TiB" if abs(size) < 9_999.5 else f"{extreme(size)} TiB"
 
 
+def counted(number: int, noun: str, *verb: str) -> str:
+    """A number with its noun, whose plural has an s: 1 run, 3,001 runs. With two forms of a verb
+    the one that agrees follows: `counted(3, "run", "is", "are")` is "3 runs are".
+    """
+    words = f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{words} {verb[number != 1]}" if verb else words
+
+
 def figure(value: float | None, key: str = "") -> str:
     """A value of metric `key` for people. Whole numbers are whole, others have five significant
     digits, a loss four decimals, bytes their unit; no exponent from 0.0001 to 10^15.

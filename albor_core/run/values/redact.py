@@ -29,7 +29,10 @@ _SENSITIVE = (
     r"(?:token(?!s|i)|secret|passw(?:or)?d|passphrase|(?<![a-z0-9])pwd?(?![a-z0-9])|cookie"
     r"|api[-_]?key|access[-_]?key|private[-_]?key|credential)"
 )
-_SECRET_NAME = re.compile(_SENSITIVE + r"|(?:^|_)(?:key|auth)(?:$|_)", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    _SENSITIVE + r"|webhook|otlp_(?:traces_)?headers|(?:^|_)(?:key|auth)(?:$|_)", re.IGNORECASE
+)
+_OF_A_SINK = re.compile(r"webhook|_url(?:$|_)", re.IGNORECASE)
 _MIN_SECRET = 6
 # All repetitions are bounded and none stands before the word it looks for: a log line of one long
 # word must not cost minutes of backtracking. No pattern reaches over the end of a line.
@@ -73,8 +76,9 @@ def is_secret_name(name: str) -> bool:
     """Whether a variable of this name is likely to hold a secret. PWD, of every shell, is the
     working directory and no password.
     """
-    is_ours = name.startswith("ALBOR_") or name == "PWD"
-    return _SECRET_NAME.search(name) is not None and not is_ours
+    if name.startswith("ALBOR_"):
+        return _OF_A_SINK.search(name) is not None  # ours hold none, those of our sinks do
+    return _SECRET_NAME.search(name) is not None and name != "PWD"
 
 
 def is_shown(name: str) -> bool:

@@ -27,7 +27,7 @@ from albor_core.store.query.names import meant_metric
 from albor_core.store.query.reader import KeyStat, Reader, RunRow, Series
 
 MOST_CURVES = 8
-MOST_RUNS = 10
+MOST_RUNS = 26  # letters name them
 CURVE_POINTS = 80
 _SMOOTH = 0.02  # of a curve's points: what a loss is averaged over before it counts as reached
 

@@ -10,7 +10,7 @@ from typing import Any
 
 # of a directory of shards or a tokenizer: what tells two apart, in the words of run.json
 _DATA = ("data_hash", "sha256", "tokens", "sequences", "row_len", "vocab_size")
-# of a run.start: what belongs to that one life, or follows from the config
+# of a run.start: what belongs to that one attempt, or follows from the config
 _OF_A_LIFE = frozenset({"attempt", "resumed_from", "pid", "num_steps", "parameters"})
 
 
@@ -51,12 +51,14 @@ def is_code_known(facts: Mapping[str, Any], kind: str, code: Mapping[str, Any]) 
     )
 
 
-def data(facts: Mapping[str, Any]) -> dict[str, Any]:
+def data(facts: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, Any]:
     """For train, val and tokenizer what tells them from others: the hash that seals a directory of
     shards (`data_hash` of its manifest.json), the tokenizer's SHA-256, their sizes. No paths: the
-    same bytes elsewhere are the same data.
+    same bytes elsewhere are the same data. `loaded`: the data of the newest recipe.loaded, which
+    has the hashes of what a class of the user's own reads.
     """
-    return {
+    own = {"train.data_hash": loaded.get("data_hash"), "val.data_hash": loaded.get("val_hash")}
+    return {key: value for key, value in own.items() if value is not None} | {
         f"{name}.{key}": part[key]
         for name, part in _map(facts.get("data")).items()
         if isinstance(part, dict)

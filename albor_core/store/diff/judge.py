@@ -26,10 +26,9 @@ from albor_core.store.diff.verdict import (
     same_run,
     verdict,
 )
+from albor_core.store.index.earlier_runs import INCIDENTAL
 
 ASKED, INSTEAD = "val/loss", "train/loss"
-# settings that do not change what is learned, only where it lies and who looks at it
-_INCIDENTAL = ("training.seed", "training.output_dir", "monitoring.", "guard.", "data.num_workers")
 _PLACES = ("data.train", "data.val", "data.tokenizer")  # of data that have the same hashes
 _OPPOSITE = {"better": "worse", "worse": "better"}
 _MOST_NAMES = 5
@@ -84,7 +83,7 @@ def _only_chance(a: ComparedRun, b: ComparedRun, unknown: Sequence[str]) -> str:
     """Why two runs of one recipe have no winner; empty if the recipes differ, or are not known."""
     if unknown or a.code != b.code or a.data != b.data:
         return ""
-    incidental = (*_INCIDENTAL, *(_PLACES if a.data else ()))
+    incidental = (*INCIDENTAL, *(_PLACES if a.data else ()))
     config = [key for key in {**a.params, **b.params} if a.params.get(key) != b.params.get(key)]
     if not all(key == "seed" or key.startswith(incidental) for key in config):
         return ""

@@ -66,7 +66,8 @@ class ComparedRun:
         told = reader.detail(row.id)
         self.facts, self.argv = told.facts, told.argv
         self.code = diff_facts.code(self.facts, row.git_commit, row.git_dirty)
-        self.data = diff_facts.data(self.facts)
+        loaded = reader.events(row.id, names=("recipe.loaded",), limit=1)
+        self.data = diff_facts.data(self.facts, loaded[0].data if loaded else {})
         self.summary = {k: s for k, s in reader.summary(row.id, goals=goals).items() if s.count}
 
     def has_own_store(self) -> bool:

@@ -28,13 +28,13 @@ from albor_core.store.file.paths import file_system, is_remote
 from albor_core.store.file.schema import missing, strangers
 
 REBUILD_HINT = "albor db rebuild"
-_CHECKPOINT_BYTES = 4 << 20
+CHECKPOINT_BYTES = 4 << 20
 _NO_SHM = (
     sqlite3.SQLITE_IOERR_SHMOPEN,
     sqlite3.SQLITE_IOERR_SHMSIZE,
     sqlite3.SQLITE_IOERR_SHMMAP,
 )
-_MAKING_S = 2.0  # how long a reader waits for the tables of a store that was just made
+MAKING_S = 2.0  # how long a reader waits for the tables of a store that was just made
 
 
 def open_writer(path: Path, *, busy_ms: int = 5000) -> sqlite3.Connection:
@@ -113,7 +113,7 @@ def checkpoint_if_large(db: sqlite3.Connection, path: Path) -> None:
     commit.
     """
     try:
-        large = path.with_name(path.name + "-wal").stat().st_size > _CHECKPOINT_BYTES
+        large = path.with_name(path.name + "-wal").stat().st_size > CHECKPOINT_BYTES
     except OSError:
         return
     if large:
@@ -157,7 +157,7 @@ def open_reader(path: Path) -> tuple[sqlite3.Connection, Path | None]:
     if not path.is_file():
         raise NotFoundError(f"{path}: no store here", hint=REBUILD_HINT)
     try:
-        return _connect_ro(path, "mode=ro"), None
+        return connect_read_only(path, "mode=ro"), None
     except sqlite3.OperationalError as error:
         kind = error.sqlite_errorcode & 0xFF
         has_no_shm = error.sqlite_errorcode in _NO_SHM  # no room for it
@@ -184,24 +184,27 @@ def _open_unwritable(path: Path) -> tuple[sqlite3.Connection, Path | None]:
     folder: Path | None = None
     try:
         if not wal.exists() or wal.stat().st_size == 0:
-            return _connect_ro(path, "mode=ro&immutable=1"), None
+            return connect_read_only(path, "mode=ro&immutable=1"), None
         folder = Path(tempfile.mkdtemp(prefix="albor-store-"))
         for source in (path, wal):
             shutil.copyfile(source, folder / source.name)
-        return _connect_ro(folder / path.name, "mode=ro"), folder
+        return connect_read_only(folder / path.name, "mode=ro"), folder
     except (sqlite3.DatabaseError, OSError) as error:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         raise as_store_error(path, error) from error
 
 
-def _connect_ro(path: Path, mode: str) -> sqlite3.Connection:
+def connect_read_only(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection of URI parameters `mode` to a whole store; `open_reader` chooses them. Raises
+    sqlite3.DatabaseError.
+    """
     uri = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=128)
     try:
         _configure(db, 1000)
         db.execute("PRAGMA query_only = 1")
-        deadline = time.monotonic() + _MAKING_S
+        deadline = time.monotonic() + MAKING_S
         while lacks := missing(db):  # touches the file: a bad header, no reachable WAL show here
             # A store is a file with nothing in it for as long as its tables are being made.
             # Asked again once it is no longer empty: they may have come since the first look.
@@ -243,12 +246,23 @@ def is_busy(error: sqlite3.Error) -> bool:
     )
 
 
+def _why_not_opened(path: Path) -> OSError | None:
+    """What SQLite, which only says that it cannot, does not tell."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        return error
+    return None
+
+
 def as_store_error(path: Path, error: Exception) -> StoreError | TryAgainError:
     """The same failure in words a user can act on."""
     if isinstance(error, sqlite3.Error) and is_busy(error):
         return TryAgainError(f"{path}: another process holds the store")
     if isinstance(error, sqlite3.Error) and is_damage(error):
         return StoreError(f"{path}: damaged ({error})", hint=REBUILD_HINT)
+    if (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF == sqlite3.SQLITE_CANTOPEN:
+        error = _why_not_opened(path) or error
     if isinstance(error, OSError):
         return StoreError(f"{path}: {error.strerror or error}", hint=remedy(error) or REBUILD_HINT)
     hint = _disk_remedy(error) if isinstance(error, sqlite3.Error) else ""

@@ -6,8 +6,10 @@ of one experiment disagree the newest decides. A store of an older version has n
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
+from collections.abc import Collection
 from typing import Any
 
 from albor_core.run.values.directions import Direction, direction, recorded_goals
@@ -17,6 +19,10 @@ _START = "CREATE TABLE goals ("
 _OF_EXPERIMENT = (
     "SELECT g.metric, g.goal FROM goals g JOIN runs r ON r.id = g.run_id WHERE r.experiment_id ="
     " (SELECT experiment_id FROM runs WHERE run = ?) ORDER BY r.created, r.id"
+)
+_OF_EXPERIMENTS = (
+    "SELECT r.experiment_id, g.metric, g.goal FROM goals g JOIN runs r ON r.id = g.run_id"
+    " WHERE r.experiment_id IN (SELECT value FROM json_each(?)) ORDER BY r.created, r.id"
 )
 _OF_METRIC = (
     "SELECT r.experiment_id, g.goal FROM goals g JOIN runs r ON r.id = g.run_id"
@@ -31,6 +37,17 @@ _BEST = (
 def goals_of_run(db: sqlite3.Connection, run: str) -> dict[str, Direction]:
     """What the experiment of `run` declared, by metric."""
     return recorded_goals(dict(_ask(db, _OF_EXPERIMENT, run)))
+
+
+def goals_of_runs(db: sqlite3.Connection, runs: Collection[str]) -> dict[str, dict[str, Direction]]:
+    """The same of many, by run; of those whose experiments declared any."""
+    chosen = "SELECT run, experiment_id FROM runs WHERE run IN (SELECT value FROM json_each(?))"
+    experiments = dict(db.execute(chosen, (json.dumps([*runs]),)))
+    declared: dict[int, dict[str, str]] = {}
+    for number, metric, goal in _ask(db, _OF_EXPERIMENTS, json.dumps([*{*experiments.values()}])):
+        declared.setdefault(number, {})[metric] = goal
+    goals = {number: recorded_goals(found) for number, found in declared.items()}
+    return {run: goals[number] for run, number in experiments.items() if goals.get(number)}
 
 
 def goals_of_metric(db: sqlite3.Connection, metric: str) -> dict[int, Direction]:

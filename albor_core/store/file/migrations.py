@@ -11,11 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from albor_core.run.errors import StoreError
+from albor_core.store.file.axis import add_axis
+from albor_core.store.file.events import name_severities
 from albor_core.store.file.goals import add_goals
+from albor_core.store.file.media import add_media
 from albor_core.store.file.schema import SCHEMA_SQL, SCHEMA_VERSION
 from albor_core.store.file.search import add_search
 
-UPGRADES: tuple[Callable[[sqlite3.Connection], None], ...] = (add_search, add_goals)
+UPGRADES: tuple[Callable[[sqlite3.Connection], None], ...] = (
+    add_search,
+    add_goals,
+    add_axis,
+    name_severities,
+    add_media,
+)
 _BACKUPS = 3
 
 

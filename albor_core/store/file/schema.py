@@ -7,8 +7,9 @@ import sqlite3
 from functools import lru_cache
 from pathlib import Path
 
-SCHEMA_VERSION = 3
-AIDS = ("run_search", "param_names", "goals")  # of newer versions; can be missing
+SCHEMA_VERSION = 6
+AIDS = ("run_search", "param_names", "goals", "media")  # of newer versions; can be missing
+NEW_COLUMNS = ("keys.axis",)  # can be missing too
 SCHEMA_SQL = Path(__file__).with_name("schema.sql").read_text(encoding="ascii")
 
 
@@ -55,7 +56,7 @@ def missing(db: sqlite3.Connection) -> list[str]:
             lacks.append(table)
         else:
             lacks += [f"{table}.{name}" for name in names if name not in have[table]]
-    return lacks
+    return [name for name in lacks if name not in NEW_COLUMNS]
 
 
 def strangers(db: sqlite3.Connection) -> list[str]:

@@ -83,6 +83,7 @@ CREATE TABLE keys (
   best_step  INTEGER,
   minimum    REAL,
   maximum    REAL,
+  axis       TEXT NOT NULL DEFAULT 'step',    -- what "step" counts: step; seconds, of system.jsonl: since the run was made
   PRIMARY KEY (run_id, key_id)
 ) WITHOUT ROWID;
 
@@ -117,7 +118,7 @@ CREATE TABLE metric_levels (
 
 CREATE TABLE events (
   run_id   INTEGER NOT NULL,
-  source   TEXT NOT NULL,                     -- journal, attempts, annotations
+  source   TEXT NOT NULL,                     -- journal, attempts, annotations, system
   at       INTEGER NOT NULL,                  -- byte of the source file where the line starts
   wall     REAL,
   attempt  INTEGER,
@@ -140,6 +141,25 @@ CREATE TABLE artifacts (
   step   INTEGER,
   wall   REAL,
   PRIMARY KEY (run_id, path)
+) WITHOUT ROWID;
+
+CREATE TABLE media (
+  -- Pictures, histograms, tables, audio, texts, figures and versions of artefacts. The file of one
+  -- is RUN_DIR/media/HH/HASH.FORMAT, its format in meta; a small one stands in meta itself, "data".
+  -- The global store has the artefacts alone.
+  run_id  INTEGER NOT NULL,
+  at      INTEGER NOT NULL,                   -- byte of the journal where its line starts
+  key     TEXT NOT NULL,
+  step    INTEGER,
+  kind    TEXT NOT NULL,                      -- image, histogram, table, audio, text, figure, artifact
+  hash    TEXT NOT NULL,                      -- BLAKE3 in hexadecimal digits
+  bytes   INTEGER,
+  name    TEXT NOT NULL,                      -- of an artefact: what NAME:vN calls it
+  version INTEGER,
+  caption TEXT NOT NULL,
+  meta    TEXT NOT NULL,                      -- JSON
+  wall    REAL,
+  PRIMARY KEY (run_id, at)
 ) WITHOUT ROWID;
 
 CREATE TABLE tags (
@@ -177,7 +197,7 @@ CREATE TABLE span_ids (
 CREATE TABLE journal (
   -- How far each source file is indexed, in the same transaction as its rows: exactly once.
   run_id    INTEGER NOT NULL,
-  file      TEXT NOT NULL,                    -- journal, attempts, annotations
+  file      TEXT NOT NULL,                    -- journal, attempts, annotations, system
   offset    INTEGER NOT NULL,
   tail      INTEGER NOT NULL,                 -- where the last indexed line starts
   tail_crc  INTEGER NOT NULL,                 -- CRC-32 of the bytes from tail to offset

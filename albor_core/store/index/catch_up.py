@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from albor_core.run.errors import InUseError, NotFoundError, StoreError, TryAgai
 from albor_core.run.files.ownership import is_ours
 from albor_core.run.liveness import lock_holder
 from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, albor_home, place_of, read_json
+from albor_core.run.rundir import RunDir, place_of, pointer_of, read_json
 from albor_core.store.file.connect import open_reader, remove_copy
+from albor_core.store.file.home_store import MAKING_S, is_fresh
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.index.indexer import Indexer, load_positions
 from albor_core.store.index.sources import Position, files_of, is_same_file, parse_plain, read_batch
@@ -56,7 +58,7 @@ def catch_up(run: RunDir, *, timeout_s: float) -> bool:
     if not is_wanted(run):
         return True
     deadline = time.monotonic() + timeout_s
-    may_write = is_ours(run) and _is_known(run)
+    may_write = is_ours(run) and is_known(run)
     while not run.liveness().is_alive:
         is_drained = lock_holder(run.index_lock) is None
         if is_drained and not is_behind(run):
@@ -72,12 +74,26 @@ def catch_up(run: RunDir, *, timeout_s: float) -> bool:
     return True
 
 
-def bring_home(run: RunDir, *, timeout_s: float) -> bool:
+def await_first_rows(run: RunDir) -> None:
+    """Give the index process of a run that has just started the time to make its store. Raises
+    StoreError.
+    """
+    deadline = time.monotonic() + MAKING_S
+    while is_fresh(run) and run.liveness().is_alive and is_wanted(run):
+        with contextlib.suppress(NotFoundError):
+            if positions_of(local_store(run), run.own_id):
+                return
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_S)
+
+
+def index_ended_run(run: RunDir, *, timeout_s: float) -> bool:
     """Index what the store of all runs lacks of an ended run, or wait for who does it; False where
     that was not to be done in time, or by us. Raises StoreError, OSError.
     """
     deadline = time.monotonic() + timeout_s
-    may_write = is_ours(run) and _is_known(run)
+    may_write = is_ours(run) and is_known(run)
     while may_write and not run.liveness().is_alive:
         try:
             return _index_until(run, deadline)
@@ -99,9 +115,9 @@ def _index_until(run: RunDir, deadline: float) -> bool:
     return True
 
 
-def _is_known(run: RunDir) -> bool:
+def is_known(run: RunDir) -> bool:
     """Whether this home has the run in this folder."""
-    path = place_of(read_json(albor_home() / "runs" / f"{run.id}.json"))
+    path = place_of(read_json(pointer_of(run.id)))
     return path is not None and Path(path).resolve() == run.path.resolve()
 
 

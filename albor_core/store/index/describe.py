@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.values import defined_metrics
 from albor_core.run.values.lenient import finite_of
 from albor_core.store.index.ending import Ending, LastWords, ending
 from albor_core.store.index.write import (
+    WORD_EVENTS,
     RunWriter,
     dump,
     experiment_id,
@@ -58,6 +60,11 @@ def describe(
     dirty = git.get("dirty", meta.get("git_dirty"))
     argv = meta.get("argv")
     facts = {k: _bounded(v) for k, v in meta.items() if k not in _COLUMNS}
+    if defined := _defined(db, writer.run_id):
+        facts[defined_metrics.FACT] = defined
+    for word, event in WORD_EVENTS.items():
+        if said := _newest(db, writer.run_id, event).get("word"):
+            facts[word] = said
     if lost := whole_number((exit_json or {}).get("lines_lost")):
         facts["lines_lost"] = lost
     writer.update(
@@ -76,6 +83,20 @@ def describe(
             "max_steps": _max_steps(db, writer.run_id, run, meta),
         }
     )
+
+
+def _defined(db: sqlite3.Connection, run_id: int) -> dict[str, dict[str, str]]:
+    """What the program said of its metrics; what it said last of one counts."""
+    rows = db.execute(
+        "SELECT data FROM events WHERE run_id = ? AND source = 'journal' AND name = ? ORDER BY at",
+        (run_id, defined_metrics.EVENT),
+    )
+    found: dict[str, dict[str, str]] = {}
+    for said in (json.loads(row[0]) for row in rows):
+        name, about = said.get("metric"), {w: said[w] for w in ("x", "summary") if w in said}
+        if isinstance(name, str) and (name in found or len(found) < defined_metrics.MOST):
+            found[name] = {**found.get(name, {}), **about}
+    return found
 
 
 def _filled_in(meta: Mapping[str, Any], described: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -97,7 +118,13 @@ def _bounded(value: Any) -> Any:
 def _max_steps(
     db: sqlite3.Connection, run_id: int, run: RunDir, meta: Mapping[str, Any]
 ) -> int | None:
-    for document in (read_json(run.launch) or {}, meta):
+    begun = _newest(db, run_id, "run.start")
+    again = begun if meta.get("kind") == "track" and (begun.get("_attempt") or 0) > 1 else {}
+    for document in (
+        again,
+        read_json(run.launch) or {},
+        meta,
+    ):  # a resumed run may go on for longer
         if (planned := whole_number(document.get("max_steps"))) is not None:
             return planned
     row = db.execute(
@@ -105,7 +132,7 @@ def _max_steps(
     ).fetchone()
     if row is not None:
         return whole_number(json.loads(row[0]))
-    return whole_number(_newest(db, run_id, "run.start").get("max_steps"))
+    return whole_number(begun.get("max_steps"))
 
 
 def conclude(

@@ -18,13 +18,15 @@ from albor_core.store.index.write import experiment_id
 from albor_core.store.index.zoom import Zoom
 
 MINOR_BUCKETS = 64  # previews of anything but losses: 10,000 runs stay below 200 MB
-MAX_EVENTS = 1000  # of each run, newest first; alerts and other warnings have their own thousand
+# of each run, newest first; alerts, warnings and people's words have their own thousand
+MAX_EVENTS = 1000
 _ALWAYS = ("keys", "journal")
 _NAMED = ("attempts", "params", "artifacts", "tags", "notes", "goals", "span_ids")
-TABLES = frozenset({*_NAMED, "events"})
+TABLES = frozenset({*_NAMED, "events", "media"})
 _ALL = (*_ALWAYS, *TABLES, "metrics", "metrics_discarded", "metric_levels")
 _NEWEST = (
-    "SELECT {columns} FROM events WHERE run_id = ? AND (severity = 'info') = ? AND name <> 'sample'"
+    "SELECT {columns} FROM events WHERE run_id = ?"
+    " AND (severity = 'info' AND source <> 'annotations') = ? AND name <> 'sample'"
     " ORDER BY wall DESC, source, at DESC LIMIT ?"
 )
 
@@ -54,6 +56,8 @@ def share(
         _copy(local, source_id, target, target_id, table)
     if "events" in tables:
         _copy_events(local, source_id, target, target_id)
+    if "media" in tables:
+        _copy(local, source_id, target, target_id, "media", only="kind = 'artifact'")
     if previews:
         _copy_previews(local, source_id, target, target_id)
     search.refresh(target, target_id)
@@ -116,11 +120,16 @@ def _copy(
     target: sqlite3.Connection,
     target_id: int,
     table: str,
+    *,
+    only: str = "1",
 ) -> None:
-    names = _columns(target, table)
-    if table == "goals" and not _columns(source, table):
+    known = _columns(source, table)
+    names = [name for name in _columns(target, table) if name in known]
+    if not names:
         return  # a store of an older version
-    rows = source.execute(f"SELECT {', '.join(names)} FROM {table} WHERE run_id = ?", (source_id,))
+    rows = source.execute(
+        f"SELECT {', '.join(names)} FROM {table} WHERE run_id = ? AND {only}", (source_id,)
+    )
     target.execute(f"DELETE FROM {table} WHERE run_id = ?", (target_id,))
     _insert(target, table, names, ((target_id, *row[1:]) for row in rows))
 

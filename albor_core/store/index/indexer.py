@@ -20,13 +20,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
+from typing import Any, Protocol
 
+from albor_core.andon.health.curve import Curve
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, StoreError, TryAgainError
 from albor_core.run.exit import read_exit
-from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, not_plain
+from albor_core.run.files.pulled_file import pulled_from
+from albor_core.run.liveness import Liveness, take_lock
+from albor_core.run.rundir import RunDir, not_plain, read_json
 from albor_core.run.values.quantity import byte_size
 from albor_core.store.file.connect import (
     as_store_error,
@@ -40,9 +42,11 @@ from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.index.annotations import append_annotation
 from albor_core.store.index.backup import back_up_daily
 from albor_core.store.index.describe import conclude, describe, signature
+from albor_core.store.index.earlier_runs import earlier_losses
 from albor_core.store.index.global_share import TABLES, share
 from albor_core.store.index.sources import (
-    Batch,
+    FILES,
+    LineBatch,
     Parser,
     Position,
     files_of,
@@ -52,6 +56,7 @@ from albor_core.store.index.sources import (
     read_batch,
 )
 from albor_core.store.index.write import RunWriter
+from albor_core.store.spans.ids import SpanIds
 
 POLL_S, QUIET_S = 0.2, 1.0
 SHARE_S, PREVIEW_S = 1.0, 30.0
@@ -60,6 +65,16 @@ LAST_TRIES = 60  # a second each, for a global store that stays locked or damage
 _GLOBAL_BUSY_MS = 200  # the local store must not wait for the global one
 OF_CONTENT = (ArithmeticError, ValueError, RecursionError)
 """What comes of data that is beyond Python or SQLite: a number, a text, a depth."""
+
+
+class Watches(Protocol):
+    """Who looks at the run while it is followed (store/watch/watcher.py). Nothing of it raises."""
+
+    def look(self, living: Liveness) -> bool:
+        """Whether more is to be looked at, soon."""
+
+    def finish(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Indexer:
@@ -79,7 +94,7 @@ class Indexer:
         self._run, self._global = run, global_path
         self._path = local_path or local_store(run)
         self._sources: tuple[tuple[str, Path, Parser], ...] = tuple(
-            (name, path, parse_journal if name == "journal" else parse_plain)
+            (name, path, parse_journal if name in ("journal", "system") else parse_plain)
             for name, path in files_of(run).items()
         )
         self._db: sqlite3.Connection | None = None
@@ -96,12 +111,7 @@ class Indexer:
     def __enter__(self) -> Indexer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     def stop(self) -> None:
@@ -136,21 +146,36 @@ class Indexer:
         self.publish(whole=True)
         return total
 
-    def run_until_ended(self) -> None:
-        """Follow the run until nobody holds its locks and all is indexed, or until `stop`."""
+    def run_until_ended(self, watcher: Watches | None = None) -> None:
+        """Follow the run until nobody holds its locks and all is indexed, or until `stop`.
+        `watcher` looks at it each time, and once more at its end.
+        """
+        try:
+            self._follow(watcher)
+        finally:
+            if watcher is not None:
+                watcher.close()
+
+    def _follow(self, watcher: Watches | None) -> None:
         pause, refused = POLL_S, 0
         while not self._stop:
-            alive = self._run.liveness().is_alive
+            living = self._run.liveness()
             try:
                 lines = self.step()
-                self.publish(whole=not alive and not lines)
-                drained = not alive and not lines
-                refused = refused + 1 if drained and self._unshared else 0
-                if drained and (not self._unshared or refused > LAST_TRIES):
+                if watcher is not None:
+                    lines += watcher.look(living)
+                is_drained = not living.is_alive and not lines
+                if watcher is not None and is_drained:
+                    watcher.finish()
+                    watcher = None
+                    continue  # what it told is indexed too
+                self.publish(whole=is_drained)
+                refused = refused + 1 if is_drained and self._unshared else 0
+                if is_drained and (not self._unshared or refused > LAST_TRIES):
                     return
                 pause = POLL_S if lines else min(QUIET_S, pause * 1.5)
             except TryAgainError as error:
-                _say(error.message)
+                _log_line(error.message)
                 pause = QUIET_S
             if not self._behind:
                 time.sleep(pause)
@@ -187,7 +212,7 @@ class Indexer:
     def _print_error(self, message: str) -> None:
         if message != self._complaint:  # once, not every second
             self._complaint = message
-            _say(message)
+            _log_line(message)
 
     def _share(self, path: Path, previews: bool) -> None:
         assert self._db is not None and self._writer is not None
@@ -218,11 +243,18 @@ class Indexer:
     ) -> None:
         """What the run is and how it ended, of all that has been taken in."""
         writer.finish()
+        if is_changed or "attempts" in writer.touched:
+            self._name_spans(db, writer)
         if is_changed or writer.is_described or "params" in writer.touched:
             writer.is_described = False
             describe(db, writer, self._run, self._run.metadata(), words)
         if not self._behind:  # an end is only said with all that came before it
             conclude(db, writer, words)
+
+    def _name_spans(self, db: sqlite3.Connection, writer: RunWriter) -> None:
+        """The ids by which the run and its attempts are found in traces, sent or not."""
+        found = db.execute("SELECT attempt FROM attempts WHERE run_id = ?", (writer.run_id,))
+        writer.span_ids(SpanIds.of(self._run.metadata()).rows(number for (number,) in found))
 
     def _index(self) -> int:
         for _, path, _ in self._sources:
@@ -233,7 +265,7 @@ class Indexer:
         if seen[0] is None:
             raise NotFoundError(f"{self._run.path}: the run directory is gone")
         if self._is_removed():
-            _say(f"{self._path}: was removed, indexing again")
+            _log_line(f"{self._path}: was removed, indexing again")
             self._let_go()
             db, writer = self._connection()
         # who says that the run ended is asked before the journal, which has all its lines by then
@@ -271,19 +303,26 @@ class Indexer:
             self._has_warned_of_wal = self._has_warned_of_wal and size > WAL_ALARM_BYTES // 2
             return
         self._has_warned_of_wal = True
-        _say(f"{self._path}: its WAL file has {byte_size(size)}, since a reader keeps it open")
+        _log_line(f"{self._path}: its WAL file has {byte_size(size)}, since a reader keeps it open")
         data = {"path": str(self._path), "bytes": size, "hint": "close what reads this store"}
         self._announce("store.wal_large", data)
 
     def _announce(self, name: str, data: dict[str, Any]) -> None:
         """An event of our own, said where a rebuild finds it too."""
-        event = {"name": name, "severity": "yellow", "data": data}
+        if pulled_from(self._run):
+            return  # the file is a copy
+        event = {"name": name, "severity": "warning", "data": data}
         with contextlib.suppress(OSError):
             append_annotation(self._run, "event", event, by="index")
 
     @staticmethod
     def _takers(writer: RunWriter) -> tuple[Callable[[dict[str, Any], int], bool], ...]:
-        return writer.take_journal, writer.take_attempts, writer.take_annotations
+        return (
+            writer.take_journal,
+            writer.take_attempts,
+            writer.take_annotations,
+            writer.take_system,
+        )
 
     def _connection(self) -> tuple[sqlite3.Connection, RunWriter]:
         if self._db is None or self._writer is None:
@@ -305,7 +344,7 @@ class Indexer:
         return any(_size(path) < self._positions[name].offset for name, path, _ in self._sources)
 
     def _forget(self, db: sqlite3.Connection, writer: RunWriter) -> None:
-        _say(f"{self._run.path}: its files were replaced or cut; indexing from the start")
+        _log_line(f"{self._run.path}: its files were replaced or cut; indexing from the start")
         with transaction(db):
             writer.forget()
         self._positions = load_positions(db, writer.run_id)
@@ -331,7 +370,7 @@ class Indexer:
             source = self._path.with_name(self._path.name + suffix)
             with contextlib.suppress(FileNotFoundError):
                 source.replace(aside / source.name)
-        _say(f"{self._path}: damaged ({error}); kept in {aside}, indexing again")
+        _log_line(f"{self._path}: damaged ({error}); kept in {aside}, indexing again")
         self._announce("store.quarantined", {"path": str(aside), "error": str(error)})
 
     def disconnect(self) -> None:
@@ -344,7 +383,7 @@ class Indexer:
                 db.close()
 
 
-def _take_all(take: Callable[[dict[str, Any], int], bool], batch: Batch) -> int:
+def _take_all(take: Callable[[dict[str, Any], int], bool], batch: LineBatch) -> int:
     """Give every whole line to `take`; returns how many it had no use for."""
     ignored = 0
     for at, record in batch.lines:
@@ -356,13 +395,13 @@ def _take_all(take: Callable[[dict[str, Any], int], bool], batch: Batch) -> int:
 
 
 def load_positions(db: sqlite3.Connection, run_id: int) -> dict[str, Position]:
-    """How far each file of a run is indexed: journal, attempts, annotations."""
+    """How far each file of a run is indexed, by the names of `files_of`."""
     rows = db.execute(
         "SELECT file, offset, tail, tail_crc, head_crc, lines, damaged, ignored FROM journal"
         " WHERE run_id = ?",
         (run_id,),
     )
-    fresh = {name: Position() for name in ("journal", "attempts", "annotations")}
+    fresh = {name: Position() for name in FILES}
     return {**fresh, **{row[0]: Position(*row[1:]) for row in rows}}
 
 
@@ -390,7 +429,7 @@ def index_now(run: RunDir, global_path: Path | None = None) -> int:
         return 0
 
 
-def _say(message: str) -> None:
+def _log_line(message: str) -> None:
     sys.stderr.write(f"index: {message}\n")
     sys.stderr.flush()
 
@@ -399,29 +438,68 @@ def main(argv: list[str]) -> int:
     """The program; returns its exit code."""
     words = [word for word in argv if word != "--once"]
     if len(words) != 1:
-        _say("usage: python -m albor_core.store.index RUN_DIR [--once]")
+        _log_line("usage: python -m albor_core.store.index RUN_DIR [--once]")
         return 2
     with contextlib.suppress(OSError):
         os.nice(10)
+    run = RunDir(Path(words[0]).absolute())
     try:
-        with Indexer(RunDir(Path(words[0]).absolute()), global_store()) as indexer:
+        with Indexer(run, global_store()) as indexer:
             _stop_on_signals(indexer)
             _back_up()
             if "--once" in argv:
                 indexer.drain()
             else:
-                indexer.run_until_ended()
+                _follow_and_watch(run, indexer)
     except AlborError as error:
-        _say(error.message)
+        _log_line(error.message)
         return error.exit_code
     return 0
+
+
+def _follow_and_watch(run: RunDir, indexer: Indexer) -> None:
+    # here: whoever indexes an ended run, as many commands do, watches nothing
+    from albor_core.store.spans.sending import sender_of  # noqa: PLC0415
+    from albor_core.store.watch.live_sinks import LiveSinks  # noqa: PLC0415
+    from albor_core.store.watch.watcher import Watcher, is_watchable  # noqa: PLC0415
+    from albor_core.telemetry.machine_sampler import MachineSampler  # noqa: PLC0415
+
+    sampler = MachineSampler()
+    sampler.start()
+    spans = sender_of(run)
+    try:
+        watcher = None
+        if is_watchable(run):
+            sinks = LiveSinks(run)
+            watcher = Watcher(run, sampler=sampler, sender=sinks, earlier=_earlier(run))
+        indexer.run_until_ended(watcher)
+    finally:
+        sampler.close()
+        if spans is not None:  # the run's own is over when nobody works on it any more
+            spans.close(is_over=not run.liveness().is_alive)
+
+
+def _earlier(run: RunDir) -> tuple[Curve, ...]:
+    """What its loss may be held against; of a training its own loop does that."""
+    from albor_core.andon.health.facts import HealthFacts  # noqa: PLC0415  only who watches
+
+    about, config = run.metadata(), read_json(run.config_resolved) or {}
+    if about.get("kind") == "train":
+        return ()
+    return earlier_losses(
+        global_store(),
+        run.id,
+        experiment=str(about.get("experiment") or ""),
+        config=config,
+        same_lr=HealthFacts.from_config(config).same_lr,
+    )
 
 
 def _back_up() -> None:
     try:
         back_up_daily(global_store(), time.strftime("%Y%m%d"))
     except AlborError as error:
-        _say(error.message)
+        _log_line(error.message)
 
 
 def _stop_on_signals(indexer: Indexer) -> None:

@@ -7,13 +7,15 @@ import sqlite3
 from dataclasses import dataclass
 
 from albor_core.run.values.directions import direction
+from albor_core.store.file.axis import STEP
 from albor_core.store.index.levels import base_level
 from albor_core.store.index.zoom import Zoom
 
 _INSERT = "INSERT OR REPLACE INTO metrics (run_id, key_id, step, value) VALUES (?,?,?,?)"
 _SAVE = (
     "INSERT OR REPLACE INTO keys (run_id, key_id, name, base, count, nonfinite, first_step,"
-    " last_step, last, best, best_step, minimum, maximum) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    " last_step, last, best, best_step, minimum, maximum, axis)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 _RECOUNT = (
     "SELECT count(*), sum(value IS NULL OR abs(value) = 9e999), min(step), max(step), min(value),"
@@ -48,6 +50,7 @@ class SeriesWriter:
     best_step: int | None = None
     minimum: float | None = None
     maximum: float | None = None
+    axis: str = STEP
 
     def add(self, points: dict[int, float]) -> None:
         """Store points, keyed by step in order of arrival; a step that exists is overwritten."""
@@ -143,6 +146,16 @@ class SeriesWriter:
             Zoom(self.db, self.run_id, self.key_id, self.base).trim(self.last_step)
         self._save()
 
+    def clear(self) -> None:
+        """Let every point go: the name is meant for another axis."""
+        for table in ("metrics", "metric_levels"):
+            self.db.execute(
+                f"DELETE FROM {table} WHERE run_id = ? AND key_id = ?", (self.run_id, self.key_id)
+            )
+        self.base = 0
+        self.recount()
+        self._save()
+
     def _save(self) -> None:
         self.db.execute(
             _SAVE,
@@ -160,6 +173,7 @@ class SeriesWriter:
                 self.best_step,
                 self.minimum,
                 self.maximum,
+                self.axis,
             ),
         )
 
@@ -168,7 +182,7 @@ def load_series(db: sqlite3.Connection, run_id: int) -> dict[str, SeriesWriter]:
     """The series of a run by name, as the last transaction left them."""
     rows = db.execute(
         "SELECT key_id, name, base, count, nonfinite, first_step, last_step, last, best, best_step,"
-        " minimum, maximum FROM keys WHERE run_id = ?",
+        " minimum, maximum, axis FROM keys WHERE run_id = ?",
         (run_id,),
     )
     found = {}

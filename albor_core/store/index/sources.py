@@ -36,7 +36,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Batch:
+class LineBatch:
     """Lines as (start, record or None where damaged), and where they end."""
 
     lines: tuple[tuple[int, dict[str, Any] | None], ...]
@@ -48,12 +48,20 @@ class Batch:
         return replace(self.position, ignored=self.position.ignored + ignored)
 
 
+FILES = ("journal", "attempts", "annotations", "system")
+
+
 def files_of(run: RunDir) -> dict[str, Path]:
     """Every such file by the name of its position."""
-    return {"journal": run.journal, "attempts": run.attempts, "annotations": run.annotations}
+    return {
+        "journal": run.journal,
+        "attempts": run.attempts,
+        "annotations": run.annotations,
+        "system": run.system,
+    }
 
 
-def read_batch(path: Path, position: Position, parse: Parser) -> Batch | None:
+def read_batch(path: Path, position: Position, parse: Parser) -> LineBatch | None:
     """The next lines after `position`; None where there is no new whole line. Raises OSError but
     for a missing file, NotPlainError.
     """
@@ -73,7 +81,7 @@ def read_batch(path: Path, position: Position, parse: Parser) -> Batch | None:
     return _parsed(raw[:end] if end else raw, position, parse)
 
 
-def _parsed(raw: bytes, position: Position, parse: Parser) -> Batch:
+def _parsed(raw: bytes, position: Position, parse: Parser) -> LineBatch:
     lines: list[tuple[int, dict[str, Any] | None]] = []
     start, damaged = position.offset, 0
     tail, last = position.tail, b""
@@ -95,7 +103,7 @@ def _parsed(raw: bytes, position: Position, parse: Parser) -> Batch:
         damaged=position.damaged + damaged,
         ignored=position.ignored,
     )
-    return Batch(tuple(lines), after, len(raw) > BATCH_BYTES // 2)
+    return LineBatch(tuple(lines), after, len(raw) > BATCH_BYTES // 2)
 
 
 def _pieces(raw: bytes) -> list[bytes]:

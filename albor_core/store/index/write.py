@@ -10,20 +10,35 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from albor_core.andon.severity import alert_data, severity_of
 from albor_core.run.checkpoints import step_of
-from albor_core.run.headlines import STORED, Headline
-from albor_core.run.values.lenient import finite_of, real, strict_json, whole_of
+from albor_core.run.files.media_file import KINDS, is_hash
+from albor_core.run.headlines import COLUMNS, Headline
+from albor_core.run.values import defined_metrics
+from albor_core.run.values.lenient import finite_of, is_number, real, strict_json, text_of, whole_of
 from albor_core.store.file import goals
+from albor_core.store.file.axis import SECONDS, STEP
 from albor_core.store.index.series import SeriesWriter, load_series
 
 WALL_KEY = "_wall"  # the wall time of each step, kept as a series like any other
 MAX_STEP = 1 << 48
+WATCHER_EVENTS = ("andon.", "health.", "machine.", "watch.")
+SCORES_EVENT = "eval.scores"
+WORD_EVENTS = {"group": "run.group", "job_type": "run.job_type"}  # facts that annotations say
+_SAYINGS = {  # of an annotation: the event that it becomes, and the name that its value has there
+    "ack": ("andon.ack", "id"),
+    "attention.ack": ("attention.ack", "id"),
+    "metric.pin": ("metric.pin", "metric"),
+    "metric.unpin": ("metric.unpin", "metric"),
+    **{kind: (event, "word") for kind, event in WORD_EVENTS.items()},
+}
 _MAX_KEYS = 10_000
 _MAX_KEY_CHARS = 256
 _MAX_TEXT_CHARS = 64 << 10
+_WITH_SUBJECT = ("andon.alert", "andon.ack", "andon.clear")
 
 _EVENT = (
     "INSERT OR REPLACE INTO events (run_id, source, at, wall, attempt, step, name, severity,"
@@ -37,7 +52,11 @@ _BRING_UP = (
     " alerts_open = (SELECT count(DISTINCT subject) FROM events e WHERE e.run_id = runs.id"
     "  AND subject IS NOT NULL AND name = 'andon.alert' AND NOT EXISTS"
     "  (SELECT 1 FROM events a WHERE a.run_id = e.run_id AND a.name = 'andon.ack'"
-    "   AND a.subject = e.subject)) WHERE id = ?3"
+    "   AND a.subject = e.subject) AND NOT EXISTS"
+    "  (SELECT 1 FROM events c WHERE c.run_id = e.run_id AND c.name = 'andon.clear'"
+    "   AND c.subject = e.subject AND c.wall >= (SELECT max(wall) FROM events f"
+    "    WHERE f.run_id = e.run_id AND f.name = 'andon.alert' AND f.subject = e.subject)))"
+    " WHERE id = ?3"
 )
 _TABLES = (
     "attempts",
@@ -48,6 +67,7 @@ _TABLES = (
     "metric_levels",
     "events",
     "artifacts",
+    "media",
     "tags",
     "notes",
     "goals",
@@ -64,6 +84,7 @@ class RunWriter:
         self.run_id = _ensure_run(db, run)
         self._series = load_series(db, self.run_id)
         self._pending: dict[str, dict[int, float]] = {}
+        self._figures: dict[str, dict[int, float]] = {}  # over seconds: of system.jsonl
         self._first_wall: float | None = None
         self._last_wall: float | None = None
         self.is_described = False  # the run's row has to be made again from its small files
@@ -86,6 +107,8 @@ class RunWriter:
                 return self._take_sample(record, at)
             case "a":
                 return self._take_artifact(record)
+            case "b":
+                return self._take_medium(record, at)
         return False
 
     def _see_wall(self, wall: float | None) -> None:
@@ -125,7 +148,7 @@ class RunWriter:
     def _may_record(self, key: str) -> bool:
         if key in self._series:
             return key != WALL_KEY
-        room = len(self._series) + len(self._pending) < _MAX_KEYS
+        room = len(self._series) + len(self._pending) + len(self._figures) < _MAX_KEYS
         return room and key != WALL_KEY and 0 < len(key) <= _MAX_KEY_CHARS and key.isprintable()
 
     def _take_rewind(self, record: Mapping[str, Any], at: int) -> bool:
@@ -133,8 +156,18 @@ class RunWriter:
         if not isinstance(to, int) or abs(to) >= MAX_STEP:
             return False
         self.flush()
-        for series in self._series.values():
-            series.rewind(to, at)
+        kept = self._scored()
+        for name, series in self._series.items():
+            if series.axis == STEP and name not in kept:
+                series.rewind(to, at)
+        # an artefact has a version, and others may use it by now; what the attempt itself kept
+        # before its first numbers, which rewind, is not what it takes back
+        self._db.execute(
+            "DELETE FROM media WHERE run_id = ?1 AND step > ?2 AND kind <> 'artifact' AND at <"
+            " ifnull((SELECT max(at) FROM events WHERE run_id = ?1 AND source = 'journal'"
+            " AND name = 'run.start' AND attempt = ?3), ?4)",
+            (self.run_id, to, whole_number(record.get("attempt")), at),
+        )
         return True
 
     def _take_param(self, record: Mapping[str, Any]) -> bool:
@@ -163,14 +196,15 @@ class RunWriter:
             attempt=attempt,
             step=whole_number(record.get("step")),
             name=name,
-            severity=str(record.get("severity") or "info"),
+            severity=severity_of(record.get("severity")),
             data=data,
         )
-        self.is_described |= name == "run.described"
+        self.is_described |= name in ("run.described", defined_metrics.EVENT)
         if name == "run.goals":
             self.goals(data)
         elif name == "run.start" and attempt is not None:
             self.attempt(attempt, {"started": wall}, keep=True)
+            self.is_described |= attempt > 1
         if name == "run.start" and (planned := whole_number(data.get("max_steps"))) is not None:
             self._db.execute(
                 "UPDATE runs SET max_steps = coalesce(max_steps, ?) WHERE id = ?",
@@ -210,6 +244,18 @@ class RunWriter:
         )
         return True
 
+    def _take_medium(self, record: Mapping[str, Any], at: int) -> bool:
+        row = medium_row(record)
+        if row is None:
+            return False
+        self.touched.add("media")
+        self._db.execute(
+            "INSERT OR REPLACE INTO media (run_id, at, key, step, kind, hash, bytes, name, version,"
+            " caption, meta, wall) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            (self.run_id, at, *row),
+        )
+        return True
+
     def take_attempts(self, record: Mapping[str, Any], at: int) -> bool:
         """One line of the guard's attempts.jsonl."""
         kind, attempt = record.get("t"), whole_number(record.get("attempt"))
@@ -234,7 +280,7 @@ class RunWriter:
         """One line of annotations.jsonl."""
         kind, value = record.get("t"), record.get("value")
         by, wall = text(record.get("by") or ""), finite_of(record.get("wall"))
-        said = value if isinstance(value, str) else ""
+        said = text_of(value)
         self.touched |= {"tags", "notes"}
         match kind:
             case "tag" if said:
@@ -250,18 +296,92 @@ class RunWriter:
                     "INSERT OR REPLACE INTO notes (run_id, at, wall, by, text) VALUES (?,?,?,?,?)",
                     (self.run_id, at, wall, by, text(said)),
                 )
+            case "note.edit" if isinstance(value, dict):
+                return self._edit_note(value, by, wall)
             case "pin" | "unpin":
                 self.update({"pinned": int(kind == "pin")})
             case "name" if said:
                 self.update({"name": text(said)})
                 self._note_event("run.renamed", {"name": said, "by": by}, wall, at)
-            case "ack" if said:
-                self._note_event("andon.ack", {"id": said, "by": by}, wall, at)
+            case str() if said and kind in _SAYINGS:
+                name, key = _SAYINGS[kind]
+                self._note_event(name, {key: said, "by": by}, wall, at)
+                self.is_described |= kind in WORD_EVENTS
+            case "attention.mute" if isinstance(value, dict):
+                until = finite_of(value.get("until"))
+                data = {"id": text(value.get("id") or ""), "until": until, "by": by}
+                self._note_event("attention.mute", data, wall, at)
+            case "scores" if isinstance(value, dict):
+                return self._take_scores(value, wall, at)
             case "event" if isinstance(value, dict):
                 return self._take_event({**value, "wall": wall}, "annotations", at)
             case _:
                 return False
         return True
+
+    def _take_scores(self, value: Mapping[str, Any], wall: float | None, at: int) -> bool:
+        """What an evaluation found of a checkpoint: metrics of its step."""
+        step, found = whole_of(value.get("step")), value.get("v")
+        if step is None or not 0 <= step < MAX_STEP or not isinstance(found, dict):
+            return False
+        known = {
+            key: real(number)
+            for key, number in found.items()
+            if is_number(number) and self._may_record(key)
+        }
+        for key, number in known.items():
+            self._pending.setdefault(key, {})[step] = number
+        self.goals(value.get("better"), if_new=True)
+        data = {"id": text(value.get("id") or ""), "v": known, "stderr": value.get("stderr") or {}}
+        event = {"name": SCORES_EVENT, "data": data, "wall": wall, "step": step}
+        return self._take_event(event, "annotations", at) and len(known) == len(found)
+
+    def _scored(self) -> set[str]:
+        """The metrics that come of evaluations: no rewind of the program takes them back, in
+        whichever order the files are read; a checkpoint that is made again is scored again.
+        """
+        names = self._db.execute(
+            "SELECT DISTINCT v.key FROM events e, json_each(e.data, '$.v') v"
+            " WHERE e.run_id = ? AND e.source = 'annotations' AND e.name = ?",
+            (self.run_id, SCORES_EVENT),
+        )
+        return {name for (name,) in names}
+
+    def _edit_note(self, value: Mapping[str, Any], by: str, wall: float | None) -> bool:
+        """Another text of a note; none takes it back. A note that is not there stays so."""
+        at, said = whole_of(value.get("at")), value.get("text")
+        if at is None or not isinstance(said, str):
+            return False
+        if said:
+            self._db.execute(
+                'UPDATE notes SET wall = ?, "by" = ?, text = ? WHERE run_id = ? AND at = ?',
+                (wall, by, text(said), self.run_id, at),
+            )
+        else:
+            self._db.execute("DELETE FROM notes WHERE run_id = ? AND at = ?", (self.run_id, at))
+        return True
+
+    def take_system(self, record: Mapping[str, Any], at: int) -> bool:
+        """One line of system.jsonl: figures of the machine by seconds since the run was made, and
+        what its watcher told. Neither is a sign of life of the program.
+        """
+        if record.get("t") == "e":
+            is_ours = str(record.get("name")).startswith(WATCHER_EVENTS)
+            return is_ours and self._take_event(record, "system", at)
+        second, values = record.get("step"), record.get("v")
+        if record.get("t") != "m" or not isinstance(values, dict):
+            return False
+        if not isinstance(second, int) or not 0 <= second < MAX_STEP:
+            return False
+        whole = True
+        for key, value in values.items():
+            if not isinstance(value, int | float) or not (
+                key in self._figures or self._may_record(key)
+            ):
+                whole = whole and value is None
+                continue
+            self._figures.setdefault(key, {})[second] = real(value)
+        return whole
 
     def _note_event(self, name: str, data: dict[str, Any], wall: float | None, at: int) -> None:
         self._take_event({"name": name, "data": data, "wall": wall}, "annotations", at)
@@ -278,8 +398,8 @@ class RunWriter:
         severity: str,
         data: Mapping[str, Any],
     ) -> None:
-        subject = optional_text(data.get("id")) if name in ("andon.alert", "andon.ack") else None
-        body = dump(data)
+        subject = optional_text(data.get("id")) if name in _WITH_SUBJECT else None
+        body = dump(alert_data(name, data))
         self.touched.add("events")
         row = (
             self.run_id,
@@ -320,23 +440,44 @@ class RunWriter:
         if goals.record(self._db, self.run_id, declared, if_new=if_new):
             self.touched.add("goals")
 
+    def span_ids(self, rows: Iterable[tuple[str, str, str]]) -> None:
+        """(name, trace id, span id) of the run's spans that others may look for."""
+        given = [(self.run_id, *row) for row in rows]
+        put = "INSERT OR IGNORE INTO span_ids (run_id, name, trace_id, span_id) VALUES (?,?,?,?)"
+        if self._db.executemany(put, given).rowcount > 0:
+            self.touched.add("span_ids")
+
     def flush(self) -> None:
         """Let the points taken so far become rows."""
         for key, points in self._pending.items():
-            series = self._series.get(key)
-            if series is None:
-                series = SeriesWriter(self._db, self.run_id, len(self._series), key)
-                self._series[key] = series
-            series.add(points)
-        self._pending = {}
+            self._add(key, points, STEP)
+        for key, points in self._figures.items():
+            self._add(key, points, SECONDS)
+        self._pending, self._figures = {}, {}
+
+    def _add(self, key: str, points: dict[int, float], axis: str) -> None:
+        series = self._series.get(key)
+        if series is None:
+            series = SeriesWriter(self._db, self.run_id, len(self._series), key, axis=axis)
+            self._series[key] = series
+        elif series.axis != axis:
+            if axis == SECONDS:
+                return  # the program logs this name itself
+            series.clear()
+            series.axis = axis
+        series.add(points)
 
     def finish(self) -> None:
         """The last act of a transaction that took lines: points down, the run's row brought up to
         date.
         """
         self.flush()
-        columns: dict[str, Any] = {one.name: self._headline(one) for one in STORED}
-        steps = [s.last_step for s in self._series.values() if s.last_step is not None]
+        columns: dict[str, Any] = {one.name: self._headline(one) for one in COLUMNS}
+        steps = [
+            series.last_step
+            for series in self._series.values()
+            if series.last_step is not None and series.axis == STEP
+        ]
         columns["last_step"] = max(steps, default=None)
         self.update(columns)
         self._db.execute(
@@ -358,10 +499,30 @@ class RunWriter:
             self._db.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))
         ended = ("ended_status", "ended_reason", "ended_wall")
         unknown = ("last_step", "first_wall", "last_wall", *ended)
-        figures = (one.name for one in STORED)
+        figures = (one.name for one in COLUMNS)
         self.update({**dict.fromkeys((*figures, *unknown)), "pinned": 0})
-        self._series, self._pending = {}, {}
+        self._series, self._pending, self._figures = {}, {}, {}
         self._first_wall = self._last_wall = None
+
+
+def medium_row(record: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The columns of a medium from its key on; None for a record that tells of none."""
+    key, kind, digest = record.get("key"), record.get("kind"), record.get("hash")
+    if not isinstance(key, str) or not key or kind not in KINDS or not is_hash(digest):
+        return None
+    meta = record.get("meta")
+    return (
+        text(key),
+        whole_number(record.get("step")),
+        kind,
+        digest,
+        whole_number(record.get("bytes")),
+        text(record.get("name") or ""),
+        whole_number(record.get("version")),
+        text(record.get("caption") or ""),
+        dump(meta if isinstance(meta, dict) else {}),
+        finite_of(record.get("wall")),
+    )
 
 
 def _step_of(artifact: Mapping[str, Any]) -> int | None:

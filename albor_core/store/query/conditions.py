@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from albor_core.run.headlines import STORED
+from albor_core.run.headlines import STORED, Headline
 from albor_core.run.values.directions import Direction, direction
 from albor_core.store.query.terms import Filter, Term
 
@@ -34,11 +34,26 @@ class Sql(NamedTuple):
     values: tuple[object, ...] = ()
 
 
+_LAST = "CASE WHEN k.last IS NULL AND k.count > 0 THEN 'nan' ELSE k.last END"
+
+
+def stored(one: Headline) -> str:
+    """Where a headline figure is read from; NaN as in the columns of runs.
+
+    Looking through the series of 10,000 runs for one takes 70 ms, and 25 ms where it is among the
+    first ones: so only those runs are looked through that have the figure it stands beside.
+    """
+    if one.has_column:
+        return f"r.{one.name}"
+    series = f"SELECT {_LAST} FROM keys k WHERE k.run_id = r.id AND k.name = '{one.key}' LIMIT 1"
+    return f"CASE WHEN r.{one.beside} IS NOT NULL THEN ({series}) END"
+
+
 NUMBERS: Mapping[str, str] = {
     "created": "r.created",
     "step": "r.last_step",
     "max_steps": "r.max_steps",
-    **{one.name: f"r.{one.name}" for one in STORED},
+    **{one.name: stored(one) for one in STORED},
     "alerts": "r.alerts_open",
     "attempts": "r.attempts",
     "seed": "r.seed",
@@ -49,9 +64,11 @@ _TEXTS = {
     "experiment": "lower((SELECT e.name FROM experiments e WHERE e.id = r.experiment_id))",
     "host": "lower(r.host)",
     "kind": "lower(r.kind)",
+    "group": "lower(json_extract(r.facts, '$.group'))",
+    "job_type": "lower(json_extract(r.facts, '$.job_type'))",
 }
 _STATS = {
-    "last": "CASE WHEN k.last IS NULL AND k.count > 0 THEN 'nan' ELSE k.last END",
+    "last": _LAST,
     "min": "k.minimum",
     "max": "k.maximum",
     "count": "k.count",

@@ -1,44 +1,41 @@
-"""The points of runs in a file that other programs read, of any size: JSON lines and CSV here,
-Parquet in report/parquet.py.
+"""What is read of many runs, or of long ones: in pages of short transactions, so that neither
+memory nor a live run's store suffers. A page of PAGE rows of points is all there is at once.
 
-One row per point, ordered by run (as given), key and step; the columns are COLUMNS, described to
-programs by `albor schema albor.runs.export.row`:
-
-    run         text     the run's id
-    experiment  text
-    key         text     such as train/loss
-    step        int64
-    wall        float64  UTC seconds when the step was logged; unknown: null, in CSV empty
-    value       float64  NaN and Inf are values: in Parquet as such, in CSV `nan`, `inf`, `-inf`, in
-                         JSON, which has no such numbers, the texts "nan", "inf", "-inf"
-
-It is the effective history: every step once, rewinds applied. Read in pages of short transactions,
-so that neither memory nor a live run's store suffers: a page of PAGE rows is all there is at once.
+Points are the effective history: every step once, rewinds applied. Params and summaries of many
+runs come from one store, some thousand runs at a time: each question has two seconds.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TextIO
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir
+from albor_core.run.values.directions import Direction
+from albor_core.store.file.axis import axis_column
+from albor_core.store.file.goals import goals_of_run
 from albor_core.store.file.paths import local_store
+from albor_core.store.index.write import WALL_KEY
 from albor_core.store.query.names import meant_metric
-from albor_core.store.query.reader import Reader
+from albor_core.store.query.reader import STAT_COLUMNS, Reader, key_stat
+from albor_core.store.query.table import RunList
+from albor_core.store.rows.rows import KeyStat, Param
 
 COLUMNS = ("run", "experiment", "key", "step", "wall", "value")
 PAGE = 20_000  # rows of a page: some 5 MB in memory
+_RUNS = 2_000  # asked about at once
 Row = tuple[str, str, str, int, float | None, float]
 Page = list[Row]
 
 
 def pages(run: RunDir, *, keys: Sequence[str] | None = None, page: int = PAGE) -> Iterator[Page]:
-    """The points of a run. `keys` None means all. Raises NotFoundError for a key that the run does
-    not have and where the run's own store is gone, StoreError.
+    """The points of a run, by key and step. `keys` None means all. Raises NotFoundError for a key
+    that the run does not have and where the run's own store is gone, StoreError.
 
     Of a run that is alive it is what was indexed when each page was read, never a torn step.
     """
@@ -58,45 +55,76 @@ def _meant(run: RunDir, said: str, known: Sequence[str]) -> str:
     try:
         return meant_metric(said, known)
     except NotFoundError as error:
-        error.message = f"{run.id}: {error.message}"
-        error.hint = f"albor runs show {run.id}"
-        raise
+        hint = f"albor runs show {run.id}"
+        raise NotFoundError(f"{run.id}: {error.message}", hint=hint) from error
 
 
-def write_jsonl(all_pages: Iterator[Page], file: TextIO) -> int:
-    """One object a line; returns the number of rows."""
-    rows = 0
-    head: tuple[str, str, str] | None = None
-    prefix = ""
-    for page in all_pages:
-        lines = []
-        for run, experiment, key, step, wall, value in page:
-            if (run, experiment, key) != head:  # the same for a whole series: encoded once
-                head = (run, experiment, key)
-                prefix = _encode(dict(zip(COLUMNS, head, strict=False)))[:-1]
-            shown = float.__repr__(value) if math.isfinite(value) else f'"{value}"'
-            when = "null" if wall is None else float.__repr__(wall)
-            lines.append(f'{prefix},"step":{step},"wall":{when},"value":{shown}}}\n')
-        file.writelines(lines)
-        rows += len(page)
-    return rows
+def params_of(table: RunList, runs: Sequence[str]) -> Iterator[tuple[str, str, Param]]:
+    """Run, key and value of every param of these runs."""
+    decoded: dict[str, Param] = {}  # a sweep says few values many times
+    for ids, rows in _of_runs(table, runs, _params):
+        for number, key, text in rows:
+            if text not in decoded:
+                decoded[text] = json.loads(text)
+            yield ids[number], key, decoded[text]
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+def last_values_of(table: RunList, runs: Sequence[str]) -> Iterator[tuple[str, str, float]]:
+    """Run, key and last value of every series of these runs."""
+    for ids, rows in _of_runs(table, runs, _last_values):
+        for number, name, last in rows:
+            yield ids[number], name, math.nan if last is None else last
 
 
-def write_csv(all_pages: Iterator[Page], file: TextIO) -> int:
-    """A header, then one row a line; returns the number of rows."""
-    rows = 0
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for page in all_pages:
-        writer.writerows(page)
-        rows += len(page)
-    return rows
+def summaries_of(table: RunList, runs: Sequence[str]) -> dict[str, dict[str, KeyStat]]:
+    """By run what `Reader.summary` says of it."""
+    found: dict[str, dict[str, KeyStat]] = {run: {} for run in runs}
+    ways: dict[str, dict[str, Direction]] = {}
+    experiments = {row.id: row.experiment for row in table.by_id(runs)}
+    for ids, rows in _of_runs(table, runs, _stats):
+        for number, name, *columns in rows:
+            experiment = experiments.get(ids[number], "")
+            if experiment not in ways:
+                ways[experiment] = table.query(partial(goals_of_run, run=ids[number]))
+            stat = key_stat(name, columns, ways[experiment], lambda _: None)
+            found[ids[number]][name] = stat
+    return found
 
 
-FORMATS: Mapping[str, Callable[[Iterator[Page], TextIO], int]] = {
-    "jsonl": write_jsonl,
-    "csv": write_csv,
-}
+_Rows = Sequence[Any]
+_Question = Callable[[sqlite3.Connection, str], _Rows]
+
+
+def _of_runs(
+    table: RunList, runs: Sequence[str], question: _Question
+) -> Iterator[tuple[dict[int, str], _Rows]]:
+    """Rows of runs, which begin with the store's small ids, and what run each of those is."""
+    for start in range(0, len(runs), _RUNS):
+        yield table.query(partial(_some, runs=runs[start : start + _RUNS], question=question))
+
+
+def _some(
+    db: sqlite3.Connection, runs: Sequence[str], question: _Question
+) -> tuple[dict[int, str], _Rows]:
+    chosen = "SELECT id, CAST(run AS TEXT) FROM runs WHERE run IN (SELECT value FROM json_each(?))"
+    ids = dict(db.execute(chosen, (json.dumps([*runs]),)))
+    return ids, question(db, json.dumps([*ids]))
+
+
+_CHOSEN = "run_id IN (SELECT value FROM json_each(?))"
+
+
+def _params(db: sqlite3.Connection, ids: str) -> _Rows:
+    return db.execute(f"SELECT run_id, key, value FROM params WHERE {_CHOSEN}", (ids,)).fetchall()
+
+
+def _last_values(db: sqlite3.Connection, ids: str) -> _Rows:
+    where = f"count > 0 AND name != ? AND {_CHOSEN}"
+    rows = db.execute(f"SELECT run_id, name, last FROM keys WHERE {where}", (WALL_KEY, ids))
+    return rows.fetchall()
+
+
+def _stats(db: sqlite3.Connection, ids: str) -> _Rows:
+    columns = f"run_id, name, {STAT_COLUMNS}, {axis_column(db)}"
+    where = f"name != ? AND {_CHOSEN} ORDER BY run_id, name"
+    return db.execute(f"SELECT {columns} FROM keys WHERE {where}", (WALL_KEY, ids)).fetchall()

@@ -213,7 +213,7 @@ def _field(name: str, values: list[tuple[str, int]], start: int, now: float) -> 
 
 
 def _status(value: str, at: int, _now: float) -> tuple[str, ...]:
-    word = value.lower()
+    word = {"hung": "stalled"}.get(value.lower(), value.lower())
     if word in GROUPS:
         return GROUPS[word]
     _must_be(word, (*STATUSES, *GROUPS), "status", at)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from albor_core.run.values.lenient import is_number, real
-from albor_core.store.query.listing import Column
+from albor_core.store.query.listing import ListColumn
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.rows import Param, RunRow
 
@@ -65,7 +65,7 @@ class GroupRow:
 
 
 def groups_of(
-    table: RunList, rows: Sequence[RunRow], columns: Sequence[Column] = ()
+    table: RunList, rows: Sequence[RunRow], columns: Sequence[ListColumn] = ()
 ) -> tuple[GroupRow, ...]:
     """The groups that these rows form. `columns` adds metrics and params to the numbers."""
     runs = [row.id for row in rows]

@@ -10,14 +10,16 @@ import json
 import math
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 from albor_core.run.errors import UsageError
 from albor_core.run.headlines import STORED
+from albor_core.run.values.lenient import whole_of
 from albor_core.store.file.goals import goals_of_metric
 from albor_core.store.file.search import find, param_keys
-from albor_core.store.query.conditions import NUMBERS, Lookups, Sql, condition, figure
+from albor_core.store.query.conditions import NUMBERS, Lookups, Sql, condition, figure, stored
 from albor_core.store.query.terms import MAX_CHARS, STATS, Filter
 from albor_core.store.rows.run_row import Param, RunRow
 
@@ -30,6 +32,8 @@ SORT_KEYS: Mapping[str, str] = {
     "host": "r.host",
     "kind": "r.kind",
 }
+_TEXT_SORTS = ("id", "name", "experiment", "status", "host", "kind")
+ASCENDING = (*_TEXT_SORTS, *(one.name for one in STORED if one.better == "min"))
 MAX_COLUMNS = 64
 
 
@@ -38,9 +42,17 @@ def _as_text(*columns: str) -> str:
     return ", ".join(f"CAST({column} AS TEXT)" for column in columns)
 
 
+_SOURCES: Mapping[str, str] = {
+    **{one.name: stored(one) for one in STORED},
+    "id": "r.run",
+    "experiment": "e.name",
+    "tags": "r.id",
+}
+
+
 def _column(field: str) -> str:
     """What a field of RunRow is read from; tags are completed, in the place of the row's id."""
-    source = {"id": "r.run", "experiment": "e.name", "tags": "r.id"}.get(field, f"r.{field}")
+    source = _SOURCES.get(field, f"r.{field}")
     return _as_text(source) if field in _TEXTS else source
 
 
@@ -56,17 +68,17 @@ _FIGURES = tuple(_FIELDS.index(one.name) for one in STORED)
 _MAX_MARKS = 100
 
 
-class Column(NamedTuple):
+class ListColumn(NamedTuple):
     """A metric or param as a column: `lr`, `val/loss`, or with a stat `val/loss:min`."""
 
     name: str
     stat: str = ""
 
 
-def parse_column(text: str) -> Column:
+def parse_column(text: str) -> ListColumn:
     """A column's name as people write it. Raises UsageError for an empty or endless one."""
     name, colon, stat = text.rpartition(":")
-    made = Column(name, stat) if colon and stat in STATS else Column(text)
+    made = ListColumn(name, stat) if colon and stat in STATS else ListColumn(text)
     if not made.name.strip() or len(text) > MAX_CHARS:
         raise UsageError(
             f"{text[:40]!r} is not a column", hint="--columns id,status,loss,val/loss:min"
@@ -175,8 +187,22 @@ def indexed(
     ).fetchall()
 
 
+def lines_lost(db: sqlite3.Connection) -> dict[str, int]:
+    """By run the count of lost lines that its facts have."""
+    columns = _as_text("run", "facts")
+    rows = db.execute(f"SELECT {columns} FROM runs WHERE instr(facts, '\"lines_lost\"')")
+    found = {run: _count_of(facts) for run, facts in rows}
+    return {run: count for run, count in found.items() if count}
+
+
+def _count_of(facts: str) -> int:
+    with suppress(ValueError, RecursionError, AttributeError):
+        return max(0, whole_of(json.loads(facts).get("lines_lost")) or 0)
+    return 0
+
+
 def cells(
-    db: sqlite3.Connection, runs: Sequence[str], columns: Sequence[Column]
+    db: sqlite3.Connection, runs: Sequence[str], columns: Sequence[ListColumn]
 ) -> dict[str, tuple[Param, ...]]:
     """By run the values of the columns, in their order; None is unknown, NaN is NaN."""
     if len(columns) > MAX_COLUMNS:

@@ -44,14 +44,24 @@ def meant_metric(said: str, keys: Collection[str]) -> str:
     """The key of `keys` that a metric's name stands for: itself, its house name (`loss` is
     `train/loss`), or the only one that ends with it. Raises NotFoundError with the nearest.
     """
+    found = _meant(said, keys)
+    if len(found) != 1:
+        raise NotFoundError(f"no metric {said!r}{nearest(said, found or keys)}")
+    return found[0]
+
+
+def has_metric(said: str, keys: Collection[str]) -> bool:
+    """Whether a metric's name stands for a key of `keys`."""
+    return len(_meant(said, keys)) == 1
+
+
+def _meant(said: str, keys: Collection[str]) -> list[str]:
+    """The keys that a name may stand for."""
     if said in keys:
-        return said
+        return [said]
     if (house := HOUSE_NAMES.get(said)) in keys and house is not None:
-        return house
-    ends = [key for key in keys if key.endswith(f"/{said}")]
-    if len(ends) == 1:
-        return ends[0]
-    raise NotFoundError(f"no metric {said!r}{nearest(said, ends or keys)}")
+        return [house]
+    return [key for key in keys if key.endswith(f"/{said}")]
 
 
 def nearest(said: str, known: Iterable[str]) -> str:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
+from albor_core.andon.severity import alert_data, severity_of
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import number_of
+from albor_core.store.file.axis import SECONDS, axis_column
 from albor_core.store.file.goals import best_of, goals_of_run
 from albor_core.store.index.levels import (
     TOP,
@@ -27,9 +30,9 @@ from albor_core.store.index.levels import (
 )
 from albor_core.store.index.write import WALL_KEY
 from albor_core.store.index.zoom import Zoom
+from albor_core.store.query.attempts import attempts_of
 from albor_core.store.query.downsample import Downsampler
 from albor_core.store.query.listing import SORT_KEYS
-from albor_core.store.query.lives import attempts_of
 from albor_core.store.query.table import RunList
 from albor_core.store.rows.rows import (
     AlertRow,
@@ -64,11 +67,20 @@ __all__ = [
 ]
 _MOST_GROUPED = 8  # points per bucket of a chart, where it is made of points
 _MOST_BOUND = 500  # values in one statement
-_QUIET = ("sample", "guard.state")  # kept as events, shown elsewhere
+_QUIET = ("sample", "guard.state", "kernels.chosen")  # kept as events, shown elsewhere
 _ACK = (
     "SELECT data, wall FROM events WHERE run_id = ? AND subject = ? AND name = 'andon.ack'"
     " ORDER BY wall, source LIMIT 1"
 )
+_CLEARED = (  # when it was over; not where it fired again since
+    "SELECT max(CASE WHEN name = 'andon.clear' AND wall >= (SELECT max(wall) FROM events a"
+    " WHERE a.run_id = v.run_id AND a.subject = v.subject AND a.name = 'andon.alert')"
+    " THEN wall END) FROM events v WHERE run_id = ? AND subject = ?"
+)
+
+
+STAT_COLUMNS = "last, best, best_step, minimum, maximum, count, first_step, last_step, nonfinite"
+"""Of the table keys, for `key_stat`; the axis follows."""
 
 
 class Reader(RunList):
@@ -104,20 +116,16 @@ class Reader(RunList):
         """
         number = self._id(run_id)
         rows = self._all(
-            "SELECT name, last, best, best_step, minimum, maximum, count, first_step, last_step,"
-            " nonfinite FROM keys WHERE run_id = ? ORDER BY name",
+            f"SELECT name, {STAT_COLUMNS}, {self.query(axis_column)} FROM keys WHERE run_id = ?"
+            " ORDER BY name",
             (number,),
         )
         ways = {**self.goals(run_id), **(goals or {})}
-        found = {}
-        for name, last, stored, stored_step, low, high, *rest in rows:
-            if name == WALL_KEY:
-                continue
-            best = best_of(direction(name, ways), name, stored, low, high)
-            step = stored_step if best == stored else self._step_of(number, name, best)
-            last = math.nan if last is None and rest[0] else last
-            found[name] = KeyStat(last, best, None if best is None else step, low, high, *rest)
-        return found
+        return {
+            name: key_stat(name, columns, ways, partial(self._step_of, number, name))
+            for name, *columns in rows
+            if name != WALL_KEY
+        }
 
     def _step_of(self, number: int, key: str, value: float | None) -> int | None:
         """The first step with this value; None in a store without points."""
@@ -185,6 +193,7 @@ class Reader(RunList):
         series prefer `series`.
         """
         number = self._id(run_id)
+        began = self._began(number, key)
         ids = dict(
             self._all(
                 "SELECT name, key_id FROM keys WHERE run_id = ? AND name IN (?, ?)",
@@ -206,7 +215,37 @@ class Reader(RunList):
                 -1 if limit is None else max(limit, 0),
             ),
         )
-        return tuple((step, math.nan if v is None else v, wall) for step, v, wall in rows)
+        return tuple(
+            (step, math.nan if v is None else v, wall if began is None else began + step)
+            for step, v, wall in rows
+        )
+
+    def together(
+        self, run_id: str, keys: Collection[str]
+    ) -> dict[str, tuple[tuple[int, float], ...]]:
+        """All points of several series as they were at one moment: by key (step, value) in order of
+        steps. `WALL_KEY` is the wall time of each step.
+        """
+        rows = self._all(
+            "SELECT k.name, m.step, m.value FROM keys k CROSS JOIN metrics m"
+            " ON m.run_id = k.run_id AND m.key_id = k.key_id"
+            " WHERE k.run_id = ? AND k.name IN (SELECT value FROM json_each(?))"
+            " ORDER BY m.run_id, m.key_id, m.step",
+            (self._id(run_id), json.dumps([*keys])),
+        )
+        found: dict[str, list[tuple[int, float]]] = {key: [] for key in keys}
+        for name, step, value in rows:
+            found[name].append((step, math.nan if value is None else value))
+        return {key: tuple(points) for key, points in found.items()}
+
+    def _began(self, number: int, key: str) -> float | None:
+        """When the run was made, for a series whose x are seconds since then."""
+        rows = self._all(
+            f"SELECT {self.query(axis_column)}, (SELECT created FROM runs WHERE id = run_id)"
+            " FROM keys WHERE run_id = ? AND name = ?",
+            (number, key),
+        )
+        return rows[0][1] if rows and rows[0][0] == SECONDS else None
 
     def outline(
         self, run_id: str, key: str, most: int
@@ -241,7 +280,11 @@ class Reader(RunList):
                 f" AND m.step IN ({', '.join('?' * len(some))}) ORDER BY m.step",
                 (walls[0][0] if walls else None, number, key_id, *some),
             )
-        return tuple((step, math.nan if v is None else v, wall) for step, v, wall in found)
+        began = self._began(number, key)
+        return tuple(
+            (step, math.nan if v is None else v, wall if began is None else began + step)
+            for step, v, wall in found
+        )
 
     def events(
         self,
@@ -259,7 +302,7 @@ class Reader(RunList):
         where = ["run_id = ?"]
         arguments: list[Any] = [self._id(run_id)]
         if names is None:
-            where.append("name NOT IN (?, ?)")
+            where.append(f"name NOT IN ({', '.join('?' * len(_QUIET))})")
             arguments += [*_QUIET]
         else:
             where.append(f"name IN ({', '.join('?' * len(names))})")
@@ -290,16 +333,25 @@ class Reader(RunList):
         found = []
         for number, run, name, alert_id, *row in rows:
             acks = self._all(_ACK, (number, alert_id))
-            if not (open_only and acks):
-                with self._errors():
-                    event = _event_row(run_id or run, row)
-                    found.append(alert_of(event, alert_id, name, acks[0] if acks else None))
+            ((cleared,),) = self._all(_CLEARED, (number, alert_id))
+            with self._errors():
+                event = _event_row(run_id or run, row)
+                alert = alert_of(event, alert_id, name, acks[0] if acks else None, cleared)
+            if alert.is_open or not open_only:
+                found.append(alert)
         return tuple(found)
 
     def attempts(self, run_id: str) -> tuple[AttemptRow, ...]:
-        """The lives of a run, first to last, each with the step that it came to."""
+        """The attempts of a run, first to last, each with the step that it came to."""
         number = self._id(run_id)
         return self.query(lambda db: attempts_of(db, number))
+
+    def span_ids(self, run_id: str) -> dict[str, tuple[str, str]]:
+        """The trace id and the span id of the run ("run") and of each "attempt N"."""
+        rows = self._all(
+            "SELECT name, trace_id, span_id FROM span_ids WHERE run_id = ?", (self._id(run_id),)
+        )
+        return {name: (trace_id, span_id) for name, trace_id, span_id in rows}
 
     def tags(self, run_id: str) -> tuple[str, ...]:
         return self.run(run_id).tags
@@ -338,14 +390,35 @@ class Reader(RunList):
         return tuple(JournalPosition(*row) for row in rows)
 
 
+def key_stat(
+    name: str,
+    columns: Sequence[Any],
+    ways: Goals,
+    step_of: Callable[[float | None], int | None],
+) -> KeyStat:
+    """A series in numbers, of STAT_COLUMNS and its axis. `step_of` finds the step of a best value
+    that is another than the one that was kept.
+    """
+    last, stored, stored_step, low, high, *rest = columns
+    best = best_of(direction(name, ways), name, stored, low, high)
+    step = stored_step if best == stored else step_of(best)
+    last = math.nan if last is None and rest[0] else last
+    return KeyStat(last, best, None if best is None else step, low, high, *rest)
+
+
 def _event_row(run_id: str, row: Any) -> EventRow:
     source, at, wall, attempt, step, name, severity, data = row
     event_id = f"{source}:{at}"
-    return EventRow(event_id, run_id, source, wall, attempt, step, name, severity, json.loads(data))
+    word, known = severity_of(severity), alert_data(name, json.loads(data))
+    return EventRow(event_id, run_id, source, wall, attempt, step, name, word, known)
 
 
 def alert_of(
-    event: EventRow, alert_id: str, run_name: str = "", ack: Any | None = None
+    event: EventRow,
+    alert_id: str,
+    run_name: str = "",
+    ack: Any | None = None,
+    cleared: float | None = None,
 ) -> AlertRow:
     """The alert that an `andon.alert` event tells of; `ack`: what acknowledged it, and when."""
     data = event.data
@@ -354,6 +427,7 @@ def alert_of(
         run_id=event.run_id,
         run_name=run_name,
         rule=str(data.get("rule") or ""),
+        kind=str(data.get("kind") or ""),
         severity=event.severity,
         action=str(data.get("action") or ""),
         metric=data.get("metric"),
@@ -365,6 +439,7 @@ def alert_of(
         wall=event.wall,
         acked_by=None if ack is None else str(json.loads(ack[0]).get("by") or "unknown"),
         acked_wall=None if ack is None else ack[1],
+        cleared_wall=cleared,
     )
 
 

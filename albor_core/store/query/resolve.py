@@ -14,6 +14,7 @@ from albor_core.run.rundir import (
     albor_home,
     folder_of,
     is_known_id,
+    pointer_of,
     read_json,
     run_at,
     runs_in,
@@ -38,7 +39,7 @@ class _Known:
 
     def folder(self) -> RunDir | None:
         """Where it lies, if it still does. The home's pointer is the first to know of a move."""
-        pointer = read_json(albor_home() / "runs" / f"{self.id}.json")
+        pointer = read_json(pointer_of(self.id))
         for entry in (pointer, {"path": str(self.path)}):
             run = run_at(self.id, entry)
             if run is not None and run.run_json.is_file():
@@ -84,7 +85,7 @@ def _whole_id(word: str) -> RunDir | None:
     """The one run of this home with this id: no store is opened for what is most often said."""
     if not is_known_id(word):
         return None
-    run = run_at(word, read_json(albor_home() / "runs" / f"{word}.json"))
+    run = run_at(word, read_json(pointer_of(word)))
     if run is None or not run.run_json.is_file():
         return None
     return None if any(other.startswith(f"{word}@") for other in _pointers()) else run
@@ -187,7 +188,7 @@ def _of_home(known: Collection[str]) -> dict[str, _Known]:
     for run_id in _pointers():
         if run_id in known:
             continue
-        run = run_at(run_id, read_json(albor_home() / "runs" / f"{run_id}.json"))
+        run = run_at(run_id, read_json(pointer_of(run_id)))
         if run is not None and run.run_json.is_file():
             found[run_id] = _Known(run_id, name_of(run), run.path)
     return found

@@ -10,22 +10,23 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from albor_core.run.errors import NotFoundError, StoreError, UsageError
-from albor_core.run.rundir import albor_home, read_json, run_at
-from albor_core.run.values.directions import Direction
+from albor_core.run.rundir import pointer_of, read_json, run_at
+from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.store.file.access import restrict, time_limit, with_any_text
 from albor_core.store.file.connect import as_store_error, open_reader, remove_copy
 from albor_core.store.file.goals import goal_of
 from albor_core.store.file.paths import local_store
+from albor_core.store.file.standing import Standing, standings
 from albor_core.store.query import lineage, listing
-from albor_core.store.query.listing import Column
+from albor_core.store.query.listing import ListColumn
 from albor_core.store.query.terms import MAX_CHARS, Filter, Term
 from albor_core.store.rows.run_row import Param, RunRow
 
 T = TypeVar("T")
+_AT_ONCE = 500  # runs with all their metrics, well within the time of one question
 
 
 class RunList:
@@ -43,12 +44,7 @@ class RunList:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -167,8 +163,12 @@ class RunList:
         """
         return tuple(self.query(lambda db: listing.indexed(db, shown)))
 
+    def lines_lost(self) -> dict[str, int]:
+        """By run how many lines no disk took, of the runs that ended with such a count."""
+        return self.query(listing.lines_lost)
+
     def cells(
-        self, run_ids: Sequence[str], columns: Sequence[Column]
+        self, run_ids: Sequence[str], columns: Sequence[ListColumn]
     ) -> dict[str, tuple[Param, ...]]:
         """By run the values of metric and param columns; None where a run has no such thing."""
         return self.query(lambda db: listing.cells(db, run_ids, columns))
@@ -178,6 +178,33 @@ class RunList:
         where none did, or they disagree.
         """
         return self.query(lambda db: goal_of(db, metric, experiment))
+
+    def standings(self, run_ids: Collection[str]) -> dict[str, Standing]:
+        """What the metrics that stand for each of these runs are chosen from; runs that log nothing
+        are left out.
+        """
+        found: dict[str, Standing] = {}
+        wanted = [*run_ids]
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = wanted[start : start + _AT_ONCE]
+            found |= self.query(lambda db, some=some: standings(db, some))  # type: ignore[misc]
+        return found
+
+    def is_descending(
+        self, sort: str, goals: Goals | None = None, experiment: str | None = None
+    ) -> bool:
+        """Whether an order begins with the newest and the largest: names begin with A, and metrics
+        with the best where that is known. Raises UsageError for what is not a column.
+        """
+        if sort in listing.SORT_KEYS:
+            return sort not in listing.ASCENDING
+        metric, stat = listing.parse_column(sort or "-")
+        if stat == "count":
+            return True
+        ways = goals or {}
+        if metric not in ways and (declared := self.goal(metric, experiment)) is not None:
+            ways = {**ways, metric: declared}
+        return direction(metric, ways) != "min"
 
     def is_known(self, name: str) -> bool:
         """Whether any run has a metric or param of this name."""
@@ -199,6 +226,15 @@ class RunList:
         """The runs that began from a checkpoint of this one."""
         return self.matching(Filter((Term("text", "parent", "=", (run_id,), 0),))) - {run_id}
 
+    def newest_children(
+        self, run_id: str, limit: int
+    ) -> tuple[tuple[RunRow, ...], tuple[str, ...]]:
+        """The newest runs that began from a checkpoint of this one, and the ids of all, sorted."""
+        ids = self.children(run_id)
+        rows = self.by_id(ids) if ids else ()
+        newest = sorted(rows, key=lambda row: (row.created or 0.0, row.id), reverse=True)
+        return tuple(newest[:limit]), tuple(sorted(ids))
+
     def run(self, run_id: str) -> RunRow:
         """One run by its id. Raises NotFoundError."""
         with self._errors():
@@ -215,7 +251,7 @@ class RunList:
 
     def _own_id(self, run_id: str) -> str | None:
         """What this store calls the run that the home knows by `run_id`, if it is its own store."""
-        run = run_at(run_id, read_json(albor_home() / "runs" / f"{run_id}.json"))
+        run = run_at(run_id, read_json(pointer_of(run_id)))
         return run.own_id if run is not None and local_store(run) == self.path else None
 
     def _id(self, run_id: str) -> int:

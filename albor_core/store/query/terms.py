@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 MAX_CHARS = 256
 HAS = ("nan", "alert", "note", "tag", "artifact", "params", "parent", "end")
-TEXT_FIELDS = ("tag", "experiment", "name", "id", "host", "kind", "commit", "parent")
+TEXT_FIELDS = (
+    *("tag", "experiment", "name", "id", "host", "kind", "commit", "parent"),
+    *("group", "job_type"),
+)
 TIME_FIELDS = ("since", "before")
 FIELDS = ("status", *TEXT_FIELDS, "has", *TIME_FIELDS)
 STATS = ("last", "best", "min", "max", "count")

@@ -46,12 +46,13 @@ class EventRow:
 
 @dataclass(frozen=True)
 class AlertRow:
-    """An Andon alert; open until `acked_by` somebody."""
+    """An Andon alert. What it tells of may be over (`cleared_wall`), seen or not."""
 
     id: str
     run_id: str = ""
     run_name: str = ""
     rule: str = ""
+    kind: str = ""  # rule, budget, brick, health, machine
     severity: str = ""
     action: str = ""
     metric: str | None = None
@@ -63,11 +64,17 @@ class AlertRow:
     wall: float | None = None
     acked_by: str | None = None
     acked_wall: float | None = None
+    cleared_wall: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still holds, and nobody has seen it."""
+        return self.acked_by is None and self.cleared_wall is None
 
 
 @dataclass(frozen=True)
 class AttemptRow:
-    """One life of a run. Guarded attempts carry the guard's judgement, others what the journal
+    """One attempt of a run. Guarded attempts carry the guard's judgement, others what the journal
     says. `exit_class` is the guard's word for its end (clean, oom, cuda, hang ...), `action` what
     it did then: restart, stop or fail.
     """
@@ -86,6 +93,8 @@ class AttemptRow:
     step: int | None = None
     diagnostic: bool = False
     adopted: bool = False
+    last_wall: float | None = None
+    """Where no end was recorded: when it last recorded anything."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +112,18 @@ class KeyStat:
     first_step: int | None
     last_step: int | None
     nonfinite: int
+    axis: str = "step"
+    """What first_step and last_step count: "step", or "seconds" since the run was made."""
 
 
 @dataclass(frozen=True)
 class NoteRow:
-    """What somebody wrote about a run."""
+    """What somebody wrote about a run. `number` is what commands call it; a store knows none."""
 
     wall: float | None
     by: str
     text: str
+    number: int | None = None
 
 
 @dataclass(frozen=True)

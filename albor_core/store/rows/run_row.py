@@ -38,6 +38,7 @@ class RunRow:
     loss: float | None
     val_loss: float | None
     val_ppl: float | None
+    val_bpb: float | None
     best_val_loss: float | None
     tokens_per_s: float | None
     mfu: float | None

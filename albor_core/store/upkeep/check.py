@@ -13,6 +13,7 @@ from pathlib import Path
 
 from albor_core.run.errors import NotFoundError
 from albor_core.run.rundir import RunDir, not_plain, read_json
+from albor_core.run.values.quantity import counted
 from albor_core.store.file.connect import open_reader, problems, remove_copy
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.catch_up import positions_of
@@ -63,7 +64,9 @@ def check(target: Path, runs: Iterable[RunDir], *, thorough: bool = False) -> Ch
         if listed is not None and run.id not in listed and not run.liveness().is_alive:
             report.problems.append(_unlisted(run, target, report))
     if is_missing and report.runs:
-        report.problems.insert(0, f"{target}: no such store, and {report.runs} run(s) have a place")
+        report.problems.insert(
+            0, f"{target}: no such store, and {counted(report.runs, 'run', 'has', 'have')} a place"
+        )
     return report
 
 

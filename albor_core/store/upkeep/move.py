@@ -27,7 +27,13 @@ from blake3 import blake3
 
 from albor_core.run.errors import AlborError, NotFoundError, UsageError, remedy
 from albor_core.run.files.whole_file import fsync_dir, write_json
-from albor_core.run.rundir import RunDir, albor_home, is_run_id, read_json, registered_runs
+from albor_core.run.rundir import (
+    RunDir,
+    is_run_id,
+    pointer_of,
+    read_json,
+    registered_runs,
+)
 from albor_core.run.values.quantity import byte_size
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.catch_up import drain_index
@@ -66,18 +72,18 @@ def move_run(run: RunDir, folder: Path) -> MoveResult:
     copied = False
     with hold_run(run):
         if run.path != target.path:
-            pointer.say(run.path, moving_to=target.path)
+            pointer.replace(run.path, moving_to=target.path)
             try:
-                copied = _bring(run.path, target.path, size)
+                copied = _move_or_copy(run.path, target.path, size)
             except BaseException:
                 if not os.path.lexists(target.path):
-                    pointer.say(run.path)
+                    pointer.replace(run.path)
                 raise
-        pointer.say(target.path, moved_from=old)
+        pointer.replace(target.path, moved_from=old)
         if old != target.path and os.path.lexists(old):
             with nullcontext() if old == run.path else hold_run(RunDir(old)):
                 _remove_old(RunDir(old), target)
-        pointer.say(target.path)
+        pointer.replace(target.path)
     if outside not in (run.store, local_store(target)):
         discard(outside)  # on this host's disk, where the run's was a network mount
     return MoveResult(run.id, str(old), str(target.path), size, copied, drain_index(target))
@@ -86,7 +92,7 @@ def move_run(run: RunDir, folder: Path) -> MoveResult:
 def find_moved(reference: str) -> RunDir:
     """A run that a killed move left where no pointer's path leads. Raises NotFoundError."""
     for run in registered_runs():
-        entry = read_json(albor_home() / "runs" / f"{run.id}.json") or {}
+        entry = read_json(pointer_of(run.id)) or {}
         target = entry.get("moving_to")
         if (
             reference.lower() in (run.id, run.own_id)
@@ -101,7 +107,7 @@ class _Pointer:
     """ALBOR_HOME/runs/ID.json of a run that moves."""
 
     def __init__(self, run: RunDir) -> None:
-        self._file = albor_home() / "runs" / f"{run.id}.json"
+        self._file = pointer_of(run.id)
         self.entry: dict[str, Any] = read_json(self._file) or {}
         known = (self.entry.get("path"), self.entry.get("moving_to"), self.entry.get("moved_from"))
         if self.entry and str(run.path) not in known:
@@ -117,7 +123,7 @@ class _Pointer:
                 return Path(place)
         return target
 
-    def say(self, path: Path, **going_on: Path) -> None:
+    def replace(self, path: Path, **going_on: Path) -> None:
         """Replace the pointer, durably."""
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         notes = {key: str(place) for key, place in going_on.items()}
@@ -139,7 +145,7 @@ def _must_fit(source: Path, target: Path, *, is_known: bool) -> None:
         raise AlborError(f"{target.parent}: {error.strerror}", hint="another folder") from error
 
 
-def _bring(source: Path, target: Path, size: int) -> bool:
+def _move_or_copy(source: Path, target: Path, size: int) -> bool:
     """The run at `target` as well or instead; whether it had to be copied."""
     if os.path.lexists(target):  # a killed copy had got this far
         _must_be_equal(source, target)

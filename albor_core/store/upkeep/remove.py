@@ -20,20 +20,31 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from albor_core.andon.channels.kept_sinks import forget_sinks
 from albor_core.run.checkpoints import HALF, entries
 from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
+from albor_core.run.files.media_file import MEDIA
 from albor_core.run.files.whole_file import fsync_dir
 from albor_core.run.liveness import take_lock
-from albor_core.run.rundir import RunDir, albor_home, is_known_id, is_run_id, place_of, read_json
+from albor_core.run.rundir import (
+    RunDir,
+    albor_home,
+    is_known_id,
+    is_run_id,
+    place_of,
+    pointer_of,
+    read_json,
+)
 from albor_core.store.file import search
 from albor_core.store.file.connect import as_store_error, exclusive, open_writer, transaction
 from albor_core.store.file.paths import local_store
 from albor_core.store.query.table import RunList
+from albor_core.store.spans.collector import forget_collector
 from albor_core.store.upkeep.rebuild import discard
 
 _DOOMED = re.compile(r"\.[a-z0-9][a-z0-9._-]{0,63}\.removed-[0-9a-f]{8}")
 _TEMPORARY = re.compile(r"\..+\.tmp")
-_SETTLED_S = 3600.0  # a temporary file this old belongs to nobody
+SETTLED_S = 3600.0  # a temporary file this old belongs to nobody
 _INDEX_WAIT_S = 10.0
 
 
@@ -49,12 +60,15 @@ class Removed:
 
 @dataclass(frozen=True)
 class Garbage:
-    """A leftover. `run` is the run it belongs to, None for half-removed runs."""
+    """A leftover. `run` is the run it belongs to, None for half-removed runs. `journal` is how long
+    the run's journal was when nothing in it needed the file; what is longer now may.
+    """
 
     path: Path
     bytes: int
     why: str
     run: RunDir | None = None
+    journal: int | None = None
 
 
 def remove_run(run: RunDir, global_path: Path, *, keep_history: bool = False) -> Removed:
@@ -81,7 +95,7 @@ def is_remembered(run_id: str, global_path: Path) -> bool:
     """Whether a pointer or a row is left of a run, wherever its folder went."""
     if not is_known_id(run_id):
         return False
-    if os.path.lexists(albor_home() / "runs" / f"{run_id}.json"):
+    if os.path.lexists(pointer_of(run_id)):
         return True
     if not global_path.is_file():
         return False
@@ -97,7 +111,7 @@ def forget_run(run_id: str, global_path: Path) -> Removed:
     """Remove the pointer and the rows of a run whose folder is gone, and what an earlier removal
     left of that. Raises NotFoundError, UsageError while the folder exists.
     """
-    pointer = albor_home() / "runs" / f"{run_id}.json"
+    pointer = pointer_of(run_id)
     if not is_known_id(run_id):
         raise NotFoundError(f"no run {run_id!r}", hint="albor runs ls")
     path = place_of(read_json(pointer))
@@ -111,6 +125,8 @@ def forget_run(run_id: str, global_path: Path) -> Removed:
     if not known and not os.path.lexists(pointer):
         raise NotFoundError(f"no run {run_id!r}", hint="albor runs ls")
     pointer.unlink(missing_ok=True)
+    forget_sinks(run_id)
+    forget_collector(run_id)
     return Removed(run_id, None, size, history_kept=False)
 
 
@@ -181,6 +197,8 @@ def sweep(item: Garbage) -> bool:
         return True
     try:
         with hold_run(item.run):
+            if item.journal not in (None, size_of(item.run.journal)):
+                return False
             if _is_folder(item.path):
                 remove_tree(item.path)
             else:
@@ -277,19 +295,19 @@ def _lock(path: Path, run: RunDir) -> int:
 def _leftovers(run: RunDir, corrupt_s: float) -> Iterator[tuple[Path, str]]:
     yield from _half_written(run)
     for path in _children(run.store.parent):
-        if path.name.startswith("experiments.db.rebuild") and _is_old(path, _SETTLED_S):
+        if path.name.startswith("experiments.db.rebuild") and is_old(path, SETTLED_S):
             yield path, "rebuild that did not end"
-        if path.name.startswith("corrupt-") and _is_folder(path) and _is_old(path, corrupt_s):
+        if path.name.startswith("corrupt-") and _is_folder(path) and is_old(path, corrupt_s):
             yield path, "damaged store, made again since"
 
 
 def _half_written(run: RunDir) -> Iterator[tuple[Path, str]]:
-    for folder in (run.path, run.guard, run.checkpoints, run.crash_reports):
+    for folder in (run.path, run.guard, run.checkpoints, run.crash_reports, run.path / MEDIA):
         for path in _children(folder):
-            if _TEMPORARY.fullmatch(path.name) and path.is_file() and _is_old(path, _SETTLED_S):
+            if _TEMPORARY.fullmatch(path.name) and path.is_file() and is_old(path, SETTLED_S):
                 yield path, "half-written file"
     for name, path in entries(run.checkpoints) if _is_folder(run.checkpoints) else ():
-        if name.suffix == HALF and _is_folder(path) and _is_old(path, _SETTLED_S):
+        if name.suffix == HALF and _is_folder(path) and is_old(path, SETTLED_S):
             yield path, "half-written checkpoint"
 
 
@@ -308,7 +326,7 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _is_old(path: Path, age_s: float) -> bool:
+def is_old(path: Path, age_s: float) -> bool:
     try:
         return time.time() - path.lstat().st_mtime > age_s
     except OSError:
@@ -316,9 +334,11 @@ def _is_old(path: Path, age_s: float) -> bool:
 
 
 def _forget_pointer(run: RunDir) -> None:
-    pointer = albor_home() / "runs" / f"{run.id}.json"
+    pointer = pointer_of(run.id)
     if (read_json(pointer) or {}).get("path") == str(run.path):  # else it is another run's
         pointer.unlink(missing_ok=True)
+        forget_sinks(run.id)
+        forget_collector(run.id)
 
 
 def remove_tree(path: Path) -> None:

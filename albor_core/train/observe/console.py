@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from albor_core.andon.severity import CALM
 from albor_core.run.journal import Journal
 from albor_core.run.values.clean import clean
 
@@ -20,7 +21,7 @@ STEP_GAP_S = 1.0
 _MAX_CHARS = 160
 
 
-class Console:
+class StepConsole:
     """Writes to stdout, which the guard keeps as the attempt's log. A full disk never stops it."""
 
     def __init__(self, num_steps: int) -> None:
@@ -29,7 +30,7 @@ class Console:
         if isinstance(sys.stdout, io.TextIOWrapper):  # no locale may end a run with its log
             sys.stdout.reconfigure(errors="backslashreplace")
 
-    def say(self, step: int | None, text: str) -> None:
+    def print_line(self, step: int | None, text: str) -> None:
         """One line, stamped with UTC time and step."""
         stamp = time.strftime("%H:%M:%S", time.gmtime())
         where = "" if step is None else f"step {step:>{len(str(self.num_steps))}}  "
@@ -50,13 +51,13 @@ class Console:
         ]
         if (speed := values.get("perf/tokens_per_s")) is not None:
             parts.append(f"{speed:,.0f} tok/s")
-        self.say(step, "  ".join(parts))
+        self.print_line(step, "  ".join(parts))
 
 
 class EchoingJournal(Journal):
     """A journal whose events are lines of the log too."""
 
-    def __init__(self, *args: Any, console: Console, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, console: StepConsole, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._console = console
 
@@ -65,8 +66,8 @@ class EchoingJournal(Journal):
     ) -> None:
         super().event(name, step=step, severity=severity, **data)
         shown = (f"{key}={self._short(value)}" for key, value in data.items() if _is_said(value))
-        mark = "" if severity in ("info", "green") else f"[{severity}] "
-        self._console.say(step, f"{mark}{name}  {'  '.join(shown)}".rstrip())
+        mark = "" if severity == CALM else f"[{severity}] "
+        self._console.print_line(step, f"{mark}{name}  {'  '.join(shown)}".rstrip())
 
     def _short(self, value: object) -> object:
         """A path in the run's own folder without it: the log lies there, too."""

@@ -9,10 +9,11 @@ from typing import Any
 from albor_core.run.state import HISTORY
 
 LOSS_BETA = 0.98  # half-life of 34 log intervals
-STEP_BETA = 0.9
 
 
-def mfu(flops_per_token: float, tokens_per_s: float, peak: float | None) -> float | None:
+def flops_utilisation(
+    flops_per_token: float, tokens_per_s: float, peak: float | None
+) -> float | None:
     """Model FLOPs utilisation, 0..1: training FLOPs per second (config/shape.py) over the peak."""
     return None if peak is None else flops_per_token * tokens_per_s / peak
 

@@ -1,4 +1,5 @@
-"""Telemetry beside the training: one thread samples GPUs and host, and flushes the journal.
+"""Telemetry beside the training: one thread knows GPUs and host, and flushes the journal. It reads
+what the host's one sampler left in the ring, and samples by itself where nobody does.
 
 The loop takes the newest sample when it logs; it never waits for a driver or a disk.
 """
@@ -13,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.telemetry.gpu import Gpus
 from albor_core.telemetry.host import sample_host
 from albor_core.telemetry.sample import GpuSample, HostSample
+from albor_core.telemetry.shared_gpus import SharedGpus
 
 FLUSH_S = 30.0  # what a power cut may cost of the journal
 
@@ -87,7 +88,7 @@ class TelemetrySampler:
         self._thread.join(5.0)  # a driver that hangs must not keep the process
 
     def _run(self) -> None:
-        gpus, flushed = Gpus(), time.monotonic()
+        gpus, flushed = SharedGpus(), time.monotonic()
         while True:
             if self._enabled:
                 self._newest = Machine(gpus.sample(), sample_host(self._folder), self._kept)

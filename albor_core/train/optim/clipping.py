@@ -23,7 +23,21 @@ def clip_factor(norm: Tensor, max_norm: float) -> Tensor:
     return (max_norm / (norm + 1e-6)).clamp(max=1.0)
 
 
-class ZClip:
+class _RunningState:
+    """Three numbers on the device that follow a run."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.state = torch.zeros(3, dtype=torch.float64, device=device)
+
+    def to_json(self) -> list[str]:
+        """Exact. Waits for the device."""
+        return [value.hex() for value in self.state.tolist()]
+
+    def load(self, saved: Sequence[str]) -> None:
+        self.state.copy_(torch.tensor([float.fromhex(t) for t in saved], dtype=torch.float64))
+
+
+class ZClip(_RunningState):
     """An upper bound for the gradient norm that follows the run: mean and variance of past norms.
 
     A norm z > threshold standard deviations above the mean is brought down to mean + threshold^2 /
@@ -36,8 +50,7 @@ class ZClip:
         self, device: torch.device, *, threshold: float, decay: float, warmup: int
     ) -> None:
         self.threshold, self.decay, self.warmup = threshold, decay, warmup
-        self.state = torch.zeros(3, dtype=torch.float64, device=device)
-        """Mean, variance, steps seen."""
+        super().__init__(device)  # mean, variance, steps seen
 
     def bound(self, norm: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
         """(what of `norm` is allowed, 1.0 if that is less than all), and remember it.
@@ -59,13 +72,6 @@ class ZClip:
         updated = torch.stack((new_mean, new_variance, seen + 1))
         self.state.copy_(torch.where(skip > 0, self.state, updated))
         return allowed.to(norm.dtype), spikes.to(norm.dtype) * (1 - skip)
-
-    def to_json(self) -> list[str]:
-        """Exact. Waits for the device."""
-        return [value.hex() for value in self.state.tolist()]
-
-    def load(self, saved: Sequence[str]) -> None:
-        self.state.copy_(torch.tensor([float.fromhex(t) for t in saved], dtype=torch.float64))
 
 
 class Clip:
@@ -99,7 +105,7 @@ def clip_from(training: TrainingConfig, device: torch.device) -> Clip:
     return Clip(training.grad_clip, zclip if wanted.zclip else None)
 
 
-class NoiseScale:
+class NoiseScale(_RunningState):
     """The simple gradient noise scale, tr(S) / |G|^2: the batch size at which noise and signal of a
     gradient are equal, in the unit of the batch sizes given (tokens).
 
@@ -108,9 +114,7 @@ class NoiseScale:
     n2) / (1/b1 - 1/b2) are unbiased; each is averaged by itself, since their ratio is not.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self.state = torch.zeros(3, dtype=torch.float64, device=device)
-        """Running tr(S), running |G|^2, their common weight."""
+    # state: running tr(S), running |G|^2, their common weight
 
     def add(self, small: Tensor, small_size: int, big: Tensor, big_size: int) -> None:
         """Norms of the gradients of two batches; those that are not finite are left out."""
@@ -120,13 +124,6 @@ class NoiseScale:
         seen = torch.stack((trace, signal, torch.ones_like(trace)))
         updated = NOISE_DECAY * self.state + (1 - NOISE_DECAY) * seen
         self.state.copy_(torch.where(torch.isfinite(updated).all(), updated, self.state))
-
-    def to_json(self) -> list[str]:
-        """Exact. Waits for the device."""
-        return [value.hex() for value in self.state.tolist()]
-
-    def load(self, saved: Sequence[str]) -> None:
-        self.state.copy_(torch.tensor([float.fromhex(t) for t in saved], dtype=torch.float64))
 
 
 def noise_scale(state: Sequence[float]) -> float | None:

@@ -37,10 +37,14 @@ OPTIMIZERS: Mapping[str, OptimizerEntry] = {
 }
 
 
-def wrong_groups(groups: list[Group], wanted: OptimizerConfig) -> list[str]:
-    """What does not agree with the config before the first step; fp32 rounding does not count."""
+def wrong_groups(
+    groups: list[Group], wanted: OptimizerConfig, absent: frozenset[str] = frozenset()
+) -> list[str]:
+    """What does not agree with the config before the first step; fp32 rounding does not count.
+    `absent`: kinds that the model has no parameters of.
+    """
     expected = OPTIMIZERS[wanted.name].expected(wanted)
-    missing = expected.keys() - {group.kind for group in groups}
+    missing = expected.keys() - {group.kind for group in groups} - absent
     wrong = [f"no group of {kind}" for kind in sorted(missing)]
     for group in groups:
         if group.kind not in expected:

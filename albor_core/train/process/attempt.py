@@ -1,4 +1,4 @@
-"""One life of a run: its lock, its number and its last words.
+"""One attempt of a run: its lock, its number and its last words.
 
 Imports nothing heavy: all of it must work before torch is loaded, which takes seconds.
 """
@@ -35,7 +35,7 @@ GPU_MEMORY_HINT = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """Who this process is: attempt 1, 2, ... of a run, with a nonce that no other life has."""
+    """Who this process is: attempt 1, 2, ... of a run, with a nonce that no other attempt has."""
 
     run: RunDir
     attempt: int

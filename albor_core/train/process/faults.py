@@ -1,6 +1,8 @@
 """Faults on purpose, for tests, demonstrations and drills: `ALBOR_FAULTS=point:action@step[-step]`.
 
-    data:sleep=0.5@20-25     the data brick of steps 20 to 25 takes half a second longer
+    data:sleep=0.5@20-25     the data brick of steps 20 to 25 takes half a second longer, and so
+                             with every other brick (andon/bricks/names.py); `forward` in
+                             `forward+loss` where that is one
     loss:nan@12  loss:x10@30 the loss of a step, and so its gradient
     grad:x100@30             its gradient alone
     step:exit=3@7            leave after 7 steps     step:segv@0  step:kill@4  step:sleep_forever@9
@@ -8,9 +10,10 @@
     ckpt:kill@4              die when the checkpoint of step 4 is published and nothing is pruned
 
 Several are separated by commas; `#2` at the end restricts one to the second attempt. Steps are
-counted as in the journal: `data` acts while step N is computed, `step` when N steps are done;
-`loss` and `grad` sit in the N-th batch of the data, which is that of step N until a rollback leaves
-batches behind. Nothing happens when the variable is unset; a production environment refuses it.
+counted as in the journal: bricks sleep while step N is computed, those between steps after it;
+`step` acts when N steps are done; `loss` and `grad` sit in the N-th batch of the data, which is
+that of step N until a rollback leaves batches behind. Nothing happens when the variable is unset; a
+production environment refuses it.
 """
 
 from __future__ import annotations
@@ -19,15 +22,16 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from albor_core.andon.bricks.names import BRICKS, Brick, parts_of
 from albor_core.run.errors import UsageError
 
 POINTS: Mapping[str, frozenset[str]] = {
-    "data": frozenset({"sleep"}),
-    "loss": frozenset({"nan", "x"}),
+    **{brick: frozenset({"sleep"}) for brick in BRICKS},
+    "loss": frozenset({"nan", "x", "sleep"}),
     "grad": frozenset({"nan", "x"}),
     "step": frozenset({"sleep", "exit", "segv", "kill", "raise", "sleep_forever"}),
     "ckpt": frozenset({"kill", "sleep"}),
@@ -67,11 +71,25 @@ class Faults:
             if fault.first <= step <= fault.last:
                 _act(fault)
 
+    def slowed(self, brick: Brick, step: int) -> Brick:
+        """`brick`, with the delays of that step inside."""
+        if not self._by_point.keys() & {*BRICKS}:
+            return brick
+
+        @contextmanager
+        def slow(name: str) -> Iterator[None]:
+            with brick(name):
+                for part in parts_of(name):
+                    self.at(part, step)
+                yield
+
+        return slow
+
     def factor(self, point: str, position: int) -> float:
         """What to multiply the loss or the gradient ("grad") of a batch with; 1.0 is nothing."""
         factor = 1.0
         for fault in self._by_point.get(point, ()):
-            if fault.first <= position <= fault.last:
+            if fault.action != "sleep" and fault.first <= position <= fault.last:
                 factor *= float("nan") if fault.action == "nan" else fault.value
         return factor
 

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from albor_core.train.ranks.launched import MEETING, meeting_store
 from albor_core.train.ranks.rank_processes import STORE_FD
 
 # A rank waits for orders as long as a pause lasts; if rank 0 dies, so does the rank.
@@ -32,8 +33,8 @@ class Word(IntEnum):
     """What rank 0 orders."""
 
     STEP = 1
-    """Take optimizer step `step`, with which the run has seen `sequences`, on the global batch that
-    begins at `at`."""
+    """Take optimizer step `step`, with which the run has seen `sequences`, on the global batch of
+    `batch` that begins at `at`."""
     CHOOSE = 2
     """Find the step to train with."""
     RESTORE = 3
@@ -60,6 +61,7 @@ class RankOrder:
     step: int
     at: int
     sequences: int = 0
+    batch: int = 0
 
 
 class Ranks:
@@ -83,15 +85,17 @@ class Ranks:
 
     # -- on the host -----------------------------------------------------------------------------
 
-    def send_order(self, word: Word, step: int = 0, at: int = 0, sequences: int = 0) -> None:
+    def send_order(
+        self, word: Word, step: int = 0, at: int = 0, sequences: int = 0, batch: int = 0
+    ) -> None:
         """Rank 0: what everybody does next."""
         if not self.is_alone:
             assert self.rank == 0
-            dist.broadcast(torch.tensor([word, step, at, sequences]), 0, group=self._control)
+            dist.broadcast(torch.tensor([word, step, at, sequences, batch]), 0, group=self._control)
 
     def next_order(self) -> RankOrder:
         """The others: wait for it."""
-        said = torch.zeros(4, dtype=torch.int64)
+        said = torch.zeros(5, dtype=torch.int64)
         dist.broadcast(said, 0, group=self._control)
         word, *numbers = said.tolist()
         return RankOrder(Word(word), *numbers)
@@ -149,14 +153,14 @@ ALONE = Ranks()
 
 
 def join(*, use_cpu: bool, is_sharded: bool) -> Ranks:
-    """Meet the others, whom `crew` has started. Waits for the last of them."""
+    """Meet the others, whom RankProcesses or a launcher has started. Waits for the last of them."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     listener = os.environ.pop(STORE_FD, None)
     store = dist.TCPStore(  # type: ignore[attr-defined]  # its stubs export it from C alone
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         world_size,
-        rank == 0,
+        rank == 0 and MEETING not in os.environ,
         timeout=_COLLECTIVE_LIMIT,
         wait_for_workers=False,
         master_listen_fd=None if listener is None else int(listener),
@@ -167,7 +171,7 @@ def join(*, use_cpu: bool, is_sharded: bool) -> Ranks:
         torch.cuda.set_device(device)
     dist.init_process_group(
         "gloo" if use_cpu else "nccl",
-        store=store,
+        store=meeting_store(store),
         rank=rank,
         world_size=world_size,
         timeout=_COLLECTIVE_LIMIT,

@@ -13,6 +13,8 @@ import torch
 
 from albor_core.config.sections import TrainingConfig
 from albor_core.run.errors import ConfigError
+from albor_core.run.program.launched_rank import LaunchedRank, handed_rank
+from albor_core.run.values.quantity import counted
 from albor_core.train.ranks.group import ALONE, Ranks, join
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
@@ -48,7 +50,7 @@ class Placement:
 def place(training: TrainingConfig) -> Placement:
     """Choose the device and set the process up for it: threads, determinism, the other ranks.
 
-    Raises ConfigError for a device that is not there, and for processes that somebody else started.
+    Raises ConfigError for a device that is not there.
     """
     if training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -83,13 +85,27 @@ def _ranks(training: TrainingConfig, *, use_cpu: bool) -> Ranks:
     wanted = training.distributed
     if wanted.world_size == 1:
         return ALONE
-    if not use_cpu and torch.cuda.device_count() < wanted.world_size:
+    if (launched := handed_rank(os.environ)) is not None:
+        os.environ["LOCAL_RANK"] = str(0 if use_cpu else _own_gpu(launched))
+    elif not use_cpu and torch.cuda.device_count() < wanted.world_size:
         raise ConfigError(
             f"training.distributed.world_size: {wanted.world_size} ranks, but torch sees "
-            f"{torch.cuda.device_count()} GPU(s)",
+            f"{counted(torch.cuda.device_count(), 'GPU')}",
             hint="albor train resume RUN --world-size N, with as many as `albor gpu` shows",
         )
     return join(use_cpu=use_cpu, is_sharded=wanted.strategy == "fsdp")
+
+
+def _own_gpu(launched: LaunchedRank) -> int:
+    """The only one that this rank was given, or the one of its number on this host."""
+    seen = torch.cuda.device_count()
+    if seen > 1 and launched.local_rank >= seen:
+        raise ConfigError(
+            f"{launched} is number {launched.local_rank} of its host, where torch sees"
+            f" {counted(seen, 'GPU')}",
+            hint="start as many ranks a host as it has GPUs",
+        )
+    return 0 if seen == 1 else launched.local_rank
 
 
 def _device(ranks: Ranks, *, use_cpu: bool) -> torch.device:
@@ -100,7 +116,7 @@ def _device(ranks: Ranks, *, use_cpu: bool) -> torch.device:
         raise ConfigError(
             f"{state.num_processes} processes were started, and "
             f"training.distributed.world_size is {ranks.world_size}",
-            hint="start it with `albor train apply`, without torchrun or accelerate launch",
+            hint="start it with `albor train apply`, alone or under torchrun or srun",
         )
     device: torch.device = state.device
     return torch.device("cpu") if use_cpu else device  # a CPU has no number

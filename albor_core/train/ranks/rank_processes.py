@@ -1,16 +1,15 @@
-"""The other ranks of a life: processes that rank 0 starts, watches and takes with it.
+"""The other ranks of an attempt: processes that rank 0 starts, watches and takes with it.
 
 Rank 0 is the trainer that everybody else knows: it holds run.lock, gets the signals, writes state,
 journal and checkpoints. The rest are its children in its own session. Each has a pipe that ends
-when it does: one rank less ends the life, whoever waits for whom in which collective, and the guard
-starts a new one. A rank dies with rank 0 by the kernel's hand (PR_SET_PDEATHSIG).
+when it does: one rank less ends the attempt, whoever waits for whom in which collective, and the
+guard starts a new one. A rank dies with rank 0 by the kernel's hand (PR_SET_PDEATHSIG).
 
 Standard library only: ranks load torch at the same time as rank 0 does.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import selectors
@@ -25,12 +24,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from albor_core.run.program.parent_death import die_with_parent
 from albor_core.train.process.attempt import Attempt, Outcome
 
 # For rank 0 to come out of a collective by itself, and for ranks to leave at the end.
 GRACE_S = 10.0
 _LOOK_S = 0.5
-_PDEATHSIG = 1
 RANK, PARENT, STORE_FD, WORDS_FD = (
     "ALBOR_RANK",
     "ALBOR_RANK_0",
@@ -144,7 +143,7 @@ class RankProcesses:
 
     def close(self, *, is_lost: bool) -> None:
         """No rank is left when this returns: those that do not leave in time are killed, and if the
-        life `is_lost`, they wait for nothing any more.
+        attempt `is_lost`, they wait for nothing any more.
         """
         self._is_closing.set()
         deadline = time.monotonic() + (0.0 if is_lost else GRACE_S)
@@ -181,14 +180,17 @@ def my_rank() -> int:
 
 def join_crew() -> None:
     """Be a rank that never outlives rank 0 and leaves signals to it."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(os.environ[PARENT]):  # it died before we could ask for that
-        os._exit(1)
+    die_with_parent(int(os.environ[PARENT]))
+    ignore_stops()
+
+
+def ignore_stops() -> None:
+    """They are rank 0's to obey."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
 
 
-def tell_rank_0(outcome: Outcome) -> None:
+def send_outcome(outcome: Outcome) -> None:
     """Last words, for rank 0 to repeat."""
     with suppress(OSError):
         os.write(int(os.environ[WORDS_FD]), json.dumps(asdict(outcome)).encode())

@@ -11,20 +11,20 @@ take 0.8 s to load, so they are known here by what they can do until they are ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from albor_core.model.llama import DecoderLayer, Llama
+from albor_core.model.llama import DecoderLayer
 
 
 def replicate(model: nn.Module, *, is_exact: bool) -> nn.Module:
     """`model` with gradients that are averaged over ranks while the backward runs.
 
-    `is_exact`: gradients are added up in the same order in every life. Otherwise DDP sorts its
+    `is_exact`: gradients are added up in the same order in every attempt. Otherwise DDP sorts its
     buckets anew after the first step, so that a resumed run with more than two ranks differs in
     rounding.
     """
@@ -48,7 +48,8 @@ def replicate(model: nn.Module, *, is_exact: bool) -> nn.Module:
 
 
 def shard(
-    model: Llama,
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
     device: torch.device,
     world_size: int,
     *,
@@ -57,40 +58,42 @@ def shard(
 ) -> None:
     """Keep this rank's part of each parameter, on `device`. In place.
 
-    One group of parameters a block, and one for the rest: the embedding may be the head as well, so
-    it belongs to the whole model. Parts are fp32 and gathered in `half`, if that is what autocast
-    computes in: copies that it made itself would stay whole until the backward. Gradients are
-    added up in fp32.
+    One group of parameters for each of its `blocks`, and one for the rest: the embedding may be the
+    head as well, so it belongs to the whole model. Parts are fp32 and gathered in `half`, if that
+    is what autocast computes in: copies that it made itself would stay whole until the backward.
+    Gradients are added up in fp32, or in fp64 where the parameters have it.
     """
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
 
     mesh = init_device_mesh(device.type, (world_size,))
     # inputs stay: positions are turned in fp32
-    policy = MixedPrecisionPolicy(half, torch.float32, cast_forward_inputs=False)
-    for layer in model.model.layers:
+    is_double = next(model.parameters()).dtype == torch.float64
+    summed = torch.float64 if is_double else torch.float32
+    policy = MixedPrecisionPolicy(half, summed, cast_forward_inputs=False)
+    for block in blocks:
         if compiles:
-            layer.compile(dynamic=False)
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
+            block.compile(dynamic=False)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
-def uncompiled(model: Llama) -> None:
+def uncompiled(blocks: Sequence[nn.Module]) -> None:
     """Blocks that `shard` compiled run as they are again. In place."""
-    for layer in model.model.layers:
+    for layer in blocks:
         layer._compiled_call_impl = None  # nn.Module.compile has no opposite
 
 
-def forget_eager(model: Llama) -> None:
+def reset_ran_eagerly(blocks: Sequence[nn.Module]) -> None:
     """From here on `ran_eagerly` tells of what comes."""
-    for layer in model.model.layers:
-        assert isinstance(layer, DecoderLayer)
-        layer.ran_eagerly = False
+    for block in blocks:
+        assert isinstance(block, DecoderLayer)
+        block.ran_eagerly = False
 
 
-def ran_eagerly(model: Llama) -> bool:
-    """Whether a block ran outside a compiled graph since `forget_eager`."""
-    return any(layer.ran_eagerly for layer in model.model.layers)
+def ran_eagerly(blocks: Sequence[nn.Module]) -> bool:
+    """Whether a block ran outside a compiled graph since `reset_ran_eagerly`."""
+    return any(block.ran_eagerly for block in blocks)
 
 
 def sync_gradients(model: nn.Module, *, syncs: bool) -> None:
@@ -194,8 +197,13 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict(placed, strict=True)
 
 
+def _bits(tensor: Tensor) -> Tensor:
+    flat = tensor.reshape(-1)
+    return flat.view(torch.int16 if flat.element_size() == 2 else torch.int32)
+
+
 def fingerprint(model: nn.Module) -> int:
     """A sum over all bits of the weights: equal on ranks whose copies are. Waits for the device."""
-    found = [local(p.detach()).contiguous().view(torch.int32) for p in model.parameters()]
+    found = [_bits(local(p.detach())) for p in model.parameters()]
     sums = [bits.sum(dtype=torch.int64) * (i + 1) for i, bits in enumerate(found)]
     return int(torch.stack(sums).sum()) & (2**62 - 1)

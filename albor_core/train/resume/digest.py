@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from albor_core.checkpoint.folder import MODEL, OPTIMIZER, list_checkpoints, verify
 from albor_core.run.errors import AlborError, NoCheckpointError, NotFoundError
@@ -18,6 +20,7 @@ from albor_core.run.files.tensor_header import DamagedFileError
 from albor_core.run.rundir import RunDir
 
 TRAJECTORY_KEYS = ("step", "tokens", "order", "tally", "spikes", "scaler", "rng")
+_OF_RULES = ("rule", "subject", "armed", "steady", "held", "streak", "firing")
 _PROGRESS = ("evaluated_step", "best_val", "evals_without_gain", "skipped")
 
 
@@ -35,11 +38,21 @@ def digest(run: RunDir) -> tuple[int, str]:
     for name in (MODEL, OPTIMIZER):
         hasher.update((checkpoint.path / name).read_bytes())
     fate = {key: trainer[key] for key in TRAJECTORY_KEYS}
-    fate["andon"] = trainer["andon"]["rules"]
+    fate["andon"] = _rules(trainer["andon"]["rules"])
     fate["progress"] = {key: trainer["progress"][key] for key in _PROGRESS}
     fate["loss_ema"] = trainer["reporter"]["loss_ema"]
     hasher.update(json.dumps(fate, sort_keys=True).encode())
     return checkpoint.step, hasher.hexdigest()
+
+
+def _rules(saved: Mapping[str, Any]) -> Any:
+    """What rules remember, without times and without figures of speed; whole of a checkpoint from
+    before rules had a grammar.
+    """
+    if "watches" not in saved:
+        return saved
+    kept = [{key: watch[key] for key in _OF_RULES} for watch in saved["watches"]]
+    return [one | {"firing": bool(one["firing"])} for one in kept]
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Back to a checkpoint: when a life begins, and when a run has left its path.
+"""Back to a checkpoint: when an attempt begins, and when a run has left its path.
 
 Either way the journal says so, on the disk, before the next step: what was said about later steps
 is no part of this history. After a rollback the run trains on other data than the first time
@@ -27,6 +27,7 @@ from albor_core.config.load import with_defaults
 from albor_core.config.resume_changes import changed_fields, never_allowed
 from albor_core.kernels.backend_override import unmet_demand
 from albor_core.plan.found_gpu import find_gpu
+from albor_core.recipes.own import source_of
 from albor_core.run.checkpoints import published
 from albor_core.run.errors import DataError, NoCheckpointError
 from albor_core.run.journal import last_event
@@ -34,6 +35,7 @@ from albor_core.run.values.flatten import diff_configs
 from albor_core.train.build import Parts
 from albor_core.train.observe.reporter import versions
 from albor_core.train.process.attempt import Attempt
+from albor_core.train.resume.adopted import adopt_start
 from albor_core.train.resume.train_state import (
     TrainState,
     hashes,
@@ -52,6 +54,7 @@ def begin(course: TrainState, life: Attempt, *, allow_config_change: bool) -> Ch
     config) or DataError (other data).
     """
     journal = course.reporter.journal
+    adopt_start(course, life)
     checkpoint = _newest(course, life.run.checkpoints)
     if checkpoint is None:
         if life.attempt > 1:
@@ -59,7 +62,7 @@ def begin(course: TrainState, life: Attempt, *, allow_config_change: bool) -> Ch
     else:
         _resume(course, life, checkpoint, allow_config_change=allow_config_change)
         journal.rewind(checkpoint.step)
-    # in every life: one that died before it saved may have said others than this checkpoint has
+    # in every attempt: one that died before it saved may have said others than this checkpoint has
     course.reporter.params(course.parts.config.resolved())
     journal.barrier()
     _announce(course, life, checkpoint)
@@ -73,11 +76,11 @@ def _newest(course: TrainState, folder: Path) -> Checkpoint | None:
         if checkpoint is None:
             _refuse_lost(folder, journal.path)
     except NoCheckpointError as error:
-        journal.event("checkpoint.bad", severity="red", reason=error.message[:1500])
+        journal.event("checkpoint.bad", severity="error", reason=error.message[:1500])
         raise
     for bad in rejected:
         path, reason = str(bad.path), bad.reason[:500]
-        journal.event("checkpoint.bad", severity="yellow", path=path, reason=reason)
+        journal.event("checkpoint.bad", severity="warning", path=path, reason=reason)
     return checkpoint
 
 
@@ -101,18 +104,29 @@ def _resume(
     if not allow_config_change:
         refuse_change(changes, str(life.run.config_resolved))
         for split, _, _ in replaced:
-            folder, done = getattr(parts.config.data, split), _USE[split]
+            data, done = parts.config.data, _USE[split]
+            mixture = data.mixture if split == "train" else data.val_mixture
+            folders = [one.path for one in mixture] or [getattr(data, split)]
             raise DataError(
-                f"{folder}: not the shards this run was {done} so far",
+                f"{', '.join(map(str, folders))}: not the shards this run was {done} so far",
                 hint="put them back, or resume with --allow-config-change",
             )
     restore(course, checkpoint, trainer)
     course.progress.kernels = pin_backends(parts, trainer)
     journal, step = course.reporter.journal, course.progress.step
     for path, old, new in diff_configs(before, now):  # also what needs no leave to change
-        journal.event("config.changed", step=step, severity="yellow", field=path, was=old, now=new)
+        journal.event("config.changed", step=step, severity="warning", field=path, was=old, now=new)
+    if course.parts.order.changed_at is not None:
+        cursor, order = course.progress.cursor, course.parts.order
+        journal.event(
+            "mixture.changed",
+            step=step,
+            severity="warning",
+            sequence=cursor,
+            seen=order.seen(cursor),
+        )
     for split, old, new in replaced:
-        journal.event("data.changed", step=step, severity="yellow", split=split, was=old, now=new)
+        journal.event("data.changed", step=step, severity="warning", split=split, was=old, now=new)
     is_other = any(split == "val" for split, _, _ in replaced)
     if is_other or _evaluated(parts, before) != _evaluated(parts, now):
         _measure_anew(course, life.run.checkpoints)
@@ -134,7 +148,7 @@ def _replaced_data(parts: Parts, manifest: Mapping[str, Any]) -> list[tuple[str,
 
 
 def _evaluated(parts: Parts, resolved: Mapping[str, Any]) -> int:
-    """How many validation sequences a config scores: `val_batches` spreads them by their number."""
+    """How many validation sequences a config scores: `val_rows` spreads them by their number."""
     wanted = resolved["data"]["batch_size"] * resolved["training"]["eval_batches"]
     return 0 if parts.val is None else min(len(parts.val), wanted)
 
@@ -143,9 +157,9 @@ def _measure_anew(course: TrainState, checkpoints: Path) -> None:
     """Losses on other sequences are not compared: best and patience begin again."""
     progress = course.progress
     progress.best_val, progress.evals_without_gain, progress.evaluated_step = None, 0, None
-    course.reporter.state.fields |= {"val_loss": None, "val_ppl": None}
+    course.reporter.forget_validation()
     unmark_best(checkpoints)
-    course.reporter.journal.event("validation.restarted", step=progress.step, severity="yellow")
+    course.reporter.journal.event("validation.restarted", step=progress.step, severity="warning")
 
 
 def _announce(course: TrainState, life: Attempt, checkpoint: Checkpoint | None) -> None:
@@ -166,21 +180,35 @@ def _announce(course: TrainState, life: Attempt, checkpoint: Checkpoint | None) 
         ),
         versions=versions(torch.__version__),
         num_steps=course.last_step,
-        parameters=parts.model.config.num_parameters,
+        parameters=parts.recipe.num_parameters(parts.model),
     )
+    _announce_recipe(course, life)
     if unmet := unmet_demand(os.environ, placement.device.type):
         step = course.progress.step
-        reporter.journal.event("kernels.unmet", step=step, severity="yellow", reason=unmet)
+        reporter.journal.event("kernels.unmet", step=step, severity="warning", reason=unmet)
     if not placement.is_gpu and parts.config.training.device == "auto":
-        _tell_idle_gpu(course)
+        _report_idle_gpu(course)
 
 
-def _tell_idle_gpu(course: TrainState) -> None:
+def _announce_recipe(course: TrainState, life: Attempt) -> None:
+    """Which code of the user's own trains here, and whether it is what the run began with."""
+    if not (source := source_of(course.parts.recipe)):
+        return
+    journal, step = course.reporter.journal, course.progress.step
+    before = (last_event(life.run.journal, "recipe.loaded") or {}).get("data") or {}
+    read = {key: hash_ for key, hash_ in hashes(course.parts).items() if key != "config_hash"}
+    journal.event("recipe.loaded", step=step, **source, **read)
+    if before and before.get("sha256") != source["sha256"]:
+        was = before.get("sha256")
+        journal.event("recipe.changed", step=step, severity="warning", was=was, **source)
+
+
+def _report_idle_gpu(course: TrainState) -> None:
     """A machine with a GPU is seldom meant to train on its CPU."""
     if (gpu := find_gpu()) is not None:
         why, step = gpu.obstacle or "torch finds no usable GPU", course.progress.step
         course.reporter.journal.event(
-            "gpu.idle", step=step, severity="yellow", gpu=gpu.name, why=why, remedy=gpu.remedy
+            "gpu.idle", step=step, severity="warning", gpu=gpu.name, why=why, remedy=gpu.remedy
         )
 
 
@@ -232,7 +260,7 @@ def go_back(
     journal.event(
         "training.rollback",
         step=here.step,
-        severity="yellow",
+        severity="warning",
         reason=trouble.reason,
         message=trouble.message,
         at_step=before.step,

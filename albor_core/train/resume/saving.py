@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from albor_core.checkpoint.folder import Checkpoint, Snapshot, Written, best_of
-from albor_core.checkpoint.saver import Failed, Saver
+from albor_core.checkpoint.saver import SaveFailed, Saver
 from albor_core.train.observe.reporter import Reporter
 
 RED_AFTER_FAILURES = 3
@@ -64,7 +64,7 @@ class CheckpointSaving:
         journal.retry()
         if journal.pending:
             self._saver.failures += 1
-            self._failed(Failed(step, "journal lines wait for the disk", self._saver.failures))
+            self._failed(SaveFailed(step, "journal lines wait for the disk", self._saver.failures))
             return
         self._saver.start(take())
         self._evaluated = evaluated_step
@@ -119,11 +119,11 @@ class CheckpointSaving:
             "failures": 0,
         }
 
-    def _failed(self, failed: Failed) -> None:
+    def _failed(self, failed: SaveFailed) -> None:
         self._reporter.journal.event(
             "checkpoint.failed",
             step=failed.step,
-            severity="red" if failed.in_a_row >= RED_AFTER_FAILURES else "yellow",
+            severity="error" if failed.in_a_row >= RED_AFTER_FAILURES else "warning",
             reason=failed.reason[:500],
             in_a_row=failed.in_a_row,
         )

@@ -16,11 +16,10 @@ from albor_core.config.clock import Place, place_in
 from albor_core.config.resume_changes import binding, change_refused
 from albor_core.kernels import dispatch
 from albor_core.model.fused import OPS
-from albor_core.model.llama import Llama
 from albor_core.run.errors import ConfigError, NoCheckpointError
 from albor_core.run.values.flatten import Difference
 from albor_core.run.values.lenient import strict_json
-from albor_core.train.build import Parts, first_weights, on_clock, seed_everything
+from albor_core.train.build import Parts, on_clock, seed_everything
 from albor_core.train.observe.alert_monitor import AlertMonitor
 from albor_core.train.observe.reporter import Reporter
 from albor_core.train.optim.adamw import Optimizer
@@ -44,7 +43,7 @@ class Progress(Place):
     skipped: int = 0
     last_command: str | None = None
     kernels: dict[str, str] = field(default_factory=dict)
-    """Backends the race chose: a resumed life keeps to them."""
+    """Backends the race chose: a resumed attempt keeps to them."""
     spikes: int = 0
     """Steps whose gradient ZClip scaled down."""
     rollbacks: int = 0
@@ -92,8 +91,8 @@ def hashes(parts: Parts) -> dict[str, str]:
     """Identity of config and data, for the manifest."""
     return {
         "config_hash": config_hash(parts.config.resolved()),
-        "data_hash": parts.train.manifest.data_hash,
-        **({} if parts.val is None else {"val_hash": parts.val.manifest.data_hash}),
+        "data_hash": parts.source.data_hash,
+        **({} if parts.val is None else {"val_hash": parts.val.data_hash}),
     }
 
 
@@ -126,9 +125,9 @@ def take_snapshot(
     zclip = parts.clip.zclip
     trainer = {
         "step": progress.step,
-        "tokens": reporter.tokens(progress.step),
+        "tokens": reporter.tokens,
         "epoch": progress.cursor / parts.order.num_sequences,
-        "order": {"seed": parts.order.seed, "cursor": progress.cursor},
+        "order": parts.order.to_json(progress.cursor),
         "progress": dict(vars(progress)),
         "reporter": reporter.to_json(),
         "andon": course.cord.to_json(),
@@ -176,13 +175,18 @@ def restore(course: TrainState, checkpoint: Checkpoint, trainer: Mapping[str, An
     course.parts.ranks.send_order(Word.RESTORE, checkpoint.step)
     try:
         course.parts = restore_parts(course.parts, checkpoint, trainer)
-        course.reporter.load(trainer["reporter"], step=trainer["step"], tokens=trainer["tokens"])
+        place = _place_in(course.parts, trainer)
+        course.reporter.load(
+            trainer["reporter"], sequences=place.sequences, tokens=trainer["tokens"]
+        )
+        clock, seq_len = course.parts.clock, course.parts.config.data.seq_len
+        course.cord.on_clock(num_steps=clock.planned, tokens_per_planned_step=clock.unit * seq_len)
         course.cord.load(trainer["andon"])
         course.tally.load(trainer["tally"])
         course.tally.spikes.load(trainer.get("spikes"))
         saved = {"sound": trainer["step"]} | trainer["progress"]
         saved.pop("data_offset", None)  # `place_in` reads it
-        course.progress = Progress(**saved | vars(_place_in(course.parts, trainer)))
+        course.progress = Progress(**saved | vars(place))
         course.progress.kernels = dict(course.progress.kernels)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"[:500]
@@ -218,7 +222,9 @@ def restore_parts(parts: Parts, checkpoint: Checkpoint, trainer: Mapping[str, An
         parts.clip.zclip.load(trainer.get("zclip") or INITIAL_STATS)
     parts.noise.load(trainer.get("noise") or INITIAL_STATS)
     restore_rng(trainer["rng"])
-    return on_clock(parts, _place_in(parts, trainer).unit)
+    place = _place_in(parts, trainer)
+    parts.order.resume(trainer.get("order") or {}, place.cursor)
+    return on_clock(parts, place.unit)
 
 
 def pin_backends(parts: Parts, trainer: Mapping[str, Any]) -> dict[str, str]:
@@ -249,11 +255,11 @@ def reset_parts(parts: Parts) -> None:
     seed = parts.config.training.seed
     seed_everything(seed)
     if parts.ranks.is_sharded:
-        fresh = Llama(parts.model.config)
-        first_weights(fresh, parts.config)
+        fresh = parts.recipe.model(torch.device("cpu"))
+        parts.recipe.first_weights(fresh)
         load_weights(parts.model, fresh.state_dict())
     else:
-        first_weights(parts.model, parts.config)
+        parts.recipe.first_weights(parts.model)
     parts.optimizer.reset()
     if parts.scale is not None:
         parts.scale.reset()

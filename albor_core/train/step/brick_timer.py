@@ -1,22 +1,24 @@
-"""Where the time of a step goes: data, forward, backward, optimizer, and what is left over.
+"""Where the time of a step goes, brick by brick (andon/bricks/names.py has what each is).
 
-On a CPU by the wall clock. On a GPU by events on its stream, read at the log interval only, so that
-timing never makes the host wait for the device; the data brick is host work and stays on the clock.
+On a CPU by the wall clock. On a GPU the bricks of a step lie between events on its stream, read at
+the log interval only, so that timing never makes the host wait for the device. Host work in such a
+brick counts for as long as the device waits for it: data that is read while the device is busy
+costs a step nothing. What happens between steps is on the clock on either.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 import torch
 
-from albor_core.andon.bricks import BRICKS
+from albor_core.andon.bricks.names import OTHER, in_order, is_of_step
 
-NAMES = BRICKS
-Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # of a stream, from event to event
+Events = tuple[torch.cuda.Event, torch.cuda.Event]
+Span = tuple[str, Events]  # of a stream, from event to event
 
 
 @dataclass(frozen=True)
@@ -25,36 +27,53 @@ class BrickTimes:
 
     seconds: Mapping[str, float]
     spans: Sequence[Span]
+    used: list[Events] = field(default_factory=list)
+    """Where the events go that have been read."""
 
     def ms(self, steps: int, step_ms: float) -> dict[str, float]:
-        """Milliseconds per step of each; the device must be done with those steps.
+        """Milliseconds of each, per step or, where it is no part of a step, in all; once. The
+        device must be done with those steps.
 
         `other` is what of `step_ms` no brick explains.
         """
         found = {name: 1000 * seconds for name, seconds in self.seconds.items()}
-        for name, begin, end in self.spans:
+        for name, (begin, end) in self.spans:
             found[name] = found.get(name, 0.0) + begin.elapsed_time(end)
-        measured = {name: ms / steps for name, ms in found.items()}
-        return {**measured, "other": max(0.0, step_ms - sum(measured.values()))}
+        self.used.extend(events for _, events in self.spans)
+        measured = {name: ms / steps if is_of_step(name) else ms for name, ms in found.items()}
+        explained = sum(ms for name, ms in measured.items() if is_of_step(name))
+        measured[OTHER] = max(0.0, step_ms - explained)
+        return {name: measured[name] for name in in_order(measured)}
 
 
 class BrickTimer:
-    """Sums the time of named bricks until `take`."""
+    """Sums the time of named bricks until `drain`."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         self._seconds: dict[str, float] = {}
-        self._events: list[Span] = []
+        self._spans: list[Span] = []
+        self._free: list[Events] = []  # making events costs the host more than recording them
+        self.is_traced = False
+        """Whether a profiler runs that bricks are to be seen in."""
+
+    def brick(self, name: str) -> AbstractContextManager[None]:
+        """Count the time inside towards `name`; bricks do not lie in one another."""
+        return self._traced(name) if self.is_traced else self._timed(name)
 
     @contextmanager
-    def brick(self, name: str) -> Iterator[None]:
-        """Count the time inside towards `name`."""
-        if self._on_gpu and name != "data":
-            begin, end = _event(), _event()
+    def _traced(self, name: str) -> Iterator[None]:
+        with torch.profiler.record_function(f"brick {name}"), self._timed(name):
+            yield
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        if self._on_gpu and is_of_step(name):
+            begin, end = self._free.pop() if self._free else (_event(), _event())
             begin.record()
             yield
             end.record()
-            self._events.append((name, begin, end))
+            self._spans.append((name, (begin, end)))
         else:
             begun = time.perf_counter()
             yield
@@ -62,8 +81,8 @@ class BrickTimer:
 
     def drain(self) -> BrickTimes:
         """What was measured since the last call. Nothing waits."""
-        taken = BrickTimes(self._seconds, self._events)
-        self._seconds, self._events = {}, []
+        taken = BrickTimes(self._seconds, self._spans, self._free)
+        self._seconds, self._spans = {}, []
         return taken
 
 

@@ -9,28 +9,32 @@ compiles, the plain model trains as it is. Speed is not raced here: docs/perform
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from albor_core.andon.bricks.names import Brick
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import HALF_JITTER, Llama, role_of
+from albor_core.recipes.batch import Batch
+from albor_core.recipes.recipe import Forward
 from albor_core.run.errors import AlborError
-from albor_core.train.build import Forward, Parts, fp8_refused, plain_optimizer
+from albor_core.train.build import BatchWeight, Parts, fp8_refused, plain_optimizer
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer
 from albor_core.train.optim.gradients import Updated, gradient_norms, scale_gradients
+from albor_core.train.optim.muon import hidden_matrices
 from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.ranks.sharding import (
-    forget_eager,
     local,
     ran_eagerly,
     replicate,
+    reset_ran_eagerly,
     sync_gradients,
     uncompiled,
 )
@@ -45,13 +49,23 @@ UNEVEN = 0.75  # logits about 0.1 large at a width of 1,024, as those of a quiet
 class PlainStep:
     """Autograd through `parts.forward`; the reference, and the only one on a CPU."""
 
+    clips_in = "clip"
+    """As `GraphedStep.clips_in`."""
+
     def __init__(self, parts: Parts, event: Callable[..., None] | None = None) -> None:
         """`event` is told if the first step turns out not to be compiled, as it should be."""
         assert isinstance(parts.optimizer, Optimizer)
         self.parts, self.optimizer = parts, parts.optimizer
         self._doubted = event if parts.placement.compiles else None
         self._model = self._spread(parts)
+        self._next_brick: Callable[[], None] | None = None
+        self._blocks, self._trunk = parts.recipe.blocks(parts.model), None
+        if not parts.placement.compiles:  # nor would a compiler see through a hook
+            self._trunk = parts.recipe.trunk(parts.model)
+        if self._trunk is not None:
+            self._trunk.register_forward_hook(self._end_of_forward)
         self._loss: Tensor | None = None
+        self._named: Mapping[str, Tensor] = {}
         self._norms: dict[str, Tensor] = {}
 
     @staticmethod
@@ -67,45 +81,77 @@ class PlainStep:
 
     def forward(
         self,
-        ids: Tensor,
+        batch: Batch,
         loss_factor: float = 1.0,
         grad_factor: float = 1.0,
         *,
-        labels: Tensor | None = None,
-        divisor: float | None = None,
+        weight: BatchWeight | None = None,
         is_last: bool = True,
+        brick: Brick = nullcontext,
     ) -> Tensor:
-        """Loss of a micro-batch over `divisor` (`Parts.divisors`; how many are accumulated, if none
-        is given); the factors are injected faults. Without `labels` they are the ids.
+        """What a micro-batch adds to the loss of its step, by its `weight` (`Parts.weights`; as
+        much as each of those that are accumulated, if none is given); the factors are injected
+        faults.
 
         `is_last`: of the step, so that its backward ends with the gradients of all ranks.
         """
-        divisor = divisor or self.parts.share.accumulation
+        scored, whole = weight or BatchWeight(1, self.parts.share.accumulation)
         if isinstance(self._model, nn.Module):
             sync_gradients(self._model, syncs=is_last)
         if self._doubted is not None:
-            forget_eager(self.parts.model)
-        with self.parts.placement.autocast():
-            _, loss = self._model(ids, ids if labels is None else labels)
-            assert loss is not None
-            loss = loss / divisor if loss_factor == 1 else loss * (loss_factor / divisor)
+            reset_ran_eagerly(self._blocks)
+        with self._forward_bricks(brick), self.parts.placement.autocast():
+            recipe = self.parts.recipe
+            loss, self._named = recipe.share_of_loss(self._model, batch, scored, whole)
+            loss = loss if loss_factor == 1 else loss * loss_factor
         self._loss = loss if grad_factor == 1 else loss * grad_factor
         if self._doubted is not None:
             self._check_compiled(self._doubted)
         return loss.detach()
 
+    @contextmanager
+    def _forward_bricks(self, brick: Brick) -> Iterator[None]:
+        """Forward and loss: one after the other where Python runs in between."""
+        with ExitStack() as now:
+            if self._trunk is None:
+                now.enter_context(brick("forward+loss"))
+                yield
+                return
+
+            def turn() -> None:
+                now.close()
+                now.enter_context(brick("loss"))
+
+            now.enter_context(brick("forward"))
+            self._next_brick = turn
+            try:
+                yield
+            finally:
+                self._next_brick = None
+
+    def _end_of_forward(self, *_: object) -> None:
+        """A forward hook of the decoder, whose other callers have no bricks."""
+        if self._next_brick is not None:
+            self._next_brick()
+
     def _check_compiled(self, event: Callable[..., None]) -> None:
         """A compiler that has used up its graphs says nothing and runs what it was given."""
         self._doubted = None
-        if ran_eagerly(self.parts.model):
+        if ran_eagerly(self._blocks):
             reason = "no compiled graph ran in the first step: it is slower and needs more memory"
-            event("step.chosen", severity="yellow", backend="plain", reason=reason)
+            event("step.chosen", severity="warning", backend="plain", reason=reason)
 
-    def backward(self, micro: int) -> None:
+    def named(self) -> Tensor:
+        """(n,) what the last micro-batch adds to the recipe's own figures of the step."""
+        return torch.stack([self._named[name].detach() for name in self.parts.recipe.columns])
+
+    def backward(self, micro: int, brick: Brick = nullcontext) -> None:
         """Its gradients; they add up over a step's micro-batches."""
         loss, scale = self._loss, self.parts.scale
         assert loss is not None
-        (loss if scale is None else loss * scale.scale).backward()  # type: ignore[no-untyped-call]
+        with brick("backward"):
+            whole = loss if scale is None else loss * scale.scale
+            whole.backward()  # type: ignore[no-untyped-call]
         self._loss = None
 
     def look(self, ids: Tensor, scale: float = 1.0) -> Seen:
@@ -117,7 +163,7 @@ class PlainStep:
         with self.parts.placement.autocast():
             _, loss = self._model(ids, ids)
             assert loss is not None
-        (loss * scale).backward()  # type: ignore[no-untyped-call]
+        (loss * scale).backward()
         named = self.parts.model.named_parameters()
         found = {name: p.grad / scale for name, p in named if p.grad is not None}
         self.drop()
@@ -155,10 +201,17 @@ class PlainStep:
         none = torch.zeros_like(next(iter(self._norms.values())))
         return {name: self._norms.get(name, none) for name in self.optimizer.named()}
 
-    def update(self, total: Tensor) -> Updated:
+    def update(self, total: Tensor, brick: Brick = nullcontext) -> Updated:
         """Clip and apply the gradients, unless loss (`total`) or gradients are not finite: then the
         weights stay as they are, the step counts, and so does the skip.
         """
+        with brick(self.clips_in):
+            clipped = self._clip(total)
+        with brick("optimizer"):
+            self.optimizer.step(clipped.skip)
+        return clipped
+
+    def _clip(self, total: Tensor) -> Updated:
         scale, named = self.parts.scale, self._gradients()  # parts of them, where sharded
         gradients = list(named.values())
         if scale is not None:
@@ -173,7 +226,6 @@ class PlainStep:
             scale.update(skip)
         factor, spike = self.parts.clip.factor(norm, skip)
         scale_gradients(gradients, factor)
-        self.optimizer.step(skip)
         return Updated(norm, skip, counts, spike)
 
     def _gradients(self) -> dict[str, Tensor]:
@@ -181,14 +233,18 @@ class PlainStep:
         return {name: local(p.grad) for name, p in named.items() if p.grad is not None}
 
 
-def half_batch_norm(step: PlainStep | GraphedStep, ids: Tensor, labels: Tensor) -> Tensor:
-    """Gradient norm of the first half of a micro-batch (B, T), B even; nothing else changes.
+def half_batch_norm(
+    step: PlainStep | GraphedStep,
+    batch: Batch,
+    brick: Brick = nullcontext,
+    weight: BatchWeight | None = None,
+) -> Tensor:
+    """Gradient norm of the first half of a micro-batch, B even; nothing else changes.
 
-    The half goes in twice: shapes stay, so nothing is compiled or captured anew.
+    The half goes in twice: shapes stay, so nothing is compiled or captured anew. `weight`: of both.
     """
-    half, scored = ids[: len(ids) // 2], labels[: len(ids) // 2]
-    step.forward(torch.cat((half, half)), labels=torch.cat((scored, scored)))
-    step.backward(0)
+    step.forward(batch.first(len(batch) // 2).repeated(2), weight=weight, brick=brick)
+    step.backward(0, brick)
     norm = step.norm()
     step.drop()
     return norm
@@ -200,7 +256,7 @@ def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -
     Raises AlborError. `event` is told what arrived.
     """
     groups = parts.optimizer.groups()
-    wrong = wrong_groups(groups, parts.config.optimizer)
+    wrong = wrong_groups(groups, parts.config.optimizer, _absent_kinds(parts))
     state = parts.optimizer.tensors() if is_new else {}
     wrong += [f"{name} does not begin at zero" for name, t in state.items() if local(t).any()]
     told = [  # as many digits as fp32 holds: the rates lie on the device
@@ -215,10 +271,22 @@ def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -
         )
 
 
+def _absent_kinds(parts: Parts) -> frozenset[str]:
+    """Kinds of groups that a model without such parameters has not."""
+    trained = [p.ndim for p in parts.model.parameters() if p.requires_grad]
+    hidden = len(hidden_matrices(parts.model)) if parts.config.optimizer.name == "muon" else 0
+    left = {
+        "vectors": sum(ndim < 2 for ndim in trained),
+        "matrices": sum(ndim >= 2 for ndim in trained) - hidden,
+    }
+    return frozenset(kind for kind, number in left.items() if not number)
+
+
 def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainStep | GraphedStep]:
     """The step to train with, and parts that fit it; `event` is told what was chosen and why."""
     if not isinstance(parts.optimizer, FlatAdamW):
         return _plain(parts, event, f"not fused: {parts.obstacle}"[:500])
+    assert isinstance(parts.model, Llama)
     fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales)
     step, faults = _graphed(parts, fused)
     faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
@@ -228,7 +296,7 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
         event("step.chosen", backend="fused", reason="; ".join(told)[:500])
         return parts, step
     del step
-    event("kernels.rejected", severity="yellow", backend="fused", reason=faults[:1000])
+    event("kernels.rejected", severity="warning", backend="fused", reason=faults[:1000])
     if parts.scales is not None:
         raise fp8_refused(faults[:300])
     plain = plain_optimizer(parts.config, parts.model)
@@ -244,8 +312,8 @@ def _plain(parts: Parts, event: Callable[..., None], reason: str) -> tuple[Parts
         if not (faults := _compiled_faults(parts, step)):
             event("step.chosen", backend="compiled", reason=reason)
             return parts, step
-        event("kernels.rejected", severity="yellow", backend="compiled", reason=faults[:1000])
-        uncompiled(parts.model)
+        event("kernels.rejected", severity="warning", backend="compiled", reason=faults[:1000])
+        uncompiled(parts.recipe.blocks(parts.model))
         placement = replace(parts.placement, compiles=False)
         parts = replace(parts, placement=placement, forward=parts.model)
         event("step.chosen", backend="plain", reason=f"{reason}; not compiled: it was rejected")
@@ -266,7 +334,7 @@ def _compiled_faults(parts: Parts, step: PlainStep) -> str:
             probe = torch.ones(8, device=parts.placement.device, requires_grad=True)
             torch.compile(nn.functional.silu)(probe).sum().backward()  # type: ignore[no-untyped-call]
         else:
-            faults = compare_compiled(parts, step, parts.batch(0, 0))
+            faults = compare_compiled(parts, step, parts.batch(0, 0).ids)
             if parts.placement.is_gpu:
                 torch.cuda.empty_cache()
     except torch.OutOfMemoryError:
@@ -281,10 +349,14 @@ def _compiled_faults(parts: Parts, step: PlainStep) -> str:
 def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
     """The fused step, or what is wrong with it."""
     assert isinstance(parts.optimizer, FlatAdamW)
-    ids = parts.batch(0, 0)
+    batch = parts.batch(0, 0)
+    ids = batch.ids
     try:
         for part in compared(fused, ids):
-            if faults := compare(parts, fused, part):
+            told = None
+            if batch.document is not None:
+                told = batch.document[: part.shape[0], : part.shape[1]]
+            if faults := compare(parts, fused, part, told):
                 return None, "; ".join(faults)
         if ids.is_cuda:
             torch.cuda.empty_cache()  # what the plain model took is of no use to the fused step
@@ -295,6 +367,7 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
             accumulation=parts.share.accumulation,
             clip=parts.clip,
             ranks=parts.ranks,
+            has_documents=batch.document is not None,
         )
         _scale(fused, ids[:GATE_ROWS])
     except torch.OutOfMemoryError:
@@ -346,15 +419,19 @@ class Seen:
         return {"loss": self.loss, **logits, **self.gradients}
 
 
-def compare(parts: Parts, fused: FusedLlama, ids: Tensor) -> list[str]:
+def compare(
+    parts: Parts, fused: FusedLlama, ids: Tensor, document: Tensor | None = None
+) -> list[str]:
     """Every result of the fused model that errs too much, with its numbers; [] is a pass."""
     assert isinstance(parts.optimizer, FlatAdamW)
+    assert isinstance(parts.model, Llama)
     with uneven(parts.model, parts.optimizer.flat):
         fused.calibrate(ids)
-        truth = look_plainly(parts, ids, half=False)
+        truth = plain_gradients(parts, ids, half=False, document=document)
         with nullcontext() if fused.scales is None else emulated(parts.model):
-            plain = look_plainly(parts, ids, half=True)
-        return violations(look_fused(fused, parts.optimizer, ids), plain, truth)
+            plain = plain_gradients(parts, ids, half=True, document=document)
+        found = fused_gradients(fused, parts.optimizer, ids, document)
+        return violations(found, plain, truth)
 
 
 def compare_compiled(parts: Parts, step: PlainStep, ids: Tensor) -> list[str]:
@@ -362,6 +439,7 @@ def compare_compiled(parts: Parts, step: PlainStep, ids: Tensor) -> list[str]:
     changes neither, nor the shape that was compiled; but each has a smaller part in the mean, and
     what flows back to it is as small in fp16 only if the plain model's loss is scaled by less.
     """
+    assert isinstance(parts.model, Llama)
     with uneven(parts.model):
         truth = _averaged(parts, ids[:1], half=False)
         scale = _bearable_scale(parts, ids[:1])
@@ -387,8 +465,8 @@ def _are_finite(seen: Seen) -> bool:
 
 
 def _averaged(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -> Seen:
-    """`look_plainly` without logits, gradients as DDP would have them, out of the GPU's memory."""
-    seen, ranks = look_plainly(parts, ids, half=half, scale=scale), parts.ranks
+    """`plain_gradients` without logits, averaged as DDP does, and out of the GPU's memory."""
+    seen, ranks = plain_gradients(parts, ids, half=half, scale=scale), parts.ranks
     return Seen(seen.loss, None, {n: ranks.mean(g).cpu() for n, g in seen.gradients.items()})
 
 
@@ -415,16 +493,23 @@ def uneven(model: Llama, flat: FlatParameters | None = None) -> Iterator[None]:
             flat.refresh()
 
 
-def look_plainly(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -> Seen:
+def plain_gradients(
+    parts: Parts,
+    ids: Tensor,
+    *,
+    half: bool,
+    scale: float = 1.0,
+    document: Tensor | None = None,
+) -> Seen:
     """Autograd through the plain model, in fp32 or under the run's autocast; `scale` as in
     `PlainStep.look`.
     """
-    model = parts.model
+    model, told = parts.model, () if document is None else (document,)
     with parts.placement.autocast() if half else nullcontext():
-        _, loss = model(ids, ids)
+        _, loss = model(ids, ids, *told)
         (loss * scale).backward()
         with torch.no_grad():
-            logits, _ = model(ids)
+            logits, _ = model(ids, None, *told)
     named = model.named_parameters()
     # in place: there is room for one of each
     found = {n: p.grad.div_(scale) for n, p in named if p.grad is not None}
@@ -432,10 +517,12 @@ def look_plainly(parts: Parts, ids: Tensor, *, half: bool, scale: float = 1.0) -
     return Seen(loss.detach(), logits.detach(), found)
 
 
-def look_fused(fused: FusedLlama, optimizer: FlatAdamW, ids: Tensor) -> Seen:
+def fused_gradients(
+    fused: FusedLlama, optimizer: FlatAdamW, ids: Tensor, document: Tensor | None = None
+) -> Seen:
     """The same by the kernels; gradients are live views."""
-    logits = fused.logits(ids)
-    loss = fused.forward(ids, torch.ones((), device=ids.device))
+    logits = fused.logits(ids, document)
+    loss = fused.forward(ids, torch.ones((), device=ids.device), None, document)
     fused.backward(ids)
     return Seen(loss, logits, optimizer.flat.gradients())
 

@@ -9,11 +9,15 @@ kernel at a time: nothing waits there, and a pool would keep their memory from e
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
+from albor_core.andon.bricks.names import Brick
 from albor_core.model.fused import FusedLlama
+from albor_core.recipes.batch import Batch
+from albor_core.train.build import BatchWeight
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.gradients import Updated
@@ -26,6 +30,9 @@ WARM_UP = 2  # runs before a capture: Triton compiles, cuBLAS and cuDNN choose a
 class GraphedStep:
     """Loss, gradients and update of (B, T) micro-batches, `accumulation` of them a step."""
 
+    clips_in = "clip+optimizer"
+    """The brick in which gradients are clipped: here one graph, or one kernel a buffer."""
+
     def __init__(
         self,
         model: FusedLlama,
@@ -35,6 +42,7 @@ class GraphedStep:
         accumulation: int,
         clip: Clip,
         ranks: Ranks = ALONE,
+        has_documents: bool = False,
     ) -> None:
         """Compiles, warms up and captures; changes neither weights nor optimizer.
 
@@ -48,6 +56,7 @@ class GraphedStep:
         device = optimizer.flat.matrices.master.device
         self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
         self._labels = torch.zeros_like(self._ids)
+        self._document = torch.zeros_like(self._ids) if has_documents else None
         self._upstream = torch.full((), 1 / accumulation, device=device)
         self._total = torch.full((), torch.nan, device=device)  # of a step: warm-up skips
         self._loss = torch.full_like(self._total, torch.nan)
@@ -78,7 +87,7 @@ class GraphedStep:
         return graph.replay
 
     def _forward(self) -> None:
-        self._loss = self.model.forward(self._ids, self._upstream, self._labels)
+        self._loss = self.model.forward(self._ids, self._upstream, self._labels, self._document)
 
     def _backward(self) -> None:
         self.model.backward(self._ids)
@@ -88,18 +97,32 @@ class GraphedStep:
 
     def forward(
         self,
-        ids: Tensor,
+        batch: Batch,
         loss_factor: float = 1.0,
         grad_factor: float = 1.0,
         *,
-        labels: Tensor | None = None,
-        divisor: float | None = None,
+        weight: BatchWeight | None = None,
         is_last: bool = True,
+        brick: Brick = nullcontext,
     ) -> Tensor:
         """As `PlainStep.forward`."""
-        divisor = divisor or self.accumulation
-        self._ids.copy_(ids, non_blocking=True)
-        self._labels.copy_(ids if labels is None else labels, non_blocking=True)
+        with brick("forward+loss"):
+            return self._take_in(batch, loss_factor, grad_factor, weight, is_last)
+
+    def _take_in(
+        self,
+        batch: Batch,
+        loss_factor: float,
+        grad_factor: float,
+        weight: BatchWeight | None,
+        is_last: bool,
+    ) -> Tensor:
+        divisor = self.accumulation if weight is None else weight.divisor
+        self._ids.copy_(batch.ids, non_blocking=True)
+        self._labels.copy_(batch.targets, non_blocking=True)
+        if self._document is not None:
+            assert batch.document is not None
+            self._document.copy_(batch.document, non_blocking=True)
         self._is_last = is_last
         shares = divisor * self.ranks.world_size  # so the sum over ranks is their mean
         self._upstream.fill_(loss_factor * grad_factor / shares)
@@ -107,13 +130,18 @@ class GraphedStep:
         self._run[0]()
         return self._loss * (loss_factor / divisor)
 
-    def backward(self, micro: int) -> None:
+    def named(self) -> Tensor:
+        """As `PlainStep.named`: what is fused has no figures of its own."""
+        return self._total.new_zeros(0)
+
+    def backward(self, micro: int, brick: Brick = nullcontext) -> None:
         """Its gradients; they add up over a step's micro-batches."""
-        self._run[1]()
-        self.optimizer.accumulate(micro)
-        if self._is_last:
-            for gradient in self.optimizer.gradients():
-                self.ranks.total(gradient)
+        with brick("backward"):
+            self._run[1]()
+            self.optimizer.accumulate(micro)
+            if self._is_last:
+                for gradient in self.optimizer.gradients():
+                    self.ranks.total(gradient)
 
     def norm(self) -> Tensor:
         """Of the gradients so far, on the device."""
@@ -130,8 +158,9 @@ class GraphedStep:
         """Gradient norm () of each parameter in the last update, before clipping."""
         return self.optimizer.norms()
 
-    def update(self, total: Tensor) -> Updated:
+    def update(self, total: Tensor, brick: Brick = nullcontext) -> Updated:
         """Clip and apply, unless `total` (the step's loss) or the norm is not finite."""
-        self._total.copy_(total)
-        self._run[2]()
+        with brick(self.clips_in):
+            self._total.copy_(total)
+            self._run[2]()
         return Updated(self._norm, self._skip, self._skip, self._spike)

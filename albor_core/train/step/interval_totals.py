@@ -1,22 +1,23 @@
 """What a log interval adds up to.
 
-The device keeps one row a step, five numbers side by side, by one small launch; what they add up
-to is worked out on the host, when the rows have come.
+The device keeps one row a step, numbers side by side, by one small launch; what they add up to is
+worked out on the host, when the rows have come. Five numbers every step has, and then those that
+the recipe names.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
 
 from albor_core.train.step.spikes import Spike, SpikeWatch
 
-ROW = 5
-"""Numbers of a step."""
+COLUMNS = ("loss", "norm", "skip", "counts", "spike")
+"""Numbers of any step; see `IntervalTotals.add`."""
 ROOM = 1024
 """Steps whose rows the device keeps; a longer interval is added up in between, one wait each."""
 
@@ -38,6 +39,8 @@ class Readings:
     """Of the loss, counted from the end of the interval."""
     unsure: int = 0
     """Last steps that may turn out to be the beginning of one."""
+    named: Mapping[str, float] = field(default_factory=dict)
+    """Means of the recipe's own figures over the steps where they are finite."""
 
 
 @dataclass
@@ -86,14 +89,47 @@ class _Sums:
         return Readings(loss, self.norm, skipped, worst, spikes, found, unsure)
 
 
+class _Means:
+    """Of some figures, over the steps of an interval where each is finite."""
+
+    def __init__(self, number: int) -> None:
+        self._sums, self._counts = [0.0] * number, [0.0] * number
+
+    def add(self, values: Sequence[float]) -> None:
+        for index, value in enumerate(values):
+            if math.isfinite(value):
+                self._sums[index] += value
+                self._counts[index] += 1
+
+    def take(self) -> list[float | None]:
+        """The means, None where there is none; then it begins anew."""
+        pairs = zip(self._sums, self._counts, strict=True)
+        found = [total / count if count else None for total, count in pairs]
+        self._sums, self._counts = [0.0] * len(found), [0.0] * len(found)
+        return found
+
+    def state(self) -> list[float]:
+        return [*self._sums, *self._counts]
+
+    def load(self, state: Sequence[float]) -> None:
+        """What `state` gave; of other figures, nothing."""
+        number = len(self._sums)
+        if len(state) == 2 * number:
+            self._sums, self._counts = [*state[:number]], [*state[number:]]
+
+
 class IntervalTotals:
     """The interval that goes on. Part of a checkpoint, which may fall inside an interval."""
 
-    def __init__(self, device: torch.device, spikes: SpikeWatch) -> None:
-        """`spikes` is told of every step; what it knows is saved by itself."""
-        self._rows = torch.zeros((ROOM, ROW), dtype=torch.float32, device=device)
+    def __init__(self, device: torch.device, spikes: SpikeWatch, names: Sequence[str] = ()) -> None:
+        """`spikes` is told of every step; what it knows is saved by itself. `names`: of the
+        recipe's figures.
+        """
+        self.width, self._names = len(COLUMNS) + len(names), tuple(names)
+        self._rows = torch.zeros((ROOM, self.width), dtype=torch.float32, device=device)
         self._count = 0
         self._sums = _Sums()
+        self._named = _Means(len(names))
         self.spikes = spikes
 
     def add(
@@ -103,18 +139,19 @@ class IntervalTotals:
         skip: Tensor,
         counts: Tensor,
         spike: Tensor,
+        *named: Tensor,
     ) -> None:
         """One step, fp32 scalars: its loss, gradient norm, whether its update was skipped (1 or 0),
         whether that counts against the run (an fp16 overflow while the scale is being found does
-        not), and whether ZClip scaled the gradient down.
+        not), whether ZClip scaled the gradient down, and the recipe's figures in their order.
         """
         if self._count == ROOM:
             self._add_up()
-        torch.stack((loss, norm, skip, counts, spike), out=self._rows[self._count])
+        torch.stack((loss, norm, skip, counts, spike, *named), out=self._rows[self._count])
         self._count += 1
 
     def drain(self) -> Tensor:
-        """(steps, ROW) on the device, for `readings_of`, until the next `add`; the next interval
+        """(steps, width) on the device, for `readings_of`, until the next `add`; the next interval
         starts. Nothing waits.
         """
         taken = self._rows[: self._count]
@@ -126,26 +163,33 @@ class IntervalTotals:
         self._add(rows)
         found, in_a_row = self._sums.readings(self.spikes.unsure), self._sums.in_a_row
         self._sums = _Sums(in_a_row=in_a_row, worst_row=in_a_row)
-        return found
+        named = dict(zip(self._names, self._named.take(), strict=True))
+        return replace(
+            found, named={name: mean for name, mean in named.items() if mean is not None}
+        )
 
     def _add_up(self) -> None:
         """Waits for the device."""
         self._add(self.drain().tolist())
 
     def _add(self, rows: Iterable[Sequence[float]]) -> None:
-        for loss, *rest in rows:
+        for row in rows:
+            loss, *rest = row[: len(COLUMNS)]
             self._sums.add(loss, *rest)
             self._sums.seize(self.spikes.add(loss))
+            self._named.add(row[len(COLUMNS) :])
 
     def to_json(self) -> list[str]:
         """Exact, and NaN survives JSON. Waits for the device."""
         self._add_up()
-        return [float(value).hex() for value in astuple(self._sums)]
+        return [float(value).hex() for value in (*astuple(self._sums), *self._named.state())]
 
     def load(self, saved: list[str]) -> None:
         """What `to_json` gave; fields that came later begin at 0, and so do `spikes`."""
         self.reset()
-        self._sums = _Sums(*map(float.fromhex, saved))
+        values, own = list(map(float.fromhex, saved)), len(fields(_Sums))
+        self._sums = _Sums(*values[:own])
+        self._named.load(values[own:])
 
     def reset_skip_streak(self) -> None:
         """Begin a new row of skipped or high steps, after a rollback. Waits for the device."""
@@ -156,4 +200,5 @@ class IntervalTotals:
     def reset(self) -> None:
         """As before the first step."""
         self._count, self._sums = 0, _Sums()
+        self._named = _Means(len(self._names))
         self.spikes.reset()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import torch
 from torch import Tensor
 
-from albor_core.train.build import Parts
+from albor_core.andon.bricks.names import Brick
+from albor_core.train.build import BatchWeight, Parts
 from albor_core.train.optim.gradients import Updated
 from albor_core.train.process.faults import Faults
 from albor_core.train.step.choose import PlainStep, half_batch_norm
 from albor_core.train.step.fused import GraphedStep
 
 Stepper = PlainStep | GraphedStep
-Brick = Callable[[str], AbstractContextManager[None]]
 
 
 def take_step(
@@ -27,46 +24,53 @@ def take_step(
     step: int,
     start: int,
     sequences: int,
-) -> tuple[Tensor, Updated]:
-    """Train step `step`, with which the run has seen `sequences`, on the global batch that begins
-    at `start`: (loss of the whole batch, its update).
+    batch: int,
+) -> tuple[Tensor, Updated, tuple[Tensor, ...]]:
+    """Train step `step`, with which the run has seen `sequences`, on the global batch of `batch`
+    that begins at `start`: (loss of the whole batch, its update, the recipe's own figures of it).
 
     Nothing here waits for the device. `brick` times the parts of it.
     """
-    accumulation, divisors = parts.share.accumulation, parts.divisors(start)
+    brick, parts = faults.slowed(brick, step), parts.at(sequences - batch)
+    accumulation, weights = parts.share.accumulation, parts.weights(start)
     parts.optimizer.set_lr(parts.lr(sequences))
     number = parts.clock.batch_number(start)
     factors = [faults.factor(point, number) for point in ("loss", "grad")]
-    small = _half_batch_norm(parts, stepper, step, start)
+    small = _half_batch_norm(parts, stepper, brick, step, start)
     total = torch.zeros((), device=parts.placement.device)
+    named = torch.zeros(len(parts.recipe.columns), device=parts.placement.device)
     for micro in range(accumulation):
-        with brick("data"):
-            faults.at("data", step)
-            ids, labels = parts.labelled(start, micro)
-        with brick("forward"):
-            loss = stepper.forward(
-                ids,
-                *factors,
-                labels=labels,
-                divisor=divisors[micro],
-                is_last=micro == accumulation - 1,
-            )
-        with brick("backward"):
-            stepper.backward(micro)
+        loss = stepper.forward(
+            parts.batch(start, micro, brick),
+            *factors,
+            weight=weights[micro],
+            is_last=micro == accumulation - 1,
+            brick=brick,
+        )
+        stepper.backward(micro, brick)
         total += loss
+        if len(named):
+            named += stepper.named()
         if micro == 0 and accumulation > 1:
-            small = stepper.first_norm(divisors[0])
-    with brick("optimizer"):
+            small = stepper.first_norm(weights[0].divisor)
+    with brick(stepper.clips_in):
         total = parts.ranks.mean(total)
-        updated = stepper.update(total)
+        named = parts.ranks.mean(named) if len(named) else named
+    updated = stepper.update(total, brick)
     if small is not None:
         parts.measure_noise(small, updated.norm)
-    return total, updated
+    return total, updated, named.unbind()
 
 
-def _half_batch_norm(parts: Parts, stepper: Stepper, step: int, start: int) -> Tensor | None:
+def _half_batch_norm(
+    parts: Parts, stepper: Stepper, brick: Brick, step: int, start: int
+) -> Tensor | None:
     """Gradient norm of half the batch, where that is the only way to the noise scale."""
     every = parts.config.training.stability.noise_scale_interval
     if every is None or step % every or parts.share.accumulation > 1:
         return None
-    return half_batch_norm(stepper, *parts.labelled(start, 0))
+    rows = parts.share.batch_size // 2
+    world = range(parts.ranks.world_size)
+    scored = [2 * parts.source.count(parts.rows(start, 0, rank)[:rows]) for rank in world]
+    weight = BatchWeight(scored[parts.ranks.rank], sum(scored) / len(scored))
+    return half_batch_norm(stepper, parts.batch(start, 0, brick), brick, weight)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from albor_core.train.optim.clipping import noise_scale
 from albor_core.train.step.brick_timer import BrickTimes
-from albor_core.train.step.interval_totals import ROW, IntervalTotals, Readings
+from albor_core.train.step.interval_totals import IntervalTotals, Readings
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,6 @@ class PendingFigures:
         if self._there is not None:
             self._there.synchronize()
         rows, noise, norms = torch.split(self._values, self._split)
-        readings = self._tally.readings_of(rows.view(-1, ROW).tolist())
+        readings = self._tally.readings_of(rows.view(-1, self._tally.width).tolist())
         found = dict(zip(self._names, norms.tolist(), strict=True))
         return IntervalFigures(readings, noise_scale(noise.tolist()), found)

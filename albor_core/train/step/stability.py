@@ -6,6 +6,7 @@ Pure functions of numbers that a log interval reads anyway.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from albor_core.config.sections import StabilityConfig
 from albor_core.train.step.interval_totals import Readings
 
 FLOW_STEPS = 2
+LAYERS = 12  # whose gradient norms are kept as series
+LAYER_EVERY = 10  # log intervals between two values of those
+_LAYER = re.compile(r"\blayers\.(\d+)\.")
 
 
 def group_of(parameter: str) -> str:
@@ -36,6 +40,21 @@ def group_norms(norms: Mapping[str, float]) -> dict[str, float]:
         group = group_of(name)
         squares[group] = squares.get(group, 0.0) + norm * norm
     return {group: math.sqrt(square) for group, square in squares.items()}
+
+
+def layer_norms(norms: Mapping[str, float]) -> dict[str, float]:
+    """Gradient norm of each layer under its journal key, of at most LAYERS, the first and the last
+    among them, evenly spread: a deep model has no more series than a shallow one.
+    """
+    squares: dict[int, float] = {}
+    for name, norm in norms.items():
+        if found := _LAYER.search(name):
+            layer = int(found[1])
+            squares[layer] = squares.get(layer, 0.0) + norm * norm
+    layers = sorted(squares)
+    if len(layers) > LAYERS:
+        layers = [layers[round(i * (len(layers) - 1) / (LAYERS - 1))] for i in range(LAYERS)]
+    return {f"optim/grad_norm_layer_{layer:02d}": math.sqrt(squares[layer]) for layer in layers}
 
 
 class GradientFlow:
@@ -74,7 +93,7 @@ class Trouble:
     """Why the path since `step` (its first bad one) should not be gone on with."""
 
     reason: str
-    """nan_limit or loss_spike."""
+    """nan_limit, loss_spike, or andon: asked for."""
     step: int
     message: str
 

@@ -1,4 +1,4 @@
-"""Why the lives of a run died: each crash report with the end of its output and its stacks."""
+"""Why the attempts of a run died: each crash report with the end of its output and its stacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.widgets import Static
 from albor_core.feed.archive.crashes import CrashView
 from albor_tui.look import glyphs
 from albor_tui.screens.dialogs.help import Pages
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 
 
 class CrashScreen(ModalScreen[None]):
@@ -52,12 +52,12 @@ class CrashScreen(ModalScreen[None]):
 
 def words_of_crash(crash: CrashView) -> Content:
     """A report as a page."""
-    lines = [meters.text(crash.error or crash.hang or crash.reason or crash.kind, "bold $error")]
+    lines = [styled.text(crash.error or crash.hang or crash.reason or crash.kind, "bold $error")]
     if crash.reason and (crash.error or crash.hang):
-        lines.append(meters.text(crash.reason, "$ink"))
-    lines.append(meters.text(crash.path, "$ink-muted"))
+        lines.append(styled.text(crash.reason, "$ink"))
+    lines.append(styled.text(crash.path, "$ink-muted"))
     for title, told in (("last lines of its output", crash.log), ("stacks", crash.stacks)):
         if told:
             lines += [Content(""), Content.styled(title, "$ink-muted")]
             lines += [Content.styled(line, "$ink") for line in told]
-    return meters.rows(lines)
+    return styled.rows(lines)

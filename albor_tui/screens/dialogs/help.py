@@ -14,7 +14,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from albor_tui.look import glyphs
-from albor_tui.screens.polling import PollingScreen
+from albor_tui.screens.polling_screen import PollingScreen
 from albor_tui.widgets.key_bar import Permits, key_name
 
 
@@ -42,9 +42,9 @@ class HelpScreen(ModalScreen[None]):
             yield Static(_GENERAL, id="general", markup=False)
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._say_how_on)
+        self.call_after_refresh(self._show_scroll_hint)
 
-    def _say_how_on(self) -> None:
+    def _show_scroll_hint(self) -> None:
         dialog = self.query_one("#dialog", VerticalScroll)
         arrows = glyphs.current.arrow_up + glyphs.current.arrow_down
         more = f"{arrows} for more, " if dialog.max_scroll_y else ""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 
 from albor_core.feed.view import RunView
 from albor_core.store.rows.series import Series
-from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import PacedPage
 from albor_tui.widgets.chart.grid import ChartGrid
+
+if TYPE_CHECKING:
+    from albor_core.feed.archive.archive import RunArchive
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class CurvesWanted:
 
     PERIOD_S: ClassVar[float | None] = None
 
-    def put(self, archive: Archive) -> CurvesFound:
+    def put(self, archive: RunArchive) -> CurvesFound:
         curves = archive.curves(self.keys, lo=self.lo, hi=self.hi, points=self.points)
         return CurvesFound(archive.keys(), curves)
 
@@ -74,6 +76,3 @@ class ChartsPage(PacedPage):
         grid = self.query_one(ChartGrid)
         grid.keys = answer.keys
         grid.curves = answer.curves
-
-
-PAGE = ChartsPage

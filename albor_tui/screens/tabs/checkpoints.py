@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
@@ -15,12 +16,16 @@ from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.view import RunView
 from albor_core.run.values.lenient import text
 from albor_tui.look import quantity
-from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
-from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.run.checkpoint_list import STATE_TONE, CheckpointList
+from albor_tui.widgets.run.panels import yet
+
+if TYPE_CHECKING:
+    from albor_core.feed.archive.archive import RunArchive
+    from albor_tui.screens.run_actions import RunActionsScreen
 
 _MEANS = {
     "verified": "all files were read back and verified after the save",
@@ -36,12 +41,14 @@ class ShelfWanted:
 
     PERIOD_S: ClassVar[float | None] = 1.0
 
-    def put(self, archive: Archive) -> ShelfView:
+    def put(self, archive: RunArchive) -> ShelfView:
         return archive.checkpoints()
 
 
 class CheckpointsPage(Page):
     """A list, and everything about the one under the cursor."""
+
+    BINDINGS = [Binding("w", "weights", "Weights", tooltip="How large and how spread they are")]
 
     def __init__(self, name: str, view: RunView) -> None:
         super().__init__(name, view)
@@ -50,7 +57,7 @@ class CheckpointsPage(Page):
     def compose(self) -> ComposeResult:
         with Container(id="checkpoint-frame", classes="frame"):
             yield CheckpointList(id="checkpoint-list")
-        yield Sheet("this checkpoint", id="checkpoint-about")
+        yield ScrolledLines("this checkpoint", id="checkpoint-about")
         yield Static(id="no-checkpoint", classes="empty", markup=False)
 
     def enter(self) -> None:
@@ -91,15 +98,34 @@ class CheckpointsPage(Page):
         words = f"{shelf.written} written, {gone} removed as newer ones came" if gone else ""
         frame.border_subtitle = Content.styled(words, "$ink-muted")
         self.query_one(CheckpointList).saved = shelf.saved
-        self._tell()
+        self._show_selected()
 
     @on(LineList.Moved)
-    def _tell(self) -> None:
+    def _show_selected(self) -> None:
         one = self.query_one(CheckpointList).current
         if one is not None:
-            self.query_one("#checkpoint-about", Sheet).show(
+            self.query_one("#checkpoint-about", ScrolledLines).show(
                 _about(one, self._shelf or ShelfView(), self.view.id)
             )
+        self.refresh_bindings()
+
+    def action_weights(self) -> None:
+        if (one := self._readable()) is not None:
+            from albor_tui.screens.dialogs.weights import WeightsScreen  # loaded when it is wanted
+
+            read = cast("RunActionsScreen", self.screen).desk.weights
+            self.app.push_screen(WeightsScreen(one.name, one.path, read))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "weights":
+            return self._readable() is not None
+        return super().check_action(action, parameters)
+
+    def _readable(self) -> SavedView | None:
+        """The one under the cursor, if it can be looked into."""
+        found = self.query(CheckpointList)
+        one = found.first().current if found else None
+        return one if one is not None and one.state in ("verified", "whole") else None
 
 
 def _about(one: SavedView, shelf: ShelfView, run_id: str) -> list[Content]:
@@ -107,34 +133,34 @@ def _about(one: SavedView, shelf: ShelfView, run_id: str) -> list[Content]:
     facts = [
         (
             "state",
-            meters.text(one.state, tone) + meters.text(f"   {_MEANS[one.state]}", "$ink-muted"),
+            styled.text(one.state, tone) + styled.text(f"   {_MEANS[one.state]}", "$ink-muted"),
         ),
     ]
     if one.reason:
-        facts.append(("reason", meters.text(one.reason, "$error")))
+        facts.append(("reason", styled.text(one.reason, "$error")))
     if one.wall is not None:
-        facts.append(("saved", meters.text(quantity.clock(one.wall), "$ink")))
-    facts.append(("folder", meters.text(one.path, "$ink")))
+        facts.append(("saved", styled.text(quantity.clock(one.wall), "$ink")))
+    facts.append(("folder", styled.text(one.path, "$ink")))
     if one.is_latest:
-        facts.append(("resume", meters.text(f"albor train resume {run_id}", "$ink")))
+        facts.append(("resume", styled.text(f"albor train resume {run_id}", "$ink")))
     if shelf.failed:
         last = shelf.failed[-1]
         words = (
             f"step {quantity.count(last.step)}: {text(last.data, 'reason') or 'no reason given'}"
         )
-        facts.append(("failed", meters.text(words, "$error")))
+        facts.append(("failed", styled.text(words, "$error")))
     return [Content.assemble((f"{name:<8}", "$ink-muted"), value) for name, value in facts]
 
 
 def _nothing(view: RunView, shelf: ShelfView, *, is_known: bool) -> Content:
     if not is_known:
         return Content.styled("looking for checkpoints", "$ink-muted")
-    lines = [Content.styled("No checkpoint yet.", "bold $ink")]
+    lines = [Content.styled(f"No checkpoint{yet(view)}.", "bold $ink")]
     if shelf.problem:
-        lines = [meters.text(shelf.problem, "bold $warning")]
+        lines = [styled.text(shelf.problem, "bold $warning")]
     if shelf.failed:
         reason = text(shelf.failed[-1].data, "reason")
-        lines.append(meters.text(f"{len(shelf.failed)} saves failed: {reason}", "$error"))
+        lines.append(styled.text(f"{len(shelf.failed)} saves failed: {reason}", "$error"))
     if view.kind != "train":
         lines.append(
             Content.styled(
@@ -147,7 +173,4 @@ def _nothing(view: RunView, shelf: ShelfView, *, is_known: bool) -> Content:
         lines.append(Content.styled("The run has not started.", "$ink-muted"))
     elif not shelf.problem:
         lines.append(Content.styled("A restart would begin at step 0.", "$ink-muted"))
-    return meters.rows(lines)
-
-
-PAGE = CheckpointsPage
+    return styled.rows(lines)

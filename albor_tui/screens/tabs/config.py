@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -15,13 +15,15 @@ from textual.widgets import Static
 from albor_core.feed.archive.config_sheet import ConfigView
 from albor_core.feed.view import RunView
 from albor_tui.look import glyphs
-from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.run.config_lists import FieldList, FileList, FoundList
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar
+
+if TYPE_CHECKING:
+    from albor_core.feed.archive.archive import RunArchive
 
 _ORIGIN = {
     "file": "set in config.yaml, line {line}",
@@ -36,7 +38,7 @@ class ConfigWanted:
 
     PERIOD_S: ClassVar[float | None] = 2.0
 
-    def put(self, archive: Archive) -> ConfigView:
+    def put(self, archive: RunArchive) -> ConfigView:
         return archive.config()
 
 
@@ -113,10 +115,10 @@ class ConfigPage(Page):
             ("config.yaml ", "bold $ink"), (f"{len(config.lines)} lines", "$ink-muted")
         )
         file.border_subtitle = Content.styled(config.problem, "$warning")
-        self._tell()
+        self._show_selected()
 
     @on(LineList.Moved)
-    def _tell(self) -> None:
+    def _show_selected(self) -> None:
         """The whole of the field under the cursor: values may be longer than a line."""
         field, about = self.query_one(FieldList).current, self.query_one("#config-about", Static)
         about.display = field is not None and self._side == "fields"
@@ -127,12 +129,12 @@ class ConfigPage(Page):
         width = max(10, self.content_size.width - 2)
         lines = [
             Content.assemble(
-                meters.text(field.key, "bold $accent"),
-                meters.text(f"   {origin}{default}", "$ink-muted"),
+                styled.text(field.key, "bold $accent"),
+                styled.text(f"   {origin}{default}", "$ink-muted"),
             ),
-            meters.text(field.value, "$ink"),
+            styled.text(field.value, "$ink"),
         ]
-        about.update(meters.rows([meters.fit(line, width) for line in lines]))
+        about.update(styled.rows([styled.fit(line, width) for line in lines]))
 
     def action_changed(self) -> None:
         self._changed_only = not self._changed_only
@@ -151,7 +153,7 @@ class ConfigPage(Page):
         listing = focused if isinstance(focused, FoundList) else self._list()
         if not listing.next_match(by):
             words = "nothing found" if listing.needle else "/ searches"
-            self.screen.query_one(StatusBar).say(words, "$ink-muted")
+            self.screen.query_one(StatusBar).show_message(words, "$ink-muted")
 
     @on(SearchLine.Typed)
     def search(self, message: SearchLine.Typed) -> None:
@@ -170,14 +172,11 @@ def _nothing(view: RunView, config: ConfigView, *, is_known: bool) -> Content:
         return Content.styled("looking for its config", "$ink-muted")
     lines = [Content.styled("This run has no config.", "bold $ink")]
     if config.problem:
-        lines.append(meters.text(config.problem, "$warning"))
+        lines.append(styled.text(config.problem, "$warning"))
     if view.kind == "train":
         words = "config.yaml and config.resolved.json are gone from its folder:"
-        lines += [Content.styled(words, "$ink-muted"), meters.text(view.path, "$ink-muted")]
+        lines += [Content.styled(words, "$ink-muted"), styled.text(view.path, "$ink-muted")]
     else:
         words = "A supervised program may record one: albor_core.track.start(config={...})"
         lines.append(Content.styled(words, "$ink-muted"))
-    return meters.rows(lines)
-
-
-PAGE = ConfigPage
+    return styled.rows(lines)

@@ -13,13 +13,12 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.archive.archive import Told
+from albor_core.feed.archive.archive import RunArchive, Told
 from albor_core.feed.view import RunView
 from albor_core.store.rows.rows import AlertRow, EventRow
-from albor_tui.model.source import Archive
-from albor_tui.screens.polling import PollingScreen
+from albor_tui.screens.polling_screen import PollingScreen
 from albor_tui.screens.tabs.page import Page
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.run.event_list import KINDS, AttemptTable, EventList, kind_of, words_of_event
 
@@ -30,7 +29,7 @@ class EventsWanted:
 
     PERIOD_S: ClassVar[float | None] = 0.5
 
-    def put(self, archive: Archive) -> Told:
+    def put(self, archive: RunArchive) -> Told:
         return archive.events()
 
 
@@ -66,7 +65,7 @@ class EventsPage(Page):
         table = self.query_one(AttemptTable)
         table.styles.height = 3 + min(max(1, len(view.attempts)), self._room_for_attempts)
         table.show(view.attempts, is_active=view.is_active)
-        self._say_why_died()
+        self._show_why_died()
         self._arrange()
 
     @property
@@ -79,11 +78,11 @@ class EventsPage(Page):
         self._told = answer
         if had != bool(answer.crashes):
             self.refresh_bindings()
-        self._say_why_died()
+        self._show_why_died()
         self._arrange()
 
-    def _say_why_died(self) -> None:
-        """Why the last life that died did, in full, and where that is written; the table of
+    def _show_why_died(self) -> None:
+        """Why the last attempt that died did, in full, and where that is written; the table of
         attempts has one line for each."""
         died = next((one for one in reversed(self.view.attempts) if one.report), None)
         line = self.query_one("#why-died", Static)
@@ -93,10 +92,10 @@ class EventsPage(Page):
             return
         reason = died.reason if died is not None else crashes[0].reason
         attempt = died.attempt if died is not None else crashes[0].attempt
-        words = [meters.text(f"attempt {attempt}: {reason or ''}", "$warning")]
+        words = [styled.text(f"attempt {attempt}: {reason or ''}", "$warning")]
         if crashes:
-            words.append(meters.text(f"o opens the crash report, {crashes[0].path}", "$ink-muted"))
-        line.update(meters.rows(words))
+            words.append(styled.text(f"o opens the crash report, {crashes[0].path}", "$ink-muted"))
+        line.update(styled.rows(words))
 
     def action_crash(self) -> None:
         crashes = self._told.crashes if self._told is not None else ()
@@ -105,7 +104,7 @@ class EventsPage(Page):
 
             self.app.push_screen(CrashScreen(crashes))
         else:
-            cast("PollingScreen", self.screen).say("no crash report", "$ink-muted")
+            cast("PollingScreen", self.screen).show_message("no crash report", "$ink-muted")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "crash":
@@ -146,21 +145,21 @@ class EventsPage(Page):
         frame.border_subtitle = Content.styled(kinds, "$ink-muted")
 
     @on(LineList.Moved)
-    def _tell(self) -> None:
+    def _show_selected(self) -> None:
         """The whole of the event under the cursor; a line of the list may be too short for it."""
         event, about = self.query_one(EventList).current, self.query_one("#event-about", Static)
         about.display = event is not None
         if event is None:
             return
         width = max(10, self.content_size.width - 2)
-        words = meters.text(words_of_event(event), "$ink")
+        words = styled.text(words_of_event(event), "$ink")
         wrapped = words.wrap(width)[:2]
         attempt = f"   attempt {event.attempt}" if event.attempt else ""
-        head = meters.text(f"{event.name}   {event.severity}{attempt}", "$ink-muted")
-        about.update(meters.rows([meters.fit(line, width) for line in (head, *wrapped)]))
+        head = styled.text(f"{event.name}   {event.severity}{attempt}", "$ink-muted")
+        about.update(styled.rows([styled.fit(line, width) for line in (head, *wrapped)]))
 
     def on_resize(self) -> None:
-        self._tell()
+        self._show_selected()
 
     def action_kind(self, by: int) -> None:
         self._kind = KINDS[(KINDS.index(self._kind) + by) % len(KINDS)]
@@ -169,7 +168,7 @@ class EventsPage(Page):
     def _nothing(self, total: int) -> Content:
         if total:
             words = f"None of its {total} events is of this kind: {self._kind}."
-            return meters.rows(
+            return styled.rows(
                 [Content.styled(words, "bold $ink"), Content.styled("f shows the next kind.",
                                                                     "$ink-muted")]
             )  # fmt: skip
@@ -180,9 +179,6 @@ class EventsPage(Page):
             words = "Events come from journal.jsonl and the guard's attempts.jsonl in"
             lines += [
                 Content.styled(words, "$ink-muted"),
-                meters.text(self.view.path, "$ink-muted"),
+                styled.text(self.view.path, "$ink-muted"),
             ]
-        return meters.rows(lines)
-
-
-PAGE = EventsPage
+        return styled.rows(lines)

@@ -14,14 +14,15 @@ from textual.widgets import Static
 from albor_core.feed.archive.log_file import LogName, LogWindow
 from albor_core.feed.view import RunView
 from albor_tui.look import quantity
-from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.log_view import LogView, Need
+from albor_tui.widgets.run.panels import yet
 from albor_tui.widgets.search_line import SearchLine
 from albor_tui.widgets.status_bar import StatusBar
 
 if TYPE_CHECKING:
+    from albor_core.feed.archive.archive import RunArchive
     from albor_core.store.rows.rows import AttemptRow
 
 
@@ -33,7 +34,7 @@ class LinesWanted:
 
     PERIOD_S: ClassVar[float | None] = 0.5
 
-    def put(self, archive: Archive) -> LogWindow:
+    def put(self, archive: RunArchive) -> LogWindow:
         need = self.need
         return archive.log(need.name, need.top, need.count, need.needle)
 
@@ -102,7 +103,7 @@ class LogsPage(Page):
         self.query_one(LogView).focus()
 
     def _mention(self, words: str) -> None:
-        self.screen.query_one(StatusBar).say(words, "$ink-muted")
+        self.screen.query_one(StatusBar).show_message(words, "$ink-muted")
 
 
 def edges(name: LogName | None, view: RunView) -> tuple[str, str]:
@@ -135,25 +136,22 @@ def ending(attempt: AttemptRow | None) -> str:
 
 
 def records_output(view: RunView) -> bool:
-    """Whether something keeps what the program of a run prints: a guard does."""
-    return view.kind not in ("track", "imported")
+    """Whether something may keep what the program of a run prints."""
+    return view.kind != "imported"
 
 
 def _nothing(view: RunView) -> Content:
-    lines = [Content.styled("No output yet.", "bold $ink")]
+    lines = [Content.styled(f"No output{yet(view, is_house=False)}.", "bold $ink")]
     if not records_output(view):
         lines = [Content.styled("No output is recorded.", "bold $ink")]
-        words = "A program prints to its own terminal, but under albor guard run -- CMD."
+        words = "The run was imported, and no console came with it."
         lines.append(Content.styled(words, "$ink-muted"))
     elif view.status == "queued":
         lines.append(Content.styled("The program has not been started.", "$ink-muted"))
     elif not view.is_active:
         folder = f"{view.path}/logs"
         lines.append(Content.styled("No log was left by this run; it would be in", "$ink-muted"))
-        lines.append(meters.text(folder, "$ink-muted"))
+        lines.append(styled.text(folder, "$ink-muted"))
     else:
         lines.append(Content.styled("What the program prints appears here.", "$ink-muted"))
-    return meters.rows(lines)
-
-
-PAGE = LogsPage
+    return styled.rows(lines)

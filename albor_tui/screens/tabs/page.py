@@ -19,15 +19,16 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
+from albor_core.feed.attention.item import AttentionItem, AttentionList
 from albor_core.feed.view import RunView
 from albor_tui.messages import RunChanged
-from albor_tui.model.source import Archive
 from albor_tui.terminal.stylesheet import LATER
 from albor_tui.terminal.textual_private import dispatch_now
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
 
 if TYPE_CHECKING:
+    from albor_core.feed.archive.archive import RunArchive
     from albor_core.store.rows.rows import AlertRow
 
 
@@ -37,7 +38,7 @@ class PageRequest(Protocol):
     PERIOD_S: ClassVar[float | None]
     """How often it is put again; None: once."""
 
-    def put(self, archive: Archive) -> object:
+    def put(self, archive: RunArchive) -> object:
         """The answer, comparable with the one before; `is_partial` in it asks for more at once.
         Runs in the archive thread."""
 
@@ -91,6 +92,16 @@ class Page(ErrorBoundary, Container):
     def show_answer(self, answer: object) -> None:
         """The answer to the page's question; one to a former question is not passed on."""
 
+    def key_word(self, action: str) -> str:
+        """What the key bar calls an action of the page now; "" for what its binding says."""
+        return ""
+
+    @property
+    def troubles(self) -> tuple[AttentionItem, ...]:
+        """What needs a person about the run, the worst first."""
+        found: AttentionList = getattr(self.screen, "attention", AttentionList())
+        return found.of_run(self.view.id)
+
     def alert_at_cursor(self) -> AlertRow | None:
         """The alert that the page's cursor stands on."""
         return None
@@ -125,7 +136,7 @@ class Page(ErrorBoundary, Container):
         self.view = message.view
         if message.problem != self._flaw:
             self._flaw = message.problem
-            self._tell_problems()
+            self._show_problems()
         self.show_view(message.view)
         self._passed(RunChanged, str)  # a key that failed is history with the next news
 
@@ -142,13 +153,13 @@ class Page(ErrorBoundary, Container):
     def show_problem(self, problem: str) -> None:
         """Why what is shown may lack something, as a line above the page; "" takes it away."""
         self._problem = problem
-        self._tell_problems()
+        self._show_problems()
 
-    def _tell_problems(self) -> None:
+    def _show_problems(self) -> None:
         """What is wrong with the run, and with the answer; the store may be the matter of both."""
         if self._broken_by is NoneType:
             both = (self._flaw, self._problem if self._problem not in self._flaw else "")
-            self._say("; ".join(problem for problem in both if problem), "$warning")
+            self._show_line("; ".join(problem for problem in both if problem), "$warning")
 
     def failed(self, over: object, error: Exception) -> None:
         super().failed(over, error)
@@ -156,17 +167,17 @@ class Page(ErrorBoundary, Container):
 
     def broke(self, error: Exception) -> None:
         """The error as a line above the page, until a message of its kind passes again."""
-        self._say(f"cannot show this: {words_of(error)}", "$error")
+        self._show_line(f"cannot show this: {words_of(error)}", "$error")
 
     def _passed(self, *kinds: type) -> None:
         if self._broken_by in kinds:
             self._broken_by = NoneType
-            self._tell_problems()
+            self._show_problems()
 
-    def _say(self, words: str, tone: str) -> None:
+    def _show_line(self, words: str, tone: str) -> None:
         """One line above the page; "" is none."""
         if words:
-            self._excuse.update(meters.text(words, tone))
+            self._excuse.update(styled.text(words, tone))
         self._excuse.display = bool(words)
 
 

@@ -13,16 +13,15 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from albor_core.feed.archive.archive import Told
+from albor_core.feed.archive.archive import RunArchive, Told
 from albor_core.feed.view import RunView
 from albor_core.run.values.clean import clean
 from albor_core.store.rows.rows import SampleRow
 from albor_tui.look import glyphs, quantity
-from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.page import Page
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
-from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 
 now_wall = time.time  # replaced in tests
 _CHARS = 20_000
@@ -34,7 +33,7 @@ class SamplesWanted:
 
     PERIOD_S: ClassVar[float | None] = 1.0
 
-    def put(self, archive: Archive) -> Told:
+    def put(self, archive: RunArchive) -> Told:
         return archive.samples()
 
 
@@ -71,12 +70,12 @@ class SampleList(LineList):
             (quantity.count(sample.step).rjust(9), "bold $ink"),
             (age.rjust(5), "$ink-muted"),
             "  ",
-            meters.text(_first_line(sample.prompt), "$secondary"),
-            meters.text(f" {_first_line(sample.text)}", "$ink"),
+            styled.text(_first_line(sample.prompt), "$secondary"),
+            styled.text(f" {_first_line(sample.text)}", "$ink"),
         )
 
 
-class SampleSheet(Sheet):
+class SampleSheet(ScrolledLines):
     """One sample in full, its lines folded to the width."""
 
     def __init__(self, *, id: str) -> None:
@@ -178,7 +177,4 @@ def _nothing(view: RunView, told: Told | None) -> Content:
         words = "To have some at each evaluation: --set 'training.sample_prompts=[\"def \"]'"
     else:
         words = 'From your own loop: run.sample(text, prompt="def ", step=step)'
-    return meters.rows([*lines, Content.styled(words, "$ink-muted")])
-
-
-PAGE = SamplesPage
+    return styled.rows([*lines, Content.styled(words, "$ink-muted")])

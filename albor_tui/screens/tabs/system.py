@@ -6,20 +6,27 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 
 from albor_core.feed.view import RunView
 from albor_core.telemetry.sample import HostSample
-from albor_tui.model.source import Archive
 from albor_tui.screens.tabs.charts import CurvesFound
 from albor_tui.screens.tabs.page import PacedPage
-from albor_tui.widgets.base.sheet import Sheet
-from albor_tui.widgets.run.system_lines import system_lines
+from albor_tui.widgets.base.scrolled_lines import ScrolledLines
+from albor_tui.widgets.run.gpu_table import gpu_marks
+from albor_tui.widgets.run.system_lines import logged_lines, system_lines
+
+if TYPE_CHECKING:
+    from albor_core.feed.archive.archive import RunArchive
 
 POINTS = 120
-_KEY = re.compile(r"gpu\d+/(util_percent|memory_bytes|power_w|temperature_c)|host/rss_bytes")
+_KEY = re.compile(
+    r"gpu\d+/(util_percent|memory_bytes|power_w|temperature_c)"
+    r"|host/(rss_bytes|cpu_percent|memory_available_bytes|disk_free_bytes)"
+    r"|program/(cpu_percent|rss_bytes|threads)"
+)
 
 
 @dataclass(frozen=True)
@@ -30,13 +37,13 @@ class MachineWanted:
 
     PERIOD_S: ClassVar[float | None] = None
 
-    def put(self, archive: Archive) -> CurvesFound:
+    def put(self, archive: RunArchive) -> CurvesFound:
         known = archive.keys()
         keys = tuple(key for key in known if _KEY.fullmatch(key))
         return CurvesFound(keys, archive.curves(keys, points=POINTS))
 
 
-class MachineSheet(Sheet):
+class MachineSheet(ScrolledLines):
     """Draws its page's view for its own width."""
 
     def resized(self, width: int) -> None:
@@ -77,7 +84,9 @@ class SystemPage(PacedPage):
     def draw(self, width: int) -> None:
         """Show the machine in lines of `width` cells."""
         view, past = self.view, {**self._seen, **self._stored}
-        lines = system_lines(view.gpu, view.system, past, width, why_no_gpu(view))
+        marks = gpu_marks(view.gpu, self.troubles)
+        logged = logged_lines(self._stored, width) if view.system is None else []
+        lines = logged or system_lines(view.gpu, view.system, past, width, why_no_gpu(view), marks)
         self.query_one(MachineSheet).show(lines)
 
     def question_now(self) -> MachineWanted:
@@ -100,13 +109,14 @@ def why_no_gpu(view: RunView) -> str:
     device = view.device or "unknown"
     if device.startswith("cpu"):
         return "This run trains on the processor: training.device is cpu, or no GPU was found."
+    if not view.is_active and view.status != "queued" and view.kind != "train":
+        return f"The run is {view.status}, and no figures of its machine were kept."
     if not view.is_active and view.status != "queued":
         return f"The run is {view.status}; its last news names no GPU (device {device})."
     if view.system is None and view.kind != "train":
-        return "This run records no figures; albor gpu shows the GPUs of this machine."
+        if view.signs.watched.by == "index":
+            return "None yet: its index process takes them every ten seconds."
+        return "Nothing takes its figures now; albor gpu shows the GPUs of this machine."
     if view.system is None:
         return "None yet: they come with the first step, if monitoring.system.enabled."
     return f"No GPU in its figures; device {device}. albor gpu shows those of this machine."
-
-
-PAGE = SystemPage

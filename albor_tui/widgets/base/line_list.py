@@ -20,7 +20,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from albor_tui.look import glyphs
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 
 
@@ -66,6 +66,11 @@ class LineList(ErrorBoundary, ScrollView, can_focus=True):
 
     def can_stand(self, index: int) -> bool:
         """Whether the cursor may stand there."""
+        return True
+
+    @property
+    def shows_cursor(self) -> bool:
+        """Whether the line that the cursor stands on is lit."""
         return True
 
     def lines_changed(self) -> None:
@@ -132,10 +137,10 @@ class LineList(ErrorBoundary, ScrollView, can_focus=True):
         index = y + round(self.scroll_y)
         if index >= self.count() or width < 2:
             return Strip.blank(width, self.rich_style)
-        at_cursor = index == self.cursor and self.can_stand(index)
+        at_cursor = index == self.cursor and self.shows_cursor and self.can_stand(index)
         style = self.get_visual_style("line-list--cursor" if at_cursor else "line-list--row")
         edge = Content.styled(glyphs.current.cursor, "$accent") if at_cursor else Content(" ")
-        line = edge + meters.fit(self.draw_line(index, width - 1), width - 1)
+        line = edge + styled.fit(self.draw_line(index, width - 1), width - 1)
         segments = line.render(style, end="", parse_style=self.app.stylesheet.parse_style)
         drawn = [Segment(text, (style + span).rich_style) for text, span in segments]
         return Strip(drawn).adjust_cell_length(width, style.rich_style)

@@ -13,7 +13,7 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from albor_tui.error_log import note
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cell_diff import changed_regions
 from albor_tui.widgets.base.error_boundary import ErrorBoundary, words_of
 
@@ -28,6 +28,7 @@ class Panel(ErrorBoundary, Widget, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.border_title = Content(self.HEADING)
+        self._titled = Content(self.HEADING)
         self._shown: Content | None = None
         self._whole: Content | None = None  # what the parts are of
         self._parts: list[Content] = []
@@ -37,6 +38,12 @@ class Panel(ErrorBoundary, Widget, can_focus=True):
     def allow_focus(self) -> bool:
         """Only with a frame, which shows the focus: a click on a strip leaves it where it was."""
         return super().allow_focus() and bool(self.styles.border)
+
+    def entitle(self, title: Content) -> None:
+        """Another title, if it is another: it costs the frame."""
+        if not title.is_same(self._titled):
+            self._titled = title
+            self.border_title = Content.assemble(title)
 
     def draw(self, width: int, height: int) -> Content:
         """The content for this many cells. Pure: no queries, no I/O."""
@@ -93,4 +100,4 @@ class Panel(ErrorBoundary, Widget, can_focus=True):
             return self.draw(width, height)
         except Exception as error:  # the barrier: one broken panel must not take the cockpit down
             note(f"{type(self).__name__} cannot draw", error)
-            return meters.text(f"cannot draw: {words_of(error)}", "$error")
+            return styled.text(f"cannot draw: {words_of(error)}", "$error")

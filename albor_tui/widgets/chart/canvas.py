@@ -22,8 +22,8 @@ from albor_tui.look import glyphs
 from albor_tui.widgets.base.cells import CellWidget, words_in_the_middle
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.data import X_AXES, ChartData, Look, Trace
-from albor_tui.widgets.chart.frame import Frame, Overlay, compose, measure
-from albor_tui.widgets.chart.lines import Drawn, extremes, project, snapped
+from albor_tui.widgets.chart.frame import ChartFrame, Overlay, compose, measure
+from albor_tui.widgets.chart.lines import DrawnLines, extremes, project, snapped
 from albor_tui.widgets.chart.plot import Canvas, PlotJob
 from albor_tui.widgets.chart.reading import reading
 from albor_tui.widgets.chart.ticks import Range
@@ -51,8 +51,8 @@ class ChartCanvas(CellWidget):
         """A canvas has come back from the plotting thread."""
 
         job: PlotJob
-        frame: Frame
-        drawn: Drawn
+        frame: ChartFrame
+        drawn: DrawnLines
         canvas: Future[Canvas]
 
     def __init__(
@@ -64,7 +64,7 @@ class ChartCanvas(CellWidget):
         self._job: PlotJob | None = None
         self._painted: PlotJob | None = None
         self._drawing: Future[Canvas] | None = None
-        self.frame: Frame | None = None
+        self.frame: ChartFrame | None = None
         self._canvas: Canvas = ()
         self._broken: tuple[float, ...] = ()
         self._y: Range | None = None
@@ -163,7 +163,7 @@ class ChartCanvas(CellWidget):
             self.frame, self._broken = frame, drawn.broken
             self._show()
 
-    def _laid(self, look: Look, x: Range, columns: int) -> tuple[Drawn, Frame] | None:
+    def _laid(self, look: Look, x: Range, columns: int) -> tuple[DrawnLines, ChartFrame] | None:
         """Lines drawn for so many columns, and their frame; None without anything that `look` can
         show.
         """
@@ -183,7 +183,7 @@ class ChartCanvas(CellWidget):
         width, height = self.content_size
         self.show_rows(words_in_the_middle(words, width, height) if height else [])
 
-    def _paint(self, job: PlotJob, frame: Frame, drawn: Drawn) -> None:
+    def _paint(self, job: PlotJob, frame: ChartFrame, drawn: DrawnLines) -> None:
         if self._drawing is not None:
             self._drawing.cancel()  # if it has not begun
 
@@ -213,7 +213,7 @@ class ChartCanvas(CellWidget):
             return
         self.show_rows(compose(self.frame, self._canvas, self._overlay(self.frame)))
 
-    def _overlay(self, frame: Frame) -> Overlay:
+    def _overlay(self, frame: ChartFrame) -> Overlay:
         look, traces = replace(self.look, axis=self.axis), self.data.traces
         places = tuple((self.x_at(mark.step), mark) for mark in self.data.marks)
         if look.cursor is None:

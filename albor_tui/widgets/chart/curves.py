@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from albor_core.feed.view import RunView
+from albor_core.store.rows.ruler import Ruler
 from albor_core.store.rows.series import Series
-from albor_tui.widgets.chart.data import ChartData, Mark, Ruler, Trace
+from albor_tui.widgets.chart.data import ChartData, Mark, Trace
 
 WALL, TOKENS = "_wall", "train/tokens"  # what the other x axes are made of
 RULER_KEYS = (WALL, TOKENS)
@@ -120,8 +121,8 @@ def marks(view: RunView, lr: Series | None = None) -> Iterator[Mark]:
     """What happened to a run: alerts, restarts, rewinds, checkpoints, phases of the learning
     rate."""
     for alert in view.alerts:
-        if alert.step is not None and alert.severity in ("red", "yellow"):
-            kind = "alert" if alert.severity == "red" else "warning"
+        if alert.step is not None and alert.severity != "info":
+            kind = "warning" if alert.severity == "warning" else "alert"
             yield Mark(kind, alert.step, alert.message or alert.rule)
     for before, after in itertools.pairwise(view.attempts):
         if before.step is not None:

@@ -20,7 +20,7 @@ _RANK |= {"warning": 8, "alert": 9}
 
 
 @dataclass(frozen=True)
-class Frame:
+class ChartFrame:
     """Sizes in cells, limits, labels by row of the canvas and by column of it."""
 
     width: int
@@ -55,7 +55,7 @@ class Frame:
 
 def measure(
     size: tuple[int, int], x: Range, y: Range, *, axis: str, is_log: bool, has_marks: bool
-) -> Frame:
+) -> ChartFrame:
     """The frame of a chart of `size` (width, height) cells over these limits."""
     width, height = size
     has_line = has_marks and height >= _ROOM_FOR_AXIS
@@ -65,7 +65,7 @@ def measure(
     least = max(1, len(unit), len(scale) if has_line else 0)
     gutter = max([len(text) for _, text in rows] + [least]) + 1
     columns = _column_labels(x, width - gutter, "time" if axis == "time" else "linear")
-    return Frame(width, height, gutter, has_line, x, y, rows, columns, unit, scale)
+    return ChartFrame(width, height, gutter, has_line, x, y, rows, columns, unit, scale)
 
 
 def _row_labels(y: Range, height: int, kind: str) -> tuple[tuple[int, str], ...]:
@@ -113,7 +113,7 @@ class Overlay:
     reading: tuple[tuple[str, str], ...] = ()
 
 
-def compose(frame: Frame, canvas: Canvas, overlay: Overlay) -> list[Row]:
+def compose(frame: ChartFrame, canvas: Canvas, overlay: Overlay) -> list[Row]:
     """The rows of the whole chart."""
     labels = dict(frame.rows)
     rows = [_canvas_row(frame, canvas, y, labels.get(y)) for y in range(frame.canvas_height)]
@@ -135,7 +135,7 @@ def compose(frame: Frame, canvas: Canvas, overlay: Overlay) -> list[Row]:
     return [*rows, bottom]
 
 
-def _canvas_row(frame: Frame, canvas: Canvas, y: int, label: str | None) -> Row:
+def _canvas_row(frame: ChartFrame, canvas: Canvas, y: int, label: str | None) -> Row:
     g = glyphs.current
     cells = cells_of((label or "").rjust(frame.gutter - 1), "label")
     cells.append((g.axis if label is None else g.axis_tick, "axis"))
@@ -148,14 +148,14 @@ def _canvas_row(frame: Frame, canvas: Canvas, y: int, label: str | None) -> Row:
     return cells + [ground] * (frame.width - len(cells))
 
 
-def _axis_row(frame: Frame) -> Row:
+def _axis_row(frame: ChartFrame) -> Row:
     g = glyphs.current
     head = (frame.scale if len(frame.scale) < frame.gutter else "").rjust(frame.gutter - 1)
     line = g.axis_line * frame.canvas_width
     return row_of(frame.width, (head, "label"), (g.axis_corner, "axis"), (line, "axis"))
 
 
-def _label_row(frame: Frame) -> Row:
+def _label_row(frame: ChartFrame) -> Row:
     line = [" "] * frame.canvas_width
     for column, text in frame.columns:
         line[column : column + len(text)] = text
@@ -163,7 +163,9 @@ def _label_row(frame: Frame) -> Row:
     return row_of(frame.width, (unit, "unit"), ("".join(line), "label"))
 
 
-def _mark_cells(frame: Frame, marks: Sequence[tuple[float, Mark]]) -> dict[int, tuple[str, str]]:
+def _mark_cells(
+    frame: ChartFrame, marks: Sequence[tuple[float, Mark]]
+) -> dict[int, tuple[str, str]]:
     """One cell per column, the most urgent mark of it; those that come often keep their distance,
     the newest first."""
     placed: dict[int, Mark] = {}
@@ -189,7 +191,7 @@ def _mark_glyph(kind: str) -> str:
     return {"rewind": g.mark_rewind, "phase": g.mark_phase}.get(kind, g.mark_checkpoint)
 
 
-def _draw_cursor(frame: Frame, rows: list[Row], place: float) -> None:
+def _draw_cursor(frame: ChartFrame, rows: list[Row], place: float) -> None:
     column = frame.column(place)
     if column is None:
         return

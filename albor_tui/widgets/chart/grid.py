@@ -11,11 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-from weakref import WeakKeyDictionary
 
 from textual import events, on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
@@ -25,19 +23,20 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from albor_core.feed.view import RunView
+from albor_core.store.rows.ruler import Ruler
 from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs
-from albor_tui.widgets.base import meters
+from albor_tui.messages import PinAsked
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.curves import RULER_KEYS, extent, metric_chart, rulers
-from albor_tui.widgets.chart.data import ChartData, Look, Ruler
+from albor_tui.widgets.chart.data import ChartData, Look
 from albor_tui.widgets.chart.head import ChartHead, HeadFacts
 
 CHART_WIDTH, CHART_HEIGHT = 38, 8  # the least that can be read
 MOST_COLUMNS = 5
 POINTS = (128, 800)  # per curve: the least and the most that is asked for
 _TONES = {"train": "main", "val": "val", "optim": "second", "perf": "third"}
-_pins: WeakKeyDictionary[App[Any], tuple[str, ...]] = WeakKeyDictionary()  # while the cockpit runs
 
 
 class ChartGrid(Widget, can_focus=True):
@@ -47,7 +46,7 @@ class ChartGrid(Widget, can_focus=True):
     BINDINGS = [
         Binding("enter,z", "full", "Full", tooltip="One metric on the whole screen, and back"),
         Binding("slash", "find", "Find", key_display="/", tooltip="Metrics whose name contains"),
-        Binding("space,P", "pin", "Pin", tooltip="Keep this metric at the front, and back"),
+        Binding("space,P", "pin", "Pin", tooltip="Let this metric stand for the run, and back"),
         Binding("escape", "leave", "Back", show=False, tooltip="End the search"),
         Binding("up,k", "move(0,-1)", "Up", show=False, tooltip="The chart above"),
         Binding("down,j", "move(0,1)", "Down", show=False, tooltip="The chart below"),
@@ -94,13 +93,17 @@ class ChartGrid(Widget, can_focus=True):
     @property
     def order(self) -> tuple[str, ...]:
         """The keys that the search keeps, pinned ones first."""
-        pinned = [key for key in self.pinned if key in self.keys]
+        return self._ordered(self.pinned)
+
+    def _ordered(self, pins: tuple[str, ...]) -> tuple[str, ...]:
+        pinned = [key for key in pins if key in self.keys]
         found = (*pinned, *(key for key in self.keys if key not in pinned))
         return tuple(key for key in found if self._words.lower() in key.lower())
 
     @property
     def pinned(self) -> tuple[str, ...]:
-        return _pins.get(self.app, ())
+        view = self.view
+        return () if view is None else tuple(one.name for one in view.metrics if one.is_pinned)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -143,6 +146,18 @@ class ChartGrid(Widget, can_focus=True):
         if new is not None and (old is None or old.id != new.id):
             self._extent, self._rulers = None, {}
             self._fill()
+        elif old is not None and new is not None and old.metrics != new.metrics:
+            self._repin(old)
+
+    def _repin(self, old: RunView) -> None:
+        """The chosen metric stays chosen where other pins move it."""
+        before = tuple(one.name for one in old.metrics if one.is_pinned)
+        if before == self.pinned:
+            return
+        key = self._ordered(before)[self._at : self._at + 1]
+        if key and key[0] in self.order:
+            self._at = self.order.index(key[0])
+        self._arrange()
 
     def _learn(self) -> None:
         """Remember what reaches beyond a window: the run's extent and its other measures."""
@@ -195,7 +210,7 @@ class ChartGrid(Widget, can_focus=True):
         if not shown and self._slots:
             self._slots[0].entitle(Content(""))
             self._slots[0].data = ChartData(empty=self._why_empty())
-        self._tell()
+        self._show_head()
         self._ask()
 
     def _give(self, chart: Chart, key: str) -> None:
@@ -209,16 +224,19 @@ class ChartGrid(Widget, can_focus=True):
         chart.data = replace(made, lines=lines, extent=self._extent)
 
     def _title(self, key: str) -> Content:
-        name = meters.text(key)
+        name = styled.text(key)
         pin = Content.styled(f"{glyphs.current.pin} ", "$warning")
         return pin + name if key in self.pinned else name
 
     def _why_empty(self) -> str:
         if self._words:
             return f"no metric's name contains {self._words}"
-        return "no metrics yet" if self.view is not None else ""
+        if self.view is None:
+            return ""
+        comes = self.view.is_active or self.view.status == "queued"
+        return "no metrics yet" if comes else "no metrics"
 
-    def _tell(self) -> None:
+    def _show_head(self) -> None:
         order = self.order
         window = self._slots[0].steps_shown if self._slots else None
         self.query_one(ChartHead).facts = HeadFacts(
@@ -271,7 +289,7 @@ class ChartGrid(Widget, can_focus=True):
         self._look = message.look
         for chart in self._slots:
             chart.look = message.look
-        self._tell()
+        self._show_head()
         self._ask()
 
     def action_move(self, columns: int, rows: int) -> None:
@@ -315,13 +333,8 @@ class ChartGrid(Widget, can_focus=True):
         self.call_after_refresh(self._arrange)
 
     def action_pin(self) -> None:
-        key, pinned = self.current, self.pinned
-        if key is None:
-            return
-        without = tuple(other for other in pinned if other != key)
-        _pins[self.app] = without if key in pinned else (*pinned, key)
-        self._at = self.order.index(key)
-        self._arrange()
+        if (key := self.current) is not None:
+            self.post_message(PinAsked(key))
 
     def action_find(self) -> None:
         self.add_class("-searching")

@@ -9,7 +9,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cell_diff import changed_regions
 from albor_tui.widgets.chart.data import SMOOTHINGS, Look
 
@@ -62,7 +62,7 @@ def line(facts: HeadFacts, width: int) -> Content:
             break
         keys.append(hint)
         room -= hint.cell_length
-    return meters.pair(left, Content("").join(keys), width)
+    return styled.pair(left, Content("").join(keys), width)
 
 
 def _left(facts: HeadFacts) -> Content:
@@ -73,7 +73,7 @@ def _left(facts: HeadFacts) -> Content:
         (f" of {facts.found}", "$ink-muted"),
     ]
     if facts.words:
-        parts += [(" with ", "$ink-muted"), meters.text(facts.words, "$warning")]
+        parts += [(" with ", "$ink-muted"), styled.text(facts.words, "$warning")]
     parts += [(f"{dot}x ", "$ink-muted"), (facts.axis, "$ink")]
     parts += [(f"{dot}smooth ", "$ink-muted"), slider(facts.look.smoothing)]
     if facts.look.is_log:

@@ -16,12 +16,14 @@ from albor_tui.widgets.chart.ticks import Range
 @dataclass(frozen=True)
 class HistogramData:
     """Counts between neighbouring edges, one edge more than counts; `nonfinite` values stand
-    beside them. With `is_log` a column's height is the logarithm of its count."""
+    beside them. With `is_log` a column's height is the logarithm of its count; with `is_doubling`
+    the axis is by the logarithm, so that bins of powers of two are equally wide."""
 
     edges: tuple[float, ...] = ()
     counts: tuple[float, ...] = ()
     nonfinite: int = 0
     is_log: bool = False
+    is_doubling: bool = False
     empty: str = "nothing measured yet"
 
 
@@ -69,14 +71,23 @@ def spread(data: HistogramData, width: int) -> list[float]:
     """A count for each of `width` columns: each bin covers its share of the axis, in whole columns;
     bins that share a column add up."""
     columns = [0.0] * width
-    low, span = data.edges[0], (data.edges[-1] - data.edges[0]) or 1.0
+    edges = places(data)
+    low, span = edges[0], (edges[-1] - edges[0]) or 1.0
     for i, count in enumerate(data.counts):
-        first = int((data.edges[i] - low) / span * width + 1e-9)
-        end = int((data.edges[i + 1] - low) / span * width + 1e-9)
+        first = int((edges[i] - low) / span * width + 1e-9)
+        end = int((edges[i + 1] - low) / span * width + 1e-9)
         first = min(first, width - 1)
         for column in range(first, max(first + 1, min(end, width))):
             columns[column] += count
     return columns
+
+
+def places(data: HistogramData) -> list[float]:
+    """Where the edges are on the axis; 0 is one doubling below the next edge."""
+    if not data.is_doubling:
+        return [*data.edges]
+    floor = next((edge for edge in data.edges if edge > 0), 1.0) / 2
+    return [math.log2(max(edge, floor)) for edge in data.edges]
 
 
 def _height(count: float, peak: float, most: int, *, is_log: bool) -> int:
@@ -88,6 +99,8 @@ def _height(count: float, peak: float, most: int, *, is_log: bool) -> int:
 
 
 def _labels(data: HistogramData, gutter: int, width: int) -> Row:
+    if data.is_doubling:
+        return _edge_labels(data, gutter, width)
     limits = Range(
         data.edges[0], data.edges[-1] if data.edges[-1] > data.edges[0] else data.edges[0] + 1
     )
@@ -103,4 +116,19 @@ def _labels(data: HistogramData, gutter: int, width: int) -> Row:
             free = at + len(text) + 2
     if lost and len(lost) <= room:
         row[width - len(lost) :] = row_of(len(lost), (lost, "broken"))
+    return row
+
+
+def _edge_labels(data: HistogramData, gutter: int, width: int) -> Row:
+    """The edges themselves, every so many of them that all have room."""
+    row, room, edges, free = row_of(width), width - gutter, places(data), 0
+    texts = [quantity.count(edge) for edge in data.edges]
+    span, columns = edges[-1] - edges[0] or 1.0, room / max(1, len(data.counts))
+    every = math.ceil((max(map(len, texts)) + 2) / max(columns, 0.1))
+    for text, edge in [*zip(texts, edges, strict=True)][::every]:
+        centre = round((edge - edges[0]) / span * room)
+        at = min(max(0, centre - len(text) // 2), room - len(text))
+        if at >= free:
+            free = at + len(text) + 1
+            row[gutter + at : gutter + at + len(text)] = row_of(len(text), (text, "label"))
     return row

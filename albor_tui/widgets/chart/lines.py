@@ -23,14 +23,14 @@ _PER_MILLE = 1000.0
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnLines:
     """Lines ready for the canvas, and the places on the x axis where a value was not finite."""
 
     lines: tuple[PlotLine, ...]
     broken: tuple[float, ...]
 
 
-def project(traces: Sequence[Trace], look: Look, x: Range, columns: int) -> Drawn:
+def project(traces: Sequence[Trace], look: Look, x: Range, columns: int) -> DrawnLines:
     """The traces as `look` wants them, on a canvas `columns` cells wide over `x`."""
     lines: list[PlotLine] = []
     over: list[PlotLine] = []
@@ -51,7 +51,7 @@ def project(traces: Sequence[Trace], look: Look, x: Range, columns: int) -> Draw
         smooth = smoothed(replace(packed, low=(), high=()), look, x, weight)
         over.append(_placed(smooth, look, x))
     ordered = (*lines, *over) if is_shared else _under(lines, over)
-    return Drawn(tuple(_on_scale(line, look.is_log) for line in ordered), tuple(broken))
+    return DrawnLines(tuple(_on_scale(line, look.is_log) for line in ordered), tuple(broken))
 
 
 def _under(lines: list[PlotLine], over: list[PlotLine]) -> tuple[PlotLine, ...]:

@@ -19,7 +19,7 @@ from typing import Any
 from albor_tui.widgets.chart.ticks import Range
 
 _BLANK = frozenset(" \u2800")
-_TOGETHER_S = 0.05  # the first of many charts waits no longer
+TOGETHER_S = 0.05  # the first of many charts waits no longer
 _asked: deque[tuple[PlotJob, Future[Canvas]]] = deque()
 _drawn: list[tuple[float, Callable[[], None]]] = []  # when, and who gives it back; one thread's
 FAINT = ("raw", "-faint")  # how the tones end that lie under another line
@@ -81,7 +81,7 @@ def _draw_next() -> None:
         except Exception as error:  # whoever asked is told
             give = partial(promise.set_exception, error)
         _drawn.append((time.monotonic(), give))
-    if _drawn and (not _asked or time.monotonic() - _drawn[0][0] > _TOGETHER_S):
+    if _drawn and (not _asked or time.monotonic() - _drawn[0][0] > TOGETHER_S):
         for _, give in _drawn:
             give()
         _drawn.clear()

@@ -9,7 +9,7 @@ from textual.reactive import reactive
 
 from albor_core.feed.archive.checkpoints import SavedView
 from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 
 now_wall = time.time  # replaced in tests
@@ -65,5 +65,5 @@ class CheckpointList(LineList):
             (f"  {mark} {one.state}", tone),
             ("  latest", "$accent") if one.is_latest else "",
             (f"  {glyphs.current.pin} best", "bold $line-val") if one.is_best else "",
-            meters.text(f"  {one.reason}", "$ink-muted") if one.reason else "",
+            styled.text(f"  {one.reason}", "$ink-muted") if one.reason else "",
         )

@@ -10,8 +10,9 @@ from textual.content import Content
 from albor_core.feed.archive.config_sheet import FieldView
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
+from albor_tui.widgets.run.log_view import marked
 
 
 class FoundList(LineList):
@@ -59,13 +60,7 @@ class FoundList(LineList):
 
     def lit(self, words: str, tone: str) -> Content:
         """Text with what is looked for marked."""
-        line = Content.styled(clean(words), tone)
-        low, find = line.plain.lower(), self.needle.lower()
-        at = low.find(find) if find and len(low) == len(line.plain) else -1
-        while at >= 0:
-            line = line.stylize("$background on $warning", at, at + len(find))
-            at = low.find(find, at + len(find))
-        return line
+        return marked(Content.styled(clean(words), tone), self.needle)
 
 
 class FileList(FoundList):
@@ -97,8 +92,8 @@ class FileList(FoundList):
             return number + self.lit(line, tone)
         return Content.assemble(
             number,
-            meters.text(key + colon, "$secondary") if colon else Content(""),
-            meters.text(value, tone) if colon or is_comment else meters.text(line, tone),
+            styled.text(key + colon, "$secondary") if colon else Content(""),
+            styled.text(value, tone) if colon or is_comment else styled.text(line, tone),
         )
 
 
@@ -135,20 +130,20 @@ class FieldList(FoundList):
     def draw_line(self, index: int, width: int) -> Content:
         line = self._lines[index]
         if isinstance(line, str):
-            return meters.text(line, "bold $secondary")
+            return styled.text(line, "bold $secondary")
         name = line.key.rsplit(".", 1)[-1]
         mark = glyphs.current.selected if line.is_changed else " "
         column = max(14, min(28, width // 2 - 4))
         left = Content.assemble(
             (f"{mark} ", "$accent"),
-            meters.fit(self.lit(name, "$ink" if line.is_changed else "$ink-muted"), column),
+            styled.fit(self.lit(name, "$ink" if line.is_changed else "$ink-muted"), column),
             " ",
             self.lit(line.value, "bold $ink" if line.is_changed else "$ink"),
         )
         if not line.is_changed or line.default is None:
             return left
-        was = meters.text(f"default {line.default}", "$ink-faint")
-        return meters.pair(left, was, width) if left.cell_length + was.cell_length < width else left
+        was = styled.text(f"default {line.default}", "$ink-faint")
+        return styled.pair(left, was, width) if left.cell_length + was.cell_length < width else left
 
 
 def _with_sections(fields: Sequence[FieldView]) -> list[FieldView | str]:

@@ -12,7 +12,7 @@ from albor_core.run.values.flatten import bare
 from albor_core.run.values.lenient import finite_of, is_number, whole_of
 from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow
 from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.base.panel import Panel
 
@@ -85,7 +85,7 @@ class EventList(LineList):
 
     def show(self, events: tuple[EventRow, ...], alerts: tuple[AlertRow, ...]) -> None:
         """Newest first. The cursor stays on its event, or at the top where it was there."""
-        opened = frozenset(alert.id for alert in alerts if alert.acked_by is None)
+        opened = frozenset(alert.id for alert in alerts if alert.is_open)
         if (events, opened) == (self.events, self.opened):
             return
         stood = self.current if self.cursor else None
@@ -106,7 +106,7 @@ class EventList(LineList):
     def draw_line(self, index: int, width: int) -> Content:
         event = self.events[index]
         is_open = event.name == "andon.alert" and event.data.get("id") in self.opened
-        tone = meters.SEVERITY_TONE.get(event.severity, "$warning")
+        tone = styled.SEVERITY_TONE.get(event.severity, "$warning")
         if event.name == "andon.alert" and not is_open:
             tone = "$ink-faint"
         mark = glyphs.current.alert if is_open else glyphs.current.dot
@@ -119,14 +119,14 @@ class EventList(LineList):
             (f"{mark} ", tone),
             (f"{age:>4} ", "$ink-muted"),
             (f"{step:>9}  ", "$ink"),
-            meters.fit(meters.text(event.name, "$secondary"), 18 if width < _WIDE else 26),
+            styled.fit(styled.text(event.name, "$secondary"), 18 if width < _WIDE else 26),
             " ",
-            meters.text(words, tone if event.severity in ("yellow", "red") else "$ink"),
+            styled.text(words, tone if event.severity != "info" else "$ink"),
         )
 
 
 class AttemptTable(Panel):
-    """The lives of a run, newest first: how long, how it ended, what the guard did about it."""
+    """The attempts of a run, newest first: how long, how it ended, what the guard did about it."""
 
     HEADING = "attempts"
 
@@ -149,8 +149,8 @@ class AttemptTable(Panel):
         ]
         for one in reversed(self._attempts):
             lines.append(_attempt_line(one, is_alive=self._alive and one.attempt == newest))
-        lines = meters.cut(lines, height, "earlier attempt")
-        return meters.rows([meters.fit(line, width) for line in lines])
+        lines = styled.cut(lines, height, "earlier attempt")
+        return styled.rows([styled.fit(line, width) for line in lines])
 
 
 def _attempt_line(one: AttemptRow, *, is_alive: bool) -> Content:
@@ -164,7 +164,7 @@ def _attempt_line(one: AttemptRow, *, is_alive: bool) -> Content:
         tone = "$ink-muted" if one.exit_class in (None, "", "clean", "done") else "$warning"
         parts = (one.exit_class or "ended", f"code {one.code}" if one.code is not None else "",
                  one.signal or "", one.action, one.reason)  # fmt: skip
-        ended = meters.text("  ".join(part for part in parts if part), tone)
+        ended = styled.text("  ".join(part for part in parts if part), tone)
     return Content.assemble(
         (f"{one.attempt} ", "bold $ink"),
         (f"{quantity.clock(one.started):<21}", "$ink-muted"),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 from textual.reactive import reactive
 
+from albor_core.feed.attention.item import AttentionItem
 from albor_core.telemetry.sample import GpuSample, HostSample
 from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.panel import Panel
+from albor_tui.widgets.run.gpu_table import CELL, LABEL, gpu_marks, gpu_table, worst_words
 
 _PAIR = 12  # columns of "512Mi/80.0Gi"
+_LINE = 70  # columns from which a line of a GPU has room for all it says
 
 
 class GpuPanel(Panel):
@@ -20,9 +25,15 @@ class GpuPanel(Panel):
     gpus: reactive[tuple[GpuSample, ...]] = reactive((), init=False, repaint=False)
     host: reactive[HostSample | None] = reactive(None, init=False, repaint=False)
     why_none: reactive[str] = reactive("", init=False, repaint=False)
+    judged: reactive[tuple[AttentionItem, ...]] = reactive((), init=False, repaint=False)
+    """What attention says of them."""
 
     def watch_gpus(self) -> None:
+        entitle(self, self.HEADING, self.gpus, self.judged)
         self.changed()
+
+    def watch_judged(self) -> None:
+        self.watch_gpus()
 
     def watch_host(self) -> None:
         self.changed()
@@ -32,71 +43,124 @@ class GpuPanel(Panel):
 
     def draw(self, width: int, height: int) -> Content:
         lines: list[Content] = []
-        dense = len(self.gpus) * 2 + 2 > height
-        for gpu in self.gpus:
-            lines += [gpu_line(gpu, width)] if dense else gpu_lines(gpu, width)
+        count = len(self.gpus)
+        if count * 2 + (2 if count > 1 else 0) <= height:
+            lines += [line for gpu in self.gpus for line in gpu_lines(gpu, width)]
+        elif count == 1 or (count <= height and width >= _LINE):
+            lines += aligned_lines(self.gpus, width)
+        else:
+            room = min(height, max(3, height - 2))  # the host has what is left
+            lines += gpu_table(self.gpus, width, room, gpu_marks(self.gpus, self.judged))
         if not self.gpus:
-            lines.append(meters.text(self.why_none or "no GPU", "$ink-muted"))
-        lines = meters.cut(lines, height, "GPU") if dense else lines
+            lines.append(styled.text(self.why_none or "no GPU", "$ink-muted"))
         room = height - len(lines)
         lines += host_lines(self.host, width)[: max(0, room)]
-        return meters.rows([meters.fit(line, width) for line in lines])
+        return styled.rows([styled.fit(line, width) for line in lines])
 
 
 class GpuStrip(Panel):
-    """All GPUs of this machine in as few lines as fit, for the top of the list of runs."""
+    """All GPUs of this machine in as few lines as fit, for the top of the list of runs. None is
+    left out, and the title says which of them is odd."""
 
     HEADING = "gpu"
     gpus: reactive[tuple[GpuSample, ...]] = reactive((), init=False, repaint=False)
     why_none: reactive[str] = reactive("loading", init=False, repaint=False)
+    judged: reactive[tuple[AttentionItem, ...]] = reactive((), init=False, repaint=False)
 
     def on_mount(self) -> None:
         self.watch_gpus()
 
+    def on_resize(self) -> None:
+        self.styles.height = self._height()
+        super().on_resize()
+
     def watch_gpus(self) -> None:
         self.set_class(not self.gpus, "-none")  # on a short screen it then has no frame
-        self.styles.height = 2 + min(4, self._lines_needed()) if self.gpus else None
+        self.styles.height = self._height()
+        entitle(self, self.HEADING, self.gpus, self.judged)
         self.changed()
+
+    def watch_judged(self) -> None:
+        self.watch_gpus()
 
     def watch_why_none(self) -> None:
         self.changed()
 
-    def _lines_needed(self) -> int:
-        per_line = 2 if self.content_size.width >= 150 and len(self.gpus) > 1 else 1
-        return -(-len(self.gpus) // per_line)
+    def _height(self) -> int | None:
+        """Of a line for each where that is few, else of a table."""
+        if not self.gpus or not self.is_attached:
+            return None
+        most = 4 if self.screen.size.height >= 34 else 2
+        width = max(1, self.size.width - 4)
+        lines = -(-len(self.gpus) // _per_line(len(self.gpus), width))
+        if lines <= most:
+            return 2 + lines
+        banks = -(-len(self.gpus) * CELL // max(CELL, width - LABEL))
+        return 2 + min(4, most + 1) * banks
 
     def draw(self, width: int, height: int) -> Content:
         if not self.gpus:
-            return meters.text(self.why_none or "no GPU on this machine", "$ink-muted")
-        if width >= 150 and len(self.gpus) > 1:
-            half = (width - 3) // 2
-            cells = [meters.fit(gpu_line(gpu, half), half) for gpu in self.gpus]
-            most = 2 * (height - 1)
-            cells = cells if len(cells) <= 2 * height else meters.cut(cells, most + 1, "GPU")
-            lines = [Content("   ").join(cells[i : i + 2]) for i in range(0, len(cells), 2)]
-        else:
-            lines = meters.cut([gpu_line(gpu, width) for gpu in self.gpus], height, "GPU")
-        return meters.rows(lines)
+            return styled.text(self.why_none or "no GPU on this machine", "$ink-muted")
+        per_line = _per_line(len(self.gpus), width)
+        if -(-len(self.gpus) // per_line) > height:
+            marks = gpu_marks(self.gpus, self.judged)
+            return styled.rows(gpu_table(self.gpus, width, height, marks))
+        if per_line == 1:
+            return styled.rows(aligned_lines(self.gpus, width))
+        half = (width - 3) // 2
+        cells = [styled.fit(line, half) for line in aligned_lines(self.gpus, half)]
+        return styled.rows([Content("   ").join(cells[i : i + 2]) for i in range(0, len(cells), 2)])
 
 
-def gpu_line(gpu: GpuSample, width: int) -> Content:
+def _per_line(count: int, width: int) -> int:
+    return 2 if width >= 150 and count > 1 else 1
+
+
+def entitle(
+    panel: Panel, heading: str, gpus: Sequence[GpuSample], judged: Sequence[AttentionItem]
+) -> None:
+    """Say in a panel's title which GPUs are odd, where there are several to look through."""
+    marks = gpu_marks(gpus, judged) if len(gpus) > 1 else ()
+    title = Content.styled(heading, "bold $ink")
+    if not marks:
+        panel.entitle(title)
+        return
+    room = panel.size.width - 6
+    name = Content("") if heading == "gpu" else title + "  "  # they begin with it
+    told = [name + worst_words(marks, count) for count in (3, 2, 1)]
+    told += [worst_words(marks, 2), worst_words(marks, 1), worst_words(marks[:1], 1)]
+    panel.entitle(next((words for words in told if words.cell_length <= room), told[-1]))
+
+
+def aligned_lines(gpus: Sequence[GpuSample], width: int) -> list[Content]:
+    """Each GPU on one line, with bars of one length."""
+    most = max((_tail(gpu).cell_length for gpu in gpus), default=0)
+    return [gpu_line(gpu, width, most) for gpu in gpus]
+
+
+def _tail(gpu: GpuSample) -> Content:
+    return Content.assemble(
+        (_power(gpu).rjust(9), "$ink-muted"), "  ", _temperature(gpu), _throttled(gpu)
+    )
+
+
+def gpu_line(gpu: GpuSample, width: int, tail_cells: int = 0) -> Content:
     """One GPU on one line: load, memory, power, temperature; bars shrink with the width."""
     util = None if gpu.util_percent is None else gpu.util_percent / 100
     memory = _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
     name = _short_name(gpu.name)
-    head = Content.assemble((f"{gpu.index} ", "$ink-muted"), meters.text(name, "$ink"))
+    head = Content.assemble((f"{gpu.index} ", "$ink-muted"), styled.text(name, "$ink"))
     numbers = _memory(gpu)
-    tail = Content.assemble(
-        (_power(gpu).rjust(9), "$ink-muted"), "  ", _temperature(gpu), _throttled(gpu)
-    )
+    tail = _tail(gpu)
+    tail = tail.pad_right(max(0, tail_cells - tail.cell_length))
     fixed = 12 + 5 + 2 + 1 + _PAIR + 2 + tail.cell_length  # the two bars share the rest
     bars = max(4, (width - fixed) // 2)
     return Content.assemble(
-        meters.fit(head, 12),
-        meters.bar(util, bars, "$line-main"),
+        styled.fit(head, 12),
+        styled.bar(util, bars, "$line-main"),
         (quantity.percent(util).rjust(5), "$ink"),
         "  ",
-        meters.bar(memory, bars, meters.load_tone(memory, 0.92, 0.98)),
+        styled.bar(memory, bars, styled.load_tone(memory, 0.92, 0.98)),
         (f" {numbers}  ", "$ink"),
         tail,
     )
@@ -107,20 +171,20 @@ def gpu_lines(gpu: GpuSample, width: int) -> list[Content]:
     util = None if gpu.util_percent is None else gpu.util_percent / 100
     memory = _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
     name = Content.assemble(
-        (f"gpu {gpu.index} ", "$ink-muted"), meters.text(_short_name(gpu.name), "$ink")
+        (f"gpu {gpu.index} ", "$ink-muted"), styled.text(_short_name(gpu.name), "$ink")
     )
     facts = Content.assemble((_power(gpu), "$ink-muted"), "  ", _temperature(gpu), _throttled(gpu))
     bars = max(4, (width - 5 - 12 - 6) // 2)
     load = Content.assemble(
         ("load ", "$ink-muted"),
-        meters.bar(util, bars, "$line-main"),
+        styled.bar(util, bars, "$line-main"),
         (quantity.percent(util).rjust(5), "$ink"),
     )
     used = Content.assemble(
-        meters.bar(memory, max(4, width - load.cell_length - 2 - _PAIR), "$success"),
+        styled.bar(memory, max(4, width - load.cell_length - 2 - _PAIR), "$success"),
         (_memory(gpu), "$ink"),
     )
-    return [meters.pair(name, facts, width), load + "  " + used]
+    return [styled.pair(name, facts, width), load + "  " + used]
 
 
 def host_lines(host: HostSample | None, width: int) -> list[Content]:
@@ -135,10 +199,10 @@ def host_lines(host: HostSample | None, width: int) -> list[Content]:
     bars = max(2, (width - 5 - 5 - 2 - 4 - _PAIR) // 2)
     first = Content.assemble(
         ("cpu  ", "$ink-muted"),
-        meters.bar(cpu, bars, meters.load_tone(cpu, 0.9, 1.01)),
+        styled.bar(cpu, bars, styled.load_tone(cpu, 0.9, 1.01)),
         (quantity.percent(cpu).rjust(5), "$ink"),
         ("  ram ", "$ink-muted"),
-        meters.bar(memory, max(2, width - bars - 10 - 6 - _PAIR), meters.load_tone(memory)),
+        styled.bar(memory, max(2, width - bars - 10 - 6 - _PAIR), styled.load_tone(memory)),
         (_pair(used, host.memory_total_bytes), "$ink"),
     )
     second = Content.assemble(
@@ -192,4 +256,4 @@ def _temperature(gpu: GpuSample) -> Content:
 def _throttled(gpu: GpuSample) -> Content:
     if not gpu.throttle_reasons:
         return Content("")
-    return meters.text(" " + gpu.throttle_reasons[0], "$warning")
+    return styled.text(" " + gpu.throttle_reasons[0], "$warning")

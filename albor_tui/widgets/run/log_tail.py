@@ -17,7 +17,7 @@ from textual.strip import Strip
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
-from albor_tui.widgets.base.thumb import TrueThumb
+from albor_tui.widgets.base.synced_scrollbar import SyncedScrollbar
 
 KEPT_LINES = 2000
 KEPT_STRIPS = 200  # what a screen shows, and some more
@@ -27,7 +27,7 @@ _ERROR_WORDS = ("error", "traceback", "exception", "fatal", "nan")
 _WARNING_WORDS = ("warning", "warn", "skipped", "restart")
 
 
-class LogTail(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
+class LogTail(ErrorBoundary, SyncedScrollbar, ScrollView, can_focus=True):
     """Shows lines given to `add`. Raw text is made harmless here, whoever read it."""
 
     ALLOW_MAXIMIZE = True

@@ -20,9 +20,9 @@ from textual.strip import Strip
 from albor_core.feed.archive.log_file import LogName, LogWindow
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
-from albor_tui.widgets.base.thumb import TrueThumb
+from albor_tui.widgets.base.synced_scrollbar import SyncedScrollbar
 from albor_tui.widgets.run.log_tail import tone_of
 
 _SHIFT = 20  # columns that left and right move by
@@ -38,7 +38,7 @@ class Need:
     needle: str = ""
 
 
-class LogView(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
+class LogView(ErrorBoundary, SyncedScrollbar, ScrollView, can_focus=True):
     """Draws the window it was given; posts `Needs` when it wants another."""
 
     ALLOW_MAXIMIZE = True
@@ -78,7 +78,7 @@ class LogView(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
 
     def show(self, window: LogWindow, edges: tuple[str, str]) -> None:
         """Lines have come. `edges` say how the attempt began and, "" while it lives, ended."""
-        if window.life != self.window.life or window.name != self.window.name:
+        if window.generation != self.window.generation or window.name != self.window.name:
             self._match = None
         self.window, self._edges = window, edges
         self.virtual_size = Size(max(1, self._room), self._rows)
@@ -253,7 +253,7 @@ class LogView(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
         text = self.window.lines[index]
         line = Content(text[self._shift :])
         if self.needle:
-            line = _marked(line, self.needle)
+            line = marked(line, self.needle)
         strip = self._strip(line, tone_of(text), width)
         return strip
 
@@ -261,23 +261,25 @@ class LogView(ErrorBoundary, TrueThumb, ScrollView, can_focus=True):
         words = self._edges[is_end]
         rule = glyphs.current.rule
         text = Content.assemble(
-            (f"{rule * 2} ", "$ink-faint"), meters.text(words, "$ink-muted"), " "
+            (f"{rule * 2} ", "$ink-faint"), styled.text(words, "$ink-muted"), " "
         )
         return text + Content.styled(rule * max(0, width - text.cell_length), "$ink-faint")
 
     def _strip(self, line: Content, name: str, width: int) -> Strip:
         style = self.get_visual_style(f"log-tail--{name}")
-        segments = meters.fit(line, width).render(
+        segments = styled.fit(line, width).render(
             style, end="", parse_style=self.app.stylesheet.parse_style
         )
         drawn = [Segment(text, (style + span).rich_style) for text, span in segments]
         return Strip(drawn).adjust_cell_length(width, style.rich_style)
 
 
-def _marked(line: Content, needle: str) -> Content:
+def marked(line: Content, needle: str) -> Content:
     """Every place of the needle in a line, in either case, lit."""
     low, find = line.plain.lower(), needle.lower()
-    if len(low) != len(line.plain):  # a letter that is longer in lower case would shift the places
+    if not find or len(low) != len(
+        line.plain
+    ):  # a letter that is longer in lower case would shift the places
         return line
     at = low.find(find)
     while at >= 0:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+from rich.cells import cell_len
 from textual.content import Content
 
 from albor_core.feed.view import RunView
-from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_core.run.headlines import LOSSES
+from albor_core.run.values.main_metrics import MainMetric
+from albor_tui.look import figures, glyphs, quantity
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.panels import RunPanel
+
+_NAMES, _NAME_MOST = 9, 32  # cells of a name: a longer one moves its value
 
 
 class RunPreview(RunPanel):
@@ -17,27 +24,59 @@ class RunPreview(RunPanel):
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         rows = [
-            ("state", meters.state_of(view) + _why(view)),
+            ("state", styled.state_of(view) + _why(view)),
             ("step", _step(view)),
-            ("tokens", _plain(quantity.si(view.tokens))),
-            ("loss", _losses(view)),
-            ("val", _validation(view)),
-            ("speed", _speed(view)),
-            ("lr", _plain(quantity.exponent(view.lr))),
+            *_own(view),
+            *_figures(view),
             ("attempt", _plain(quantity.count(view.attempt or view.attempts_total))),
             ("elapsed", _plain(quantity.duration(view.elapsed_s))),
-            ("saved", _saved(view)),
         ]
+        is_house, missing = view.kind == "train", glyphs.current.missing
         if view.last_alert and view.alerts_open:
-            tone = meters.SEVERITY_TONE.get(view.severity, "$warning")
-            rows.insert(1, ("alert", meters.text(view.last_alert, tone)))
-        rows += [("device", meters.text(view.device or glyphs.current.missing, "$ink"))]
-        rows += [("folder", meters.text(view.path or glyphs.current.missing, "$ink-muted"))]
-        lines = [
-            meters.fit(Content.assemble((f"{name:<9}", "$ink-muted"), value), width)
-            for name, value in rows[:height]
-        ]
-        return meters.rows(lines)
+            tone = styled.SEVERITY_TONE.get(view.severity, "$warning")
+            rows.insert(1, ("alert", styled.text(view.last_alert, tone)))
+        if is_house or view.checkpoint.last_step is not None:
+            rows.append(("saved", _saved(view)))
+        if is_house or view.device:
+            rows.append(("device", styled.text(view.device or missing, "$ink")))
+        rows.append(("folder", styled.text(view.path or missing, "$ink-muted")))
+        lines = [styled.fit(_row(name, value), width) for name, value in rows[:height]]
+        return styled.rows(lines)
+
+
+def _row(name: str, value: Content) -> Content:
+    return Content.styled(name + " " * max(1, _NAMES - cell_len(name)), "$ink-muted") + value
+
+
+def _own(view: RunView) -> list[tuple[str, Content]]:
+    """The metrics that stand for a run besides the house's; of Albor's own those that somebody
+    pinned.
+    """
+    wanted = (one for one in view.metrics if one.is_pinned or view.kind != "train")
+    return [
+        (figures.name_in(one.name, _NAME_MOST), _value(one))
+        for one in wanted
+        if one.name not in LOSSES
+    ]
+
+
+def _value(one: MainMetric) -> Content:
+    tone = "$ink" if one.last is None or math.isfinite(one.last) else "bold $error"
+    value = Content.styled(quantity.metric(one.last, one.name), tone)
+    return value + Content.styled(figures.way(one), "$ink-muted")
+
+
+def _figures(view: RunView) -> list[tuple[str, Content]]:
+    """The house's figures: of another's program those that it has."""
+    found = [
+        ("tokens", _plain(quantity.si(view.tokens)), view.tokens),
+        ("loss", _losses(view), view.loss),
+        ("val", _validation(view), view.val_loss if view.val_ppl is None else view.val_ppl),
+        ("speed", _speed(view), view.step_ms if view.tokens_per_s is None else view.tokens_per_s),
+        ("lr", _plain(quantity.exponent(view.lr)), view.lr),
+    ]
+    is_house = view.kind == "train"
+    return [(name, said) for name, said, known in found if is_house or known is not None]
 
 
 def _plain(value: str) -> Content:
@@ -45,7 +84,7 @@ def _plain(value: str) -> Content:
 
 
 def _why(view: RunView) -> Content:
-    return meters.text(f"  {view.detail}", "$ink-muted") if view.detail else Content("")
+    return styled.text(f"  {view.detail}", "$ink-muted") if view.detail else Content("")
 
 
 def _step(view: RunView) -> Content:
@@ -57,25 +96,30 @@ def _step(view: RunView) -> Content:
 
 
 def _losses(view: RunView) -> Content:
-    return Content.assemble(
-        (quantity.loss(view.loss), "$line-main"),
-        (f"   ema {quantity.loss(view.loss_ema)}", "$ink-muted"),
-    )
+    ema = f"   ema {quantity.loss(view.loss_ema)}" if _comes(view, view.loss_ema) else ""
+    return Content.assemble((quantity.loss(view.loss), "$line-main"), (ema, "$ink-muted"))
+
+
+def _comes(view: RunView, value: float | None) -> bool:
+    """Whether a figure is known, or is one that Albor's own training tells of sooner or later."""
+    return value is not None or view.kind == "train"
 
 
 def _validation(view: RunView) -> Content:
+    ppl = f"   ppl {quantity.ratio(view.val_ppl)}" if _comes(view, view.val_ppl) else ""
+    bpb = "" if view.val_bpb is None else f"   bpb {quantity.loss(view.val_bpb)}"
     return Content.assemble(
         (quantity.loss(view.val_loss), "$line-val"),
-        (f"   ppl {quantity.ratio(view.val_ppl)}", "$ink-muted"),
+        (ppl + bpb, "$ink-muted"),
         (f"   at step {quantity.count(view.val_step)}" if view.is_val_older else "", "$ink-muted"),
     )
 
 
 def _speed(view: RunView) -> Content:
-    return Content.assemble(
-        (f"{quantity.si(view.tokens_per_s)} tok/s", "$ink"),
-        (f"   {quantity.milliseconds(view.step_ms)} a step", "$ink-muted"),
-    )
+    rate = f"{quantity.si(view.tokens_per_s)} tok/s" if _comes(view, view.tokens_per_s) else ""
+    step = f"{quantity.milliseconds(view.step_ms)} a step" if _comes(view, view.step_ms) else ""
+    gap = "   " if rate and step else ""
+    return Content.assemble((rate, "$ink"), (gap + step, "$ink-muted"))
 
 
 def _saved(view: RunView) -> Content:

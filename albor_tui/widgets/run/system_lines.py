@@ -3,33 +3,127 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from textual.content import Content
 
 from albor_core.telemetry.sample import GpuSample, HostSample
 from albor_tui.look import glyphs, quantity
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
+from albor_tui.widgets.run.gpu_panel import aligned_lines
+from albor_tui.widgets.run.gpu_table import GpuMark
 
 Past = Mapping[str, Sequence[float]]
 _NAME, _NUMBERS = 9, 22
+_ROW = 90  # cells of a line of a GPU, beside which its past has room
+MOST_BLOCKS = 2  # more GPUs have one line each
 HOT_C, WARM_C = 88, 80
+_LOGGED_NAME = 12
+_LOGGED: Mapping[str, tuple[str, Callable[[float], str], float | None]] = {
+    "util_percent": ("load", lambda v: f"{v:.0f} %", 100.0),
+    "memory_bytes": ("memory", quantity.byte_size, None),
+    "power_w": ("power", lambda v: f"{v:.0f} W", None),
+    "temperature_c": ("heat", lambda v: f"{v:.0f} C", 100.0),
+    "cpu_percent": ("cpu", lambda v: f"{v:.0f} %", 100.0),
+    "rss_bytes": ("memory", quantity.byte_size, None),
+    "threads": ("threads", quantity.count, None),
+    "memory_available_bytes": ("memory left", quantity.byte_size, None),
+    "disk_free_bytes": ("disk left", quantity.byte_size, None),
+}
+"""Of each figure that is kept: its words, how it is written, and the top of its trace."""
 
 
 def system_lines(
-    gpus: Sequence[GpuSample], host: HostSample | None, past: Past, width: int, why_none: str
+    gpus: Sequence[GpuSample],
+    host: HostSample | None,
+    past: Past,
+    width: int,
+    why_none: str,
+    marks: Sequence[GpuMark] = (),
 ) -> list[Content]:
     """Everything known; `past` holds values by metric key (gpu0/util_percent), oldest first."""
     lines: list[Content] = []
-    for gpu in gpus:
-        lines += [*gpu_block(gpu, past, width), Content("")]
+    if len(gpus) > MOST_BLOCKS:
+        lines += [*gpu_rows(gpus, past, width, marks), Content("")]
+    else:
+        for gpu in gpus:
+            lines += [*gpu_block(gpu, past, width), Content("")]
     if not gpus:
         lines += [
             Content.styled("no GPU", "bold $ink"),
-            meters.text(why_none, "$ink-muted"),
+            styled.text(why_none, "$ink-muted"),
             Content(""),
         ]
     return lines + host_block(host, past, width)
+
+
+def logged_lines(past: Past, width: int) -> list[Content]:
+    """What the index process kept of a run whose program tells no figures: the newest of each, and
+    its past. () where nothing is kept."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for key in sorted(past, key=_logged_order):
+        whose, _, figure = key.partition("/")
+        if figure in _LOGGED and past[key]:
+            groups.setdefault(whose, []).append((figure, key))
+    lines: list[Content] = []
+    for whose, figures in groups.items():
+        number = whose.removeprefix("gpu")
+        name = f"gpu {number}" if number != whose else whose
+        lines.append(Content.styled(name, "bold $accent"))
+        for figure, key in figures:
+            words, show, top = _LOGGED[figure]
+            head = Content.assemble(
+                (words.ljust(_LOGGED_NAME), "$ink-muted"), (show(past[key][-1]).rjust(10), "$ink")
+            )
+            room = max(0, width - head.cell_length - 2)
+            lines.append(head + "  " + trace(past[key], min(room, 120), top))
+        lines.append(Content(""))
+    return lines[:-1]
+
+
+def _logged_order(key: str) -> tuple[bool, bool, int, str]:
+    """The program first, then GPUs by their number, then the host."""
+    number = re.match(r"gpu(\d+)/", key)
+    is_host = key.startswith("host/")
+    return is_host, number is not None, int(number[1]) if number else 0, key
+
+
+def gpu_rows(
+    gpus: Sequence[GpuSample], past: Past, width: int, marks: Sequence[GpuMark]
+) -> list[Content]:
+    """One line a GPU with its load over time, what is odd in words, and who uses them."""
+    traced = min(60, width - _ROW) if width >= _ROW + 20 else 0
+    lines = []
+    room = width - traced - 2  # a scroll bar may come
+    for gpu, row in zip(gpus, aligned_lines(gpus, room), strict=True):
+        line = styled.fit(row, room + 2)
+        if traced:
+            line += trace(past.get(f"gpu{gpu.index}/util_percent") or (), traced, 100)
+        lines.append(line)
+    if marks:
+        lines.append(Content(""))
+    lines += [
+        Content.assemble(
+            (f"gpu {mark.number}".ljust(_NAME), f"bold {mark.tone}"),
+            styled.text(mark.words, mark.tone),
+        )
+        for mark in marks
+    ]
+    users = [(gpu.index, process) for gpu in gpus for process in gpu.processes]
+    if users:
+        lines.append(Content(""))
+    for at, (index, process) in enumerate(users):
+        lines.append(
+            Content.assemble(
+                (("processes" if at == 0 else "").ljust(_NAME), "$ink-muted"),
+                (f" gpu {index:<3}", "$ink-muted"),
+                (f"{process.pid:>8}  ", "$ink-muted"),
+                (quantity.byte_size(process.memory_bytes).rjust(9), "$ink"),
+                styled.text(f"  {process.name or glyphs.current.missing}", "$ink"),
+            )
+        )
+    return lines
 
 
 def gpu_block(gpu: GpuSample, past: Past, width: int) -> list[Content]:
@@ -44,21 +138,21 @@ def gpu_block(gpu: GpuSample, past: Past, width: int) -> list[Content]:
     watts = f"{_whole(gpu.power_w)} / {_whole(gpu.power_limit_w)} W"
     head = Content.assemble(
         (f"gpu {gpu.index}  ", "bold $accent"),
-        meters.text(gpu.name or glyphs.current.missing, "bold $ink"),
-        meters.text(f"   {gpu.uuid}" if gpu.uuid and width > 90 else "", "$ink-faint"),
+        styled.text(gpu.name or glyphs.current.missing, "bold $ink"),
+        styled.text(f"   {gpu.uuid}" if gpu.uuid and width > 90 else "", "$ink-faint"),
     )
     return [
-        meters.pair(head, _throttle(gpu), width),
+        styled.pair(head, _throttle(gpu), width),
         _gauge(
             "load", util, quantity.percent(util), "$line-main", past.get(f"{key}/util_percent"),
             100, width,
         ),
         _gauge(
-            "memory", memory, used, meters.load_tone(memory, 0.92, 0.98),
+            "memory", memory, used, styled.load_tone(memory, 0.92, 0.98),
             past.get(f"{key}/memory_bytes"), total, width,
         ),
         _gauge(
-            "power", power, watts, meters.load_tone(power, 0.97, 1.02), past.get(f"{key}/power_w"),
+            "power", power, watts, styled.load_tone(power, 0.97, 1.02), past.get(f"{key}/power_w"),
             gpu.power_limit_w, width,
         ),
         _gauge(
@@ -88,12 +182,12 @@ def host_block(host: HostSample | None, past: Past, width: int) -> list[Content]
     return [
         head,
         _gauge(
-            "cpu", cpu, quantity.percent(cpu), meters.load_tone(cpu, 0.9, 1.01),
+            "cpu", cpu, quantity.percent(cpu), styled.load_tone(cpu, 0.9, 1.01),
             past.get("host/cpu_percent"), 100, width,
         ),
         _gauge(
             "ram", ram, f"{quantity.byte_size(used)} / {quantity.byte_size(total)}",
-            meters.load_tone(ram), past.get("host/used_bytes"), total, width,
+            styled.load_tone(ram), past.get("host/used_bytes"), total, width,
         ),
         _gauge(
             "this run", mine, quantity.byte_size(host.rss_bytes), "$line-val",
@@ -119,7 +213,7 @@ def _gauge(
     drawn = trace(past or (), max(0, room - bars), top)
     return Content.assemble(
         (name.ljust(_NAME), "$ink-muted"),
-        meters.bar(share, bars, tone),
+        styled.bar(share, bars, tone),
         (f"  {numbers}".ljust(_NUMBERS), "$ink"),
         " " * (room - bars - drawn.cell_length) if drawn.plain else "",  # newest at the right
         drawn,
@@ -141,7 +235,7 @@ def trace(values: Sequence[float], width: int, top: float | None, *, low: float 
 
 
 def _fact(name: str, words: str) -> Content:
-    return Content.assemble((name.ljust(_NAME), "$ink-muted"), meters.text(words, "$ink"))
+    return Content.assemble((name.ljust(_NAME), "$ink-muted"), styled.text(words, "$ink"))
 
 
 def _processes(gpu: GpuSample) -> list[Content]:
@@ -152,7 +246,7 @@ def _processes(gpu: GpuSample) -> list[Content]:
             (("processes" if i == 0 else "").ljust(_NAME), "$ink-muted"),
             (f" {process.pid:>8}  ", "$ink-muted"),
             (quantity.byte_size(process.memory_bytes).rjust(8), "$ink"),
-            meters.text(f"  {process.name or glyphs.current.missing}", "$ink"),
+            styled.text(f"  {process.name or glyphs.current.missing}", "$ink"),
         )
         for i, process in enumerate(gpu.processes)
     ]
@@ -161,7 +255,7 @@ def _processes(gpu: GpuSample) -> list[Content]:
 def _throttle(gpu: GpuSample) -> Content:
     if not gpu.throttle_reasons:
         return Content.styled("not throttled", "$ink-muted")
-    return meters.text("throttled: " + ", ".join(gpu.throttle_reasons), "bold $warning")
+    return styled.text("throttled: " + ", ".join(gpu.throttle_reasons), "bold $warning")
 
 
 def _share(used: float | None, total: float | None) -> float | None:

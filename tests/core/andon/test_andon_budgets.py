@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from albor_core.andon.bricks import check_bricks, read_overrules
-from albor_core.andon.budgets import Budgets, check_budgets
+from albor_core.andon.bricks.budgets import check_bricks, read_overrules
+from albor_core.andon.budgets.limits import BudgetLimits, Use, check_budgets
 from albor_core.run.errors import UsageError
 
 
 def spend(budgets, amounts):
     already, log = frozenset(), []
     for tokens in amounts:
-        alerts = check_budgets(budgets, tokens=tokens, wall_hours=None, already=already)
+        alerts = check_budgets(budgets, Use(tokens=tokens), already=already)
         already |= {alert.rule for alert in alerts}
         log += [(tokens, alert.action, alert.severity) for alert in alerts]
     return log
@@ -20,25 +20,29 @@ def spend(budgets, amounts):
 
 def test_a_budget_warns_at_ninety_percent_and_acts_once_at_the_limit():
     amounts = range(0, 140, 10)
-    assert spend(Budgets(tokens=100), amounts) == [(90, "warn", "yellow"), (100, "stop", "red")]
+    assert spend(BudgetLimits(tokens=100), amounts) == [
+        (90, "notify", "warning"),
+        (100, "stop", "error"),
+    ]
 
 
 def test_a_jump_over_the_limit_says_it_once():
-    assert spend(Budgets(tokens=100, action="pause"), [10, 200, 300]) == [(200, "pause", "red")]
+    assert spend(BudgetLimits(tokens=100, action="pause"), [10, 200, 300]) == [
+        (200, "pause", "error")
+    ]
 
 
 def test_no_budget_or_an_unknown_amount_fires_nothing():
-    none = frozenset()
-    assert check_budgets(Budgets(), tokens=1e12, wall_hours=1e6, already=none) == ()
-    limits = Budgets(tokens=1, wall_hours=1)
-    assert check_budgets(limits, tokens=None, wall_hours=math.nan, already=none) == ()
+    assert check_budgets(BudgetLimits(), Use(tokens=1e12, wall_hours=1e6)) == ()
+    limits = BudgetLimits(tokens=1, wall_hours=1)
+    assert check_budgets(limits, Use(tokens=None, wall_hours=math.nan)) == ()
 
 
 def test_hours_and_tokens_are_separate_budgets():
-    limits = Budgets.from_config({"budgets": {"tokens": 10, "wall_hours": 2.0, "action": None}})
-    alerts = check_budgets(
-        limits, tokens=10, wall_hours=1.9, already=frozenset(), step=7, attempt=2
+    limits = BudgetLimits.from_config(
+        {"budgets": {"tokens": 10, "wall_hours": 2.0, "action": None}}
     )
+    alerts = check_budgets(limits, Use(tokens=10, wall_hours=1.9), step=7, attempt=2)
     assert [a.id for a in alerts] == ["budget-tokens@2.7", "budget-wall_hours-90@2.7"]
 
 

@@ -9,15 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albor_core.andon.explain import andon_problems, andon_sentences, explain
-from albor_core.andon.rules import (
-    STEADY,
-    WARMUP_FREE_STEPS,
-    RuleState,
-    evaluate,
-    parse_condition,
-    replay,
-    rules_from,
-)
+from albor_core.andon.rules.engine import STEADY, RuleEngine
+from albor_core.andon.rules.grammar import parse_condition
+from albor_core.andon.rules.replay import replay
+from albor_core.andon.rules.sources import WARMUP_FREE_STEPS, rules_from
 from albor_core.run.errors import ConfigError
 
 SPEC = {
@@ -74,30 +69,48 @@ def test_nan_neither_fires_nor_arms_and_infinity_does_fire():
 
 def test_a_metric_that_is_not_measured_at_this_step_changes_nothing():
     rules = rules_from({"alerts": [{"condition": "val_loss > 5"}]}, warmup_steps=10)
-    state, alerts = evaluate(rules, RuleState(), {"train/loss": 99.0}, step=3)
-    assert (state, alerts) == (RuleState(), ())
+    engine = RuleEngine(rules)
+    assert engine.take_step(3, {"train/loss": 99.0}, 3.0) == ()
+    assert engine.to_json()["watches"] == []
 
 
 def test_the_saved_state_keeps_a_resumed_run_from_repeating_its_alert():
     rules = rules_from(SPEC, warmup_steps=50)
-    state = RuleState()
+    engine = RuleEngine(rules)
     for step, loss in enumerate([10.4, *[9.0] * STEADY]):
-        state, _ = evaluate(rules, state, {"train/loss": loss}, step=step)
-        state = RuleState.from_json(json.loads(json.dumps(state.to_json())))
-    state, alerts = evaluate(rules, state, {"train/loss": 11.0}, step=STEADY + 1, attempt=3)
+        engine.take_step(step, {"train/loss": loss}, step)
+        engine = resumed(engine, rules)
+    engine = resumed(engine, rules, attempt=3)
+    alerts = engine.take_step(STEADY + 1, {"train/loss": 11.0}, 0.0)
     assert [alert.id for alert in alerts] == ["loss-gt-10@3.11"]
-    resumed = RuleState.from_json(json.loads(json.dumps(state.to_json())))
-    assert resumed == state
-    assert evaluate(rules, resumed, {"train/loss": 11.0}, step=STEADY + 1)[1] == ()
-    assert RuleState.from_json(None) == RuleState()
+    again = resumed(engine, rules)
+    assert again.to_json() == engine.to_json()
+    assert again.take_step(STEADY + 1, {"train/loss": 11.0}, 0.0) == ()
+
+
+def resumed(engine, rules, attempt=1):
+    found = RuleEngine(rules, attempt=attempt)
+    found.load(json.loads(json.dumps(engine.to_json(), allow_nan=False)))
+    return found
+
+
+def test_the_state_of_an_old_checkpoint_is_understood():
+    rules = rules_from(SPEC, warmup_steps=50)
+    engine = RuleEngine(rules)
+    engine.load({"armed": ["loss-gt-10"], "firing": ["loss-gt-10"], "steady": {}})
+    assert engine.take_step(3, {"loss": 11.0}, 0.0) == ()
+    assert engine.take_step(4, {"loss": 9.0}, 0.0) == ()  # what it began with has no id to clear
+    assert [alert.id for alert in engine.take_step(5, {"loss": 11.0}, 0.0)] == ["loss-gt-10@1.5"]
+    engine.load(None)
+    assert engine.take_step(6, {"loss": 11.0}, 0.0) == ()
 
 
 def test_the_alert_tells_the_whole_story_and_is_json():
     rules = rules_from(SPEC, warmup_steps=0)
-    _, (alert,) = evaluate(rules, RuleState(), {"optim/grad_norm": math.inf}, step=100)
+    (alert,) = RuleEngine(rules).take_step(100, {"optim/grad_norm": math.inf}, 0.0)
     document = json.loads(json.dumps(alert.to_json(), allow_nan=False))
     assert document["value"] == "inf"
-    assert (alert.severity, alert.action, alert.message) == ("red", "stop", "Gradient explosion")
+    assert (alert.severity, alert.action, alert.message) == ("error", "stop", "Gradient explosion")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +140,6 @@ def test_conditions_as_people_write_them(text, metric, op, threshold):
         "los > 3",
         "loss > nan",
         "1 > loss",
-        "a/B>1",
     ],
 )
 def test_a_bad_condition_is_named(text):
@@ -194,9 +206,9 @@ def test_each_broken_rule_raises_an_alert_with_its_own_action():
         },
         warmup_steps=0,
     )
-    _, alerts = evaluate(rules, RuleState(), {"loss": 9.0}, step=WARMUP_FREE_STEPS)
+    alerts = RuleEngine(rules).take_step(WARMUP_FREE_STEPS, {"loss": 9.0}, 0.0)
     assert len(alerts) == 3
-    assert {alert.action for alert in alerts} == {"warn", "stop", "pause"}
+    assert {alert.action for alert in alerts} == {"notify", "stop", "pause"}
 
 
 def test_the_plan_warns_that_a_fresh_model_is_on_the_bad_side():

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 from albor_core.checkpoint import folder as ck
 from albor_core.checkpoint import tensorfile
 from albor_core.checkpoint.retention import Retention, discard_after, prune
-from albor_core.checkpoint.saver import Failed, Saver
+from albor_core.checkpoint.saver import SaveFailed, Saver
 from albor_core.checkpoint.tensorfile import read_tensors, write_tensors
 from albor_core.run.errors import NoCheckpointError
 from albor_core.run.files.tensor_header import DamagedFileError
@@ -311,12 +311,12 @@ def test_the_saver_writes_beside_the_loop_and_remembers_the_best(tmp_path):
 
 def test_a_full_disk_is_counted_and_the_next_save_tries_again(tmp_path, monkeypatch):
     saver = saver_in(tmp_path / "c")
-    monkeypatch.setattr(ck, "_SLACK_BYTES", 1 << 60)
+    monkeypatch.setattr(ck, "SLACK_BYTES", 1 << 60)
     for step in (1, 2):
         saver.start(snapshot(step))
         saver.wait(30)
     failures = saver.results()
-    assert [(type(f), f.in_a_row) for f in failures] == [(Failed, 1), (Failed, 2)]
+    assert [(type(f), f.in_a_row) for f in failures] == [(SaveFailed, 1), (SaveFailed, 2)]
     assert "no room" in failures[0].reason
     monkeypatch.undo()
     saver.start(snapshot(3))

@@ -21,7 +21,7 @@ from unittest import mock
 import jsonschema
 
 from albor_core.cli.main import run
-from albor_core.cli.schema import FOLDER
+from albor_core.cli.schema import schema_of
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, read_json
 
@@ -187,7 +187,7 @@ def validate(document: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache
 def _validator(name: str) -> jsonschema.Draft202012Validator:
-    schema = json.loads((FOLDER / f"{name}.json").read_text())
+    schema = schema_of(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

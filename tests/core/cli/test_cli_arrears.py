@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import time
 
 import pytest
@@ -10,6 +12,7 @@ from cli_user import valid
 
 from albor_core import track
 from albor_core.feed.runs.watch import RunsFeed
+from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
 from albor_core.store.index import catch_up
@@ -22,7 +25,7 @@ def alone(monkeypatch):
     """Not a guarded run, and no index process: `index_now` stands for one that died early."""
     for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
         monkeypatch.delenv(f"ALBOR_{word}", raising=False)
-    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
 
 
 def half_indexed(name="x", steps=600):
@@ -47,7 +50,7 @@ def make_old(*runs):
 
 
 def cannot_index(monkeypatch):
-    monkeypatch.setattr(catch_up, "_is_known", lambda run: False)
+    monkeypatch.setattr(catch_up, "is_known", lambda run: False)
 
 
 def test_a_list_indexes_what_an_index_process_that_died_left_of_an_ended_run(desk):
@@ -57,6 +60,24 @@ def test_a_list_indexes_what_an_index_process_that_died_left_of_an_ended_run(des
     assert (row["status"], row["last_step"], row["loss"]) == ("completed", 600, 1 / 600)
     assert (row["unindexed_bytes"], row["lines_lost"]) == (0, 0)
     assert desk.quick("db", "check").code == 0
+
+
+@pytest.mark.parametrize("words", [(), ("loss<0.5",)])
+def test_a_run_that_ended_before_anybody_indexed_it_is_in_the_list(desk, words):
+    half_indexed()
+    with track.start(name="unseen") as run:
+        run.log({"loss": 0.25}, step=1)
+    (row, *_) = valid(desk.quick("runs", "ls", *words, "--json"))["runs"]
+    assert (row["id"], row["status"], row["loss"]) == (run.id, "completed", 0.25)
+    assert desk.quick("db", "check").code == 0
+
+
+def test_a_run_that_has_just_begun_is_told_of_until_it_is_in_the_list(desk):
+    half_indexed()
+    with track.start(name="young") as run:
+        listed = desk.quick("runs", "ls")
+        assert f"just begun, and not in the list yet: {run.id}" in listed.err
+    assert run.id in desk.quick("runs", "ls").out
 
 
 def test_a_filter_finds_a_run_by_the_figures_that_nobody_had_indexed(desk):
@@ -81,7 +102,7 @@ def test_a_list_that_cannot_index_says_how_much_is_missing(desk, monkeypatch):
 
 
 def test_a_recorded_end_does_not_hide_what_is_missing(desk):
-    """A second life, none of whose lines were indexed."""
+    """A second attempt, none of whose lines were indexed."""
     run = half_indexed()
     index_now(run)
     assert stored(run).ended_status == "completed"
@@ -133,7 +154,7 @@ def test_the_cockpit_tells_of_an_ended_run_that_is_not_whole_in_the_store(desk):
     make_old(half_indexed("one"), half_indexed("two"))
     feed = RunsFeed()
     try:
-        assert "2 ended run(s) are not in experiments.db to their ends" in feed.complete().problem
+        assert "2 ended runs are not in experiments.db to the end" in feed.complete().problem
     finally:
         feed.close()
 
@@ -146,7 +167,7 @@ def test_runs_of_a_moment_ago_are_missed_when_another_run_makes_a_new_store(desk
     for path in global_store().parent.glob("experiments.db*"):
         path.unlink()
     index_now(half_indexed("three"))
-    words = "2 registered run(s) are not in"
+    words = "2 registered runs are not in"
     if later == "ls":
         assert words in desk.quick("runs", "ls").err
     elif later == "doctor":
@@ -168,3 +189,23 @@ def test_a_run_at_work_is_not_behind(desk, hold):
     assert desk.quick("runs", "ls").err == ""
     assert valid(desk.quick("runs", "ls", "--json"))["runs"][0]["unindexed_bytes"] == 0
     assert stored(run).last_step == 10
+
+
+@pytest.mark.parametrize("known_by", ["files", "files and store", "store"])
+def test_a_completed_run_that_lost_lines_needs_attention_until_it_was_seen(desk, known_by):
+    with track.start(name="x") as run:
+        run.log({"loss": 1.0}, step=1)
+    words = json.loads(run.dir.exit.read_text())
+    run.dir.exit.write_text(json.dumps({**words, "lines_lost": 1200}))
+    if "store" in known_by:
+        index_now(run.dir)
+    if "files" not in known_by:
+        shutil.rmtree(run.dir.path)
+    found = desk.quick("attention", "--json")
+    assert found.code == 4
+    (entry,) = json.loads(found.out)["items"]
+    assert (entry["kind"], entry["run_name"]) == ("lines_lost", "x")
+    assert "1,200 lines that it logged could not be written" in entry["summary"]
+    if "files" in known_by:
+        assert desk.quick("attention", "ack", entry["id"]).code == 0
+        assert desk.quick("attention", "--json").code == 0

@@ -202,14 +202,17 @@ def test_the_check_of_a_tokenizer_is_plain_text_for_people(user, data):
     facts = {key: text.strip() for key, text in facts.items()}
     sha256 = hashlib.sha256((data / "tokenizer.json").read_bytes()).hexdigest()
     assert facts.pop("special tokens").startswith("<|endoftext|> 0, <|pad|> 1, ")
-    assert facts.pop("round trips") in {f"{n} of {n} samples" for n in range(1, 100)}
+    assert facts.pop("round trips") in {f"{n} of {n} samples" for n in range(1, 400)}
+    assert facts.pop("Python patterns").startswith(tuple(f"{n}/8 are one token" for n in range(9)))
     assert facts == {
         "sha256": sha256,
-        "vocabulary": "512 tokens",
+        "vocabulary": "512 tokens, BPE",
+        "of these": "eos 0, pad 1",
+        "bytes": "256 of 256 have a token",
         "bytes per token": "unknown without --corpus",
     }
     damaged = json.loads((data / "tokenizer.json").read_text())
-    damaged["pre_tokenizer"] = damaged["decoder"] = None
+    damaged["normalizer"] = {"type": "Lowercase"}
     damaged["added_tokens"] = []
     (user.folder / "odd.json").write_text(json.dumps(damaged))
     refused = user.quick("tokenizer", "check", "odd.json", "--corpus", data / "corpus.parquet")
@@ -294,6 +297,12 @@ def test_a_number_that_is_none_or_out_of_range_names_its_option(user, text):
     result = user.quick("kernels", "bench", "--rounds", text)
     assert (result.code, result.out) == (2, "")
     assert "--rounds" in result.err and text in result.err and "next:" in result.err
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "0", "-1", "1e13"])
+def test_a_price_that_is_none_names_its_option(user, rate):
+    refused = user.quick("train", "plan", "tiny.yaml", "--rate", rate)
+    assert refused.code == 2 and "--rate" in refused.err and "monitoring" not in refused.err
 
 
 def test_a_damaged_shard_is_refused_with_7(user, data, tmp_path):
@@ -448,7 +457,7 @@ def test_an_output_that_cannot_be_written_fails_the_same_way_everywhere(
     (user.folder / "file").write_text("mine")
     (user.folder / "folder").mkdir()
     before = sorted(user.folder.iterdir())
-    wrong_kind = "file" if what in ("shards", "demo") else "folder"
+    wrong_kind = "file" if what in ("import", "shards", "demo") else "folder"
     outputs = {"file/out": 1, "/proc/none/out": 1, "x" * 300: 1, wrong_kind: 2}
     if what == "tokenizer":
         del outputs[wrong_kind]  # a folder is where tokenizer.json goes

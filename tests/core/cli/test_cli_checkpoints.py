@@ -105,3 +105,9 @@ def test_what_was_removed_is_counted_as_people_count(saved):
     user, run = saved
     told = [user.quick("checkpoints", "prune", str(run.path), "--yes").out for _ in range(2)]
     assert told[1] == "0 checkpoints, 0 B\n" and "(s)" not in told[0]
+
+
+def test_pruning_lets_go_of_the_run(saved):
+    user, run = saved
+    assert user.quick("checkpoints", "prune", str(run.path), "--dry-run").code == 0
+    assert not run.liveness().is_alive

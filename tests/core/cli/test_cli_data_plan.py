@@ -68,6 +68,23 @@ def test_a_plan_names_every_problem_at_once_and_ends_with_one(room):
     assert tree_hash(room.folder) == before
 
 
+def test_an_import_of_rows_tells_what_it_left_out_and_where(room):
+    (room.folder / "rows.jsonl").write_text('{"code": "a = 1"}\nnot json\n{"code": 7}\n')
+    told = room.quick("data", "import", "rows.jsonl", "-o", "rows")
+    assert "rows: 1 document, 5 bytes; skipped 1 no_text, 1 not_json" in told.out
+    assert "such as rows.jsonl/2" in told.out and told.err == ""
+    again = valid(room.quick("data", "import", "rows.jsonl", "-o", "rows", "--json"))
+    assert again["reused"] and again["examples"] == {
+        "no_text": ["rows.jsonl/3"], "not_json": ["rows.jsonl/2"],
+    }  # fmt: skip
+    assert [one["column"] for one in again["sources"]] == ["code"]
+    (room.folder / "rows.jsonl").write_text("[]\n")
+    refused = room.quick("data", "import", "rows.jsonl", "-o", "rows", "--json")
+    assert refused.code == 7 and "line 1 is not an object" in refused.error["message"]
+    taken = room.quick("data", "import", "src", "-o", "rows")
+    assert taken.code == 2 and "--force" in taken.err
+
+
 def on_a_terminal(room, *words):
     pid, terminal = pty.fork()
     if pid == 0:

@@ -9,6 +9,7 @@ import shutil
 import sys
 
 import click
+import jsonschema
 import pytest
 from cli_user import (
     ALBOR,
@@ -22,9 +23,12 @@ from cli_user import (
     wait_until,
     write_config,
 )
+from click.testing import CliRunner
 
+from albor_core.cli import schema
 from albor_core.cli.main import cli
 from albor_core.cli.reference import walk
+from albor_core.cli.runs.transfer.export import WHAT
 from albor_core.cli.schema import names
 from albor_core.run.rundir import RunDir, read_json
 
@@ -42,10 +46,15 @@ def desk(old_hand, data):
     shutil.copytree(data / "shards", old_hand.folder / "shards")
     for name in ("corpus.parquet", "tokenizer.json"):
         shutil.copy(data / name, old_hand.folder / name)
+    (old_hand.folder / "data.yaml").write_text(
+        "{name: d, import: {sources: [corpus.parquet]}, split: {by: file, train: 0.7, val: 0.3, "
+        "test: 0}, tokenizer: {file: tokenizer.json}, pretokenize: {seq_len: 16}}"
+    )
     return old_hand
 
 
 COMMANDS = {  # what to type after each command that knows --json, and the code it ends with
+    "albor init": [("fresh.yaml",), ("tiny.yaml",), ("no/where.yaml",), ("--from", "nothing")],
     "albor train plan": [("tiny.yaml",), ("tiny.yaml", "--set", "training.max_steps=900000")],
     "albor train validate": [("tiny.yaml",), ("tiny.yaml", "--set", "optimizer.lr=no")],
     "albor train apply": [("tiny.yaml", "--name", "calm"), ("tiny.yaml", "--set", "a=1")],
@@ -62,42 +71,188 @@ COMMANDS = {  # what to type after each command that knows --json, and the code 
     "albor runs show": [("calm",), ("boom",), ("fails",), ("nobody",)],
     "albor runs diff": [("calm", "boom"), ("calm", "fails"), ("calm",), ("calm", "nobody")],
     "albor runs tail": [("calm",), ("fails",), ("nobody",)],
+    "albor runs pull": [("-x",), ("a;b",), ("gpu1", "lr>=high")],
+    "albor runs wait": [("calm",), ("nobody",), ("calm", "--until", "loss")],
     "albor runs digest": [("calm",), ("fails",), ("nobody",)],
+    "albor model show": [("calm",), ("calm", "--hashes"), ("shards",), ("nobody",)],
+    "albor model verify": [("calm",), ("shards",), ("nobody",)],
+    "albor model compare": [("calm", "calm"), ("calm", "boom"), ("calm", "nobody")],
+    "albor model weights": [("calm",), ("calm", "--tensor", "lm_head"), ("shards",), ("nobody",)],
+    "albor eval plan": [
+        ("calm", "--task", "text:corpus.parquet", "--set", "limit=4"),
+        ("calm", "--task", "text:corpus.parquet", "--set", "column=body"),
+        ("calm", "--task", "poem:corpus.parquet"),
+        ("shards", "--task", "text:corpus.parquet"),
+        ("calm",),
+        ("nobody", "--task", "text:corpus.parquet"),
+    ],
+    "albor eval apply": [
+        ("calm", "--task", "text:corpus.parquet", "--set", "limit=2"),
+        ("calm", "--task", "text:corpus.parquet", "--set", "limit=2"),
+        ("calm", "--task", "text:nowhere.parquet"),
+        ("shards", "--task", "text:corpus.parquet", "-o", "scores"),
+        ("calm", "--task", "code:own", "--set", "limit=1"),
+        ("calm", "--task", "code:own", "--set", "samples=2"),
+        ("calm", "--task", "code:own", "--set", "limit=2", "--validate-only"),
+        ("calm", "--task", "text:corpus.parquet", "--validate-only"),
+    ],
+    "albor generate": [
+        ("calm", "def f(", "--tokenizer", "tokenizer.json", "--max-new-tokens", "2"),
+        ("shards", "x"),
+        ("nobody", "x"),
+    ],
+    "albor eval compare": [("scores", "scores"), ("calm", "scores"), ("nobody", "scores")],
+    "albor eval correlate": [("calm",), ("calm", "--with", "x"), ("nobody",)],
+    "albor eval sheet": [
+        ("scores", "scores", "-o", "sheet.csv"),
+        ("calm", "nobody", "-o", "s.csv"),
+    ],
+    "albor eval read-sheet": [("sheet.csv",)],
+    "albor eval validate": [("own", "--limit", "2"), ("corpus.parquet",), ("nowhere.jsonl",)],
+    "albor bench": [
+        ("calm", "--alone", "--rounds", "1", "--batch", "1", "--new-tokens", "4"),
+        ("calm", "--context", "4000"),
+        ("shards",),
+    ],
     "albor checkpoints ls": [("calm",), ("fails",), ("nobody",)],
     "albor checkpoints verify": [("calm",), ("calm", "7"), ("fails",), ("nobody",)],
     "albor checkpoints prune": [("calm", "--dry-run"), ("calm", "--yes"), ("fails",), ("nobody",)],
-    "albor runs export": [("calm", "-o", "calm.csv"), ("calm",), ("nobody", "-o", "x.csv")],
+    "albor runs export": [
+        *(("calm", "-o", "calm.csv"), ("calm",), ("nobody", "-o", "x.csv"), ("-o", "x.csv")),
+        *(("--filter", "", "--what", what, "-o", f"{what}.jsonl") for what in WHAT),
+    ],
+    "albor runs plot": [
+        ("calm", "boom", "--metric", "loss", "-o", "loss.svg"),
+        ("--filter", "", "--metric", "loss", "--log", "-o", "all.svg"),
+        ("fails", "--metric", "loss", "-o", "x.svg"),
+    ],
     "albor runs import": [("shards",), ("nowhere",), ("tiny.yaml", "--from", "csv")],
     "albor runs tag": [("calm", "never", "--remove"), ("nobody", "x")],
-    "albor runs note": [("nobody", "x")],
+    "albor runs note": [
+        ("fails", "x"),
+        ("fails", "y", "--replace", "1"),
+        ("fails", "--remove", "1"),
+        ("fails", "--remove", "9"),
+        ("nobody", "x"),
+    ],
     "albor runs pin": [("calm", "--off"), ("nobody",)],
     "albor runs rename": [("fails", "Fails often"), ("nobody", "x"), ("fails", "a/b")],
     "albor runs mv": [("fails", "./moved"), ("fails", "word"), ("nobody", "./moved")],
     "albor runs rm": [("calm",), ("nobody", "--yes")],
-    "albor runs gc": [("--dry-run",), ("nowhere",)],
+    "albor runs gc": [("--media", "--dry-run"), ("--dry-run",), ("nowhere",)],
+    "albor attention ls": [(), ("boom", "fails"), ("--all", "--evidence"), ("nobody",)],
+    "albor attention mute": [("fails", "--for", "1h"), ("fails", "--for", "no"), ("nobody",)],
+    "albor attention ack": [("fails",), ("fails/died@9",), ("nobody",)],
     "albor alerts ls": [(), ("boom",), ("--open",), ("fails",)],
     "albor alerts ack": [("boom", "all"), ("boom", "all"), ("boom", "nothing")],
     "albor alerts rules": [("boom",), ("fails",), ("nobody",)],
     "albor alerts test": [("boom",), ("calm", "loss > 3"), ("calm", "loss >"), ("nobody",)],
+    "albor alerts notify-test": [(), ("boom",), ("boom", "--sink", "slack"), ("nobody",)],
     "albor report": [("calm", "-o", "calm.html"), ("nobody", "-o", "nobody.html")],
     "albor gpu": [()],
     "albor data import": [("shards", "-o", "x.parquet"), ("nowhere", "-o", "x.parquet")],
+    "albor data contamination": [
+        ("corpus.parquet", "--against", "tiny.yaml", "--report", "hits.json"),
+        ("corpus.parquet", "--against", "corpus.parquet"),
+        ("corpus.parquet", "--against", "tiny.yaml", "--drop", "-o", "without"),
+        ("corpus.parquet", "--against", "tiny.yaml", "--drop", "-o", "without", "--plan"),
+        ("shards/train", "--against", "tiny.yaml", "--tokenizer", "tokenizer.json"),
+        ("shards/train", "--against", "tiny.yaml"),
+        ("corpus.parquet", "--against", "nowhere"),
+    ],
+    "albor data dedup": [
+        ("corpus.parquet", "-o", "fresh"),
+        ("corpus.parquet", "-o", "fresh.parquet", "--near", "--plan"),
+        ("corpus.parquet", "-o", "x", "--near", "--threshold", "2"),
+        ("corpus.parquet", "-o", "x", "--threshold", "0.7"),
+        ("nowhere", "-o", "x", "--plan", "--against", "none"),
+    ],
     "albor data pretokenize": [
         ("corpus.parquet", "--tokenizer", "tokenizer.json", "-o", "packed", "--seq-len", "32"),
         ("corpus.parquet", "--tokenizer", "tokenizer.json", "-o", "packed", "--seq-len", "16"),
+        (
+            "corpus.parquet",
+            "--tokenizer",
+            "tokenizer.json",
+            "-o",
+            "p2",
+            "--seq-len",
+            "32",
+            "--plan",
+        ),
+    ],
+    "albor data fim": [
+        ("corpus.parquet", "-o", "fim", "--plan"),
+        ("corpus.parquet", "-o", "fim"),
+        ("corpus.parquet", "-o", "fim", "--rate", "2"),
+        ("corpus.parquet", "-o", "fim", "--format", "spm", "--plan"),
+    ],
+    "albor data mix": [
+        ("corpus.parquet:2", "-o", "mixed", "--shuffle", "--plan"),
+        ("corpus.parquet:2", "-o", "mixed", "--shuffle"),
+        ("corpus.parquet:-1", "-o", "mixed"),
+        ("corpus.parquet", "nowhere:2", "-o", "mixed", "--plan"),
+    ],
+    "albor data provenance": [("shards",), ("shards/val",), ("nowhere",)],
+    "albor data build": [
+        ("data.yaml", "-o", "built", "--plan"),
+        ("data.yaml", "-o", "built"),
+        ("tiny.yaml", "-o", "other"),
+        ("nowhere.yaml",),
+    ],
+    "albor data split": [
+        ("corpus.parquet", "-o", "parts", "--by", "file", "--plan"),
+        ("corpus.parquet", "-o", "parts", "--by", "file"),
+        ("corpus.parquet", "-o", "parts", "--train", "2"),
+        ("corpus.parquet", "-o", "parts", "--val", "0.5", "--train", "0.1", "--plan"),
+    ],
+    "albor data stats": [("corpus.parquet",), ("shards",), ("shards/val",), ("nowhere",)],
+    "albor data filter": [
+        ("corpus.parquet", "-o", "private", "--secrets", "mask", "--plan"),
+        ("corpus.parquet", "-o", "private", "--secrets", "mask", "--personal-data", "drop"),
+        ("corpus.parquet", "-o", "short", "--max-tokens", "9", "--tokenizer", "tokenizer.json"),
+        ("corpus.parquet", "-o", "short"),
+        ("nowhere.parquet", "-o", "short", "--secrets", "drop"),
+    ],
+    "albor data quality": [
+        ("--profiles",),
+        ("corpus.parquet", "-o", "good", "--plan"),
+        ("corpus.parquet", "-o", "good"),
+        ("corpus.parquet", "-o", "good", "--set", "max_byte=3"),
+        ("corpus.parquet", "-o", "none", "--set", "min_characters=1e9"),
+        ("nowhere.parquet", "-o", "good"),
+    ],
+    "albor data batch": [
+        ("calm",),
+        ("calm", "--step", "1"),
+        ("calm", "--step", "999999"),
+        ("fails",),
     ],
     "albor data verify": [("shards/train",), ("shards",)],
     "albor tokenizer plan": [
         ("corpus.parquet", "-o", "t.json", "--vocab-size", "300"),
         ("corpus.parquet", "-o", "t.json", "--vocab-size", "3"),
     ],
-    "albor tokenizer apply": [("corpus.parquet", "-o", "t.json", "--vocab-size", "300")],
+    "albor tokenizer apply": [
+        ("corpus.parquet", "-o", "t.json", "--vocab-size", "300"),
+        ("corpus.parquet", "-o", "words", "--vocab-size", "300", "--kind", "wordpiece"),
+    ],
     "albor tokenizer check": [
         ("tokenizer.json",),
         ("tokenizer.json", "--corpus", "corpus.parquet"),
         ("tiny.yaml",),
     ],
+    "albor profile": [
+        ("tiny.yaml", "--steps", "1", "-o", "steps.json.gz"),
+        ("steps.json.gz", "--kernels", "3"),
+        ("calm", "--steps", "1"),
+        ("calm", "--trace", "none"),
+        ("tiny.yaml", "--fresh"),
+        ("nowhere.json",),
+        ("nobody",),
+    ],
     "albor kernels check": [()],
+    "albor kernels show": [("calm",), ("nobody",)],
     "albor kernels bench": [("--rounds", "1"), ("--op", "nothing")],
     "albor db rebuild": [("runs",), ("nowhere",)],
     "albor db check": [(), ("nowhere",)],
@@ -140,6 +295,8 @@ def test_the_document_of_every_command_fits_its_schema(desk, command):
         if document["schema"] == "albor.error/1":
             assert result.code in (1, 2, 3, 4, 5, 6, 7, 8, 75)
             assert document["error"]["hint"]
+        elif command == "albor attention ls":
+            assert result.code == (4 if document["open"] else 0), result
         elif command not in ("albor train plan", "albor doctor"):
             assert result.code == 0, result
 
@@ -318,3 +475,28 @@ def test_grandchildren_of_a_guarded_program_do_not_outlive_it(user, tmp_path):
     pid = int(mark.read_text())
     assert user.quick("guard", "stop", "family", "--json").document["status"] == "done"
     wait_until(lambda: not (tmp_path.__class__(f"/proc/{pid}")).exists(), 20)
+
+
+def test_a_schema_says_what_its_file_leaves_out(tmp_path, monkeypatch):
+    """A field called `properties` or `required` is a field like any other."""
+    monkeypatch.setattr(schema, "FOLDER", tmp_path)
+    inner = {"type": "object", "properties": {"required": {"type": "string"}}}
+    optional = {"type": ["object", "null"], "properties": {"a": {}, "b": {}}, "required": ["b"]}
+    own = {"properties": {"type": "array", "items": inner}, "maybe": optional}
+    file = {"description": "Two.", "properties": own, "additionalProperties": False}
+    (tmp_path / "albor.two.json").write_text(json.dumps(file))
+    whole = schema.schema_of("albor.two")
+    jsonschema.Draft202012Validator.check_schema(whole)
+    assert whole["required"] == ["schema", "properties", "maybe"]
+    assert whole["title"] == whole["properties"]["schema"]["const"] == "albor.two/1"
+    assert whole["properties"]["properties"]["items"]["required"] == ["required"]
+    assert whole["properties"]["maybe"] == optional
+    assert whole["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_schema_that_is_printed_is_json_schema(name):
+    printed = json.loads(CliRunner().invoke(cli, ["schema", name]).stdout)
+    jsonschema.Draft202012Validator.check_schema(printed)
+    assert printed == schema.schema_of(name)
+    assert printed["title"] == f"{name}/1"

@@ -90,7 +90,7 @@ def test_a_run_that_went_on_without_its_guard_ended_as_its_own_last_words_say(us
     wait_until(lambda: run.liveness().trainer)
     assert user.quick("guard", "stop", "bare").code == 0
     program = (sys.executable, "-P", "-m", "albor_core.train", str(run.path))
-    assert subprocess.run(program, env=user.environment(), timeout=60, check=False).returncode == 0
+    assert subprocess.run(program, env=user.environment(), timeout=180, check=False).returncode == 0
     told = [
         user.quick(*verb, "bare", "--json").document for verb in (("runs", "show"), ("monitor",))
     ]

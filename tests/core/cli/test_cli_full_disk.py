@@ -93,6 +93,7 @@ def test_what_cannot_be_said_names_the_place_and_what_helps(desk, nap, disk, hel
 
 
 def test_on_a_read_only_home_history_is_read_and_the_living_are_alive(desk, nap):
+    assert desk.albor("runs", "show", "nap", "--json").code == 0  # its stores are made
     shown = strict(read_only(desk, "runs", "show", "nap", "--json").stdout)
     assert shown["status"] == "running"
     (listed,) = strict(read_only(desk, "runs", "ls", "--json").stdout)["runs"]
@@ -105,13 +106,29 @@ def test_on_a_read_only_home_history_is_read_and_the_living_are_alive(desk, nap)
     assert nap.liveness().is_alive and nap.run_json.exists()
 
 
+def test_a_run_that_no_store_has_is_not_said_to_be_none(desk, monkeypatch):
+    monkeypatch.setenv("ALBOR_HOME", str(desk.home))
+    new, other = (
+        create_run(desk.home / "runs", name, experiment="e", name=name, kind="track", argv=[])
+        for name in ("new", "other")
+    )
+    for store_is_there in (False, True):
+        if store_is_there:
+            index_now(other)
+        refused = read_only(desk, "runs", "show", "new")
+        assert (refused.returncode, refused.stdout) == (3, "")
+        assert "run 'new' is in no store yet" in refused.stderr
+        assert f"albor db rebuild {new.path}" in refused.stderr
+
+
 # -- commands on a disk without a free byte ------------------------------------------------------
 
 FILLED = """
 import json, os, shutil, subprocess, sys
 from albor_core import track
+from albor_core.guard.process.index_process import IndexProcess
 from albor_core.store.index.catch_up import drain_index
-track.IndexProcess.tend = lambda self: None
+IndexProcess.tend = lambda self: None
 home, commands = os.environ["ALBOR_HOME"], json.loads(sys.argv[1])
 names = {}
 for name in ("one", "two"):

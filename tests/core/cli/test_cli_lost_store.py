@@ -49,7 +49,7 @@ def test_a_store_that_is_gone_is_no_empty_history(user, runs, words):
     lose_the_store()
     result = user.quick(*words.split())
     assert (result.code, result.out) == (3, "")
-    assert "3 run(s) are registered" in result.err and "next: albor db rebuild" in result.err
+    assert "3 runs are registered" in result.err and "next: albor db rebuild" in result.err
     assert user.quick(*words.split(), "--json").error["hint"] == "albor db rebuild"
     assert "BAD  store" in user.quick("doctor").out
     assert user.quick("db", "rebuild").code == 0
@@ -67,7 +67,7 @@ def test_runs_that_the_store_does_not_have_are_counted(user, runs):
     assert rebuild(None, runs[:1]).problems == []
     listed = user.quick("runs", "ls")
     assert "one" in listed.out
-    assert "2 registered run(s) are not in the store; next: albor db rebuild" in listed.err
+    assert "2 registered runs are not in the store; next: albor db rebuild" in listed.err
     assert user.quick("runs", "ls", "name:one").err == ""
 
 
@@ -84,8 +84,8 @@ def test_a_damaged_folder_is_named_with_what_is_missing(user, runs):
     result = user.quick("db", "rebuild")
     assert result.code == 1
     assert f"{runs[0].path}: run.json is missing (journal.jsonl" in result.err
-    assert "rebuilt 2 run(s)" in result.out
-    assert f"kept 1 run(s) as they were in {global_store()}" in result.out
+    assert "rebuilt 2 runs" in result.out
+    assert f"kept 1 run as recorded in {global_store()}" in result.out
     told = user.quick("db", "rebuild", "--json")
     assert told.code == 1
     assert told.document["carried_from"] == {"one": str(global_store())}
@@ -135,7 +135,7 @@ def contents(*folders):
 def test_check_finds_whole_stores_whole_and_changes_nothing(user, runs):
     before = contents(user.folder, user.home)
     result = user.quick("db", "check")
-    assert (result.code, result.out) == (0, "4 store(s) of 3 run(s): ok\n")
+    assert (result.code, result.out) == (0, "4 stores of 3 runs: ok\n")
     document = user.quick("db", "check", "--thorough", "--json").document
     assert (document["ok"], document["stores"], document["problems"]) == (True, 4, [])
     assert contents(user.folder, user.home) == before
@@ -209,7 +209,7 @@ def test_check_tells_damage_of_the_global_store_wherever_it_is_and_of_no_run_tha
 def test_check_tells_a_lost_global_store_a_damaged_folder_and_a_folder_that_is_gone(user, runs):
     shutil.rmtree(runs[0].path)
     result = user.quick("db", "check")
-    assert (result.code, "1 run(s) have no folder any more" in result.out) == (0, True)
+    assert (result.code, "1 run has no folder any more" in result.out) == (0, True)
     runs[1].run_json.unlink()
     result = user.quick("db", "check")
     assert result.code == 1 and "run.json is missing" in result.err
@@ -236,7 +236,7 @@ def test_check_counts_damaged_lines_that_nothing_mends(user, runs):
         file.write(b"garbage\n" * 3)
     index_now(runs[0])
     result = user.quick("db", "check")
-    assert (result.code, "one: 3 damaged line(s)" in result.err) == (0, True)
+    assert (result.code, "one: 3 damaged lines" in result.err) == (0, True)
 
 
 def test_a_run_of_which_only_the_name_is_left_is_no_work_for_a_rebuild(user, runs):

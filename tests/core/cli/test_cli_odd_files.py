@@ -85,7 +85,7 @@ def test_a_journal_that_is_no_plain_file_is_named(desk, runs, put, what):
 
 @pytest.mark.parametrize("words", ["train plan", "train validate", "train apply"])
 def test_a_config_that_is_a_fifo_without_a_writer_is_refused(desk, monkeypatch, words):
-    monkeypatch.setattr(config_file, "_WAIT_S", 0.1)
+    monkeypatch.setattr(config_file, "WAIT_S", 0.1)
     os.mkfifo(desk.folder / "pipe.yaml")
     refused = desk.quick(*words.split(), "pipe.yaml")
     assert refused.code in (2, 3)

@@ -267,7 +267,7 @@ def test_a_loss_that_explodes_ends_the_run_with_4_and_no_restart(user):
     assert [a["exit_class"] for a in attempts(user, user.run("boom"))] == ["andon"]
     (alert,) = user.quick("alerts", "ls", "boom", "--json").document["alerts"]
     assert (alert["severity"], alert["action"], alert["message"]) == (
-        "red",
+        "error",
         "stop",
         "Loss exploded",
     )

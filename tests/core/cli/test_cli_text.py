@@ -10,10 +10,12 @@ import pytest
 from albor_core.cli.common.follow import progress_line
 from albor_core.cli.common.output import (
     cell_width,
+    cut_middle,
     number,
     table,
     when,
 )
+from albor_core.cli.runs.show_text import _metrics
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
 from albor_core.run.values.quantity import byte_size, duration, figure
@@ -203,7 +205,7 @@ def test_runs_without_a_loss_are_compared_by_what_they_have(rewarded):
 
 def test_a_name_longer_than_the_screen_is_cut_with_a_sign(rewarded):
     told = rewarded.quick("runs", "show", "walker", COLUMNS="80").out
-    (line,) = re.findall(r"^n+\u2026 .*$", told, re.M)
+    (line,) = re.findall(r"^n+\u2026n+ .*$", told, re.M)
     assert line.split()[1:] == ["100", "-", "1", "100", "100"]
     assert max(map(cell_width, told.splitlines())) <= 80
 
@@ -218,3 +220,16 @@ def test_a_curve_that_fell_far_at_first_still_shows_how_it_ended(desk):
     told = desk.quick("runs", "diff", RUNS[0], RUNS[9]).out
     a, b = (re.search(rf"^{x}  .*([\u2581-\u2588])  \d.*$", told, re.M)[1] for x in "AB")
     assert a > b  # 2.0 and 1.1, on a scale that would reach to 7
+
+
+def test_a_long_key_of_a_metric_keeps_its_end_where_keys_differ():
+    stat = {"last": 1.0, "best": 1.0, "minimum": 1.0, "maximum": 1.0, "count": 3}
+    key = "metrics/of/a/long/key/that/says/much/about/itself_"
+    made = {"summary": {key + end: stat for end in ("one", "two")}}
+    lines = [line for line in _metrics(made, 80) if line]
+    rows = "\n".join(lines).splitlines()[-2:]
+    assert [row.split()[0][-3:] for row in rows] == ["one", "two"]
+    assert all(row.startswith("metrics/of") and len(row) <= 80 for row in rows)
+    assert key + "one" in "\n".join(_metrics(made, None)), "what is piped is not cut"
+    assert cut_middle("abcdefghij", 7) == "abc\u2026hij"
+    assert cut_middle("\u4e2d" * 9, 7) == "\u4e2d\u4e2d\u2026\u4e2d"

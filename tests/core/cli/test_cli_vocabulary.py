@@ -7,7 +7,7 @@ from pathlib import Path
 
 from albor_core.cli.common.vocabulary import EVENTS, EXIT_CLASSES, STATUSES
 from albor_core.feed.runs.state_word import WORDS
-from albor_core.guard.policy import ExitFacts, ExitPolicy, ExitStatus, Words, classify
+from albor_core.guard.policy import ExitFacts, ExitPolicy, ExitStatus, TrainerWords, classify
 
 ROOT = Path(__file__).resolve().parents[3] / "albor_core"
 SAID = (
@@ -40,8 +40,8 @@ def test_every_class_of_exit_is_explained_with_what_the_guard_does():
         ExitFacts(killed_by_guard=True),
     ]
     facts += [ExitFacts(locked_out=True), ExitFacts(out_of_memory=True)]
-    facts += [ExitFacts(words=Words(code, "x")) for code in range(9)]
-    facts += [ExitFacts(words=Words(1, "gpu_memory"))]
+    facts += [ExitFacts(words=TrainerWords(code, "x")) for code in range(9)]
+    facts += [ExitFacts(words=TrainerWords(1, "gpu_memory"))]
     for code in (None, *range(256)):
         for known in facts:
             kind = classify(ExitStatus(code), known)

@@ -11,18 +11,24 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from tiny_run import make_run, tiny_config, train_here
+from tiny_run import make_run, tiny_config, train_here, write_documents, write_tokenizer
 
 from albor_core import guard
-from albor_core.andon.budgets import Budgets
-from albor_core.andon.rules import rules_from
+from albor_core.andon.budgets.limits import BudgetLimits
+from albor_core.andon.channels.sinks import sinks_from
+from albor_core.andon.explain import andon_problems, explain
+from albor_core.andon.health.facts import HealthFacts
+from albor_core.andon.rules.sources import rules_from
 from albor_core.config.load import Config, LoadedConfig, parse_config
+from albor_core.config.secret_urls import sink_entries
 from albor_core.config.sections import GuardConfig, Section
 from albor_core.feed.terminal import terminal_of
 from albor_core.plan import launch
+from albor_core.recipes.recipe import Recipe
 from albor_core.run.guard_options import parse_options
 from albor_core.train.observe.alert_monitor import AlertMonitor
 
@@ -67,11 +73,32 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[type[Section], s
         return plain(self, name)
 
     muon = {"optimizer__name": "muon", "training__nan_limit": 2}
+    ramps = {
+        "training__max_steps": 4,
+        "training__gradient_accumulation": 2,
+        "training__batch_ramp": [{"until": 2, "gradient_accumulation": 1}],
+        "training__seq_len_ramp": [{"until": 2, "seq_len": 16}],
+    }
+    shards = tmp_path_factory.mktemp("shards")
+    sources = [
+        {"path": str(write_documents(shards / name, 20, seed)), "weight": 1, "name": name}
+        for seed, name in enumerate(("a", "b", "c", "d"))
+    ]
+    mixed = {
+        "data__train": ...,
+        "data__val": ...,
+        "data__mixture": sources[:2],
+        "data__val_mixture": sources[2:],
+        "data__curriculum": [{"from": 8, "weights": {"a": 1}}],
+        "data__fim": {"rate": 0.5},
+        "data__tokenizer": str(write_tokenizer(shards / "tokenizer.json")),
+    }
+    cases = (({}, ""), (muon, "loss:nan@8-9"), (ramps, ""), (mixed, ""))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALBOR_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr(Section, "__getattribute__", noting)
         patch.setattr(launch, "start_guard", lambda run, **_: None)
-        for number, (changes, faults) in enumerate((({}, ""), (muon, "loss:nan@8-9"))):
+        for number, (changes, faults) in enumerate(cases):
             folder = tmp_path_factory.mktemp(f"leaves{number}")
             raw = json.dumps(tiny_config(folder, **changes)).encode()
             loaded = LoadedConfig(raw, parse_config(raw, file="tiny.yaml"), Path("tiny.yaml"))
@@ -84,19 +111,72 @@ Consumer = Callable[[Config], Any]
 HANDED_ON: dict[str, Consumer] = {  # sections that are handed on as plain data -> what they become
     "model.architecture.": lambda config: config.model.architecture.shape(),
     "monitoring.terminal.": lambda config: terminal_of(config.resolved()),
+    "monitoring.alerts.argv": lambda config: andon_problems(monitoring(config)),
     "monitoring.alerts.": lambda config: rules_from(monitoring(config), warmup_steps=0),
-    "monitoring.budgets.": lambda config: Budgets.from_config(monitoring(config)),
+    "monitoring.budgets.": lambda config: BudgetLimits.from_config(monitoring(config)),
+    "monitoring.health.": lambda config: HealthFacts.from_config(config.resolved()),
     "monitoring.bricks.": lambda config: (
-        AlertMonitor(monitoring(config), warmup_steps=0, attempt=1).budgets_ms
+        (cord := AlertMonitor(monitoring(config), warmup_steps=0, attempt=1)).budgets_ms,
+        cord.traces,
+        explain((), bricks=monitoring(config)["bricks"]),
     ),
+    "monitoring.notify.": lambda config: sinks_from(sink_entries(config)),
     "guard.": lambda config: parse_options(config.resolved()["guard"]),
+    "data.curriculum.": lambda config: config.data.stages(),
+    "data.mixture.name": lambda config: config.data.stages(),
+    "data.mixture.weight": lambda config: config.data.stages(),
+    "data.val_mixture.name": lambda config: [one.title for one in config.data.val_mixture],
+    "recipe": lambda config: Recipe.settings.fget(SimpleNamespace(config=config)),
+}
+MIXED = {
+    "train": ...,
+    "val": ...,
+    "mixture": [
+        {"path": "a", "weight": 1, "name": "one"},
+        {"path": "b", "weight": 1, "name": "b"},
+    ],
+    "val_mixture": [{"path": "a", "weight": 1, "name": "one"}],
+    "curriculum": [{"from": 8, "weights": {"b": 1}}],
 }
 WORDS = {  # texts say for themselves what else may stand there
+    "model.architecture.rope_scaling.rope_type": "linear",
     "monitoring.terminal.metrics": ["mfu"],
     "monitoring.terminal.charts.metric": "brick/data_ms",
     "monitoring.alerts.condition": "loss > 7",
     "monitoring.alerts.message": "other",
+    "monitoring.alerts.action": "pause",
+    "monitoring.alerts.severity": "critical",
+    "monitoring.alerts.cooldown_s": 30.0,
+    "monitoring.alerts.argv": ["true"],
+    "monitoring.budgets.currency": "EUR",
+    "monitoring.budgets.soft": 0.5,
+    "monitoring.health.ignore": ["gpu"],
+    "monitoring.notify.kind": "console",
+    "monitoring.notify.name": "mine",
+    "monitoring.notify.url_env": "B_WEBHOOK",
+    "monitoring.notify.url": "https://b.test/y",
+    "monitoring.notify.argv": ["b"],
     "guard.backoff_s": [7.0],
+    "model.architecture.model_type": "qwen2",
+    "model.architecture.head_dim": 16,
+    "model.architecture.rope_scaling.truncate": False,
+    "recipe": {"width": 16},
+    "data.mixture.name": "other",
+    "data.val_mixture.name": "other",
+    "data.curriculum.weights": {"one": 1},
+}
+ROPE = "model.architecture.rope_scaling."
+YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16}
+LLAMA3 = {**YARN, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+SHAPES = {  # fields that not every family or rotation has -> an architecture that has them
+    "model.architecture.sliding_window": {"model_type": "mistral"},
+    f"{ROPE}low_freq_factor": {"rope_scaling": LLAMA3},
+    f"{ROPE}high_freq_factor": {"rope_scaling": LLAMA3},
+}
+SINKS = {  # fields of a sink that not every kind has -> a sink that has them
+    "monitoring.notify.kind": {"kind": "desktop"},
+    "monitoring.notify.url": {"kind": "webhook", "url": "https://a.test/x"},
+    "monitoring.notify.argv": {"kind": "command", "argv": ["a"]},
 }
 
 
@@ -137,7 +217,11 @@ def test_every_leaf_of_the_config_has_an_effect(section, path, read, tmp_path):
     if becomes is None:
         assert (section, path.rsplit(".", 1)[-1]) in read, f"nothing reads {path}"
         return
-    base = full_config(tmp_path)
+    sink = SINKS.get(path, {"kind": "webhook", "url_env": "A_WEBHOOK"})
+    shape = SHAPES.get(path, {"rope_scaling": YARN} if path.startswith(ROPE) else {})
+    base = full_config(tmp_path, sink, shape, MIXED if path.startswith("data.") else {})
+    if path == "recipe":
+        base["training"]["mode"], base["recipe"] = "own_model:Mine", {"width": 8}
     other = changed(base, section, path)
     assert becomes(checked(base)) != becomes(checked(other)), f"nothing comes of {path}"
 
@@ -146,13 +230,19 @@ def checked(data: dict[str, Any]) -> Config:
     return parse_config(json.dumps(data).encode(), file="tiny.yaml")
 
 
-def full_config(folder: Path) -> dict[str, Any]:
+def full_config(
+    folder: Path, sink: dict[str, Any], shape: dict[str, Any], data: dict[str, Any]
+) -> dict[str, Any]:
     """A config in which every leaf stands, with one item in each list of sections."""
     given = tiny_config(
         folder,
         monitoring__terminal={"charts": [{"type": "line", "metric": "loss"}]},
+        monitoring__budgets={"rate_per_gpu_hour": 2.0},
         monitoring__alerts=[{"condition": "loss > 9", "action": "warn", "message": "high"}],
+        monitoring__notify=[sink],
+        **{f"data__{name}": value for name, value in data.items()},
     )
+    given["model"]["architecture"] |= shape
     return checked(given).resolved()
 
 

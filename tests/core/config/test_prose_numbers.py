@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from albor_core.andon.bricks import FACTOR
+from albor_core.andon.bricks.budgets import FACTOR
 from albor_core.cli.common.vocabulary import EVENTS
-from albor_core.config.sections import BricksConfig, GuardConfig, StabilityConfig
+from albor_core.config.monitoring import BricksConfig
+from albor_core.config.sections import GuardConfig, StabilityConfig
 from albor_core.guard.preflight import CHECKPOINT_ROOM
 from albor_core.train.resume.saving import RED_AFTER_FAILURES
 from albor_core.train.step.spikes import HIGHEST, IN_A_ROW, LEAST_NATS
@@ -17,7 +18,7 @@ HOW_TO = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "keep-a-run-o
 
 
 def help_of(section, field):
-    return " ".join(section.model_fields[field].description.split())
+    return section.meanings()[field]
 
 
 def spelled(number):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from albor_core.config.clock import Clock, Place, place_in
-from albor_core.data.pack.dataset import SequenceOrder
+from albor_core.data.load.order import SequenceOrder
 
 
 def clock(num_sequences=40, batch=4, unit=None, epochs=1, max_steps=None):
@@ -99,6 +100,36 @@ def test_what_a_rollback_left_behind_is_missing_at_the_end_of_the_epoch():
     back = Place(step=5, sequences=20, before=16, cursor=place.cursor, unit=4)
     assert gone(made, back, made.steps_left(back)) == [28, 32, 36]
     assert (back.step, back.sequences, back.cursor) == (8, 32, 40)
+
+
+def test_a_ramp_takes_the_sequences_of_full_steps_in_smaller_ones_and_ends_with_them():
+    source = random.Random(6)
+    for _ in range(200):
+        size, epochs = source.randint(1, 5), source.randint(1, 4)
+        n, steps = source.randint(4 * size, 80), source.randint(1, 30)
+        ramp = ((source.randint(1, 8), size), (source.randint(9, 16), 2 * size))
+        made = replace(clock(n, 4 * size, epochs=epochs), max_steps=steps, ramp=ramp)
+        place = Place(unit=4 * size)
+        taken = [made.left(place)]
+        while made.steps_left(place):
+            batch = made.batch_at(place.sequences)
+            done = place.sequences / place.unit
+            assert batch == next((b for until, b in ramp if done < until), 4 * size)
+            made.advance(place)
+            taken.append(made.left(place))
+        end = place.sequences
+        assert [left for _, left in taken] == [end - s for s in told(made, len(taken))]
+        assert [left for left, _ in taken] == list(range(len(taken) - 1, -1, -1))
+        if end < steps * place.unit:  # then the data is over: not another batch of it is left
+            assert made.start(place.cursor, made.batch_at(end)) >= epochs * n
+
+
+def told(made, number):
+    place, found = Place(unit=made.unit), [0]
+    for _ in range(number - 1):
+        made.advance(place)
+        found.append(place.sequences)
+    return found
 
 
 def trainer(batch=4, accumulation=1, seq_len=32, **progress):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albor_core.config.microbatches import share_of, world_sizes
-from albor_core.data.pack.dataset import SequenceOrder
+from albor_core.data.load.order import SequenceOrder
 
 
 @given(st.integers(1, 48), st.integers(1, 48), st.integers(1, 16))

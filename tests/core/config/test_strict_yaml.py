@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.config.strict_yaml import MAX_BYTES, dump_yaml_text, load_yaml
+from albor_core.config.strict_yaml import MAX_BYTES, load_yaml
 from albor_core.run.errors import ConfigError
 
 
@@ -126,25 +126,6 @@ def test_anchors_and_merge_keys_of_honest_size_work():
     data = load("base: &b {lr: 1, eps: 2}\none:\n  <<: *b\n  lr: 3\ntwo: *b\n")
     assert data["one"] == {"lr": 3, "eps": 2}
     assert data["two"] == {"lr": 1, "eps": 2}
-
-
-PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False)
-    | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), PLAIN, max_size=3))
-def test_what_is_dumped_is_read_back(data):
-    text = dump_yaml_text(data)
-    assert load_yaml(text.encode("utf-8", "surrogatepass"), file="f").data == data
 
 
 @given(st.binary(max_size=200))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,3 +51,18 @@ def corpus(tree, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def tokenizer(corpus, tmp_path_factory) -> Path:
     return train_tokenizer(corpus, tmp_path_factory.mktemp("tok"), vocab_size=400).out
+
+
+@pytest.fixture
+def wait_for_group():
+    """Waits until all of a killed session is gone: a worker dies a moment after its parent."""
+
+    def wait(group: int) -> None:
+        deadline = time.monotonic() + 60
+        with suppress(ProcessLookupError):
+            while True:
+                os.killpg(group, 0)
+                assert time.monotonic() < deadline, "a worker outlived its parent"
+                time.sleep(0.01)
+
+    return wait

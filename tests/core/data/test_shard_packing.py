@@ -15,20 +15,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from albor_core.data.load.packed_shards import PackedShards
 from albor_core.data.pack import pretokenize as packing
-from albor_core.data.pack.dataset import PackedShards
-from albor_core.data.pack.pretokenize import (
-    is_validation,
-    pretokenize,
-    read_manifest,
-    verify_shards,
-)
+from albor_core.data.pack.pretokenize import pretokenize, read_manifest, verify_shards
 from albor_core.data.pack.tokenizer import load_tokenizer
+from albor_core.data.pack.work import encode
+from albor_core.data.pack.work.encode import SplitRule
 from albor_core.data.read.corpus import open_corpus
 from albor_core.data.read.sources import import_sources
 from albor_core.run.errors import ConfigError, DataError, InUseError, NotFoundError
 
 ARGS = {"seq_len": 32, "val_fraction": 0.2, "shard_sequences": 64}
+
+
+def is_validation(key: str, *, seed: int, val_fraction: float) -> bool:
+    return SplitRule(seed, val_fraction).holds_out(key)
 
 
 def tree_hash(root: Path) -> dict[str, str]:
@@ -88,7 +89,7 @@ def test_the_same_inputs_give_the_same_bytes(corpus, tokenizer, packed, tmp_path
 def test_a_complete_output_of_the_same_inputs_is_reused(corpus, tokenizer, packed):
     before = tree_hash(packed)
     report = pretokenize(corpus, tokenizer, packed, **ARGS)
-    assert report.reused and report.train == read_manifest(packed / "train")
+    assert report.reused and report.splits["train"] == read_manifest(packed / "train")
     assert tree_hash(packed) == before
 
 
@@ -105,18 +106,36 @@ def test_an_output_of_other_inputs_is_refused_and_replaced_only_by_force(
     assert not report.reused and read_manifest(tmp_path / "train").seq_len == 64
     assert verify_shards(tmp_path / "train", hashes=True) == []
     stored = {p.name for p in (tmp_path / "train").glob("*.parquet")}
-    assert stored == {shard.file for shard in report.train.shards}  # no longer leftovers
+    assert stored == {shard.file for shard in report.splits["train"].shards}  # no longer leftovers
 
 
-@pytest.mark.parametrize("after", [1, 25, 59])
-def test_a_packing_that_dies_leaves_no_manifest_and_runs_again_to_the_same_bytes(
-    corpus, tokenizer, packed, tmp_path, monkeypatch, after
+@pytest.fixture
+def many_units(monkeypatch):
+    monkeypatch.setattr(encode, "UNIT_BYTES", 1)
+
+
+def test_units_of_any_size_give_the_same_bytes(corpus, tokenizer, packed, tmp_path, many_units):
+    pretokenize(corpus, tokenizer, tmp_path, **ARGS)
+    assert tree_hash(tmp_path) == tree_hash(packed)
+
+
+def test_two_processes_give_the_same_bytes(corpus, tokenizer, packed, tmp_path, many_units):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "ONE_PROCESS_BYTES", 0)
+        pretokenize(corpus, tokenizer, tmp_path, **ARGS, workers=2)
+    assert tree_hash(tmp_path) == tree_hash(packed)
+
+
+@pytest.mark.parametrize("after", [1, 5, 8])
+def test_a_packing_that_dies_leaves_no_manifest_and_goes_on_to_the_same_bytes(
+    corpus, tokenizer, packed, tmp_path, many_units, after
 ):
-    monkeypatch.setattr("albor_core.data.pack.pretokenize._BATCH_DOCUMENTS", 1)
+    units = []
 
     def die(done, total):
         assert total == 60
-        if done == after:
+        units.append(done)
+        if len(units) == after:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -124,53 +143,52 @@ def test_a_packing_that_dies_leaves_no_manifest_and_runs_again_to_the_same_bytes
     assert list(tmp_path.rglob("manifest.json")) == []
     with pytest.raises(NotFoundError, match="not finished"):
         read_manifest(tmp_path / "train")
-    assert not pretokenize(corpus, tokenizer, tmp_path, **ARGS).reused
+    report = pretokenize(corpus, tokenizer, tmp_path, **ARGS)
+    assert not report.reused and report.resumed_units == after
     assert tree_hash(tmp_path) == tree_hash(packed)
 
 
-def test_replacing_by_force_and_dying_leaves_no_manifest_of_what_is_gone(
-    corpus, tokenizer, tmp_path
-):
+def test_replacing_by_force_and_dying_keeps_what_was_whole(corpus, tokenizer, tmp_path):
     pretokenize(corpus, tokenizer, tmp_path, **ARGS)
+    before = tree_hash(tmp_path)
 
     def die(done, total):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         pretokenize(corpus, tokenizer, tmp_path, seq_len=16, force=True, progress=die)
-    assert list(tmp_path.rglob("manifest.json")) == []
+    kept = {name: one for name, one in tree_hash(tmp_path).items() if ".work" not in name}
+    assert kept == before
+    assert pretokenize(corpus, tokenizer, tmp_path, **ARGS).reused
+    assert tree_hash(tmp_path) == before, "what was begun is gone"
 
 
-# Packs one document at a time and kills itself, without any clean-up, at the n-th rename.
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import albor_core.data.pack.pretokenize as packing
-packing._BATCH_DOCUMENTS = 1
-rename, left = Path.replace, int(sys.argv[4])
-def replace(self, target):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return rename(self, target)
-Path.replace = replace
-corpus, tokenizer, out = map(Path, sys.argv[1:4])
-packing.pretokenize(corpus, tokenizer, out, seq_len=32, val_fraction=0.2, shard_sequences=64)
-"""
+def killed(corpus, tokenizer, packed, folder, numbers) -> list[str]:
+    script = Path(__file__).with_name("killed_packers.py")
+    argv = [sys.executable, script, corpus, tokenizer, folder, packed, *map(str, numbers)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")[:-1]
 
 
-def test_kill_9_before_any_rename_leaves_nothing_that_lies(corpus, tokenizer, packed, tmp_path):
-    renames = len(list(packed.rglob("*.parquet"))) + 3
-    for number in (1, 2, renames - 2, renames - 1, renames):
-        out = tmp_path / str(number)
-        argv = [sys.executable, "-c", KILLED, corpus, tokenizer, out, str(number)]
-        assert subprocess.run(argv, timeout=120).returncode == -signal.SIGKILL
-        assert not (out / "manifest.json").exists()
-        for manifest in out.rglob("manifest.json"):
-            assert verify_shards(manifest.parent, hashes=True) == []
-        pretokenize(corpus, tokenizer, out, **ARGS)
-        assert tree_hash(out) == tree_hash(packed)
+@pytest.fixture(scope="module")
+def operations(corpus, tokenizer, packed, tmp_path_factory) -> int:
+    (count,) = killed(corpus, tokenizer, packed, tmp_path_factory.mktemp("count"), [0])
+    return int(count)
+
+
+def test_kill_9_at_some_operations_loses_nothing(corpus, tokenizer, packed, tmp_path, operations):
+    assert operations > 100
+    numbers = sorted({1 + n * (operations - 1) // 11 for n in range(12)})
+    said = killed(corpus, tokenizer, packed, tmp_path, numbers)
+    assert said == [f"{number} ok" for number in numbers]
+
+
+@pytest.mark.sweep
+def test_kill_9_at_every_operation_loses_nothing(corpus, tokenizer, packed, tmp_path, operations):
+    numbers = range(1, operations + 1)
+    said = killed(corpus, tokenizer, packed, tmp_path, numbers)
+    assert said == [f"{number} ok" for number in numbers]
 
 
 def test_adding_files_moves_no_other_file_between_the_splits(grow_tree, tmp_path):
@@ -198,8 +216,8 @@ def test_a_document_that_would_be_most_of_validation_trains_instead(tmp_path, to
     corpus = tmp_path / "c.parquet"
     import_sources([tree], corpus)
     report = pretokenize(corpus, tokenizer, tmp_path / "out", seq_len=16, val_fraction=0.2)
-    assert report.val.documents == len(held_out) - 1
-    assert report.train.documents == 60 - len(held_out) + 1
+    assert report.splits["val"].documents == len(held_out) - 1
+    assert report.splits["train"].documents == 60 - len(held_out) + 1
 
 
 def test_the_split_is_as_large_as_asked_for():
@@ -212,8 +230,10 @@ def test_a_corpus_of_bare_texts_is_split_by_its_text(tokenizer, tmp_path):
     texts = [f"text number {n} " * 20 for n in range(40)]
     pq.write_table(pa.table({"text": [*texts, *texts]}), tmp_path / "c.parquet")
     report = pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
-    assert report.train.documents + report.val.documents == 80
-    assert report.val.documents % 2 == 0  # both copies on the same side, never one in each
+    assert report.splits["train"].documents + report.splits["val"].documents == 80
+    assert (
+        report.splits["val"].documents % 2 == 0
+    )  # both copies on the same side, never one in each
 
 
 def test_a_sentinel_inside_a_document_is_plain_text(tokenizer, tmp_path):
@@ -232,9 +252,8 @@ def test_documents_nobody_can_use_are_counted(tokenizer, tmp_path, monkeypatch):
     pq.write_table(pa.table({"text": column}), tmp_path / "c.parquet")
     report = pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
     assert report.skipped == {"unusable": 4}
-    assert pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS) == type(report)(
-        report.out_dir, report.train, report.val, {"unusable": 4}, reused=True
-    )
+    again = pretokenize(tmp_path / "c.parquet", tokenizer, tmp_path / "o", **ARGS)
+    assert again.reused and again.splits == report.splits and again.skipped == report.skipped
 
 
 def test_a_single_file_cannot_fill_both_splits(tokenizer, tmp_path):
@@ -256,15 +275,15 @@ def test_a_corpus_that_changes_meanwhile_is_refused(corpus, tokenizer, tmp_path,
     mine = tmp_path / "c.parquet"
     mine.write_bytes(corpus.read_bytes())
 
-    pack = packing._pack
+    divide = packing._Packing._encode
 
-    def change(source, *rest):
+    def change(self, work):
         texts = pa.table({"text": [f"other {n} " * 50 for n in range(60)]})
         pq.write_table(texts, mine.with_suffix(".new"))
         mine.with_suffix(".new").replace(mine)
-        return pack(source, *rest)
+        return divide(self, work)
 
-    monkeypatch.setattr(packing, "_pack", change)
+    monkeypatch.setattr(packing._Packing, "_encode", change)
     with pytest.raises(DataError, match="changed while it was being packed"):
         pretokenize(mine, tokenizer, tmp_path / "o", **ARGS)
     assert list((tmp_path / "o").rglob("manifest.json")) == []
@@ -312,7 +331,7 @@ def test_a_second_packer_is_told_who_the_first_is(corpus, tokenizer, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"seq_len": 1}, {"val_fraction": 0.0}, {"val_fraction": 1.0}, {"shard_sequences": 0}],
+    [{"seq_len": 1}, {"val_fraction": -0.1}, {"val_fraction": 1.0}, {"shard_sequences": 0}],
     ids=str,
 )
 def test_impossible_arguments_are_refused_before_anything_is_written(
@@ -364,7 +383,7 @@ def test_a_disk_that_fills_up_is_named_and_leaves_no_folder(corpus, tokenizer, t
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     message, hint = done.stdout.split("|")
-    assert message.startswith(f"{out}/") and "cannot be written" in message
+    assert message.startswith(str(out)) and "cannot be written" in message
     assert "file size limit" in hint and "another" in hint
     assert list(tmp_path.iterdir()) == []
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from albor_core.data.pack.dataset import PackedShards
+from albor_core.data.load.packed_shards import PackedShards
 from albor_core.data.pack.manifest import MANIFEST_NAME, data_hash
 from albor_core.data.pack.pretokenize import pretokenize, read_manifest, verify_shards
 from albor_core.run.errors import DataError, NotFoundError
@@ -204,6 +204,6 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
 
 def test_a_shard_that_declares_petabytes_is_refused_before_it_is_read(tmp_path, monkeypatch):
     pq.write_table(pa.table({"input_ids": [[1] * 1000]}), tmp_path / "bomb.parquet")
-    monkeypatch.setattr("albor_core.data.pack.token_rows._MAX_ROW_GROUP_TOKENS", 999)
+    monkeypatch.setattr("albor_core.data.pack.token_rows.MAX_ROW_GROUP_TOKENS", 999)
     with pytest.raises(DataError, match=r"bomb\.parquet: a row group declares more than 999"):
         PackedShards(tmp_path, seq_len=10)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from albor_core.data.read.inputs import Asked
 from albor_core.data.read.sources import import_sources
 from albor_core.run.errors import (
     AlborError,
@@ -70,7 +71,7 @@ def test_what_cannot_be_trained_on_is_counted_by_reason(tmp_path):
     os.mkfifo(root / "pipe.py")
     os.mkfifo(root / "ignored.fifo")
     (root / os.fsdecode(b"n\xff.py")).write_text("text is fine, its name is not\n")
-    report = import_sources([root], tmp_path / "c.parquet", max_bytes=2000)
+    report = import_sources([root], tmp_path / "c.parquet", Asked(max_bytes=2000))
     assert [r["file"] for r in rows(report.out)] == ["good.py"]
     assert report.skipped == {
         "binary": 1,
@@ -96,7 +97,7 @@ def test_excluded_directories_are_left_out_at_any_depth(tmp_path):
     for name in ("a.py", "test/b.py", "p/test/c.py", "p/testing/d.py"):
         (tmp_path / "s" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "s" / name).write_text("x\n")
-    report = import_sources([tmp_path / "s"], tmp_path / "c.parquet", exclude=["test"])
+    report = import_sources([tmp_path / "s"], tmp_path / "c.parquet", Asked(exclude=("test",)))
     assert [r["file"] for r in rows(report.out)] == ["a.py", "p/testing/d.py"]
 
 
@@ -145,19 +146,23 @@ def test_trees_of_one_name_are_told_apart_by_their_parents(tmp_path):
     assert [r["source"] for r in rows(report.out)] == ["one/src", "two/src"]
 
 
-def test_an_import_that_dies_half_way_leaves_no_file(tree, tmp_path):
+def test_an_import_that_dies_half_way_leaves_no_file_and_goes_on(tree, tmp_path):
     def die(files, size):
-        if files == 10:
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
 
+    out = tmp_path / "c.parquet"
     with pytest.raises(KeyboardInterrupt):
-        import_sources([tree], tmp_path / "c.parquet", progress=die)
-    assert list(tmp_path.iterdir()) == []
+        import_sources([tree], out, progress=die)
+    assert not out.exists()
+    assert import_sources([tree], out).resumed_units == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["c.parquet"]
+    whole = import_sources([tree], tmp_path / "whole.parquet")
+    assert out.read_bytes() == whole.out.read_bytes()
 
 
 def test_many_row_groups_hold_the_same_rows(tree, tmp_path, monkeypatch):
     whole = import_sources([tree], tmp_path / "one.parquet")
-    monkeypatch.setattr("albor_core.data.read.sources._ROW_GROUP_BYTES", 2000)
+    monkeypatch.setattr("albor_core.data.stage.output.ROW_GROUP_BYTES", 2000)
     pieces = import_sources([tree], tmp_path / "many.parquet")
     assert pq.read_metadata(pieces.out).num_row_groups > 5
     assert rows(pieces.out) == rows(whole.out)
@@ -201,11 +206,6 @@ def test_an_output_that_names_no_place_for_a_file_is_refused(tmp_path, monkeypat
     assert caught.value.exit_code == (1 if out.startswith("nowhere") else 2)
     assert caught.value.hint.startswith(("--out ", "mkdir -p nowhere/deep"))
     assert [p.name for p in tmp_path.rglob("*")] == ["s", "a.py"]
-
-
-def test_a_file_given_as_a_tree_is_told_what_it_is(tree, tmp_path):
-    with pytest.raises(ConfigError, match="is a file; give its folder"):
-        import_sources([next(tree.rglob("*.py"))], tmp_path / "c.parquet")
 
 
 def test_two_writers_of_one_file_cannot_mix(tmp_path):

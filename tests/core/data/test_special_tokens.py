@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from albor_core.data.pack.dataset import PackedShards
+from albor_core.data.load.packed_shards import PackedShards
 from albor_core.data.pack.manifest import load_manifest, write_manifest
 from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pack.special_tokens import end_of_text, special_ids
-from albor_core.data.pack.tokenizer import check_tokenizer, load_tokenizer
+from albor_core.data.pack.tokenizer import load_tokenizer
+from albor_core.data.pack.tokenizer_check import check_tokenizer
 from albor_core.run.errors import ConfigError, DataError
 
 
@@ -109,14 +110,14 @@ def test_shards_of_a_foreign_tokenizer_are_joined_by_its_end_and_say_so(corpus, 
     folder = write_tokenizer(tmp_path / "t", "<s>", "</s>")
     ids = special_ids(load_tokenizer(folder), folder)
     made = pretokenize(corpus, folder, tmp_path / "o", seq_len=64, val_fraction=0.2)
-    for split in (made.train, made.val):
+    for split in made.splits.values():
         assert (split.eos_token_id, split.bos_token_id) == (ids.eos, ids.bos)
         again = load_manifest(split.directory)
         assert (again.eos_token_id, again.bos_token_id) == (ids.eos, ids.bos)
-    rows = PackedShards(made.train.directory, seq_len=64)
+    rows = PackedShards(made.splits["train"].directory, seq_len=64)
     flat = np.concatenate([rows[i] for i in range(len(rows))])
     ends = int((flat == ids.eos).sum())
-    assert made.train.documents - 1 <= ends <= made.train.documents
+    assert made.splits["train"].documents - 1 <= ends <= made.splits["train"].documents
     assert not (flat == ids.bos).any()
 
 
@@ -131,9 +132,12 @@ def test_the_same_corpus_joined_by_another_token_is_other_data(corpus, tmp_path)
 
 def test_shards_that_say_nothing_of_an_end_are_read_as_before(corpus, tokenizer, tmp_path):
     made = pretokenize(corpus, tokenizer, tmp_path / "o", seq_len=64, val_fraction=0.2)
-    file = made.train.directory / "manifest.json"
+    file = made.splits["train"].directory / "manifest.json"
     fields = json.loads(file.read_text())
     kept = {k: v for k, v in fields.items() if not k.endswith("_token_id")}
-    write_manifest(made.train.directory, {k: v for k, v in kept.items() if k != "schema"})
-    assert load_manifest(made.train.directory).eos_token_id is None
-    assert len(PackedShards(made.train.directory, seq_len=64)) == made.train.sequences
+    write_manifest(made.splits["train"].directory, {k: v for k, v in kept.items() if k != "schema"})
+    assert load_manifest(made.splits["train"].directory).eos_token_id is None
+    assert (
+        len(PackedShards(made.splits["train"].directory, seq_len=64))
+        == made.splits["train"].sequences
+    )

@@ -12,15 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albor_core.data.mix.fim import MARKS
 from albor_core.data.pack.tokenizer import (
-    FIM_SENTINELS,
-    TRICKY_TEXTS,
-    check_tokenizer,
     load_tokenizer,
     plan_tokenizer,
     special_tokens,
     train_tokenizer,
     vocabulary_size,
+)
+from albor_core.data.pack.tokenizer_check import (
+    RANDOM_TEXTS,
+    TRICKY_TEXTS,
+    check_tokenizer,
 )
 from albor_core.run.errors import ConfigError, DataError, NotFoundError, UsageError
 
@@ -42,7 +45,7 @@ def test_without_fim_the_sentinels_take_no_ids(corpus, tmp_path):
     report = train_tokenizer(corpus, tmp_path, vocab_size=300, fim=False)
     assert report.specials == {"<|endoftext|>": 0, "<|pad|>": 1}
     loaded = load_tokenizer(tmp_path)
-    assert all(loaded.token_to_id(name) is None for name in FIM_SENTINELS)
+    assert all(loaded.token_to_id(name) is None for name in MARKS)
 
 
 @settings(max_examples=100, deadline=None, database=None)
@@ -154,7 +157,7 @@ def test_check_reports_strict_json_and_no_problem_for_a_good_tokenizer(corpus, t
     report = check_tokenizer(tokenizer, corpus)
     json.dumps(report, allow_nan=False)
     assert report["problems"] == [] and report["failed"] == []
-    assert report["samples"] == 60 + len(TRICKY_TEXTS)
+    assert report["samples"] == 60 + len(TRICKY_TEXTS) + RANDOM_TEXTS
     assert report["specials"]["<|endoftext|>"] == 0
     assert 1 < report["bytes_per_token"] < 20
     assert check_tokenizer(tokenizer)["bytes_per_token"] is None

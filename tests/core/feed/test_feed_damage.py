@@ -214,7 +214,7 @@ def test_folders_that_are_no_runs_are_not_searched_at_every_poll(tmp_path, monke
     time.sleep(0.2)  # a listing right at a change is made once more
     found.runs()
     searched = []
-    monkeypatch.setattr(discover, "_has_records", lambda path: searched.append(path))
+    monkeypatch.setattr(discover, "has_records", lambda path: searched.append(path))
     for _ in range(3):
         found.runs()
     assert searched == []
@@ -329,7 +329,7 @@ def test_rows_stay_when_the_store_is_lost_and_indexers_begin_another(tmp_path, h
     lose_the_store()
     index(live)
     view = poll_until(feed, lambda view: "not in experiments.db" in view.problem)
-    assert "3 registered run(s)" in view.problem, "nothing brings back what has no folder"
+    assert "3 registered runs are" in view.problem, "nothing brings back what has no folder"
     assert "since " in view.problem and "albor db rebuild" in view.problem
     assert words(view) == words(before)
     assert {row.id: row.loss for row in view.rows} == {row.id: row.loss for row in before.rows}
@@ -360,7 +360,7 @@ def test_runs_that_the_store_lost_are_read_once_and_counted_at_once(tmp_path, mo
         write_state(runs[-1], [2.0], phase="completed", loss=float(turn))
         index(runs[-1])  # another list each time
         now[0] += 10.0
-        assert "8 registered run(s)" in feed.poll().problem
+        assert "8 registered runs are" in feed.poll().problem
     assert sorted(run_id for run_id in reads if run_id != "other") == names
 
 
@@ -373,7 +373,7 @@ def test_a_cockpit_started_on_such_a_store_takes_numbers_from_each_runs_own(tmp_
     lose_the_store()
     index(runs[0])
     view = RunsFeed().complete()
-    assert "1 registered run(s)" in view.problem
+    assert "1 registered run is" in view.problem
     rows = {row.id: (row.status, row.loss, row.step) for row in view.rows}
     assert rows == {"a": ("stopped", 2.0, 1), "b": ("stopped", 2.0, 1)}
 

@@ -7,11 +7,14 @@ import signal
 import time
 
 import pytest
+from click.testing import CliRunner
 from test_feed_status import exits, guard_says, hold, kill, run  # noqa: F401
 
+from albor_core import history
+from albor_core.cli.runs.group import show
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.files import RunFiles
-from albor_core.feed.runs.list_states import present
+from albor_core.feed.runs.listed_status import now_of
 from albor_core.feed.runs.newest import NewestFigures, figures_of_records, newest
 from albor_core.feed.runs.status import Evidence, judge
 from albor_core.feed.runs.watch import RunsFeed
@@ -49,7 +52,7 @@ def shown(run):  # noqa: F811
     opened = feed.poll()
     feed.close()
     views = {(view.step, view.loss, view.progress) for view in (listed, opened)}
-    row = present(row_of(run))[1]
+    row = now_of(row_of(run)).row
     return views | {(row.last_step, row.loss, row.last_step and row.last_step / 400)}
 
 
@@ -77,7 +80,7 @@ def test_a_state_file_that_is_younger_than_the_store_counts(run, hold):  # noqa:
     hold("t")
     (view,) = RunsFeed().complete().rows
     assert (view.step, view.loss) == (7, 2.5)
-    assert present(row_of(run))[1].last_step == 7
+    assert now_of(row_of(run)).row.last_step == 7
 
 
 @pytest.mark.parametrize("phase", ["none", "initializing"])
@@ -96,11 +99,11 @@ def test_while_a_life_starts_the_step_of_the_dead_one_is_not_shown(run, hold, ph
         None,
         True,
     )
-    assert present(row_of(run))[1].last_step is None
+    assert now_of(row_of(run)).row.last_step is None
     write_state(run, 150, attempt=2, loss=0.5)
     (view,) = RunsFeed().complete().rows
     assert (view.step, view.is_starting) == (150, False)
-    assert present(row_of(run))[1].last_step == 150
+    assert now_of(row_of(run)).row.last_step == 150
 
 
 def test_a_life_that_dies_before_its_first_step_leaves_the_step_of_the_one_before(run):  # noqa: F811
@@ -145,7 +148,7 @@ def evidence(age_s, **state):
         (101.0, {"step_ms": 10_000.0}, True),
         (31.0, {"news_gap_seconds": 0.2}, True),  # a loop of somebody else's, by what it logs
         (31.0, {"news_gap_seconds": 20.0, "step_ms": 1.0}, False),
-        (120.0, {}, False),  # nobody knows how long its steps take
+        (120.0, {}, False),  # how long its steps take is not known
         (120.0, {"step_ms": 100.0, "phase": "evaluating"}, False),
         (120.0, {"step_ms": 100.0, "phase": "paused"}, False),
     ],
@@ -188,4 +191,24 @@ def test_a_copied_run_that_is_synced_no_more_says_since_when(run):  # noqa: F811
     index_now(run, global_store())
     (view,) = RunsFeed().complete().rows
     assert (view.status, view.is_active, view.step) == ("unknown", False, 3)
-    assert present(row_of(run))[0].word == "unknown"
+    assert now_of(row_of(run)).status.word == "unknown"
+
+
+def test_a_run_that_its_guard_starts_again_has_no_end_until_it_ends(run, hold):  # noqa: F811
+    log(run, 1, 2)
+    exits(run, "stopped", 143, message="SIGTERM")
+    guard_says(run, "backoff", class_last="external")
+    index_now(run, global_store())
+    assert row_of(run).ended_status == "stopped"
+    holder = hold("g", "none")
+    status, row, _ = now_of(row_of(run))
+    assert status.word == "restarting"
+    assert (row.ended_status, row.ended_reason, row.ended_wall) == (None, None, None)
+    told = CliRunner().invoke(show, [run.id]).output
+    assert "restarting" in told and "stopped" not in told and "ended" not in told
+    for read in (history.run(run.id), history.runs()[0]):
+        assert (read.status, read.ended) == ("restarting", None)
+    assert history.runs().to_list()[0]["status"] == "restarting"
+    kill(holder)
+    status, row, _ = now_of(row_of(run))
+    assert (status.word, row.ended_status) == ("stopped", "stopped")

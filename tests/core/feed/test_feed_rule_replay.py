@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from albor_core.andon.rules import STEADY, replay, rules_from
+from albor_core.andon.rules.engine import STEADY
+from albor_core.andon.rules.replay import replay
+from albor_core.andon.rules.sources import rules_from
 from albor_core.feed.archive.rule_replay import _unfolded
 from albor_core.store.rows.series import Series
 

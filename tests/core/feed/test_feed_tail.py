@@ -86,6 +86,20 @@ def test_a_flood_is_skipped_and_the_newest_lines_are_shown(tmp_path):
     assert sum(map(len, lines)) < 2 * START_BYTES
 
 
+def test_a_flood_and_every_attempt_are_read_whole_where_that_is_asked_for(tmp_path):
+    tail = LogFollower(tmp_path, is_whole=True)
+    append(tmp_path / "a0001.log", b"start\n")
+    lines = tail.read()
+    count = 3 * READ_BYTES // 6
+    for attempt in (1, 2, 3):
+        append(tmp_path / f"a{attempt:04d}.log", b"noise\n" * count + b"last words")
+    lines += tail.read()
+    while tail.behind or tail.current != tmp_path / "a0003.log":
+        lines += tail.read()
+    lines += tail.take_rest()
+    assert lines == ["start", *(["noise"] * count + ["last words"]) * 3]
+
+
 def test_hostile_bytes_and_progress_bars_are_plain_text(tmp_path):
     log = tmp_path / "a0001.log"
     log.write_bytes(b"10%\r20%\r30%\r\n\x1b[2J\xff\n\xc2\x9b31m\n")
@@ -103,3 +117,31 @@ def test_last_lines_include_an_unfinished_one(tmp_path):
     append(tmp_path / "a0001.log", b"1\n2\n3\n4")
     assert last_lines(tmp_path, 2) == ["3", "4"]
     assert last_lines(tmp_path / "nothing", 2) == []
+
+
+def test_a_progress_bar_of_megabytes_is_its_last_state_when_the_line_ends(tmp_path):
+    log = tmp_path / "a0001.log"
+    log.write_bytes(b"")
+    tail = LogFollower(log)
+    tail.read()
+    for begin, end in ((b"\r", b""), (b"", b"\r")):  # some bars return before a state, some after
+        for step in range(0, 20_000, 1000):
+            with log.open("ab") as file:
+                for i in range(step, step + 1000):
+                    file.write(begin + b"%5d of 20,000" % i + end)
+            assert tail.read() == []
+        with log.open("ab") as file:
+            file.write(b"\n")
+        assert tail.read() == ["19999 of 20,000"]
+
+
+def test_colours_are_left_out_and_what_could_harm_a_terminal_is_shown(tmp_path):
+    append(
+        tmp_path / "a0001.log",
+        b"\x1b[1;36mloss\x1b[0m 2.5\n"
+        b"\x1b[2K\x1b[38:2::1:2:3mwork\x1b[m  50%\r\x1b[2Kwork 100%\r\x1b[K\n"
+        b"\x1b[1Adone\x1b[?25h\n"
+        b"\x1b[2Jgone\x1b[6n\n",
+    )
+    told = ["loss 2.5", "work 100%", "done", "\u241b[2Jgone\u241b[6n"]
+    assert last_lines(tmp_path, 4) == told

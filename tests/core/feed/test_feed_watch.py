@@ -85,7 +85,7 @@ def make_run(tmp_path, name, *, losses=(), ended=None, alert=False, state=True):
             "threshold": 10.0,
             "message": "too high",
         }
-        journal.event("andon.alert", step=len(losses), severity="red", **data, **more)
+        journal.event("andon.alert", step=len(losses), severity="error", **data, **more)
     if ended:
         journal.event("run.end", step=len(losses), status=ended, reason=ended, code=0)
         body = {"schema": "albor.exit/1", "attempt": 1, "reason": ended, "code": 0}
@@ -227,7 +227,9 @@ def test_a_store_that_cannot_answer_now_is_asked_again_and_one_that_can_is_not(
     index(make_run(tmp_path, "ended", losses=[5.0, 4.0], ended="completed", state=False))
     feed = RunsFeed()
     answers, asked = [None, (5.0, 4.0)], []
-    monkeypatch.setattr(feed, "_spark", lambda run_id: asked.append(run_id) or answers.pop(0))
+    monkeypatch.setattr(
+        feed.visible, "trend", lambda run_id, _: asked.append(run_id) or answers.pop(0)
+    )
     assert feed.poll(visible=["ended"]).rows[0].loss_history == ()
     assert feed.poll(visible=["ended"]).rows[0].loss_history == (5.0, 4.0)
     for _ in range(3):
@@ -238,7 +240,7 @@ def test_a_store_that_cannot_answer_now_is_asked_again_and_one_that_can_is_not(
 def test_a_run_without_a_loss_is_not_asked_about_until_the_store_has_news(tmp_path, monkeypatch):
     index(make_run(tmp_path, "plain", ended="completed", state=False))
     feed, asked = RunsFeed(), []
-    monkeypatch.setattr(feed, "_spark", lambda run_id: asked.append(run_id) or ())
+    monkeypatch.setattr(feed.visible, "trend", lambda run_id, _: asked.append(run_id) or ())
     for _ in range(3):
         feed.poll(visible=["plain"])
     assert asked == ["plain"]
@@ -291,7 +293,7 @@ def test_open_alerts_colour_the_row_until_somebody_acknowledges(tmp_path):
     index(run)
     feed = RunsFeed()
     (row,) = feed.poll().rows
-    assert (row.alerts_open, row.severity) == (1, "red")
+    assert (row.alerts_open, row.severity) == (1, "error")
     (alert,) = RunFeed(run).poll().to_json()["alerts"]
     assert (alert["id"], alert["message"]) == ("loss-gt-10@1.2", "too high")
     assert not alert["is_acknowledged"]
@@ -299,7 +301,7 @@ def test_open_alerts_colour_the_row_until_somebody_acknowledges(tmp_path):
     assert open_alerts(run) == ()
     index(run)
     row = poll_until(feed, lambda view: view.rows[0].alerts_open == 0).rows[0]
-    assert row.severity == "green"
+    assert row.severity == "info"
     assert RunFeed(run).poll().to_json()["alerts"] == [alert | {"is_acknowledged": True}]
 
 
@@ -319,7 +321,7 @@ def test_one_run_in_full(tmp_path, hold):
     index(run)
     feed = RunFeed(run)
     view = feed.poll()
-    assert (view.status, view.step, view.alerts_open, view.severity) == ("running", 3, 1, "red")
+    assert (view.status, view.step, view.alerts_open, view.severity) == ("running", 3, 1, "error")
     assert [event.name for event in view.events] == ["run.start", "andon.alert"]
     bricks = {brick.name: brick for brick in view.bricks}
     assert bricks["data"].is_over and not bricks["forward"].is_over
@@ -396,7 +398,12 @@ def test_documents_are_strict_json_with_every_field_of_the_screens(tmp_path, hol
     assert document["log_tail"] == ["\u241b[2Jhi"]
     assert document["run"]["git"] == {"commit": "c0ffee", "dirty": None}
     assert document["now"]["git_commit"] == "c0ffee"
-    assert document["now"]["bricks"][0] == {"name": "data", "measured_ms": 3.0, "budget_ms": 1.0}
+    assert document["now"]["bricks"][0] == {
+        "name": "data",
+        "measured_ms": 3.0,
+        "budget_ms": 1.0,
+        "learned_ms": None,
+    }
     assert document["alerts"][0]["message"] == "too high"
     everything = json.loads(json.dumps(runs_document(RunsFeed().poll()), allow_nan=False))
     assert everything["runs"][0]["status"] == "unguarded"

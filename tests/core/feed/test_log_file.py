@@ -30,6 +30,15 @@ def test_any_line_of_a_long_log_is_found_by_its_number(tmp_path):
         assert file.lines(first, 3) == wanted
 
 
+def test_a_block_is_read_once_for_all_the_lines_in_it(tmp_path, monkeypatch):
+    path = tmp_path / "a0001.log"
+    path.write_bytes(b"".join(b"line %d\n" % i for i in range(20_000)))
+    file, read, sizes = settled(LogFile(path)), os.pread, []
+    monkeypatch.setattr(os, "pread", lambda *words: sizes.append(words[1]) or read(*words))
+    assert file.lines(5_000, 10_000) == tuple(f"line {i}" for i in range(5_000, 15_000))
+    assert sum(sizes) < 2 * path.stat().st_size
+
+
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 30), st.integers(0, 10))
 def test_lines_are_those_of_a_plain_split(tmp_path_factory, parts, first, count):
     raw = b"\n".join(part.replace(b"\n", b"") for part in parts)
@@ -100,11 +109,11 @@ def test_a_log_that_was_replaced_begins_another_life(tmp_path):
     path = tmp_path / "a0001.log"
     path.write_bytes(b"old\n" * 50)
     file = settled(LogFile(path))
-    before = file.life
+    before = file.generation
     path.write_bytes(b"new\n")
     file.look()
     assert (file.total, file.lines(0, 9)) == (1, ("new",))
-    assert file.life != before
+    assert file.generation != before
 
 
 def test_terminal_sequences_come_out_as_text(tmp_path):
@@ -151,3 +160,29 @@ def test_a_folder_without_logs_and_a_pipe_for_a_log_are_no_trouble(tmp_path):
     assert shelf.window(None, None, 5).name is None
     os.mkfifo(tmp_path / "a0001.log")
     assert LogShelf(tmp_path).window(None, None, 5).lines == ()
+
+
+def test_a_progress_bar_longer_than_a_line_may_be_shows_its_last_state(tmp_path):
+    path = tmp_path / "a0001.log"
+    bar = b"".join(b"\r%5d of 20,000" % i for i in range(20_000))
+    path.write_bytes(b"before\n" + bar + b"\n" + b"".join(bar.split(b"\r")[1:3]) + b"\nafter")
+    file = settled(LogFile(path))
+    assert file.lines(0, 4) == (
+        "before",
+        "19999 of 20,000",
+        "    0 of 20,000    1 of 20,000",
+        "after",
+    )
+
+
+def test_the_line_of_any_byte_is_found(tmp_path):
+    path = tmp_path / "a0001.log"
+    lines = [b"x" * (i % 300) for i in range(2000)]
+    path.write_bytes(b"\n".join(lines))
+    file = settled(LogFile(path))
+    at = 0
+    for number, line in enumerate(lines):
+        assert file.line_at(at) == number
+        assert file.line_at(at + len(line)) == number
+        at += len(line) + 1
+    assert path.stat().st_size > 2 * BLOCK_BYTES

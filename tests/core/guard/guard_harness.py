@@ -15,7 +15,7 @@ from typing import Any
 
 from albor_core.guard.deaths.past_attempts import known_nonces
 from albor_core.guard.launch import write_launch
-from albor_core.guard.process.processes import Tree
+from albor_core.guard.process.processes import ProcessTree
 from albor_core.run import control
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import lock_holder
@@ -164,7 +164,7 @@ class Bench:
         if pid and pid != os.getpid():
             os.kill(pid, signal.SIGKILL)
         nonces = known_nonces(self.run)
-        table = Tree(self.run.id, nonces, None, spare=_own_children())
+        table = ProcessTree(self.run.id, nonces, None, spare=_own_children())
         table.clear(patience_s=0.0)
 
 

@@ -47,6 +47,15 @@ def test_stop_by_command_is_answered_when_it_is_over(box: Bench) -> None:
     assert guard.wait(LIMIT_S) == 143
 
 
+def test_a_stop_that_a_rule_asked_for_has_an_exit_code_of_its_own(box: Bench) -> None:
+    box.prepare({"steps": ENDLESS})
+    guard = box.start()
+    box.until_training()
+    control.send(box.run, "stop", sender=control.ANDON)
+    assert guard.wait(LIMIT_S) == 4
+    assert box.now()["state"] == "stopped"
+
+
 def test_stop_now_does_not_wait_for_a_deaf_trainer(box: Bench) -> None:
     box.prepare({"steps": ENDLESS, "ignore_term": True}, grace_s=60.0)
     guard = box.start()
@@ -83,7 +92,7 @@ def test_a_restarted_guard_goes_on_waiting_where_the_killed_one_was(box: Bench) 
 def test_a_guard_that_somebody_asked_for_does_not_wait_out_the_backoff_of_a_killed_one(
     box: Bench,
 ) -> None:
-    """`albor train resume` and `albor guard retry` ask so; the second life is the proof."""
+    """`albor train resume` and `albor guard retry` ask so; the second attempt is the proof."""
     box.prepare({"at": 2, "do": "abrt"}, {"steps": 5}, backoff_s=[600.0])
     first = box.start()
     wait_until(lambda: box.now().get("state") == "backoff")
@@ -106,6 +115,7 @@ def test_a_plain_program_is_frozen_and_thawed_and_has_no_checkpoints(box: Bench)
 
     wait_until(lambda: count() > 2)
     assert box.ask("checkpoint").status == "refused"
+    assert box.ask("rollback").status == "refused"
     assert box.ask("pause").status == "done"
     wait_until(lambda: box.now().get("state") == "paused")
     frozen = count()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import subprocess
 import sys
 import time
@@ -16,10 +17,10 @@ from guard_harness import ENDLESS, LIMIT_S, Bench, wait_until
 
 from albor_core.guard import preflight
 from albor_core.guard import records as ledger
-from albor_core.guard.attempt import new_life
+from albor_core.guard.attempt import new_attempt
 from albor_core.guard.deaths import crash_report, evidence
 from albor_core.guard.launch import read_launch
-from albor_core.guard.policy import Words
+from albor_core.guard.policy import TrainerWords
 from albor_core.guard.process import log_bounds
 from albor_core.guard.records import Ledger
 from albor_core.run.files.whole_file import write_json
@@ -110,6 +111,11 @@ def test_the_working_directory_is_no_secret_though_pwd_may_mean_a_password() -> 
     assert redact("as numpy-and-more", {"DB_PWD": "numpy-and-more"}) == ("as [redacted]", 1)
 
 
+def test_headers_of_a_collector_of_traces_are_secrets() -> None:
+    environment = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=hunter2"}
+    assert redact("sent with x-tenant=hunter2", environment) == ("sent with [redacted]", 1)
+
+
 def test_redaction_leaves_numbers_hashes_and_json_alone() -> None:
     document = {"tokens": 123456789, "hf_token": 12345678, "secret": None, "nonce": "0f" * 16}
     assert redact(document, {}) == (document, 0)
@@ -192,7 +198,7 @@ def test_a_report_that_cannot_be_written_stops_no_restart(box: Bench) -> None:
 def test_the_first_reports_and_the_newest_are_kept(
     box: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crash_report, "_KEPT", 10)
+    monkeypatch.setattr(crash_report, "KEPT", 10)
     for number in range(30):
         crash_report.write(box.run, {"id": f"r{number:04d}", "evidence": {}}, {})
     kept = sorted(path.stem for path in box.run.crash_reports.iterdir())
@@ -246,11 +252,30 @@ def test_a_stranger_on_the_gpu_is_named_and_left_alone(
         flight = preflight.check(box.run, read_launch(box.run), frozenset({stranger.pid}))
         assert flight.may_pass
         assert f"process {stranger.pid}" in flight.problem
-        assert "sleep 30" in flight.problem
+        assert "(sleep 30)" in flight.problem
+        assert flight.problem.endswith("with 58.6 GiB")
         assert stranger.poll() is None
     finally:
         stranger.kill()
         stranger.wait()
+
+
+@pytest.mark.parametrize(("mask", "memory"), [(None, 6000), ("0", 60000)])
+def test_a_stranger_that_leaves_room_is_named_in_a_note(
+    box: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: str | None, memory: int
+) -> None:
+    box.prepare({})
+    if mask is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+    us = os.getpid()
+    script = f'case "$1" in *compute-apps*) echo "{us}, GPU-1, {memory}";; *) echo "{GPU}";; esac'
+    fake_nvidia_smi(tmp_path, script, monkeypatch)
+    flight = preflight.check(box.run, read_launch(box.run), frozenset({us}))
+    (note,) = flight.notes
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert flight.problem == ""
+    assert note.startswith(f"GPU GPU-1 is in use by process {us} (")
+    assert note.endswith(f") of {user} with {memory / 1024:.1f} GiB")
 
 
 @pytest.mark.parametrize(
@@ -338,9 +363,9 @@ def test_how_a_program_failed_is_one_line_of_its_own(
 
 
 def test_what_the_tracker_heard_counts_before_the_log() -> None:
-    heard = Words(1, "exception", error_type="ValueError", error_message="a\nb")
+    heard = TrainerWords(1, "exception", error_type="ValueError", error_message="a\nb")
     assert evidence.error_line(heard, None, ["bye"], 1) == "ValueError: a"
-    left = Words(1, "exception", error_type="SystemExit", error_message="2")
+    left = TrainerWords(1, "exception", error_type="SystemExit", error_message="2")
     assert evidence.error_line(left, None, ["t.py: error"], 2) == "exited with code 2: t.py: error"
 
 
@@ -366,7 +391,7 @@ def test_whatever_the_state_file_is_looking_at_it_is_quick_and_no_news(
     elif kind != "absent":
         texts = {"empty": "", "torn": '{"schema":"albor.state/1","se', "nan": '{"seq": NaN}'}
         path.write_text(texts[kind])
-    life = new_life(box.run, 1, "n", None, started_s=time.monotonic())
+    life = new_attempt(box.run, 1, "n", None, started_s=time.monotonic())
     started = time.monotonic()
     life.look(parse_options({}))
     assert time.monotonic() - started < 1.0
@@ -482,3 +507,23 @@ def test_what_is_hidden_already_is_left_as_it_is():
     once, count = redact({"api_key": "abcdefgh1", "argv": argv}, {})
     assert "abcdefgh" not in json.dumps(once) and count == 3
     assert redact(once, {}) == (once, 0)
+
+
+def test_when_a_log_was_written_is_noted_and_goes_aside_with_it(tmp_path):
+    log = tmp_path / "a0001.log"
+    times = log_bounds.LogTimes()
+    times.look(log)  # not there yet
+    log.write_text("one\n")
+    times.look(log)
+    times.look(log)
+    with log.open("a") as file:
+        file.write("two\n")
+    times.look(log)
+    rows = [line.split() for line in (tmp_path / "a0001.times").read_text().splitlines()]
+    assert [row[0] for row in rows] == ["0", "4"]
+    assert float(rows[0][1]) <= float(rows[0][2]) <= float(rows[1][1]) <= float(rows[1][2])
+    log_bounds.LogTimes().look(log)  # of the next guard
+    assert len((tmp_path / "a0001.times").read_text().splitlines()) == 2
+    assert log_bounds.rotate(log, limit=5)
+    assert not (tmp_path / "a0001.times").exists()
+    assert len((tmp_path / "a0001.times.1").read_text().splitlines()) == 2

@@ -16,7 +16,7 @@ from albor_core.guard.policy import (
     Finish,
     GuardMemory,
     Restart,
-    Words,
+    TrainerWords,
     classify,
     decide,
     remember,
@@ -28,8 +28,8 @@ CRASH = classify(ExitStatus(139), ExitFacts())
 EXCEPTION = classify(ExitStatus(1), ExitFacts())
 
 
-def words(code: int, reason: str = "") -> Words:
-    return Words(code=code, reason=reason, step=7)
+def words(code: int, reason: str = "") -> TrainerWords:
+    return TrainerWords(code=code, reason=reason, step=7)
 
 
 SPOKEN = [

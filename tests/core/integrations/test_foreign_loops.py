@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from albor_core.feed.runs.watch import RunsFeed
+from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, registered_runs
 from albor_core.store.index.catch_up import drain_index
@@ -23,6 +24,7 @@ MAX_LINES = 30
 HELD = """
 import os, runpy, sys, time
 from albor_core import track
+from albor_core.guard.process.index_process import IndexProcess
 real = track.Run._close
 def close(self, *words):
     while not os.path.exists(os.environ["GO"]):
@@ -57,6 +59,7 @@ def cockpit(*words):
 
 def test_every_example_is_short_and_tried():
     found = {path.name: len(path.read_text().splitlines()) for path in ROOT.glob("examples/*.py")}
+    assert found.pop("own_model.py") < 60  # the trainer's: its own tests train it
     assert found.keys() == EXAMPLES.keys()
     assert max(found.values()) < MAX_LINES
 
@@ -108,9 +111,8 @@ def test_an_example_is_live_in_the_cockpit_and_complete_in_the_store(name, tmp_p
 
 @pytest.fixture
 def unindexed(monkeypatch):
-    from albor_core import track
 
-    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
 
 
 def events(run):
@@ -169,11 +171,13 @@ seen = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "lightning" else seen(name, *rest)
 from argparse import Namespace
 from albor_core import track
-track.IndexProcess.tend = lambda self: None
+from albor_core.guard.process.index_process import IndexProcess
+IndexProcess.tend = lambda self: None
 from albor_core.integrations.lightning import AlborLogger
 
 logger = AlborLogger("exp", "protocol")
-assert (logger.name, logger.version) == ("protocol", "")
+planned = logger.version
+assert (logger.name, logger.version, bool(logger.experiment)) == ("protocol", planned, True)
 logger.log_hyperparams(Namespace(lr=0.1, model={"width": 8}))
 for step in range(3):  # as Trainer.fit does: epoch beside the metrics, steps from 0
     logger.log_metrics({"loss": 1.0 / (step + 1), "epoch": 0}, step=step)
@@ -181,6 +185,7 @@ logger.save()
 logger.finalize("success")
 logger.log_metrics({"test_loss": 0.5}, step=3)  # Trainer.test, on the same logger
 first = logger.version
+assert first == planned == logger.experiment.id
 logger.close()
 logger.log_metrics({"loss": 2.0}, step=0)
 assert logger.version != first

@@ -14,6 +14,7 @@ import pytest
 from albor_core import track
 from albor_core.feed.runs.status import run_status
 from albor_core.guard.launch import read_launch, write_launch
+from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
@@ -131,7 +132,7 @@ def ended_by_a_stop(tmp_path, *arguments):
     ("arguments", "word"),
     [
         (("10000000", "log", "stop"), "stopped"),
-        (("0", "log", "stop"), "stopped"),  # nobody knows how many steps there are
+        (("0", "log", "stop"), "stopped"),  # how many steps there are is not known
         (("0", "silent", "stop"), "stopped"),
         (("10000000", "log", "end"), "completed"),
     ],
@@ -204,7 +205,7 @@ def test_no_secret_of_a_guarded_program_is_in_any_file(tmp_path, albor_home):
 
 
 def test_no_secret_of_a_tracked_program_is_in_any_file(monkeypatch, albor_home):
-    monkeypatch.setattr(track.IndexProcess, "tend", lambda self: None)
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
     monkeypatch.setattr(sys, "argv", ["train.py", *SECRET_WORDS])
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, CANARIES[name])

@@ -18,8 +18,7 @@ from click.testing import CliRunner
 from peer_series import CONFIG, SECRET, STEPS, accuracy, loss, rate
 
 from albor_core.cli.main import cli
-from albor_core.cli.runs.imports import KINDS
-from albor_core.cli.schema import FOLDER
+from albor_core.cli.schema import schema_of
 from albor_core.feed.runs.status import run_status
 from albor_core.integrations.importers import find, protobuf, run_import, tensorboard, wandb
 from albor_core.integrations.importers.foreign import Losses
@@ -47,7 +46,7 @@ def bring(*words):
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     document = json.loads(done.stdout)
-    schema = json.loads((FOLDER / "albor.runs.import.json").read_text())
+    schema = schema_of("albor.runs.import")
     jsonschema.validate(document, schema)
     return document
 
@@ -88,10 +87,10 @@ def test_tensorboard_scalars_come_whole_and_a_purge_leaves_no_ghost(peers):
     runs = by_name(bring(peers / "tb-x"))
     assert set(runs) == {"train", "eval", "eval/hp"}
     train = runs["train"]
-    # the first life logged -1 from step 31 on, which the second took back
+    # the first attempt logged -1 from step 31 on, which the second took back
     assert_series(train, "train/loss", loss, relative=SINGLE)
     assert_series(train, "optim/rate", rate, relative=SINGLE)
-    assert train["unmapped"] == {"histogram": 1, "image": 1, "text": 1}
+    assert (train["unmapped"], train["media"]) == ({}, 3)
     assert (train["damaged"], train["last_step"], train["experiment"]) == (0, 40, "tb-x")
     assert_series(runs["eval"], "accuracy", accuracy, TENTHS, SINGLE)
     assert params(runs["eval/hp"]) == CONFIG
@@ -112,7 +111,8 @@ def test_a_wandb_run_keeps_history_config_words_and_its_end(peers):
     assert_series(good, "optim/rate", rate)
     assert_series(good, "val/accuracy", accuracy, TENTHS)
     assert stored(good, "summary/best") == {40: accuracy(40)}
-    assert good["unmapped"] == {"artifact": 1, "histogram": 1, "table-file": 1, "text": 1}
+    assert good["unmapped"] == {"artifact": 1, "table-file": 1}  # whose file is not there
+    assert good["media"] == 2
     assert (good["status"], bad["status"], good["experiment"]) == ("completed", "failed", "peers")
     wanted = {**CONFIG, "model.width": 64, "hub.api_key": "[redacted]"}
     assert params(good) == wanted
@@ -137,14 +137,15 @@ def test_both_stores_of_mlflow_give_the_same_runs(peers, folder):
         assert [note.text for note in reader.notes(good["run"])] == ["first try"]
 
 
-def test_files_that_an_mlflow_run_logged_are_counted_as_left_out(peers):
+def test_files_of_an_mlflow_run_that_are_no_media_are_counted_as_left_out(peers):
     (meta,) = [m for m in (peers / "mlruns").rglob("meta.yaml")
                if "a finished run" in m.read_text()]  # fmt: skip
     files = meta.parent / "artifacts" / "plots"
     files.mkdir(parents=True, exist_ok=True)
     for name in ("loss.png", "report.txt"):
         (files / name).write_text("x")
-    assert by_name(bring(peers / "mlruns"))["a finished run"]["unmapped"] == {"artifact": 2}
+    run = by_name(bring(peers / "mlruns"))["a finished run"]
+    assert (run["unmapped"], run["media"]) == ({"artifact": 1}, 1)
     database = next((peers / "mlflow").rglob("*.db"))
     beside = database.parent / "my files"
     beside.mkdir()
@@ -168,7 +169,7 @@ def test_a_trackio_project_gives_its_runs(peers):
     assert_series(good, "accuracy", accuracy, TENTHS)
     assert_series(runs["another-run"], "train/loss", loss, [1, 2, 3])
     assert params(good) == {**CONFIG, "api_key": "[redacted]"}
-    assert good["unmapped"] == {"text": 1}
+    assert (good["unmapped"], good["media"]) == ({}, 1)
 
 
 def test_plain_tables_are_read_by_the_names_of_their_columns(tmp_path):
@@ -234,7 +235,7 @@ def test_a_tensor_of_one_element_is_a_number_in_every_type(kind, shape, value, t
     summary = bytes.fromhex(tensor)
     body = b"\x0a\x01x\x42" + bytes((len(summary),)) + summary  # Summary.Value: tag, tensor
     found, losses = {}, Losses()
-    tensorboard._take_value(body, found, {}, losses)
+    assert tensorboard._take_value(body, (1, None), found, {}, losses) == []
     assert found == ({} if value is None else {"x": value})
     assert losses.unmapped == ({} if value is not None else {"value of no known kind": 1})
 
@@ -392,8 +393,20 @@ def test_a_folder_with_several_kinds_names_them_and_takes_the_one_asked_for(peer
     assert refused(peers / "trackio" / "peers.db", "--from", "mlflow").hint == "--from trackio"
 
 
-def test_the_kinds_of_the_command_are_those_that_can_be_read():
-    assert set(KINDS) == set(find.READERS)
+def test_a_text_that_is_only_called_like_an_event_file_is_passed_over_in_a_folder(tmp_path):
+    (tmp_path / "about.tfevents.txt").write_text("step,loss\n1,2\n")
+    (tmp_path / "notes.wandb").write_text("nothing\n")
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,2\n")
+    assert "no history of a kind that is known" in refused(tmp_path).message
+    assert "no history of MLflow" in refused(tmp_path, "--from", "mlflow").message
+    assert find.find(tmp_path, "csv").files == (tmp_path / "metrics.csv",)
+
+
+def test_a_file_of_no_known_kind_is_refused_with_what_people_call_the_kinds(tmp_path):
+    path = tmp_path / "odd"
+    path.write_bytes(b"a\0b")
+    known = "TensorBoard, W&B (offline), MLflow, trackio, Neptune (exported), CSV and JSON lines"
+    assert refused(path).hint == f"known are {known}"
 
 
 def test_an_unreadable_file_costs_only_itself(peers):
@@ -469,7 +482,7 @@ def test_a_wandb_record_may_span_blocks(tmp_path):
 )
 def test_a_wandb_item_may_carry_its_value_in_several_ways(item, path, value):
     if value is None:
-        with pytest.raises(protobuf.WireError):
+        with pytest.raises(protobuf.ProtobufError):
             wandb._item(item)
     else:
         assert repr(wandb._item(item)) == repr((path, math.nan if value == "nan" else value))
@@ -486,7 +499,7 @@ def test_a_wandb_item_may_carry_its_value_in_several_ways(item, path, value):
     ],
 )
 def test_a_hostile_message_is_refused_without_allocating(message):
-    with pytest.raises(protobuf.WireError):
+    with pytest.raises(protobuf.ProtobufError):
         list(protobuf.fields(message))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from albor_core.guard.deaths.past_attempts import known_nonces
-from albor_core.guard.process.processes import Tree
+from albor_core.guard.process.processes import ProcessTree
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.state import read_state
 from albor_core.store.file.paths import global_store
@@ -95,7 +95,7 @@ def test_a_loop_whose_job_is_requeued_is_one_row_with_each_step_once(tmp_path, n
         _, said = third.communicate(timeout=60)
         assert (third.returncode, "nothing to do" in said) == (0, True)
     finally:
-        Tree(run.id, known_nonces(run), None, spare=frozenset()).clear(patience_s=0.0)
+        ProcessTree(run.id, known_nonces(run), None, spare=frozenset()).clear(patience_s=0.0)
     with Reader(global_store()) as reader:
         (row,) = reader.runs()
         assert (row.id, row.name, row.experiment, row.seed) == ("ck", "my-name", "exp-mine", 7)

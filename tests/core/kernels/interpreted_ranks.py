@@ -16,6 +16,7 @@ from albor_core.kernels.ops import adamw, rms_norm
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.group import ALONE, Ranks
@@ -50,7 +51,7 @@ def course(ranks: Ranks) -> tuple[list[float], dict[str, Tensor]]:
         total = torch.zeros(())
         for micro, rows in enumerate(batch):
             share = rows[ranks.rank * mine :][:mine]
-            total = total + step.forward(share, is_last=micro == ACCUMULATION - 1)
+            total = total + step.forward(Batch(share), is_last=micro == ACCUMULATION - 1)
             step.backward(micro)
         total = ranks.mean(total)
         found += [float(total), float(step.update(total).norm)]

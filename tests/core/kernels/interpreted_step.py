@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from albor_core.config.sections import OptimizerConfig
+from albor_core.config.shape import RopeScaling
 from albor_core.kernels.ops import adamw, fp8, muon, rms_norm
 from albor_core.kernels.parity import deviations
 from albor_core.model import fused as fused_module
@@ -21,6 +22,7 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer
 from albor_core.train.optim.clipping import Clip, ZClip
 from albor_core.train.optim.gradients import gradient_norms, scale_gradients
@@ -28,12 +30,19 @@ from albor_core.train.optim.muon import FlatMuon, MuonOptimizer
 from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement
-from albor_core.train.step.choose import Seen, compare, half_batch_norm, look_fused, violations
+from albor_core.train.step.choose import Seen, compare, fused_gradients, half_batch_norm, violations
 from albor_core.train.step.fused import GraphedStep
 
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
 WIDE_HEADS = LlamaConfig(128, 1, 2, 1, 128, 96, 64)  # which attention's kernels take
+SWITCHED: dict[str, dict[str, Any]] = {
+    "heads wider than D / H": {"head_dim": 32},
+    "heads narrower than D / H": {"head_dim": 8},
+    "rope as in Llama 3.1": {"rope_scaling": RopeScaling("llama3", 8.0, 16, 1.0, 4.0)},
+    "yarn, whose rotation is longer than 1": {"rope_scaling": RopeScaling("yarn", 4.0, 16)},
+    "a window that holds the row": {"model_type": "mistral", "sliding_window": 17},
+}
 UNTIED = LlamaConfig(64, 1, 4, 2, 128, 96, 64, tie_word_embeddings=False)
 
 
@@ -69,16 +78,21 @@ def equals_autograd() -> None:
     for config in (TINY, UNTIED, replace(TINY, z_loss=0.05)):
         model, fused, optimizer = made(config)
         wanted = plain(model, tokens())
-        whole = worst(look_fused(fused, optimizer, tokens()), wanted)
+        whole = worst(fused_gradients(fused, optimizer, tokens()), wanted)
         limit, fused_module.LOGITS_BYTES = fused_module.LOGITS_BYTES, 96 * 4 * 10
-        pieces = worst(look_fused(fused, optimizer, tokens()), wanted)
+        pieces = worst(fused_gradients(fused, optimizer, tokens()), wanted)
         fused_module.LOGITS_BYTES = limit
         name = "z-loss" if config.z_loss else f"tied {config.tie_word_embeddings}"
         say(f"autograd: {name}", max(whole, pieces) < 2e-6, (whole, pieces))
         scores_like_the_plain_model(model, fused) if config.z_loss else None
+    for name, more in SWITCHED.items():
+        model, fused, optimizer = made(replace(TINY, **more))
+        wanted = plain(model, tokens())
+        error = worst(fused_gradients(fused, optimizer, tokens()), wanted)
+        say(f"autograd: {name}", error < 2e-6, error)
     model, fused, optimizer = made(WIDE_HEADS)
     wanted = plain(model, tokens(64))
-    error = worst(look_fused(fused, optimizer, tokens(64)), wanted)
+    error = worst(fused_gradients(fused, optimizer, tokens(64)), wanted)
     fused.hidden(tokens(64))
     by_kernels = fused.tapes[0].attended.log_sum is not None
     say("autograd: attention by kernels", by_kernels and error < 2e-6, error)
@@ -114,7 +128,7 @@ def updates_like_torch() -> None:
         for micro in range(2):
             ids = torch.randint(0, 96, (2, 9), generator=torch.Generator().manual_seed(micro))
             (twin(ids, ids)[1] / 2).backward()
-            total += step.forward(ids)
+            total += step.forward(Batch(ids))
             step.backward(micro)
         gradients = [p.grad for p in twin.parameters()]
         norm = torch.linalg.vector_norm(gradient_norms(gradients))
@@ -134,7 +148,7 @@ def skips_what_is_not_sound(model: Llama, step: GraphedStep, flat: FlatAdamW) ->
     """Of NaN. A loss of 0 beside a gradient that is a number is one: a batch learned by heart."""
     for name, factor, wanted in (("step of NaN", math.nan, 1.0), ("loss of 0", 1.0, 0.0)):
         before = {n: t.clone() for n, t in {**model.state_dict(), **flat.tensors()}.items()}
-        loss = step.forward(tokens(9), factor)
+        loss = step.forward(Batch(tokens(9)), factor)
         step.backward(0)
         updated = step.update(loss * wanted)
         after = {**model.state_dict(), **flat.tensors()}
@@ -182,7 +196,7 @@ def muon_is_the_same_over_flat_buffers() -> None:
         optimizer_rate = 0.01 / (number + 1)
         plain.set_lr(optimizer_rate), flat.set_lr(optimizer_rate)
         ids = torch.randint(0, 96, (2, 9), generator=torch.Generator().manual_seed(number))
-        loss = step.forward(ids)
+        loss = step.forward(Batch(ids))
         step.backward(0)
         step.update(loss)
         twin(ids, ids)[1].backward()
@@ -224,7 +238,7 @@ def watches_like_the_plain_step() -> None:
     seen, spikes = [], []
     for factor in (1.0, 1.0, 1.0, 40.0):
         seen.append(plain(model, tokens(9)))
-        loss = step.forward(tokens(9), 1.0, factor)
+        loss = step.forward(Batch(tokens(9)), 1.0, factor)
         step.backward(0)
         before = torch.cat([p.detach().flatten() for p in model.parameters()])
         updated = step.update(loss)
@@ -241,7 +255,7 @@ def watches_like_the_plain_step() -> None:
     half = tokens(9)[:1]
     wanted = plain(model, half).gradients.values()
     norm = math.sqrt(sum(float(g.square().sum()) for g in wanted))
-    got = float(half_batch_norm(step, tokens(9), tokens(9)))
+    got = float(half_batch_norm(step, Batch(tokens(9))))
     say("the norm of half a batch", abs(got / norm - 1) < 1e-5, (got, norm))
 
 
@@ -251,7 +265,7 @@ def sees_a_first_micro_batch() -> None:
     wanted = plain(model, tokens(9)).gradients.values()
     flat = FlatAdamW(optimizer.flat, **HYPER, accumulates=True)
     step = GraphedStep(fused, flat, batch=(2, 9), accumulation=3, clip=Clip(0.5), ranks=Ranks(1, 2))
-    step.forward(tokens(9), is_last=False)
+    step.forward(Batch(tokens(9)), is_last=False)
     step.backward(0)
     norm = math.sqrt(sum(float(g.square().sum()) for g in wanted))
     got = float(step.first_norm(3.0))
@@ -352,7 +366,7 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     fused = FusedLlama(model, flat, Scales.of(config, ids.device))
     fused.calibrate(ids)
     optimizer = FlatAdamW(flat, **HYPER)
-    broken = violations(look_fused(fused, optimizer, ids), allowed, truth)
+    broken = violations(fused_gradients(fused, optimizer, ids), allowed, truth)
     say("fp8: errs as its arithmetic does", not broken, broken)
     gradient = flat.gradients()["model.layers.0.mlp.up_proj.weight"]
     error = float((gradient - truth.gradients["model.layers.0.mlp.up_proj.weight"]).norm())
@@ -361,13 +375,13 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     resumed.scales.load(fused.scales.to_json())
     found = []
     for one in (fused, resumed):
-        results = look_fused(one, optimizer, ids.flip(0, 1)).results()
+        results = fused_gradients(one, optimizer, ids.flip(0, 1)).results()
         found.append({name: value.clone() for name, value in results.items()})
     same = all(torch.equal(value, found[1][name]) for name, value in found[0].items())
     say("fp8: resumed, it rounds as it would have", same)
     fused.scales.forget()
     fused.scales.advance = lambda: None  # type: ignore[method-assign]
-    broken = violations(look_fused(fused, optimizer, ids), allowed, truth)
+    broken = violations(fused_gradients(fused, optimizer, ids), allowed, truth)
     say("gate: fp8 without scales", bool(broken), broken[:2])
 
 

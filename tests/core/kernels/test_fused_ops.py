@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from fused_cases import HALF_ONLY, RESULTS, SHAPES, WIDE, inputs, pair
 from interpreted_ops import PROMISES
-from oracle import ROOT, assert_as_accurate, deviations, python
+from kernel_children import interpreted_lines, needs_triton
+from oracle import assert_as_accurate, deviations
 from stream_cases import (
     gradient_is_as_good_as_fp32,
     stream_is_as_good_as_fp32,
@@ -28,10 +28,8 @@ from albor_core.kernels.ops.cross_entropy import (
 from albor_core.kernels.ops.rope import rope, rope_reference, rope_triton, tables
 from albor_core.kernels.ops.swiglu import swiglu, swiglu_reference, swiglu_triton
 from albor_core.kernels.parity import _upstream
-from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.llama import rotate
 
-needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 CASES = [(op, shape) for op, shapes in SHAPES.items() for shape in shapes]
 INTERPRETED = [(op, shape, dtype) for op, shape in CASES for dtype in ("float32", "float16")]
@@ -47,10 +45,7 @@ ON_GPU = [
 @pytest.fixture(scope="module")
 def interpreted() -> list[dict[str, Any]]:
     """Every case in one child: importing torch and Triton costs more than most cases do."""
-    script = str(ROOT / "tests/core/kernels/interpreted_ops.py")
-    child = python(script, TRITON_INTERPRET="1", ALBOR_KERNELS="triton")
-    assert child.returncode == 0, child.stderr[-2000:]
-    return [json.loads(line) for line in child.stdout.splitlines()]
+    return interpreted_lines("core/kernels/interpreted_ops.py", ALBOR_KERNELS="triton")
 
 
 @needs_triton
@@ -218,8 +213,8 @@ def test_gradients_on_the_gpu_are_written_over_what_they_belong_to():
 @needs_gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize("op", WIDE)
-def test_on_the_gpu_dispatch_finds_no_fault_in_them(op, monkeypatch):
-    monkeypatch.setattr(dispatch, "_choices", {})
-    choice = dispatch.choose(op, "cuda", torch.bfloat16)
+def test_on_the_gpu_dispatch_finds_no_fault_in_them(op):
+    with dispatch.deciding_anew():
+        choice = dispatch.choose(op, "cuda", torch.bfloat16)
     assert choice.rejected == ()
     assert choice.backend == "triton", choice

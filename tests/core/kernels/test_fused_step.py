@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
-from oracle import ROOT, python
+from kernel_children import interpreted_lines, needs_triton
 
 from albor_core.kernels import dispatch
 from albor_core.kernels.ops import attention, products
-from albor_core.kernels.toolchain import HAS_TRITON
 from albor_core.model.flat import ALIGNED, FlatParameters
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
@@ -20,12 +18,16 @@ from albor_core.train.optim.clipping import Clip
 from albor_core.train.step.choose import compared, uneven
 from albor_core.train.step.fused import GraphedStep
 
-needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
 CLAIMS = [
     "autograd: tied True",
     "autograd: tied False",
     "autograd: z-loss",
+    "autograd: heads wider than D / H",
+    "autograd: heads narrower than D / H",
+    "autograd: rope as in Llama 3.1",
+    "autograd: yarn, whose rotation is longer than 1",
+    "autograd: a window that holds the row",
     "autograd: attention by kernels",
     "scored without gradients",
     "three clipped, accumulated steps",
@@ -115,10 +117,7 @@ def test_where_no_kernel_fits_the_gate_looks_at_two_sequences():
 
 @pytest.fixture(scope="module")
 def claims() -> dict[str, dict[str, object]]:
-    script = str(ROOT / "tests/core/kernels/interpreted_step.py")
-    child = python(script, TRITON_INTERPRET="1", ALBOR_KERNELS="triton")
-    assert child.returncode == 0, child.stderr[-2000:]
-    lines = [json.loads(line) for line in child.stdout.splitlines()]
+    lines = interpreted_lines("core/kernels/interpreted_step.py", ALBOR_KERNELS="triton")
     return {line["name"]: line for line in lines}
 
 
@@ -138,10 +137,7 @@ def test_every_claim_is_listed(claims):
 @needs_triton
 @pytest.mark.slow
 def test_two_ranks_take_the_written_out_steps_of_one():
-    script = str(ROOT / "tests/core/kernels/interpreted_ranks.py")
-    child = python(script, TRITON_INTERPRET="1", ALBOR_KERNELS="triton")
-    assert child.returncode == 0, child.stderr[-2000:]
-    ranks = [json.loads(line) for line in child.stdout.splitlines()]
+    ranks = interpreted_lines("core/kernels/interpreted_ranks.py", ALBOR_KERNELS="triton")
     assert len(ranks) == 2
     assert all(rank["said"] < 2e-6 and rank["weights"] < 1e-6 for rank in ranks), ranks
 

@@ -6,12 +6,10 @@ import re
 
 import pytest
 from fused_cases import HALF_ONLY
+from kernel_children import needs_triton
 from oracle import python
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.toolchain import HAS_TRITON
-
-needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 
 
 @needs_triton

@@ -34,14 +34,13 @@ def test_a_step_is_a_forward_and_a_backward(monkeypatch):
         passes.append(1)
         return true_grad(*arguments, **how)
 
-    def seconds(work, sets, device, repeats):
+    def timer(work, leaves, device, repeats):
         before = len(passes)
-        work(room._leaves(sets[0]))
+        work(leaves[0])
         return 1 + len(passes) - before
 
     monkeypatch.setattr(torch.autograd, "grad", grad)
-    monkeypatch.setattr(room, "_seconds", seconds)
-    (reference, _) = bench("swiglu", SMALL, CPU, torch.float32, rounds=3).candidates
+    (reference, _) = bench("swiglu", SMALL, CPU, torch.float32, rounds=3, timer=timer).candidates
     assert (reference.forward_us, reference.step_us) == (1e6, 2e6)
 
 
@@ -53,8 +52,9 @@ def test_a_compiled_candidate_that_fails_is_named_and_not_timed(fault, why, monk
     monkeypatch.setattr(torch, "compile", lambda fn, **options: lambda *args: fault(fn(*args)))
     small = (torch.randn(7, 64), torch.ones(64))
     op = replace(dispatch.op("rms_norm"), cases=lambda device, dtype: iter([small]))
-    monkeypatch.setattr(dispatch, "_ops", {**dispatch._ops, "rms_norm": op})
-    result = bench("rms_norm", SMALL, CPU, torch.float32, rounds=1, compiled=True)
+    with dispatch.deciding_anew():
+        dispatch.register(op)
+        result = bench("rms_norm", SMALL, CPU, torch.float32, rounds=1, compiled=True)
     found = {one.backend: one for one in result.candidates}
     assert why in found["inductor"].why
     assert found["inductor"].forward_us is None
@@ -66,10 +66,11 @@ def test_a_kernel_that_does_not_take_the_sizes_is_refused_and_not_what_runs(monk
         raise ValueError("48 rows")
 
     op = replace(dispatch.op("swiglu"), triton=picky)
-    monkeypatch.setattr(dispatch, "_ops", {**dispatch._ops, "swiglu": op})
     monkeypatch.setattr(dispatch, "obstacle", lambda *_: "")
     monkeypatch.setattr(dispatch, "choose", lambda *_: dispatch.Choice("swiglu", "triton", ""))
-    result = bench("swiglu", SMALL, CPU, torch.float32, rounds=1)
+    with dispatch.deciding_anew():
+        dispatch.register(op)
+        result = bench("swiglu", SMALL, CPU, torch.float32, rounds=1)
     assert result.chosen == "reference"
     assert [(one.backend, one.why) for one in result.candidates] == [
         ("reference", ""),
@@ -86,10 +87,9 @@ def test_a_round_lasts_longer_than_the_clocks_noise(monkeypatch):
         calls.append(1)
         return op.reference(gate_up)
 
-    monkeypatch.setattr(
-        dispatch, "_ops", {**dispatch._ops, "swiglu": replace(op, reference=counted)}
-    )
-    bench("swiglu", SMALL, CPU, torch.float32, rounds=1)
+    with dispatch.deciding_anew():
+        dispatch.register(replace(op, reference=counted))
+        bench("swiglu", SMALL, CPU, torch.float32, rounds=1)
     assert len(calls) > 20  # microseconds each: repeated within a round
 
 

@@ -14,6 +14,8 @@ from oracle import python
 from albor_core.kernels import dispatch
 from albor_core.kernels.ops import rope
 from albor_core.kernels.ops.rms_norm import rms_norm_reference
+from albor_core.telemetry.peaks import DevicePeaks
+from albor_core.train.build import chosen_kernels
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -22,10 +24,9 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 def forgetful(monkeypatch):
     """Each test decides anew, on the ops as registered."""
     dispatch.op("rms_norm")
-    monkeypatch.setattr(dispatch, "_choices", {})
-    monkeypatch.setattr(dispatch, "_pinned", {})
-    monkeypatch.setattr(dispatch, "_ops", dict(dispatch._ops))
     monkeypatch.setattr(dispatch, "FORCED", "")
+    with dispatch.deciding_anew():
+        yield
 
 
 def broken(x, w, eps=1e-5):
@@ -71,13 +72,12 @@ def test_a_pin_to_an_unknown_backend_is_refused():
 
 def test_what_was_taken_on_a_device_is_pinned_for_its_dtype_alone():
     """A GPU run of a process that has also asked for the CPU, or in other dtypes."""
-    dispatch.choose("rms_norm", "cpu", torch.float32)
     raced = dispatch.Choice("rms_norm", "triton", "passes parity; ...", "cuda:0", "float32")
     narrow = replace(raced, backend="reference", dtype="bfloat16")
     traced = replace(raced, backend="inductor", dtype="float16")
-    for number, choice in enumerate((raced, narrow, traced)):
-        dispatch._choices["rms_norm", torch.device("cuda", 0), torch.float32, number] = choice
-    taken = dispatch.taken("cuda")
+    with dispatch.deciding_anew(choices=dict(enumerate((raced, narrow, traced)))):
+        dispatch.choose("rms_norm", "cpu", torch.float32)
+        taken = dispatch.taken("cuda")
     assert taken == {"rms_norm float32": "triton", "rms_norm bfloat16": "reference"}
     dispatch.pin(taken)
     wide, pinned = (dispatch.choose("rms_norm", "cuda", t) for t in (torch.float32, torch.bfloat16))
@@ -92,12 +92,12 @@ def test_why_a_backend_is_refused_is_known(bad, reason):
     """The check itself needs no GPU: it is given a wrong backend on the CPU."""
     op = dispatch.op("rms_norm")
     few = replace(op, triton=bad, cases=small_cases)
-    assert reason in dispatch._rejection(few, torch.device("cpu"), torch.float32)
+    assert reason in dispatch.rejection(few, torch.device("cpu"), torch.float32)
 
 
 def test_a_correct_backend_is_not_refused():
     op = replace(dispatch.op("rms_norm"), triton=rms_norm_reference, cases=small_cases)
-    assert dispatch._rejection(op, torch.device("cpu"), torch.float32) == ""
+    assert dispatch.rejection(op, torch.device("cpu"), torch.float32) == ""
 
 
 # Faults that backends have had, each in an op where it is natural. What the gate of an op must see;
@@ -163,8 +163,8 @@ def test_the_gate_of_an_op_catches_an_injected_fault_with_its_number(name, fault
     op, cpu = dispatch.op(name), torch.device("cpu")
     cases = {"rms_norm": small_cases, "rope": rope_cases}[name]
     healthy = replace(op, triton=op.reference, cases=cases)
-    assert dispatch._rejection(healthy, cpu, dtype) == ""
-    assert found in dispatch._rejection(replace(healthy, triton=fault), cpu, dtype)
+    assert dispatch.rejection(healthy, cpu, dtype) == ""
+    assert found in dispatch.rejection(replace(healthy, triton=fault), cpu, dtype)
 
 
 def small_cases(device, dtype):
@@ -174,17 +174,18 @@ def small_cases(device, dtype):
 
 @pytest.fixture
 def pretended(monkeypatch):
-    """rms_norm as on a GPU, where kernels pass parity; milliseconds as given by backend."""
+    """rms_norm as on a GPU, where kernels pass parity unless told; milliseconds by backend."""
     monkeypatch.setattr(dispatch, "HAS_TRITON", True)
-    monkeypatch.setattr(dispatch, "_rejection", lambda *_: "")
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     op = replace(dispatch.op("rms_norm"), cases=lambda *_: small_cases("cpu", torch.float32))
     dispatch.register(op)
 
-    def decide(triton_ms, reference_ms):
+    def decide(triton_ms, reference_ms, rejection=""):
         times = {op.triton: triton_ms, op.reference: reference_ms}
-        monkeypatch.setattr(dispatch, "_milliseconds", lambda fn, case: times[fn])
-        return dispatch.choose("rms_norm", "cuda", torch.bfloat16)
+        with dispatch.deciding_anew(
+            check=lambda *_: dispatch.Verdict(rejection), timer=lambda fn, _: times[fn]
+        ):
+            return dispatch.choose("rms_norm", "cuda", torch.bfloat16)
 
     return decide
 
@@ -197,11 +198,30 @@ def test_the_faster_of_two_that_pass_is_chosen(pretended, triton_ms, reference_m
     assert (choice.backend, choice.rejected) == (faster, ())
 
 
+def test_what_each_candidate_took_is_kept_with_what_no_candidate_can_do_without(pretended):
+    choice = pretended(1.0, 2.0)
+    assert {c.backend: c.us for c in choice.candidates} == {"triton": 1000.0, "reference": 2000.0}
+    # operands, output, what arrives, gradients: of x (8, 32) four, of the weight (32,) two
+    assert choice.cost == (4 * (4 * 8 * 32 + 2 * 32), 0)
+
+
+def test_a_share_of_the_floor_needs_the_figures_of_the_device():
+    timed = dispatch.Candidate("triton", 0.99999, 1e-3, 1e-2, us=10.0)
+    choice = dispatch.Choice(
+        "swiglu_up", "triton", "", "cuda", "bfloat16", (), (timed,), dispatch.Cost(2000, 80_000)
+    )
+    with dispatch.deciding_anew(choices={("swiglu_up",): choice}):
+        (unknown,) = chosen_kernels(None)
+        (narrow,) = chosen_kernels(DevicePeaks(1e12, None, 4e8))
+        (slow,) = chosen_kernels(DevicePeaks(1e10, None, 4e8))
+    shares = [one["candidates"][0]["floor_share"] for one in (unknown, narrow, slow)]
+    assert shares == [None, 0.5, 0.8]
+
+
 @pytest.mark.parametrize("forced", ["", "triton"])
 def test_a_backend_that_was_rejected_is_not_used_however_fast(pretended, forced, monkeypatch):
     monkeypatch.setattr(dispatch, "FORCED", forced)
-    monkeypatch.setattr(dispatch, "_rejection", lambda *_: "output: rms error 3.0e-01")
-    choice = pretended(1.0, 2.0)
+    choice = pretended(1.0, 2.0, rejection="output: rms error 3.0e-01")
     assert (choice.backend, choice.rejected) == (
         "reference",
         ("triton: output: rms error 3.0e-01",),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+from typing import Any
 
 import pytest
 import torch
-from oracle import ROOT, assert_as_accurate, deviations, python
+from kernel_children import interpreted_lines, needs_triton
+from oracle import assert_as_accurate, deviations
 
 from albor_core.kernels.ops.rms_norm import rms_norm, rms_norm_reference, rms_norm_triton
-from albor_core.kernels.toolchain import HAS_TRITON
 
 SHAPES = [(2, 16, 512), (5, 3, 123), (1, 1, 1), (300, 64)]
-needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
@@ -25,10 +23,9 @@ def inputs(shape, dtype=torch.float32, device="cpu"):
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> subprocess.CompletedProcess[str]:
+def interpreted() -> list[dict[str, Any]]:
     """Every case in one child: importing torch and Triton costs more than the cases do."""
-    script = str(ROOT / "tests/core/kernels/interpreted_rms_norm.py")
-    return python(script, TRITON_INTERPRET="1", ALBOR_KERNELS="triton")
+    return interpreted_lines("core/kernels/interpreted_rms_norm.py", ALBOR_KERNELS="triton")
 
 
 @needs_triton
@@ -36,9 +33,7 @@ def interpreted() -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])  # the interpreter's bf16 cast truncates
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_interpreted_kernels_are_as_accurate_as_torch(interpreted, shape, dtype):
-    assert interpreted.returncode == 0, interpreted.stderr[-2000:]
-    cases = [json.loads(line) for line in interpreted.stdout.splitlines()]
-    mine = [c for c in cases if c["shape"] == list(shape) and c["dtype"] == dtype]
+    mine = [c for c in interpreted if c["shape"] == list(shape) and c["dtype"] == dtype]
     assert mine, "the child said nothing about this case"
     for case in mine:
         assert case["results"] == 3  # output, dx, dw

@@ -13,11 +13,12 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import HEADROOM, Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.recipes.batch import Batch
 from albor_core.run.errors import ConfigError
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.placement import place
-from albor_core.train.step.choose import Seen, look_fused, violations
+from albor_core.train.step.choose import Seen, fused_gradients, violations
 from albor_core.train.step.fused import GraphedStep
 
 CONFIG = LlamaConfig(128, 2, 4, 2, 256, 512, 64)
@@ -139,12 +140,12 @@ def test_on_a_gpu_the_step_in_fp8_errs_as_fp8_does_and_learns():
     optimizer = FlatAdamW(flat, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     fused = FusedLlama(model, flat, Scales.of(CONFIG, ids.device))
     fused.calibrate(ids)
-    assert violations(look_fused(fused, optimizer, ids), allowed, truth) == []
+    assert violations(fused_gradients(fused, optimizer, ids), allowed, truth) == []
     step = GraphedStep(fused, optimizer, batch=(2, 64), accumulation=1, clip=Clip(1.0))
     fused.calibrate(ids)
     losses = []
     for _ in range(20):
-        losses.append(step.forward(ids).item())
+        losses.append(step.forward(Batch(ids)).item())
         step.backward(0)
         step.update(torch.tensor(losses[-1], device="cuda"))
     assert losses[-1] < losses[0] - 1

@@ -1,14 +1,14 @@
 """The GPU a run would get: what plan, doctor and journal say of it."""
 
 import json
-from types import SimpleNamespace
+import os
+import pwd
 
 import pytest
 from tiny_run import events, make_run, train_here
 
 from albor_core.plan import found_gpu
 from albor_core.plan.found_gpu import find_gpu
-from albor_core.telemetry.gpu import Gpus
 
 
 @pytest.fixture
@@ -80,14 +80,11 @@ def test_a_run_that_falls_back_to_the_cpu_names_the_gpu_in_its_journal(fake_gpus
     assert "this torch (2.0+cpu) has no CUDA" in told["data"]["why"]
 
 
-@pytest.mark.parametrize("told", [(8, 7), None])
-def test_a_real_gpus_compute_capability_is_the_drivers_word(monkeypatch, told):
-    monkeypatch.delenv("ALBOR_FAKE_NVML", raising=False)
-    gpus = Gpus()
-    assert gpus.capability(0) is None  # not looked yet
-    monkeypatch.setattr(gpus, "_nvml", SimpleNamespace(
-        NVMLError=OSError, nvmlDeviceGetCudaComputeCapability=lambda handle: told,
-        NVML_ERROR_UNINITIALIZED=1, NVML_ERROR_DRIVER_NOT_LOADED=2,
-    ))  # fmt: skip
-    monkeypatch.setattr(gpus, "_handles", ["card"])
-    assert gpus.capability(0) == told
+def test_a_plan_names_who_uses_the_gpus_that_a_run_could_use(fake_gpus, monkeypatch):
+    mine = {"pid": os.getpid(), "name": "python", "memory_bytes": 3 << 30}
+    fake_gpus(torch_cuda=True, processes=[mine])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    (words,) = find_gpu().strangers
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert words.startswith(f"GPU 1 is in use by process {os.getpid()} (")
+    assert words.endswith(f") of {user} with 3.0 GiB")

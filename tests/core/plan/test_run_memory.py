@@ -13,14 +13,14 @@ from albor_core.plan.memory import memory
 BATCH, SEQ_LEN = 4, 64
 
 
-def kept_bytes(layers, heads, kv_heads, intermediate, *, half, wide=True):
+def kept_bytes(layers, heads, kv_heads, intermediate, *, half, wide=True, **more):
     """Bytes of distinct storages saved in one forward pass, parameters left out."""
     import torch
 
     from albor_core.model.llama import Llama, LlamaConfig
 
     shape = LlamaConfig(128, layers, heads, kv_heads, intermediate, 512, SEQ_LEN)
-    model = Llama(replace(shape, residual_in_fp32=wide))
+    model = Llama(replace(shape, **({"head_dim": 0} | more), residual_in_fp32=wide))
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept, storages = [], {}
 
@@ -40,12 +40,13 @@ def kept_bytes(layers, heads, kv_heads, intermediate, *, half, wide=True):
     return sum(storages.values())
 
 
-def estimate(layers, heads, kv_heads, intermediate, *, half, wide=True):
+def estimate(layers, heads, kv_heads, intermediate, *, half, wide=True, **more):
     """Activations and the half-precision copies of weights that autograd keeps with them."""
     text = f"""
 model: {{architecture: {{hidden_size: 128, num_hidden_layers: {layers},
   num_attention_heads: {heads}, num_key_value_heads: {kv_heads},
-  intermediate_size: {intermediate}, vocab_size: 512, max_position_embeddings: {SEQ_LEN}}}}}
+  intermediate_size: {intermediate}, vocab_size: 512, max_position_embeddings: {SEQ_LEN},
+  {", ".join(f"{key}: {value}" for key, value in more.items())}}}}}
 data: {{train: x, batch_size: {BATCH}, seq_len: {SEQ_LEN}}}
 optimizer: {{lr: 1e-3}}
 training: {{output_dir: x, mixed_precision: {"bf16" if half else "fp32"},
@@ -68,6 +69,26 @@ def test_a_block_costs_what_the_formula_says(shape, half, wide):
     how = {"half": half, "wide": wide}
     measured = kept_bytes(4, *shape, **how) - kept_bytes(2, *shape, **how)
     expected = estimate(4, *shape, **how) - estimate(2, *shape, **how)
+    assert 0.98 <= expected / measured <= 1.1
+
+
+@pytest.mark.slow  # imports torch
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"model_type": "qwen2"},
+        {"head_dim": 64},
+        {"model_type": "qwen3", "head_dim": 64},
+        {"model_type": "qwen3", "head_dim": 16},
+        {"model_type": "mistral", "sliding_window": 16},
+    ],
+    ids=str,
+)
+def test_a_block_of_every_family_costs_what_the_formula_says(more, half):
+    how = {"half": half, **more}
+    measured = kept_bytes(4, 4, 2, 384, **how) - kept_bytes(2, 4, 2, 384, **how)
+    expected = estimate(4, 4, 2, 384, **how) - estimate(2, 4, 2, 384, **how)
     assert 0.98 <= expected / measured <= 1.1
 
 
@@ -102,12 +123,18 @@ training: {output_dir: x, mixed_precision: bf16}
     "override",
     ["training.seed=1", "training.compile=false", "training.mixed_precision=fp16",
      "training.deterministic=true", "training.activation_checkpointing=true",
-     "training.mixed_precision=fp8", "model.architecture.num_attention_heads=32"],
+     "training.mixed_precision=fp8", "model.architecture.num_attention_heads=32",
+     "model.architecture.model_type=qwen2", "model.architecture.model_type=qwen3",
+     "model.architecture.head_dim=12", "model.architecture.head_dim=64",
+     "model.architecture={hidden_size: 128, num_hidden_layers: 2, num_attention_heads: 4, "
+     "num_key_value_heads: 2, intermediate_size: 384, vocab_size: 512, "
+     "max_position_embeddings: 64, model_type: mistral, sliding_window: 16}"],
 )  # fmt: skip
 def test_plan_and_trainer_agree_on_what_keeps_the_fused_step_away(override, monkeypatch):
     import torch
 
     from albor_core.kernels import dispatch
+    from albor_core.recipes.registry import recipe_of
     from albor_core.train.build import obstacle_to_fusion
     from albor_core.train.ranks.placement import Placement
 
@@ -117,7 +144,7 @@ def test_plan_and_trainer_agree_on_what_keeps_the_fused_step_away(override, monk
     placement = Placement(
         torch.device("cuda"), "H200", training.mixed_precision, training.compile is not False
     )
-    told = obstacle_to_fusion(config, placement)
+    told = obstacle_to_fusion(recipe_of(config), placement)
     assert estimated.fusion_obstacles(config, "cuda", (9, 0)) == ((told,) if told else ())
     facts = PlanFacts(Path("c"), SplitFacts(Path("x")), device="cuda", gpu_capability=(9, 0))
     assert (memory(config, facts).step == "fused") == (told == "")

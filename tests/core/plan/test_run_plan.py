@@ -441,7 +441,24 @@ def test_a_long_warm_up_and_a_tiny_token_budget_are_told():
     made = planned("training.warmup_steps=2000", "monitoring.budgets.tokens=1M")
     assert made.warnings[0].field == "training.warmup_steps"
     assert "40%" in made.warnings[0].message
-    assert "the token budget is used up at step 245 of 5,000" in made.notes
+    assert "the budget of 1,000,000 tokens is used up at step 245 of 5,000" in made.notes
+
+
+def test_budgets_stand_beside_what_the_plan_takes():
+    made = planned("monitoring.budgets.gpu_hours=1000", "monitoring.budgets.money=50",
+                   "monitoring.budgets.rate_per_gpu_hour=2.5", "monitoring.budgets.currency=EUR",
+                   "monitoring.budgets.energy_kwh=3")  # fmt: skip
+    hours = made.duration.seconds / 3600
+    planned_use = {one.amount: one.planned for one in made.budgets}
+    assert planned_use["gpu_hours"] == pytest.approx(hours * made.config.share().world_size)
+    assert planned_use["money"] == pytest.approx(2.5 * planned_use["gpu_hours"])
+    assert planned_use["energy_kwh"] is None
+    text = render(made)
+    assert "Budgets:      1,000 GPU-hours, the plan takes about" in text
+    assert "3 kWh, the plan cannot tell its use" in text and "50 EUR" in text
+    assert [one["amount"] for one in made.to_json()["budgets"]] == [
+        "gpu_hours", "energy_kwh", "money"
+    ]  # fmt: skip
 
 
 def test_activation_memory_grows_with_the_micro_batch_only():
@@ -470,7 +487,9 @@ def test_a_cpu_estimate_tells_what_it_assumes():
     made = planned("training.mixed_precision=fp32", "training.num_threads=2", device="cpu")
     assert made.duration is not None
     assert "2 cores" in made.duration.assumption
-    assert "an estimate" in render(made)
+    low, high = made.duration.low_s, made.duration.high_s
+    assert (low, high) == (made.duration.seconds / 2, made.duration.seconds * 2)
+    assert "assuming 50 GFLOP/s on each of" in render(made)
 
 
 def test_the_json_is_strict_and_says_what_the_text_says():

@@ -16,6 +16,7 @@ from albor_core.plan import launch
 from albor_core.run.errors import ConfigError, InUseError, Problem, UsageError
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.liveness import Liveness
+from albor_core.run.program.launched_rank import LaunchedRank
 from albor_core.run.rundir import RunDir, create_run, read_json
 from albor_core.run.values.flatten import diff_configs
 
@@ -23,7 +24,7 @@ from albor_core.run.values.flatten import diff_configs
 def test_an_uninstalled_checkout_keeps_the_users_own_python_path(tmp_path, monkeypatch):
     run = make_run(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "/modules/site")
-    monkeypatch.setattr(launch, "_is_installed", lambda: False)
+    monkeypatch.setattr(launch, "is_installed", lambda: False)
     monkeypatch.setattr(launch, "start_guard", lambda run, **more: None)
     launch.start(run)
     assert read_json(run.launch)["env"]["PYTHONPATH"] == f"{CODE_ROOT}:/modules/site"
@@ -72,6 +73,20 @@ def test_a_run_goes_on_with_other_ranks_while_it_is_at_rest_and_they_can_share_i
     with pytest.raises(InUseError, match="cannot change the ranks"):
         launch.resize(run, 1)
     assert read_json(run.config_resolved) == before
+
+
+def test_more_ranks_than_one_machine_starts_are_refused_but_where_a_launcher_starts_them(
+    tmp_path, monkeypatch
+):
+    ranks = {"data__batch_size": 80, "training__distributed": {"world_size": 80}}
+    run, asked = make_run(tmp_path, **ranks), []
+    monkeypatch.setattr(launch, "start_guard", lambda run, **more: asked.append(run.id))
+    with pytest.raises(ConfigError, match="80 ranks on one machine, where at most 64") as refused:
+        launch.start(run)
+    assert f"albor train resume {run.id} --world-size N" in refused.value.hint
+    assert not run.launch.exists() and asked == []
+    launch.start(run, launched=LaunchedRank("torchrun", 0, 80, 0, "host-0", 29500))
+    assert asked == [run.id]
 
 
 def test_ranks_asked_for_at_a_resume_are_no_edit_of_the_config_and_survive_one(tmp_path):
@@ -216,9 +231,7 @@ def test_a_run_without_a_checkpoint_is_refused_once_the_weights_it_names_are_gon
     monkeypatch.setattr(launch, "start_guard", lambda run, **more: started.append(run))
     run = make_run(tmp_path, model__path=str(tmp_path / "gone"))
     (run.checkpoints / "step-00000005.tmp").mkdir()  # of a killed save
-    with pytest.raises(
-        ConfigError, match=r"model\.path: no model.safetensors in .*gone"
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"model\.path: .*gone: no such directory") as refused:
         launch.start(run)
     assert f"albor train resume {run.id}" in refused.value.hint
     assert not started

@@ -12,10 +12,12 @@ from click.testing import CliRunner
 
 from albor_core.cli.main import cli
 from albor_core.report.chart import ReportCurve, svg, ticks
+from albor_core.report.scores import ScoreBar, bars_svg
 from albor_core.run.journal import Journal
-from albor_core.run.rundir import create_run
+from albor_core.run.rundir import RunDir, create_run
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import Indexer
+from albor_core.track.scores import record_scores
 
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m\u202e\"'&"
 
@@ -144,3 +146,43 @@ def test_ticks_of_any_range_are_inside_short_and_few(low, high):
     assert 1 <= len(found) <= 10
     assert all(low - slack <= value <= high + slack for value, _ in found)
     assert all(len(words) <= 9 for _, words in found)
+
+
+def score(home, run_id, step, values, stderr=None):
+    run = RunDir(home / "out" / run_id)
+    better = dict.fromkeys(values, "max")
+    record_scores(run, step, values, better, id=f"{run_id}{step}", stderr=stderr)
+    with Indexer(run, global_store()) as indexer:
+        indexer.drain()
+
+
+def test_scores_of_evaluations_are_bars_of_the_runs_in_their_order(home):
+    for name in ("base", "tuned"):
+        make_run(home, name)
+    score(home, "base", 50, {"eval/code/pass@1": 0.9})
+    score(home, "base", 100, {"eval/code/pass@1": 0.125, "eval/x/exact_match": 0.5})
+    score(home, "tuned", 100, {"eval/code/pass@1": 0.25}, {"eval/code/pass@1": 0.05})
+    page = report(home, "base", "tuned")
+    scores = page[page.index("Scores of evaluations") : page.index("<h2>Curves")]
+    code = scores[: scores.index("exact_match")]
+    assert "code/pass@1, higher is better" in code
+    assert re.findall(r"<title>step (\d+)</title>", scores) == ["100", "100", "100"]
+    widths = [float(w) for w in re.findall(r'width="([\d.]+)" height', code)]
+    assert widths[1] == pytest.approx(2 * widths[0], rel=0.01)
+    assert code.index("base</text>") < code.index("tuned</text>")
+    assert code.count('class="whisker"') == 1
+    curves = page[page.index("<h2>Curves") :]
+    assert "eval/code/pass@1</figcaption>" in curves and "exact_match</figcaption>" not in curves
+
+
+def test_a_page_without_evaluations_says_nothing_of_scores(home):
+    make_run(home, "a")
+    assert "Scores of evaluations" not in report(home, "a")
+
+
+@pytest.mark.parametrize("value", [0.0, -3.5, 1e300, 5e-324])
+def test_a_bar_of_any_size_lies_inside_its_chart(value):
+    drawn = bars_svg("x", [ScoreBar(0, "a<b", value, 1, abs(value) / 4), ScoreBar(1, "c", 1.0, 1)])
+    for x, width in re.findall(r'<rect [^>]*x="([-\d.]+)"[^>]* width="([-\d.]+)"', drawn):
+        assert 0 <= float(x) <= 560 and 0 <= float(x) + float(width) <= 560
+    assert "a&lt;b" in drawn

@@ -50,6 +50,50 @@ def test_a_lock_names_its_holder_and_dies_with_it(tmp_path, last):
         end(process)
 
 
+ASK = (
+    "from albor_core.run.liveness import lock_holder\n"
+    "print(lock_holder(Path(sys.argv[1])) == os.getpid(), flush=True); input()\n"
+)
+AS_ANOTHER = f"""
+os.environ["ALBOR_RUN_LOCK_FD"] = str(fd)  # as the guard's stub does
+code = "import os, sys; from pathlib import Path\\n" + {ASK!r}
+os.execv(sys.executable, [sys.executable, "-c", code, sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize("then", [ASK, AS_ANOTHER], ids=["as it was", "after an exec"])
+def test_a_program_that_asks_about_its_own_lock_keeps_it(tmp_path, then):
+    path = tmp_path / "run.lock"
+    process = holder(path, then)
+    try:
+        assert process.stdout.readline() == "True\n"
+        assert lock_holder(path) == process.pid
+    finally:
+        end(process)
+
+
+def test_a_forked_child_names_its_parent_while_that_lives(tmp_path):
+    path = tmp_path / "run.lock"
+    process = holder(
+        path,
+        "from albor_core.run.liveness import lock_holder\n"
+        "parent, (reading, writing) = os.getpid(), os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    print(lock_holder(Path(sys.argv[1])) == parent, flush=True)\n"
+        "    os.close(writing); os.read(reading, 1)\n"  # until the parent is gone
+        "    print(lock_holder(Path(sys.argv[1])), flush=True)\n"
+        "    os._exit(0)\n"
+        "input()",
+    )
+    try:
+        assert process.stdout.readline() == "True\n"
+        assert lock_holder(path) == process.pid
+        process.kill()
+        assert process.stdout.readline() == "None\n"
+    finally:
+        end(process)
+
+
 def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path):
     path = tmp_path / "run.lock"
     process = holder(path)

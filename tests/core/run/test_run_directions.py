@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from albor_core.run.errors import UsageError
-from albor_core.run.values.directions import check_goals, direction, parse_goals, recorded_goals
+from albor_core.run.values.directions import (
+    check_goals,
+    direction,
+    is_about_model,
+    is_background,
+    is_reward,
+    is_validation,
+    parse_goals,
+    recorded_goals,
+)
 
 
 def words(text):
@@ -22,6 +31,7 @@ HIGHER = words("""
     acc Accuracy/val top1_acc f1_score macro_f1 precision recall auc roc_auc mAP mAP50 bleu rougeL
     reward/mean episode_return score win_rate mfu throughput tokens_per_s eval_samples_per_second
     iou mIoU dice R2 psnr ssim pass@1 exact_match neg_mean_squared_error
+    rollout/ep_rew_mean charts/episodic_return train/explained_variance hit_rate@10
 """)
 MADE_UP = words("""
     zorp val/quux flux_capacitance gizmo_count blorp_ratio n_widgets optim/lr grad_norm loss_scale
@@ -70,3 +80,36 @@ def test_goals_in_a_file_that_holds_anything_are_read_as_far_as_they_are_goals()
     found = {"wer": "min", "x": "up", "": "max", "y" * 300: "max", "z": None}
     assert recorded_goals(found) == {"wer": "min"}
     assert recorded_goals([1]) == recorded_goals(None) == {}
+
+
+VALIDATION = words("""
+    val_accuracy eval/accuracy eval_f1 Accuracy/test test_acc Loss/test val/top5_error valid/mAP
+    eval/hellaswag dev_bleu
+""")
+BACKGROUND = words("""
+    lr optim/lr lr-Adam charts/learning_rate epoch train/epoch global_step time/iterations time/fps
+    time/total_timesteps perf/tokens_per_s eval_runtime eval_samples_per_second gpu0/power_w
+    host/cpu_percent program/threads program/rss_bytes brick/data_ms
+    system/gpu.0.memory num_tokens charts/SPS _timestamp _runtime
+    optim/grad_norm
+""")
+MODEL = words("""
+    accuracy f1 auc logloss train/loss train/value_loss rollout/ep_rew_mean episode_reward
+    Accuracy/train
+""")
+
+
+def test_what_is_measured_on_other_data_is_known_by_its_name():
+    assert {name: is_validation(name) for name in VALIDATION} == dict.fromkeys(VALIDATION, True)
+    assert not any(map(is_validation, BACKGROUND + MODEL))
+
+
+def test_clocks_counters_settings_and_the_machine_say_nothing_about_the_model():
+    assert {name: is_background(name) for name in BACKGROUND} == dict.fromkeys(BACKGROUND, True)
+    assert not any(map(is_about_model, BACKGROUND))
+    assert {name: is_about_model(name) for name in MODEL} == dict.fromkeys(MODEL, True)
+
+
+def test_a_learner_from_rewards_is_known_by_its_rewards():
+    assert all(map(is_reward, ["rollout/ep_rew_mean", "episode_reward", "charts/episodic_return"]))
+    assert not any(map(is_reward, ["train/loss", "reward_std", "time/reward_seconds"]))

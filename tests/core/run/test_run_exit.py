@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import jsonschema
 import pytest
 
-from albor_core.cli.schema import FOLDER
+from albor_core.cli.schema import schema_of
 from albor_core.run.exit import exit_document, forget_exit, read_exit, reserve_exit, write_exit
 from albor_core.run.rundir import RunDir
 
-SCHEMA = json.loads((FOLDER / "albor.exit.json").read_text())
+SCHEMA = schema_of("albor.exit")
 WORDS = {"code": 1, "reason": "exception", "step": 7, "message": "m", "wall": 1.0}
 
 

@@ -285,7 +285,7 @@ def test_lines_are_written_at_once_again_when_the_disk_is_quick_again(journal, m
 
 def test_a_barrier_does_not_pass_while_a_slow_disk_has_lines_to_take(journal, monkeypatch):
     disk = SlowDisk()
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
     monkeypatch.setattr(module, "os", Os(write=disk))
     journal.metrics(1, {"a": 1.0})
     journal.metrics(2, {"a": 2.0})
@@ -403,7 +403,7 @@ def test_a_cut_after_an_interrupted_write_takes_no_whole_line(tmp_path, monkeypa
     """An interrupt between a write and its bookkeeping leaves `offset` a line behind."""
     journal = Journal(tmp_path / "journal.jsonl", attempt=1)
     journal.metrics(1, {"x": 1.0})
-    journal._file.offset = 0
+    journal.offset = 0
     real = os.write
     monkeypatch.setattr(module.os, "write", lambda fd, line: real(fd, line[: len(line) // 2]))
     journal.metrics(2, {"x": 2.0})

@@ -89,7 +89,7 @@ def test_code_that_nobody_committed_is_told_by_its_hash_and_data_by_its_number(r
 
 
 def test_more_code_than_anybody_looks_through_is_said_to_be_more(repository, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_FILES", 2)
+    monkeypatch.setattr(module, "MAX_FILES", 2)
     for name in "abc":
         (repository / f"{name}.py").touch()
     assert git_facts(repository)["untracked"]["is_whole"] is False

@@ -82,12 +82,12 @@ def a_plan() -> Plan:
 
 @given(st.integers(0, 10**16), st.floats(0, 1e9))
 def test_plan_cli_and_cockpit_tell_the_same_bytes_and_time(size, seconds):
-    disk, took = Disk(size, 1, size), Duration(seconds, "a rate", 100.0, 1e6)
+    disk, took = Disk(size, 1, size), Duration(seconds, "a rate", 100.0, 1e6, seconds, seconds)
     made = replace(a_plan(), disk=disk, duration=took)
     told, panel = render(made), [line.plain for line in plan_lines(made.to_json(), 200)]
     size_words, took_words = quantity.byte_size(size), quantity.duration(seconds)
     assert f"(1 checkpoints of {size_words} at once), {size_words} free" in told
-    assert f"about {took_words}, an estimate" in told
+    assert f"about {took_words}, between {took_words} and {took_words}" in told
     artefact = {"name": "a", "kind": "b", "is_gone": False, "step": 1, "wall": 0, "hash": ""}
     assert f"  {size_words}  " in next(_artefacts([artefact | {"bytes": size}], None))
     state = {"phase": "training", "eta_seconds": seconds}

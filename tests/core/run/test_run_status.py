@@ -9,14 +9,14 @@ from albor_core.feed.offers import standing
 from albor_core.run.status import ENDS, GROUPS, STATUSES
 from albor_core.store.query.filter import parse_filter
 from albor_tui.look import glyphs, themes
-from albor_tui.widgets.base import meters
+from albor_tui.widgets.base import styled
 
 
 @pytest.mark.parametrize("word", STATUSES)
 def test_a_word_is_explained_shown_and_asked_for(word):
     assert f"| `{word}` | {STATUSES[word].means} |" in events_page()
-    assert meters.state_glyph(word) == getattr(glyphs.current, word)
-    tone = meters.STATE_TONE[word].removeprefix("$")
+    assert styled.state_glyph(word) == getattr(glyphs.current, word)
+    tone = styled.STATE_TONE[word].removeprefix("$")
     for theme in themes.ALL:
         assert tone in {*theme.variables, "success", "warning", "error", "secondary"}
     assert parse_filter(f"status:{word}").terms[0].values == (word,)

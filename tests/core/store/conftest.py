@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
 from albor_core.store.file.paths import global_store
 from albor_core.store.index.indexer import Indexer
+from albor_core.store.query.media import rows_of
 from albor_core.store.query.reader import Reader
 
 
@@ -76,6 +78,7 @@ def everything(path: Path) -> dict[str, Any]:
                 "attempts": reader.attempts(row.id),
                 "notes": reader.notes(row.id),
                 "artifacts": reader.artifacts(row.id),
+                "media": reader.query(partial(rows_of, run=row.id)),
                 "samples": reader.samples(row.id),
                 "positions": reader.positions(row.id),
             }

@@ -98,7 +98,15 @@ class Killed(BaseException):
     """As a process that is no more: nothing after it runs, so clean-up must not either."""
 
 
-STEPS = ("say", "_bring", "_copy_folder", "_must_be_equal", "_remove_old", "doom", "remove_tree")
+STEPS = (
+    "replace",
+    "_move_or_copy",
+    "_copy_folder",
+    "_must_be_equal",
+    "_remove_old",
+    "doom",
+    "remove_tree",
+)
 
 
 @pytest.mark.parametrize("disk", ["same", "other"])
@@ -160,7 +168,7 @@ def _die_at(moment: int, *, other_disk: bool) -> None:
         return call
 
     for name in STEPS:
-        owner = move._Pointer if name == "say" else move
+        owner = move._Pointer if name == "replace" else move
         setattr(owner, name, wrapped(getattr(owner, name)))
     real = Path.rename
 

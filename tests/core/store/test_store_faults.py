@@ -56,7 +56,7 @@ def written(bench, run_id="r1", steps=40):
     for step in range(1, steps + 1):
         journal.metrics(step, {"train/loss": 1.0 / step, "val/loss": math.nan})
     journal.rewind(steps - 5)
-    journal.event("andon.alert", severity="red", id="a", rule="r", action="stop")
+    journal.event("andon.alert", severity="error", id="a", rule="r", action="stop")
     annotate(run, "tag", "kept")
     return run
 
@@ -113,7 +113,7 @@ import sys, time
 from pathlib import Path
 from albor_core.store.file.connect import checkpoint_if_large, exclusive, open_writer, transaction
 from albor_core.store.file import connect
-connect._CHECKPOINT_BYTES = 1
+connect.CHECKPOINT_BYTES = 1
 path, who, until = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
 done = 0
 while time.monotonic() < until:
@@ -169,7 +169,7 @@ def test_checkpoints_wait_for_the_lock_that_commits_hold(tmp_path):
 def test_a_viewer_that_never_lets_go_is_told_to(bench, monkeypatch):
     """S3."""
     monkeypatch.setattr("albor_core.store.index.indexer.WAL_ALARM_BYTES", 1 << 16)
-    monkeypatch.setattr("albor_core.store.file.connect._CHECKPOINT_BYTES", 1 << 14)
+    monkeypatch.setattr("albor_core.store.file.connect.CHECKPOINT_BYTES", 1 << 14)
     run = written(bench)
     bench.index(run)
     journal = bench.journal(run)
@@ -266,9 +266,16 @@ def test_a_store_forced_onto_a_network_mount_has_no_wal(bench, on_nfs):
 
 
 def aged(path):
-    """Make a store what version 1 left: without goals and the aids to searching."""
+    """Make a store what version 1 left: colours for severities, no goals, media, axes, search."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("UPDATE events SET severity = 'red' WHERE severity = 'error'")
+        db.execute(
+            "UPDATE events SET data = json_set(data, '$.severity', 'red')"
+            " WHERE json_extract(data, '$.severity') = 'error'"
+        )
         db.execute("DROP TABLE goals")
+        db.execute("DROP TABLE media")
+        db.execute("ALTER TABLE keys DROP COLUMN axis")
         db.execute("DROP TABLE run_search")
         db.execute("DROP TRIGGER param_names_grow")
         db.execute("DROP TABLE param_names")
@@ -285,7 +292,7 @@ def test_an_upgraded_store_is_a_fresh_one_with_rows_in_it(bench, snapshot_of):
     bench.index(run)
     wanted = snapshot_of(global_store())
     aged(global_store())
-    assert len(migrations.UPGRADES) == SCHEMA_VERSION - 1 == 2  # age it further back with each
+    assert len(migrations.UPGRADES) == SCHEMA_VERSION - 1 == 5  # age it further back with each
     open_writer(global_store()).close()
     open_writer(bench.root / "fresh.db").close()
     assert sorted(schema_of(global_store()), key=str) == sorted(
@@ -580,3 +587,31 @@ def test_x12_what_somebody_planted_in_a_store_never_runs(bench, what):
     assert list(run.store.parent.glob("corrupt-*")), "set aside to be looked at"
     with sqlite3.connect(run.store) as db:
         assert "x" not in {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+
+
+def test_a_store_that_another_user_may_not_read_is_called_that(bench):
+    """As root a child that is no longer root asks, as anyone else whoever took the right away."""
+    path = global_store()
+    bench.index(bench.run())
+    path.chmod(0)
+    path.parent.chmod(0o711)
+    folder = os.open(path.parent, os.O_RDONLY)
+    out, into = os.pipe()
+    child = os.fork()
+    if not child:
+        os.fchdir(folder)  # nobody may come here by its path
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        try:
+            connect.open_reader(Path(path.name))
+            said = "opened"
+        except StoreError as error:
+            said = f"{error.message}; {error.hint}"
+        os.write(into, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(into)
+    said = os.read(out, 10_000).decode()
+    os.close(out)
+    os.close(folder)
+    assert said.startswith("experiments.db: Permission denied; make that place writable")

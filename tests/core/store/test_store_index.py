@@ -50,7 +50,7 @@ def values(run, key="train/loss"):
 
 
 def write_everything(bench, run):
-    """A run with two lives and every kind of line."""
+    """A run with two attempts and every kind of line."""
     journal = bench.journal(run)
     journal.append("p", key="optimizer.lr", value=0.001)
     journal.event("run.start", attempt=1, versions={"torch": "2"}, device="cpu")
@@ -60,7 +60,7 @@ def write_everything(bench, run):
         )
         if step % 50 == 0:
             journal.metrics(step, {"val/loss": 6.0 / step})
-    journal.event("andon.alert", step=300, severity="red", id="r@1.300", rule="r", action="stop")
+    journal.event("andon.alert", step=300, severity="error", id="r@1.300", rule="r", action="stop")
     journal.append("a", name="ckpt", path="checkpoints/step-00000200", kind="checkpoint", bytes=9)
     journal = bench.journal(run, attempt=2)
     journal.rewind(200)
@@ -79,7 +79,7 @@ def write_everything(bench, run):
                 {"t": "attempt.end", "attempt": 1, "wall": 2.0, "code": 139, "class": "crash",
                  "action": "restart", "reason": "signal 11", "signal": "SIGSEGV", "step": 300},
                 {"t": "attempt.start", "attempt": 2, "wall": 3.0, "pid": 8},
-                {"t": "event", "name": "guard.backoff", "severity": "yellow", "wall": 2.5},
+                {"t": "event", "name": "guard.backoff", "severity": "warning", "wall": 2.5},
                 {"t": "attempt.end", "attempt": 2, "wall": 4.0, "code": 0, "class": "ok",
                  "action": "stop", "reason": "completed"},
                 {"t": "state", "state": "done", "wall": 4.5},
@@ -478,7 +478,7 @@ def test_a_damaged_store_is_set_aside_and_made_again(bench, snapshot_of, damage)
     assert len(list(run.store.parent.glob("corrupt-*/experiments.db"))) == 1
     with Reader(run.store) as reader:
         (event,) = reader.events(run.id, names=("store.quarantined",))
-        assert event.severity == "yellow"
+        assert event.severity == "warning"
     assert read_annotations(run)[-1].by == "index"
 
 
@@ -668,7 +668,7 @@ def test_a_ruined_global_store_stops_neither_indexing_nor_its_end(bench, monkeyp
 
 
 def test_a_viewer_that_never_lets_go_delays_no_row(bench, monkeypatch):
-    monkeypatch.setattr("albor_core.store.file.connect._CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr("albor_core.store.file.connect.CHECKPOINT_BYTES", 1)
     run = bench.run()
     journal = bench.journal(run)
     journal.metrics(1, {"train/loss": 1.0})

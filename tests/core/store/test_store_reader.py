@@ -31,6 +31,7 @@ from albor_core.store.index.levels import (
     unpack,
     unpack_preview,
 )
+from albor_core.store.query.attempts import NO_END
 from albor_core.store.query.reader import Reader
 
 
@@ -274,7 +275,7 @@ def test_rows_still_in_the_wal_are_read_where_nothing_can_be_written(bench, monk
             (media / source.name).write_bytes(source.read_bytes())
     import albor_core.store.file.connect as connect
 
-    real = connect._connect_ro
+    real = connect.connect_read_only
 
     def unwritable(path: Path, mode: str) -> sqlite3.Connection:
         if path.parent == media and "immutable" not in mode:
@@ -283,7 +284,7 @@ def test_rows_still_in_the_wal_are_read_where_nothing_can_be_written(bench, monk
             raise error
         return real(path, mode)
 
-    monkeypatch.setattr(connect, "_connect_ro", unwritable)
+    monkeypatch.setattr(connect, "connect_read_only", unwritable)
     with Reader(media / run.store.name) as reader:
         assert reader.run(run.id).last_step == 2
         folder = reader._folder
@@ -345,7 +346,14 @@ def test_lives_without_a_guard_have_the_step_that_they_came_to(bench):
         fourth.metrics(step, {"train/loss": 1.0})
     bench.index(run)
     with Reader(run.store) as reader:
-        assert [life.step for life in reader.attempts(run.id)] == [7, 9, None, 12]
+        lives = reader.attempts(run.id)
+        assert [life.step for life in lives] == [7, 9, None, 12]
+        walls = {step: wall for step, _, wall in reader.points(run.id, "train/loss")}
+    assert lives[0].ended is None and lives[0].started < lives[0].last_wall < lives[1].started
+    assert [life.reason for life in lives] == [NO_END, None, NO_END, None]
+    assert lives[1].last_wall is None and walls[5] > lives[0].last_wall > walls[4]
+    assert lives[2].last_wall is None, "it began, and that is all"
+    assert (lives[3].last_wall, lives[3].ended) == (None, None), "it may be at work"
     with Reader(global_store()) as reader:  # that one has no points
         assert [life.step for life in reader.attempts(run.id)] == [None, 9, None, None]
 

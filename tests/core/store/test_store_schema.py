@@ -96,7 +96,7 @@ def test_a_reader_waits_for_the_tables_of_a_store_that_is_being_made(tmp_path):
 
 @pytest.mark.parametrize("pages", ["none", "a header"])
 def test_a_store_without_its_tables_is_said_to_be_only_partly_written(tmp_path, monkeypatch, pages):
-    monkeypatch.setattr("albor_core.store.file.connect._MAKING_S", 0.1)
+    monkeypatch.setattr("albor_core.store.file.connect.MAKING_S", 0.1)
     path = tmp_path / "experiments.db"
     path.touch()
     if pages == "a header":  # what the maker leaves where the disk has no room for more

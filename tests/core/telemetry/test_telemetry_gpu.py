@@ -29,7 +29,8 @@ def fake_nvml(**answers):
 
     names = (
         "Name UUID MemoryInfo UtilizationRates PowerUsage EnforcedPowerLimit Temperature ClockInfo "
-        "CurrentClocksEventReasons ComputeRunningProcesses"
+        "CurrentClocksEventReasons ComputeRunningProcesses TemperatureThreshold TotalEccErrors "
+        "TotalEnergyConsumption CudaComputeCapability"
     )
     module = types.SimpleNamespace(
         NVMLError=FakeError,
@@ -58,6 +59,17 @@ def nvml(monkeypatch):
         return module
 
     return install
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"), [({"CudaComputeCapability": (8, 7)}, (8, 7)), ({}, None)]
+)
+def test_a_gpus_compute_capability_is_the_drivers_word(nvml, answers, told):
+    nvml(**answers)
+    gpus = Gpus()
+    assert gpus.capability(0) is None  # not looked yet
+    assert len(gpus.sample()) == 1
+    assert gpus.capability(0) == told
 
 
 def test_a_machine_without_a_driver_has_no_gpus_and_says_why(nvml):
@@ -127,3 +139,34 @@ def test_a_broken_fake_is_no_gpu_with_a_reason(tmp_path, monkeypatch):
     gpus = Gpus()
     assert gpus.sample() == ()
     assert "missing.json" in gpus.why_none
+
+
+def test_energy_memory_errors_and_the_slowdown_limit_are_read(nvml):
+    nvml(TotalEnergyConsumption=5_000, TotalEccErrors=2, TemperatureThreshold=92)
+    (gpu,) = Gpus().sample()
+    assert (gpu.energy_j, gpu.ecc_uncorrected, gpu.temperature_limit_c) == (5.0, 2, 92.0)
+
+
+def test_an_error_that_the_driver_reports_is_part_of_the_samples_from_then_on(nvml):
+    module, reported = nvml(), []
+
+    def wait(_events, milliseconds):
+        assert milliseconds == 0  # a sample waits for nothing
+        if not reported:
+            raise FakeError(10)
+        return reported.pop()
+
+    module.nvmlEventSetCreate = lambda: "events"
+    module.nvmlDeviceRegisterEvents = lambda *_: None
+    module.nvmlEventSetWait_v2 = wait
+    module.nvmlDeviceGetIndex = lambda handle: handle
+    gpus = Gpus(hears_xids=True)
+    assert gpus.sample()[0].xid is None
+    reported.append(types.SimpleNamespace(device=0, eventData=79))
+    assert [gpus.sample()[0].xid for _ in range(2)] == [79, 79]
+
+
+def test_a_driver_without_events_costs_the_errors_alone(nvml):
+    nvml(UtilizationRates=types.SimpleNamespace(gpu=50, memory=0))
+    (gpu,) = Gpus(hears_xids=True).sample()
+    assert (gpu.util_percent, gpu.xid) == (50.0, None)

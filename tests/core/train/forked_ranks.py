@@ -18,7 +18,7 @@ from pathlib import Path
 from tiny_run import rewrite_config, train_here
 
 from albor_core.config.load import parse_config
-from albor_core.data.pack.dataset import PackedShards
+from albor_core.data.load.packed_shards import PackedShards
 from albor_core.run.rundir import RunDir
 from albor_core.train import loop
 from albor_core.train.process.attempt import Attempt
@@ -33,7 +33,7 @@ LIMIT_S = 120
 
 @dataclass(frozen=True)
 class Job:
-    """One life of a run on as many ranks as its config says."""
+    """One attempt of a run on as many ranks as its config says."""
 
     run: str
     attempt: int = 1
@@ -112,15 +112,24 @@ def _fork(job, run, config, rank, listener) -> int:
 
 
 def _trace(path: Path) -> None:
+    from albor_core.train.build import Parts
+
     real = PackedShards.batch
 
     def batch(self, indices):
-        if sys._getframe(1).f_code.co_name == "batch":  # of Parts, not of a validation
+        if _is_called_by(Parts.batch.__code__):  # not by a validation
             with path.open("a") as file:
                 file.write(json.dumps([int(i) for i in indices]) + "\n")
         return real(self, indices)
 
     PackedShards.batch = batch
+
+
+def _is_called_by(code) -> bool:
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _spoil(step: int) -> None:

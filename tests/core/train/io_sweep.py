@@ -1,9 +1,9 @@
 """python io_sweep.py FOLDER MODE SEED COUNT: one trainer per chosen disk operation, broken there.
 
 MODE is kill, short (half the bytes, then death), ENOSPC, EIO or EROFS (a window of operations that
-fail, then none) or audit (nothing breaks; the order is looked at). torch is loaded once, each life
-is a fork: 0.5 s instead of 4. Each trainer that died is started again until it ends; then it must
-be where the undisturbed one is. One JSON document with everything found wrong on stdout.
+fail, then none) or audit (nothing breaks; the order is looked at). torch is loaded once, each
+attempt is a fork: 0.5 s instead of 4. Each trainer that died is started again until it ends; then
+it must be where the undisturbed one is. One JSON document with everything found wrong on stdout.
 """
 
 from __future__ import annotations
@@ -145,12 +145,12 @@ def once(root: Path, mode: str, nth: int, wanted: tuple[object, ...]) -> list[st
             wrong += [] if end_of(run) == wanted else ["it ended somewhere else"]
         except (AlborError, AssertionError) as error:
             wrong.append(f"its end cannot be read: {error}")
-        # where nothing could be removed, a small file may wait for the next life or `runs gc`
+        # where nothing could be removed, a small file may wait for the next attempt or `runs gc`
         wrong += litter(run, "*" if mode in (KILL, SHORT) else "step-*")
     return [f"{mode} at operation {nth}: {text}" for text in wrong]
 
 
-# -- the order of an undisturbed life ----------------------------------------------------------
+# -- the order of an undisturbed attempt ----------------------------------------------------------
 
 
 def disorder(operations: list[tuple[str, str, str]], run: RunDir) -> Iterator[str]:

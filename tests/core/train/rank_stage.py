@@ -54,7 +54,7 @@ class Stage:
         self.done = folder / "done.json"
 
     def plan(self, name, *lives, **changes):
-        """A run and its lives; a life is what a Job says besides the run."""
+        """A run and its attempts; an attempt is what a Job says besides the run."""
         run = RunDir(self.folder / name / "out" / name)
         if not self.done.exists():
             run = make_run(self.folder / name, name, **{**SHARED, **changes})

@@ -16,12 +16,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from albor_core.config.microbatches import Share
+from albor_core.config.microbatches import RankShare
 from albor_core.data.pack.special_tokens import SpecialIds
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+from albor_core.recipes.batch import Batch
+from albor_core.recipes.causal_lm import CausalLM
 from albor_core.train.evaluate import Sampler
 from albor_core.train.optim.adamw import Optimizer
-from albor_core.train.ranks.group import ALONE
+from albor_core.train.ranks.group import ALONE, Ranks
 from albor_core.train.ranks.placement import Placement
 from albor_core.train.ranks.sharding import reshard, shard
 from albor_core.train.step.choose import PlainStep
@@ -47,28 +49,30 @@ def main(folder: Path, mode: str) -> None:
     nn.Module.compile = lambda module, **how: plain(module, backend=backend, **how)
     model = Llama(LlamaConfig(32, 3, 4, 2, 64, 64, 128))
     init_weights(model, 0)
-    shard(model, torch.device("cpu"), 1, half=None, compiles=True)
-    placement = Placement(torch.device("cpu"), None, "fp32", compiles=mode != "unguarded")
+    shard(model, model.model.layers, torch.device("cpu"), 1, half=None, compiles=True)
+    ranks = Ranks(is_sharded=True)
+    placement = Placement(torch.device("cpu"), None, "fp32", mode != "unguarded", ranks)
     sampler = Sampler(folder / "tokenizer.json", ("w1 w2 w3",), SpecialIds())
-    sampler.continue_prompt(model, placement, "w1 w2 w3")
+    sampler.continue_prompts(model, placement)
     reshard(model)
     said: list[dict[str, object]] = []
     parts = SimpleNamespace(
         optimizer=Optimizer(
             model, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0, fused=False
         ),
+        recipe=CausalLM(None),
         model=model,
         forward=model,
-        placement=replace(placement, compiles=True),
+        placement=replace(placement, compiles=True, ranks=ALONE),
         ranks=ALONE,
-        share=Share(1, 4, 1),
+        share=RankShare(1, 4, 1),
         scale=None,
         config=None,
     )
     step = PlainStep(parts, lambda name, **fields: said.append({"name": name, **fields}))
     before = calls
     ids = torch.randint(0, 64, (4, 32))
-    step.forward(ids)
+    step.forward(Batch(ids))
     step.backward(0)
     sys.stdout.write(json.dumps({"calls": calls - before, "said": said}) + "\n")
     dist.destroy_process_group()

@@ -11,8 +11,8 @@ from albor_core.config.sections import OptimizerConfig
 from albor_core.run.errors import UsageError
 from albor_core.run.state import HISTORY
 from albor_core.telemetry.peaks import peak_flops
-from albor_core.train.observe.console import Console, EchoingJournal
-from albor_core.train.observe.figures import Ema, Histories, mfu
+from albor_core.train.observe.console import EchoingJournal, StepConsole
+from albor_core.train.observe.figures import Ema, Histories, flops_utilisation
 from albor_core.train.optim.adamw import Optimizer
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.gradients import LossScale, gradient_norms, scale_gradients
@@ -38,6 +38,8 @@ HYPER = {"lr": 0.01, "betas": (0.8, 0.7), "eps": 1e-5, "weight_decay": 0.3}
         ("linear", 60, 0.55),
         ("linear", 35, 0.775),
         ("linear", 110, 0.1),
+        ("sqrt", 35, 0.55),  # a quarter of the way by steps is half of it
+        ("sqrt", 110, 0.1),
         ("constant", 5, 0.5),
         ("constant", 110, 1.0),
     ],
@@ -45,6 +47,23 @@ HYPER = {"lr": 0.01, "betas": (0.8, 0.7), "eps": 1e-5, "weight_decay": 0.3}
 def test_schedule(name, step, lr):
     schedule = Schedule(1.0, 0.1, warmup_steps=10, num_steps=110, name=name)
     assert schedule.lr_at(step) == pytest.approx(lr, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear", "sqrt"])
+def test_a_rate_stays_at_its_peak_until_the_decay_begins(name):
+    schedule = Schedule(1.0, 0.0, warmup_steps=10, num_steps=110, name=name, decay_steps=20)
+    assert [schedule.lr_at(step) for step in (10, 50, 90)] == [1.0, 1.0, 1.0]
+    assert 0.0 < schedule.lr_at(91) < 1.0 and schedule.lr_at(110) == 0.0
+    longer = Schedule(1.0, 0.0, warmup_steps=10, num_steps=500, name=name, decay_steps=20)
+    assert [longer.lr_at(step) for step in range(1, 91)] == [
+        schedule.lr_at(step) for step in range(1, 91)
+    ]  # so the end of a run need not be known when it begins
+
+
+def test_a_decay_that_is_longer_than_the_run_begins_with_the_end_of_the_warm_up():
+    whole = Schedule(1.0, 0.1, warmup_steps=10, num_steps=110, name="linear")
+    cut = Schedule(1.0, 0.1, warmup_steps=10, num_steps=110, name="linear", decay_steps=900)
+    assert [cut.lr_at(step) for step in range(1, 111)] == [whole.lr_at(s) for s in range(1, 111)]
 
 
 def test_a_schedule_without_warm_up_starts_just_below_the_peak():
@@ -221,8 +240,8 @@ def test_mfu_needs_a_known_peak():
     assert peak_flops("NVIDIA H100 PCIe") == 756e12
     assert peak_flops("some accelerator") is None
     assert peak_flops(None) is None
-    assert mfu(6e9, 1000.0, 12e12) == pytest.approx(0.5)
-    assert mfu(6e9, 1000.0, None) is None
+    assert flops_utilisation(6e9, 1000.0, 12e12) == pytest.approx(0.5)
+    assert flops_utilisation(6e9, 1000.0, None) is None
 
 
 def test_faults_act_at_their_steps_and_attempt_only():
@@ -258,7 +277,7 @@ def test_production_refuses_faults():
 
 
 def test_the_log_has_a_line_per_event_and_at_most_one_step_a_second(tmp_path, capsys):
-    console = Console(num_steps=500)
+    console = StepConsole(num_steps=500)
     values = {"train/loss": 2.5, "optim/lr": 1e-3, "optim/grad_norm": 0.5}
     for step in range(1, 101):
         console.interval(step, values)
@@ -275,6 +294,24 @@ def test_the_log_has_a_line_per_event_and_at_most_one_step_a_second(tmp_path, ca
 def test_no_text_forges_a_line_of_the_log_and_no_locale_ends_the_run(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    Console(num_steps=500).say(7, "caf\u00e9\n06:00:00  step 99  run.end\x1b[2J")
+    StepConsole(num_steps=500).print_line(7, "caf\u00e9\n06:00:00  step 99  run.end\x1b[2J")
     (line,) = raw.getvalue().decode("ascii").splitlines()
     assert "caf" in line and line.endswith("[2J") and "\x1b" not in line
+
+
+def test_a_recipes_own_figures_are_means_over_an_interval_and_survive_a_checkpoint():
+    def begun(names=("accuracy", "margin")):
+        return IntervalTotals(torch.device("cpu"), SpikeWatch(3.0), names)
+
+    one, nothing = begun(), torch.zeros(())
+    for accuracy, margin in ((0.25, 1.0), (0.75, math.nan)):
+        figures = torch.tensor(accuracy), torch.tensor(margin)
+        one.add(torch.tensor(2.0), torch.tensor(1.0), nothing, nothing, nothing, *figures)
+    two = begun()
+    two.load(one.to_json())
+    for tally in (one, two):
+        assert tally.readings_of(tally.drain().tolist()).named == {"accuracy": 0.5, "margin": 1.0}
+    assert one.readings_of(one.drain().tolist()).named == {}  # the next interval begins anew
+    other = begun(("accuracy",))
+    other.load(begun().to_json())  # of a recipe that had other figures
+    assert other.readings_of(other.drain().tolist()).named == {}

@@ -74,7 +74,7 @@ def chosen(parts, monkeypatch, faults=(), graphed=Graphed):
     """(parts, step, what was said, what was compared), the comparison's outcome being `faults`."""
     journal, compared = Journal(), []
 
-    def compare(parts, fused, ids):
+    def compare(parts, fused, ids, document):
         compared.append(ids)
         if fused.scales is not None:
             fused.scales.forget()  # the gate has scales of its own
@@ -90,7 +90,7 @@ def test_a_fused_step_that_passes_is_taken_and_says_what_does_without(tmp_path, 
     parts = with_flat_buffers(tmp_path)
     _, step, journal, compared = chosen(parts, monkeypatch)
     assert isinstance(step, Graphed)
-    assert step.how["batch"] == tuple(parts.batch(1, 0).shape)
+    assert step.how["batch"] == tuple(parts.batch(1, 0).ids.shape)
     assert step.how["accumulation"] == parts.share.accumulation
     assert len(compared) == 2  # the batch is taken otherwise than its first two rows
     assert journal.reasons("step.chosen") == {
@@ -292,14 +292,14 @@ def in_fp16(folder, loudness, norm_scale):
 
 
 def compared_in_fp16(parts):
-    return choose.compare_compiled(parts, choose.PlainStep(parts), parts.batch(1, 0))
+    return choose.compare_compiled(parts, choose.PlainStep(parts), parts.batch(1, 0).ids)
 
 
 def test_in_fp16_gradients_too_small_for_it_are_compared_at_the_loss_scale(tmp_path):
     parts = in_fp16(tmp_path, LossScale.START, 1e-6)
-    query, ids = "model.layers.0.self_attn.q_proj.weight", parts.batch(1, 0)
+    query, ids = "model.layers.0.self_attn.q_proj.weight", parts.batch(1, 0).ids
     weight = parts.model.get_parameter(query)
-    unscaled = choose.look_plainly(parts, ids, half=True)
+    unscaled = choose.plain_gradients(parts, ids, half=True)
     assert not unscaled.gradients[query].any()  # nothing would be left to compare
     assert compared_in_fp16(parts) == []
 
@@ -325,7 +325,7 @@ def test_a_look_at_the_gradients_keeps_no_second_copy_of_them(tmp_path):
         parameter.register_post_accumulate_grad_hook(
             lambda of, name=name: made.update({name: of.grad.data_ptr()})
         )
-    seen = choose.look_plainly(parts, parts.batch(1, 0), half=True)
+    seen = choose.plain_gradients(parts, parts.batch(1, 0).ids, half=True)
     assert made
     assert {name: found.data_ptr() for name, found in seen.gradients.items()} == made
 
@@ -349,4 +349,4 @@ def test_a_compiler_that_fails_leaves_a_sharded_model_as_it_is(tmp_path, compili
     after, _ = choose.choose_step(replace(parts, placement=place, optimizer=plain), journal)
     assert "No working C++ compiler" in journal.reasons("kernels.rejected")["compiled"]
     assert not after.placement.compiles
-    after.model(parts.batch(1, 0))
+    after.model(parts.batch(1, 0).ids)

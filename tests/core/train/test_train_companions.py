@@ -1,6 +1,7 @@
 """What lies beside a checkpoint's weights: readers elsewhere know where a text ends."""
 
 import json
+from itertools import pairwise
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from albor_core.checkpoint.folder import list_checkpoints
 from albor_core.data.pack.manifest import Shard, shard_fields, write_manifest
 from albor_core.data.pack.special_tokens import SpecialIds
+from albor_core.model.llama import Llama, LlamaConfig
 from albor_core.run.files.publish import sha256_file
 from albor_core.train.evaluate import Sampler
 from albor_core.train.ranks.placement import Placement
@@ -101,31 +103,43 @@ def seal(folder, **ids):
     write_manifest(folder, {**fields, "shards": shard_fields((found,))})
 
 
-class Says:
-    """A model whose next tokens are given, at the last position."""
-
-    def __init__(self, tokens):
-        self.tokens, self.config = list(tokens), self
-        self.max_position_embeddings = 32
-
-    def __call__(self, ids):
-        logits = torch.zeros(1, ids.shape[1], VOCAB)
-        logits[0, -1, self.tokens.pop(0)] = 1.0
-        return logits, None
-
-    def eval(self):
-        return self
-
-    train = eval
+def says(*tokens):
+    """A model that after each of `tokens` says the next."""
+    model = Llama(LlamaConfig(VOCAB, 1, 2, 1, 8, VOCAB, 128, tie_word_embeddings=False))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+        model.model.embed_tokens.weight.copy_(torch.eye(VOCAB))
+        for token, following in pairwise(tokens):
+            model.lm_head.weight[following, token] = 1.0
+    return model
 
 
 @pytest.mark.parametrize(
     "ids, said",
-    [(SpecialIds(eos=END), "w4 ! w5"), (SpecialIds(eos=0), "w4"), (SpecialIds(eos=5), "w4 !")],
+    [(SpecialIds(eos=END), " w4 ! w5"), (SpecialIds(eos=0), " w4"), (SpecialIds(eos=5), " w4 !")],
     ids=["the tokenizer's", "id 0 where that is it", "another"],
 )
 def test_a_sample_ends_at_the_end_of_text_and_not_at_an_id(tmp_path, ids, said):
     sampler = Sampler(write_tokenizer(tmp_path), ("w3",), ids)
     here = Placement(torch.device("cpu"), None, "fp32", compiles=False)
-    model = Says([4, 0, 5, END] + [1] * 64)
-    assert sampler.continue_prompt(model, here, "w3") == said
+    model = says(3, 4, 0, 5, END, 1)
+    assert sampler.continue_prompts(model, here) == [said]
+    assert model.training
+
+
+def test_a_sample_of_weights_that_have_diverged_is_empty_and_ends_nothing(tmp_path):
+    sampler = Sampler(write_tokenizer(tmp_path), ("w3", "w4"), SpecialIds())
+    model = says(3, 4)
+    with torch.no_grad():
+        model.model.norm.weight[0] = float("nan")
+    here = Placement(torch.device("cpu"), None, "fp32", compiles=False)
+    assert sampler.continue_prompts(model, here) == ["", ""]
+    assert model.training
+
+
+@pytest.mark.parametrize("words", [1, 100, 128, 500])
+def test_a_sample_of_a_long_prompt_goes_on_from_its_end(tmp_path, words):
+    sampler = Sampler(write_tokenizer(tmp_path), ("w9 " * words + "w3",), SpecialIds(eos=END))
+    here = Placement(torch.device("cpu"), None, "fp32", compiles=False)
+    assert sampler.continue_prompts(says(3, 4, 5, END), here) == [" w4 w5"]

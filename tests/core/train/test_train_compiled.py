@@ -39,4 +39,4 @@ def test_a_step_whose_graphs_are_spent_is_told_as_what_it_is(folder):
     assert found["calls"] == 0
     (event,) = found["said"]
     assert event["name"] == "step.chosen" and event["backend"] == "plain"
-    assert event["severity"] == "yellow" and "no compiled graph" in event["reason"]
+    assert event["severity"] == "warning" and "no compiled graph" in event["reason"]

@@ -1,4 +1,4 @@
-"""Ranks as processes: one that dies takes the life with it, and the guard starts a new one."""
+"""Ranks as processes: one that dies takes the attempt with it, and the guard starts a new one."""
 
 import os
 import signal

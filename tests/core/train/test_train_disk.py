@@ -1,4 +1,4 @@
-"""A trainer whose disk takes nothing while it begins: words, counted lines, and the next life."""
+"""A trainer whose disk takes nothing while it begins: messages, counted lines, next attempt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tiny_run import events, history, last_words, make_run
 
 from albor_core.run.files import line_appender
+from albor_core.run.values.quantity import counted
 from albor_core.train import __main__ as trainer
 from albor_core.train.process import attempt
 
@@ -67,7 +68,8 @@ def test_lines_of_a_life_that_no_disk_took_are_counted_in_its_last_words(
         assert trainer.main([str(run.path)]) == 1  # without them there is no final checkpoint
     told, words = capfd.readouterr().err, last_words(run)
     assert words["lines_lost"] > 5
-    assert f"{words['lines_lost']:,} line(s) of this run are lost: {run.journal}: No" in told
+    what = f"{counted(words['lines_lost'], 'line')} of this run could not be written"
+    assert f"{what}: {run.journal}: No" in told
     assert trainer.main([str(run.path)]) == 0
     steps = [step for step, *_ in history(run, ("train/loss",))]
     assert steps == list(range(1, 9))

@@ -26,7 +26,7 @@ CALM = {
 
 @pytest.fixture
 def late(monkeypatch):
-    monkeypatch.setattr(loop.Training, "_reads_late", True)
+    monkeypatch.setattr(loop.Training, "reads_late", True)
 
 
 def end_of(run):
@@ -67,7 +67,7 @@ def test_a_late_reader_says_and_saves_the_same_to_the_bit(tmp_path, monkeypatch,
         for name in ("prompt", "late")
     ]
     train_here(runs[0])
-    monkeypatch.setattr(loop.Training, "_reads_late", True)
+    monkeypatch.setattr(loop.Training, "reads_late", True)
     train_here(runs[1])
     prompt, tardy = (end_of(run) for run in runs)
     assert tardy == prompt

@@ -20,6 +20,7 @@ from tiny_run import (
     wait_until,
 )
 
+from albor_core.andon.bricks.names import OF_STEP
 from albor_core.checkpoint.folder import Checkpoint, list_checkpoints, verify
 from albor_core.run import state as state_file
 from albor_core.run.errors import AlborError, ConfigError, DataError, NoCheckpointError
@@ -61,7 +62,11 @@ def test_a_whole_run_says_everything_once_in_order(tmp_path):
     assert len([r for r in records if r["t"] == "a"]) == len(events(run, "checkpoint.saved"))
     (end,) = events(run, "run.end")
     assert end["data"]["reason"] == "completed"
-    assert ("rms_norm", "reference") in {(k["op"], k["backend"]) for k in end["data"]["kernels"]}
+    chosen = [event["data"] for event in events(run, "kernels.chosen")]
+    assert ("rms_norm", "reference") in {(k["op"], k["backend"]) for k in chosen}
+    assert len({(k["op"], k["dtype"]) for k in chosen}) == len(chosen)
+    (parity,) = events(run, "kernels.parity")
+    assert "same" in parity["data"]["skipped"] and parity["data"]["cosine"] is None
     assert set(series(run, "brick/other_ms")) == set(loss)
 
 
@@ -76,7 +81,7 @@ def test_the_state_file_carries_a_whole_dashboard(tmp_path):
     assert state["loss"] == series(run, "train/loss")[24]
     assert state["checkpoint"]["last"]["step"] == 24
     assert state["checkpoint"]["best"]["step"] == 24
-    assert set(state["bricks_ms"]) == {"data", "forward", "backward", "optimizer", "other"}
+    assert set(state["bricks_ms"]) == {*OF_STEP, "log"}  # no evaluation in the last interval
     assert state["brick_budgets_ms"]["data"] == 50.0
     assert state["system"]["rss_bytes"] > 0
     assert state["host"] == os.uname().nodename
@@ -87,7 +92,7 @@ def test_the_state_file_carries_a_whole_dashboard(tmp_path):
 @pytest.mark.parametrize("late", [False, True])
 def test_a_step_is_never_shown_with_the_loss_of_the_one_before(tmp_path, monkeypatch, late):
     """However often the state file is written, and where a step is judged during the next."""
-    monkeypatch.setattr(loop.Training, "_reads_late", late)
+    monkeypatch.setattr(loop.Training, "reads_late", late)
     monkeypatch.setattr(reporter, "HEARTBEAT_S", 0.0)
     monkeypatch.setattr(reporter, "MIN_GAP_S", 0.0)
     shown = {}
@@ -219,7 +224,7 @@ def test_a_step_without_a_finite_loss_is_skipped_and_counted(tmp_path):
 
 def test_a_validation_loss_of_0_is_a_number_and_the_best(tmp_path, monkeypatch):
     measured = iter([4.0, 3.0, 0.0])
-    monkeypatch.setattr(loop, "validation_loss", lambda *_, **__: next(measured))
+    monkeypatch.setattr(loop, "validation", lambda *_, **__: {"val/loss": next(measured)})
     often = {"training__eval_interval": 4, "training__checkpoint": {"save_every": 4}}
     run = make_run(tmp_path, training__max_steps=8, **often)
     train_here(run)
@@ -231,7 +236,7 @@ def test_a_validation_loss_of_0_is_a_number_and_the_best(tmp_path, monkeypatch):
 def test_a_validation_that_never_was_a_number_leaves_no_best_and_harms_nothing(
     tmp_path, monkeypatch, value
 ):
-    monkeypatch.setattr(loop, "validation_loss", lambda *_, **__: value)
+    monkeypatch.setattr(loop, "validation", lambda *_, **__: {"val/loss": value})
     run = make_run(tmp_path, training__max_steps=8)
     assert train_here(run).reason == "completed"
     assert events(run, "checkpoint.saved")[-1]["step"] == 8
@@ -254,7 +259,7 @@ def test_an_alert_that_says_stop_saves_and_leaves_with_4(tmp_path):
     outcome = train_here(run, faults="loss:x10@9-24")
     assert (outcome.reason, outcome.code, outcome.step) == ("andon", 4, 9)
     (alert,) = events(run, "andon.alert")
-    assert (alert["severity"], alert["data"]["message"]) == ("red", "exploded")
+    assert (alert["severity"], alert["data"]["message"]) == ("error", "exploded")
     assert digest(run)[0] == 9
     again = train_here(run, attempt=2)  # the alarm is in the checkpoint: it does not fire again
     assert again.reason == "completed"
@@ -273,6 +278,17 @@ def test_a_spent_token_budget_stops_also_after_a_restart(tmp_path):
     assert train_here(run).step == 10
     outcome = train_here(run, attempt=2)
     assert (outcome.reason, outcome.step) == ("andon", 11)
+
+
+def test_the_state_tells_what_was_used_of_each_budget(tmp_path):
+    budgets = {"tokens": 10**9, "wall_hours": 5.0, "money": 3.0, "rate_per_gpu_hour": 2.0}
+    run = make_run(tmp_path, monitoring__budgets=budgets)
+    train_here(run)
+    state = read_state(run.state)
+    told = {one["amount"]: one for one in state["budgets"]}
+    assert told["tokens"]["limit"] == 10**9 and 0 < told["tokens"]["used"] <= state["tokens"]
+    assert 0 < told["wall_hours"]["used"] < 1
+    assert told["money"]["used"] is None  # nothing runs on a GPU here
 
 
 def command(run, signals, word, number, argument=""):
@@ -309,6 +325,38 @@ def test_pause_stands_still_alive_saves_on_request_and_resumes(tmp_path):
     assert seen["later"]["global_step"] == seen["at"]["global_step"]
     assert len(seen["saved"]) == 1
     assert len(events(run, "control.paused")) == len(events(run, "control.resumed")) == 1
+
+
+def test_a_rollback_on_request_goes_back_before_the_step_that_is_bad(tmp_path):
+    run = make_run(tmp_path, training__max_steps=24, training__checkpoint={"save_every": 4})
+
+    def watcher(signals, run):
+        wait_until(lambda: (read_state(run.state) or {}).get("global_step", 0) >= 11)
+        command(run, signals, "rollback", 1, "10")
+        wait_until(lambda: answered(run, 1))
+
+    outcome = train_here(run, during=watcher, faults="step:sleep=0.1@10-14")
+    assert (outcome.reason, outcome.step) == ("completed", 24)
+    (back,) = events(run, "training.rollback")
+    assert (back["step"], back["data"]["reason"]) == (8, "andon")
+
+
+def test_a_paused_run_goes_back_only_once_it_goes_on(tmp_path):
+    run = make_run(tmp_path, training__max_steps=24)
+    seen = {}
+
+    def person(signals, run):
+        command(run, signals, "pause", 1)
+        wait_until(lambda: (read_state(run.state) or {}).get("phase") == "paused")
+        command(run, signals, "rollback", 2)
+        wait_until(lambda: answered(run, 2))
+        seen["said"] = read_json(run.guard / "cmd_done.json")
+        command(run, signals, "resume", 3)
+
+    outcome = train_here(run, during=person, faults="step:sleep=0.1@0-6")
+    assert outcome.reason == "completed"
+    assert seen["said"]["status"] == "refused"
+    assert events(run, "training.rollback") == []
 
 
 def test_a_slow_brick_pauses_the_run_and_a_person_lets_it_go_on(tmp_path):
@@ -568,7 +616,7 @@ def test_losses_on_other_validation_sequences_are_not_compared(tmp_path, monkeyp
     from tiny_run import write_shards
 
     measured = iter([4.0, 1.0, 3.0, 3.0, 2.5])  # only the new ones may be the best
-    monkeypatch.setattr(loop, "validation_loss", lambda *_, **__: next(measured))
+    monkeypatch.setattr(loop, "validation", lambda *_, **__: {"val/loss": next(measured)})
     saves = {"training__checkpoint": {"save_every": 8}, "training__early_stopping_patience": 2}
     run = make_run(tmp_path, **saves)
     train_here(run, stop_after=8)
@@ -635,18 +683,18 @@ def test_a_full_disk_costs_checkpoints_and_not_the_run(tmp_path, monkeypatch):
     from albor_core.checkpoint import folder as ck
 
     run = make_run(tmp_path)
-    monkeypatch.setattr(ck, "_SLACK_BYTES", 1 << 60)
+    monkeypatch.setattr(ck, "SLACK_BYTES", 1 << 60)
 
     def free_the_disk(signals, run):
         wait_until(lambda: len(events(run, "checkpoint.failed")) >= 3)
-        monkeypatch.setattr(ck, "_SLACK_BYTES", 0)
+        monkeypatch.setattr(ck, "SLACK_BYTES", 0)
 
     outcome = train_here(run, during=free_the_disk, faults="step:sleep=0.2@16-22")
     assert outcome.reason == "completed"
     assert [e["severity"] for e in events(run, "checkpoint.failed")[:3]] == [
-        "yellow",
-        "yellow",
-        "red",
+        "warning",
+        "warning",
+        "error",
     ]
     assert digest(run)[0] == 24
 
@@ -663,7 +711,7 @@ def test_gpu_samples_reach_journal_and_state(tmp_path, monkeypatch):
     assert read_state(run.state)["gpu"][0]["name"] == "Fake"
 
 
-def test_a_backend_that_failed_parity_is_an_event_with_its_number_once(tmp_path, monkeypatch):
+def test_a_backend_that_failed_parity_is_an_event_with_its_number_once(tmp_path):
     """As a GPU decides it: one op before the first step, another when the plain step first runs."""
     from albor_core.kernels import dispatch
 
@@ -672,14 +720,15 @@ def test_a_backend_that_failed_parity_is_an_event_with_its_number_once(tmp_path,
         return dispatch.Choice(op, "reference", "the only one left", "cuda", "bfloat16", (why,))
 
     early, late = (("a",), choice("swiglu")), (("b",), choice("rope"))
-    monkeypatch.setattr(dispatch, "_choices", dict([early]))
+    choices = dict([early])
     run = make_run(tmp_path, training__max_steps=6, training__log_interval=3)
 
     def decide_late(signals, run):
         wait_until(lambda: events(run, "kernels.rejected"))
-        dispatch._choices.update([late])
+        choices.update([late])
 
-    train_here(run, during=decide_late, faults="step:sleep=0.5@0")
+    with dispatch.deciding_anew(choices=choices):
+        train_here(run, during=decide_late, faults="step:sleep=0.5@0")
     said = [event["data"] for event in events(run, "kernels.rejected")]
     assert [(event["op"], event["backend"]) for event in said] == [
         ("swiglu", "triton"),
@@ -694,21 +743,20 @@ def test_kernels_that_are_asked_for_and_cannot_run_are_told_at_the_start(tmp_pat
     run = make_run(tmp_path)
     train_here(run, stop_after=1)
     (event,) = events(run, "kernels.unmet")
-    assert event["severity"] == "yellow" and "ALBOR_KERNELS=triton" in event["data"]["reason"]
+    assert event["severity"] == "warning" and "ALBOR_KERNELS=triton" in event["data"]["reason"]
     monkeypatch.setenv("ALBOR_KERNELS", "reference")
     train_here(run, attempt=2, stop_after=2)
     assert len(events(run, "kernels.unmet")) == 1
 
 
-def test_a_resumed_run_remembers_kernels_that_its_life_has_not_used_yet(tmp_path, monkeypatch):
+def test_a_resumed_run_remembers_kernels_that_its_life_has_not_used_yet(tmp_path):
     from albor_core.kernels import dispatch
 
     raced = dispatch.Choice("swiglu", "reference", "raced", "cpu", "bfloat16")
-    monkeypatch.setattr(dispatch, "_choices", {("swiglu",): raced})
-    monkeypatch.setattr(dispatch, "_pinned", {})
     run = make_run(tmp_path)
-    train_here(run, stop_after=3)
-    train_here(run, attempt=2, stop_after=6)  # pinning has forgotten the choices
+    with dispatch.deciding_anew(choices={("swiglu",): raced}):
+        train_here(run, stop_after=3)
+        train_here(run, attempt=2, stop_after=6)  # pinning has forgotten the choices
     kernels = verify(list_checkpoints(run.checkpoints)[0]).trainer()["progress"]["kernels"]
     assert kernels == {"swiglu bfloat16": "reference", "rms_norm float32": "reference"}
 
@@ -722,15 +770,13 @@ def test_a_resumed_fused_step_keeps_to_the_kernels_that_it_had_a_choice_of(tmp_p
         (op,): dispatch.Choice(op, "reference", "raced", "cpu", "bfloat16")
         for op in ("swiglu", "swiglu_up", "attention")
     }
-    monkeypatch.setattr(dispatch, "_choices", raced)
-    monkeypatch.setattr(dispatch, "_pinned", {})
-    run = make_run(tmp_path)
-    train_here(run, stop_after=3)
-    # as if this step were not the plain one
-    monkeypatch.setattr(train_state, "Optimizer", type(None))
-    train_here(run, attempt=2, stop_after=6)
-    kept = {"swiglu_up bfloat16": "reference", "attention bfloat16": "reference"}
-    assert dispatch._pinned == kept
+    run, pinned = make_run(tmp_path), {}
+    with dispatch.deciding_anew(choices=raced, pinned=pinned):
+        train_here(run, stop_after=3)
+        # as if this step were not the plain one
+        monkeypatch.setattr(train_state, "Optimizer", type(None))
+        train_here(run, attempt=2, stop_after=6)
+    assert pinned == {"swiglu_up bfloat16": "reference", "attention bfloat16": "reference"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from albor_core.config.load import load_config
 from albor_core.model.llama import Llama, init_weights
-from albor_core.train.build import shape_of
+from albor_core.recipes.causal_lm import shape_of
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "train"
 

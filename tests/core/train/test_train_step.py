@@ -11,8 +11,10 @@ from tiny_run import tiny_config
 from torch.nn.parallel import DistributedDataParallel
 
 from albor_core.config.load import parse_config
-from albor_core.config.microbatches import Share
+from albor_core.config.microbatches import RankShare
 from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
+from albor_core.recipes.batch import Batch
+from albor_core.recipes.causal_lm import CausalLM
 from albor_core.run.errors import ConfigError
 from albor_core.train import build as parts_module
 from albor_core.train.build import build
@@ -37,8 +39,11 @@ def config_of(folder, **changes):
 
 
 def step_once(parts):
-    stepper, brick, number = PlainStep(parts), nullcontext, parts.sequences_per_step
-    return take_step(parts, stepper, Faults(), brick, step=1, start=0, sequences=number)
+    stepper, brick, number = PlainStep(parts), nullcontext, parts.share.sequences_per_step
+    total, updated, _ = take_step(
+        parts, stepper, Faults(), brick, step=1, start=0, sequences=number, batch=number
+    )
+    return total, updated
 
 
 @pytest.mark.parametrize(("is_on", "times"), [(False, 1), (True, 2)])
@@ -66,7 +71,7 @@ def test_a_step_reads_nothing_from_the_device(tmp_path, monkeypatch):
     """
     there = Placement(META, None, "fp16", compiles=False)
     monkeypatch.setattr(parts_module, "place", lambda training: there)
-    monkeypatch.setattr(parts_module, "first_weights", lambda model, config: None)
+    monkeypatch.setattr(CausalLM, "first_weights", lambda self, model: None)
     monkeypatch.setattr(Placement, "autocast", lambda self: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)
     applied = []
@@ -94,8 +99,8 @@ def test_a_batch_goes_to_a_gpu_from_memory_that_it_can_read_by_itself(tmp_path, 
     parts = build(config_of(tmp_path))
     parts.batch(1, 0)
     assert not pinned
-    ids = replace(parts, placement=Gpu(CPU, None, "fp32", compiles=False)).batch(1, 0)
-    assert [kept is ids for kept in pinned] == [True]
+    batch = replace(parts, placement=Gpu(CPU, None, "fp32", compiles=False)).batch(1, 0)
+    assert [kept is batch.ids for kept in pinned] == [True]
 
 
 def test_a_gpu_that_is_not_there_is_refused_and_not_replaced(tmp_path, monkeypatch):
@@ -169,7 +174,7 @@ def test_copies_reduce_their_gradients_when_they_are_told_to(alone_in_a_group):
 
 def test_parts_reduce_their_gradients_when_they_are_told_to(alone_in_a_group):
     model, ids = started()
-    shard(model, CPU, 1, half=None, compiles=False)
+    shard(model, model.model.layers, CPU, 1, half=None, compiles=False)
     backward(model, ids, syncs=False)
     assert all(p.grad is None for p in model.parameters())
     backward(model, ids, syncs=True)
@@ -178,7 +183,7 @@ def test_parts_reduce_their_gradients_when_they_are_told_to(alone_in_a_group):
 
 def test_a_sharded_model_gathers_one_block_at_a_time(alone_in_a_group):
     model, ids = started()
-    shard(model, CPU, 1, half=None, compiles=False)
+    shard(model, model.model.layers, CPU, 1, half=None, compiles=False)
     layers, whole = model.model.layers, []
 
     def look(*_):
@@ -196,16 +201,16 @@ def scoring_only(parts, monkeypatch, counts):
     """Of its micro-batches the last tokens, so many in all, spread over the rows."""
     kind, real = type(parts), type(parts).batch
 
-    def labelled(self, start, micro):
-        ids = real(self, start, micro)
+    def batch(self, start, micro, brick=nullcontext):
+        ids = real(self, start, micro, brick).ids
         labels, left = ids.clone(), counts[micro]
         for row in labels:
             number = min(left, len(row) - 1)
             row[: len(row) - number] = IGNORED
             left -= number
-        return ids, labels
+        return Batch(ids, labels)
 
-    monkeypatch.setattr(kind, "labelled", labelled)
+    monkeypatch.setattr(kind, "batch", batch)
     monkeypatch.setattr(kind, "scored", lambda self, start, micro, rank: counts[micro])
 
 
@@ -226,8 +231,8 @@ def test_micro_batches_that_score_unequal_numbers_of_tokens_add_up_to_the_whole_
     monkeypatch.setattr(type(parts.clip), "factor", lambda self, norm, skip: (None, skip))
     total, _ = step_once(parts)
     parts.model.zero_grad()
-    micros = [parts.labelled(0, micro) for micro in range(3)]
-    ids, labels = (torch.cat(part) for part in zip(*micros, strict=True))
+    micros = [parts.batch(0, micro) for micro in range(3)]
+    ids, labels = (torch.cat([getattr(b, part) for b in micros]) for part in ("ids", "labels"))
     _, loss = parts.model(ids, labels)
     loss.backward()
     assert float(total) == pytest.approx(float(loss.detach()), rel=1e-6)
@@ -240,17 +245,17 @@ def test_a_step_of_two_ranks_divides_by_the_tokens_of_both(tmp_path, monkeypatch
     parts = build(config_of(tmp_path, training__gradient_accumulation=4, training__max_steps=20))
     counts = [[6, 0], [62, 20]]  # by rank
     monkeypatch.setattr(type(parts), "scored", lambda self, start, m, rank: counts[rank][m])
-    monkeypatch.setattr(type(parts), "share", Share(2, 4, 2))
+    monkeypatch.setattr(type(parts), "share", RankShare(2, 4, 2))
     weights = []
     for rank in (0, 1):
         monkeypatch.setattr(type(parts), "ranks", Ranks(rank, 2))
-        weights += [1 / (2 * divisor) for divisor in parts.divisors(0)]  # ranks are averaged
+        weights += [1 / (2 * weight.divisor) for weight in parts.weights(0)]  # ranks are averaged
     assert weights == pytest.approx([6 / 88, 0, 62 / 88, 20 / 88])
 
 
 def test_micro_batches_that_score_alike_are_divided_by_their_number_to_the_bit(tmp_path):
     parts = build(config_of(tmp_path, training__gradient_accumulation=3))
-    assert parts.divisors(0) == [3.0, 3.0, 3.0]
+    assert [weight.divisor for weight in parts.weights(0)] == [3.0, 3.0, 3.0]
 
 
 def test_nothing_scored_is_a_loss_of_0_without_a_gradient(tmp_path):

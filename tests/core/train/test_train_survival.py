@@ -239,7 +239,7 @@ def test_commands_and_stack_dumps_arrive_by_signal(tmp_path):
         wait_until(lambda: "loop.py" in stacks.read_text())
         write_json(run.guard / "cmd.json", {"id": "c2", "cmd": "resume"})
         process.send_signal(signal.SIGUSR2)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=180)
         assert (process.returncode, stderr) == (0, "")
         assert read_json(run.guard / "cmd_done.json")["id"] == "c2"
     finally:
@@ -312,7 +312,7 @@ def test_digest_of_a_run_without_checkpoint_exits_3(tmp_path):
     run = make_run(tmp_path)
     argv = [sys.executable, "-m", "albor_core.train.resume.digest", str(run.path)]
     done = subprocess.run(
-        argv, capture_output=True, text=True, timeout=60, env=os.environ, check=False
+        argv, capture_output=True, text=True, timeout=180, env=os.environ, check=False
     )
     assert done.returncode == 3
     assert "no checkpoint" in done.stderr

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albor_core.store.rows.rows import AttemptRow
+from albor_core.store.rows.ruler import Ruler
 from albor_core.store.rows.series import Series
 from albor_tui.widgets.base.cells import Row, row_of
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.canvas import whole_axis
 from albor_tui.widgets.chart.curves import chart_of, marks, phases, rulers, single_chart, trace
-from albor_tui.widgets.chart.data import ChartData, Look, Mark, Ruler, Trace
-from albor_tui.widgets.chart.frame import Frame, Overlay, compose, measure
+from albor_tui.widgets.chart.data import ChartData, Look, Mark, Trace
+from albor_tui.widgets.chart.frame import ChartFrame, Overlay, compose, measure
 from albor_tui.widgets.chart.lines import (
     bucket_steps,
     bucketed,
@@ -38,7 +39,7 @@ PLAIN = Look()
 
 def drawn(
     data: ChartData, look: Look = PLAIN, y: Range | None = None, size: tuple[int, int] = SIZE
-) -> tuple[Frame, list[Row]]:
+) -> tuple[ChartFrame, list[Row]]:
     """A chart as its rows."""
     first, last = (min(t.x[0] for t in data.traces), max(t.x[-1] for t in data.traces))
     x = look.window or whole_axis(first, last, data.is_growing)

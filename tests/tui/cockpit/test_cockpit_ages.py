@@ -43,13 +43,13 @@ async def test_the_age_of_an_ended_run_goes_on_without_any_news(cockpit, clock):
         real = table.refresh
         table.refresh = lambda *regions, **kw: refreshed.extend(regions) or real(*regions, **kw)
         clock[0] += 60
-        table.tell_ages()
+        table.refresh_ages()
         assert "44m ago" in text_of(table, "sweep-lr-3e3")
         assert "1h ago" in text_of(table, "sweep-lr-1e3")
         # 43m to 44m; the run that waits has ended no time ago
         assert sum(region.area for region in refreshed) == 1, "only the cells that differ"
         refreshed.clear()
-        table.tell_ages()
+        table.refresh_ages()
         assert refreshed == []
 
 

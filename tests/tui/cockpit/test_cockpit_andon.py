@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fake_desk
 import fake_feed
+import incident
 import pytest
 from settled import until
 from textual.widgets import Input, Static
 
-from albor_core.feed.view import RunsView
+from albor_core.feed.attention.item import AttentionList
 from albor_core.run.errors import ConfigError, NotFoundError, Problem
 from albor_core.run.rundir import create_run
 from albor_tui.model.desk import LiveDesk
@@ -43,7 +44,7 @@ async def test_open_alerts_of_all_runs_come_first_and_o_shows_the_seen_ones(cock
 async def test_each_alert_can_be_acknowledged_not_only_the_worst(cockpit, desk):
     async with cockpit().run_test(size=SIZE) as pilot:
         table = await on_board(pilot)
-        yellow = next(i for i, row in enumerate(table.alerts) if row.severity == "yellow")
+        yellow = next(i for i, row in enumerate(table.alerts) if row.severity == "warning")
         await pilot.press(*["down"] * yellow)
         wanted = table.current
         await pilot.press("a")
@@ -70,9 +71,9 @@ async def test_f_walks_through_the_severities(cockpit):
     async with cockpit().run_test(size=SIZE) as pilot:
         table = await on_board(pilot)
         await pilot.press("f")
-        assert {row.severity for row in table.alerts} == {"red"}
+        assert {row.severity for row in table.alerts} == {"error"}
         await pilot.press("f")
-        assert {row.severity for row in table.alerts} == {"yellow"}
+        assert {row.severity for row in table.alerts} == {"warning"}
         await pilot.press("f")
         assert len(table.alerts) == 3
 
@@ -115,12 +116,14 @@ async def test_enter_opens_the_run_of_the_alert(cockpit):
         assert isinstance(pilot.app.screen, AndonScreen)
 
 
-async def test_without_alerts_the_board_says_how_many_active_runs_rules_watch(
+async def test_without_alerts_the_board_says_how_many_active_runs_are_watched(
     cockpit, desk, source
 ):
     desk.alerts = ()
     source.show((*source.rows, fake_feed.training("loop-1a2b3c", rules_watching=0)))
+    source.troubles = AttentionList(not_watched=("loop-1a2b3c",))
     async with cockpit().run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: pilot.app.attention.is_complete)
         await pilot.app.push_screen(AndonScreen())
         empty = pilot.app.screen.query_one("#empty", Static)
         await until(
@@ -132,20 +135,36 @@ async def test_without_alerts_the_board_says_how_many_active_runs_rules_watch(
 
 
 @pytest.mark.parametrize(
-    ("rules", "words", "is_green"),
+    ("found", "active", "words", "is_green"),
     [
-        ((2, 1), "no alerts; 2 of 2 active runs are watched", True),
-        ((2, 0), "no alerts; 1 of 2 active runs are watched", False),
-        ((2, None), "no alerts; 1 of 2 active runs are watched", False),
-        ((0,), "no alerts; 0 of 1 active run is watched", False),
-        ((), "no alerts; no run is active", False),
+        (AttentionList(fine=("a", "b")), 2, "no alerts; 2 of 2 active runs are watched", True),
+        (
+            AttentionList(fine=("a",), not_watched=("b",)),
+            2,
+            "no alerts; 1 of 2 active runs are watched",
+            False,
+        ),
+        (AttentionList(not_watched=("a",)), 1, "no alerts; 0 of 1 active run is watched", False),
+        (AttentionList(fine=("a",), is_complete=False), 1, "no alerts", False),
+        (AttentionList(), 0, "no alerts; no run is active", False),
+        (
+            AttentionList(fine=("a",), tells_only=("a",)),
+            1,
+            "no alerts; 1 of 1 active run is watched, 1 only told of",
+            True,
+        ),
     ],
 )
-def test_the_board_is_green_only_where_rules_watch_every_active_run(rules, words, is_green):
-    rows = tuple(fake_feed.training(f"r-{i}", rules_watching=n) for i, n in enumerate(rules))
-    line = coverage("no alerts", RunsView(rows=rows))
+def test_the_board_is_green_only_where_every_active_run_is_watched(found, active, words, is_green):
+    line = coverage("no alerts", found, active)
     assert str(line) == words
     assert any("$success" in str(span.style) for span in line.spans) is is_green
+
+
+def test_the_board_is_not_green_beside_a_run_that_died():
+    line = coverage("no alerts", incident.attention(), 4)
+    assert "5 need you: press !" in str(line)
+    assert not any("$success" in str(span.style) for span in line.spans)
 
 
 async def test_an_alert_that_has_been_seen_is_not_acknowledged_again(cockpit, desk):
@@ -209,7 +228,7 @@ async def test_budgets_stand_beside_the_rules_and_the_alert_says_what_came_of_it
         await until(pilot, lambda: "2,000,000,000 tokens" in str(rules.render()))
         await until(pilot, lambda: "step 15,280 / 40,000" in str(panel.render()))
         shown = str(panel.render())
-        assert "warned; training went on" in shown
+        assert "told; training went on" in shown
         command = "albor alerts ack code-125m-3f2a91 gradient_norm-gt-3@1.14312"
         assert command in shown
 

@@ -79,7 +79,7 @@ def test_charts_that_are_asked_for_together_come_back_together(monkeypatch):
         return paint(asked)
 
     monkeypatch.setattr(plot, "paint", slow)
-    monkeypatch.setattr(plot, "_TOGETHER_S", 60.0)
+    monkeypatch.setattr(plot, "TOGETHER_S", 60.0)
     futures = [plot.submit(job(value)) for value in (0.1, 0.5, 0.9)]
     may_draw.set()
     drawn = [future.result(10) for future in futures]

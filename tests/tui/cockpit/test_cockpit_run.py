@@ -265,7 +265,7 @@ async def test_a_zoomed_panel_fills_the_screen_on_every_tab(cockpit, source, tab
         assert (keys.y, keys.height) == (size[1] - 1, 1)
         assert (zoomed.x, zoomed.width) == (0, size[0])
         assert (zoomed.y, zoomed.bottom) == (1, keys.y)
-        screen.say("a word")
+        screen.show_message("a word")
         await until(pilot, lambda: screen.query_one(StatusBar).region.y == size[1] - 2)
         assert screen.maximized.region.bottom == size[1] - 2
 

@@ -14,21 +14,21 @@ from albor_core.feed.view import CheckpointView
 from albor_core.run.errors import StoreError
 from albor_tui.app import AlborApp
 from albor_tui.look import glyphs
-from albor_tui.model.program_charts import own_choice
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.help import HelpScreen, Pages
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.screens.runs import RunsScreen
 from albor_tui.widgets.base.line_list import LineList
-from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.grid import ChartGrid
 from albor_tui.widgets.key_bar import KeyBar
 from albor_tui.widgets.run.log_tail import LogTail
 from albor_tui.widgets.run.log_view import LogView
 from albor_tui.widgets.run.run_preview import RunPreview
-from albor_tui.widgets.run_table import RunTable, layout
+from albor_tui.widgets.run_columns import TableNeeds, layout
+from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar
 
 Cockpit = Callable[..., AlborApp]
@@ -260,7 +260,7 @@ async def test_no_run_at_all_says_what_to_type(cockpit, source):
 async def test_a_store_that_cannot_be_read_is_reported_and_tried_again(
     cockpit, source, monkeypatch
 ):
-    monkeypatch.setattr("albor_tui.screens.polling.RETRY_S", 0.05)
+    monkeypatch.setattr("albor_tui.screens.polling_screen.RETRY_S", 0.05)
     source.failure = StoreError("experiments.db: file is not a database")
     async with cockpit().run_test(size=(100, 30)) as pilot:
         bar = pilot.app.screen.query_one(StatusBar)
@@ -302,7 +302,7 @@ async def test_q_leaves(cockpit):
 
 @pytest.mark.parametrize("width", [20, 40, 78, 98, 158, 300])
 def test_columns_never_exceed_the_width_once_the_essential_ones_fit(width):
-    chosen = layout(width, 20, 20)
+    chosen = layout(width, TableNeeds(20, 20))
     used = 3 + sum(size for _, size in chosen) + 2 * (len(chosen) - 1)
     titles = [column.title for column, _ in chosen]
     assert titles[:2] == ["state", "run"]
@@ -312,8 +312,8 @@ def test_columns_never_exceed_the_width_once_the_essential_ones_fit(width):
 
 
 def test_a_long_name_comes_before_columns_that_few_look_at():
-    short = {column.title: size for column, size in layout(98, 14, 14)}
-    long = {column.title: size for column, size in layout(98, 24, 24)}
+    short = {column.title: size for column, size in layout(98, TableNeeds(14, 14))}
+    long = {column.title: size for column, size in layout(98, TableNeeds(24, 24))}
     assert "experiment" in short
     assert "experiment" not in long
     assert long["run"] >= 24
@@ -400,7 +400,9 @@ async def test_j_and_k_move_in_the_list_and_ask_nothing(cockpit):
         assert isinstance(pilot.app.screen, RunsScreen)
 
 
-@pytest.mark.parametrize("kind", [RunTable, LineList, Sheet, ChartGrid, LogTail, LogView, Pages])
+@pytest.mark.parametrize(
+    "kind", [RunTable, LineList, ScrolledLines, ChartGrid, LogTail, LogView, Pages]
+)
 def test_the_keys_that_move_work_wherever_something_moves(kind):
     keys = {key: bound[0].action for key, bound in kind._merge_bindings().key_to_bindings.items()}
     assert keys["j"] == keys["down"]
@@ -412,8 +414,8 @@ async def test_a_run_without_a_loss_is_previewed_by_its_own_first_metric(cockpit
     source.show((replace(source.rows[0], kind="track", loss=None, loss_history=()),))
 
     class Agent(fake_feed.FakeFollower):
-        def own_metrics(self):
-            return own_choice(("approx_kl", reward.key))
+        def main_metrics(self, view, most=1):
+            return (reward.key,)
 
         def curves(self, keys, max_points):
             return {key: reward for key in keys if key == reward.key}

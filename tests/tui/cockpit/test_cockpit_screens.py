@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import incident
 import pytest
-from screen_stage import board, form
-from settled import until
+from screen_stage import board, form, run_ready
+from settled import settled, until
 
+from albor_tui.screens.attention import AttentionScreen
 from albor_tui.screens.launch import LaunchScreen
+from albor_tui.screens.run import RunScreen
+from albor_tui.widgets.attention_panels import AttentionTable
 from albor_tui.widgets.config_form import ConfigList
 from albor_tui.widgets.run_table import RunTable
 
@@ -65,3 +69,39 @@ def test_keys(snap_compare, cockpit):
         pilot.app.screen.query_one("#dialog").styles.background = "black"
 
     assert snap_compare(cockpit(theme="ansi"), terminal_size=(80, 50), run_before=ask)
+
+
+@pytest.mark.parametrize(
+    "size", [pytest.param((80, 24), id="80x24"), pytest.param((160, 45), id="160x45")]
+)
+def test_attention_in_an_incident(snap_compare, cockpit, source, desk, size):
+    source.rows, source.gpus = incident.runs(), incident.eight_gpus()
+    source.troubles = incident.attention()
+    died = f"{source.rows[1].id}/died"
+    desk.stands_behind = {died: incident.EVIDENCE}
+
+    async def ready(pilot) -> None:
+        await until(pilot, lambda: isinstance(pilot.app.screen, AttentionScreen))
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.query(AttentionTable) and screen.current is not None)
+        await pilot.press("down", "down")
+        await until(pilot, lambda: screen.behind is not None and screen.behind.item.id == died)
+        await until(pilot, lambda: screen.behind.curve is not None)
+        await settled(pilot)
+
+    assert snap_compare(cockpit(), terminal_size=size, run_before=ready)
+
+
+@pytest.mark.parametrize(
+    "size", [pytest.param((80, 24), id="80x24"), pytest.param((160, 45), id="160x45")]
+)
+def test_a_run_in_an_incident(snap_compare, cockpit, source, size):
+    source.rows, source.gpus = incident.runs(), incident.eight_gpus()
+    source.troubles = incident.attention()
+
+    async def ready(pilot) -> None:
+        await until(pilot, lambda: isinstance(pilot.app.screen, AttentionScreen))
+        await pilot.app.push_screen(RunScreen(source.rows[0]))
+        await run_ready(pilot)
+
+    assert snap_compare(cockpit(), terminal_size=size, run_before=ready)

@@ -10,6 +10,7 @@ from settled import until
 from textual.widgets import Static
 
 from albor_tui.screens.andon import AndonScreen
+from albor_tui.screens.data.room import DataScreen
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
@@ -130,12 +131,15 @@ async def test_keys_that_do_not_fit_are_said_to_go_on(cockpit, source, height, s
         assert ("for more" in str(dialog.border_subtitle)) is says_more
 
 
-@pytest.mark.parametrize("place", ["runs", "run", "charts", "logs", "andon", "launch", "diff"])
+@pytest.mark.parametrize(
+    "place", ["runs", "run", "charts", "logs", "andon", "launch", "diff", "room"]
+)
 @pytest.mark.slow
 async def test_every_key_is_explained_on_one_line(cockpit, source, place):
     opened = {
         "andon": AndonScreen,
         "launch": LaunchScreen,
+        "room": DataScreen,
         "diff": lambda: DiffScreen(("a", "b"), {"a": "a", "b": "b"}),
     }
     tab = {"run": "overview", "charts": "charts", "logs": "logs"}.get(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from settled import until
 
 from albor_tui.screens.andon import AndonScreen
+from albor_tui.screens.attention import AttentionScreen
 from albor_tui.screens.dialogs.help import HelpScreen
 from albor_tui.screens.diff import DiffScreen
 from albor_tui.screens.launch import LaunchScreen
@@ -14,7 +15,8 @@ from albor_tui.widgets.run_table import RunTable
 
 WALK = (
     (("enter",), RunScreen, "3.8801"),
-    (("question_mark",), HelpScreen, "Compare the selected runs"),
+    (("question_mark",), HelpScreen, "What needs you now"),
+    (("exclamation_mark",), AttentionScreen, "looking at the runs"),
     (("A",), AndonScreen, "gradient norm"),
     (("n",), LaunchScreen, "demo.yaml"),
     (("space", "space", "d"), DiffScreen, "val/loss"),

@@ -82,7 +82,7 @@ async def test_a_message_goes_by_itself(cockpit, monkeypatch):
     monkeypatch.setattr(status_bar, "STAYS_S", 0.05)
     async with cockpit().run_test(size=(120, 40)) as pilot:
         bar = await ready(pilot)
-        bar.say("something")
+        bar.show_message("something")
         assert bar.display
         await until(pilot, lambda: not bar.display)
 

@@ -282,12 +282,18 @@ def test_a_storm_of_resizes_ends_with_a_whole_screen(terminal, live_run):
         screen.resize(*sizes[turn % len(sizes)])
         screen.read(0.005)
     screen.resize(45, 160)
-    screen.until(b"at a glance")
+    # the list of runs, or what is wrong with its run, which comes to the front sooner or later
+    front = b"at a glance|needs you"
+    screen.until(front)
     screen.raw.clear()
     screen.press("t")  # another theme: every cell is drawn again, at the last size
-    screen.until(b"at a glance")
+    screen.until(front)
     screen.press("q")
-    assert screen.status(20) == 0
+    status = screen.status(10)
+    if status is None:  # that was the screen in front
+        screen.press("q")
+        status = screen.status(20)
+    assert status == 0
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from albor_core.store.rows.series import Series
 from albor_tui.look import glyphs, quantity
 from albor_tui.screens.curves import loss_chart
 from albor_tui.screens.run_order import ORDERS, arrange
-from albor_tui.widgets import run_table
-from albor_tui.widgets.base import meters
+from albor_tui.widgets import run_columns
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.curves import trace
 from albor_tui.widgets.chart.data import Look
@@ -97,13 +97,13 @@ def test_quantities_read_as_people_write_them(function, value, text):
 
 @pytest.mark.parametrize(("step", "words"), [(7, "   7"), (1904, "1.9k"), (12_345, " 12k")])
 def test_steps_without_an_end_fit_their_column(step, words):
-    assert run_table._progress(fake_feed.training(step=step, progress=None), 4).plain == words
+    assert run_columns._progress(fake_feed.training(step=step, progress=None), 4).plain == words
 
 
 @pytest.mark.parametrize(("age", "words"), [(6, "<1m ago"), (61, "1m ago"), (7200, "2h ago")])
 def test_how_long_ago_a_run_ended_is_told_as_finely_as_it_is_looked_at(age, words):
     view = fake_feed.training(status="completed", is_live=False, age_s=age)
-    assert meters.ends(view, 7).plain == words
+    assert styled.ends(view, 7).plain == words
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 12))

@@ -6,10 +6,12 @@ import threading
 from dataclasses import replace
 
 import fake_feed
+import incident
 import pytest
 from settled import settled, until
 
 from albor_core.feed.archive.crashes import CrashView
+from albor_core.feed.signs import RunSigns, Watched
 from albor_core.feed.view import BrickView, RunsView
 from albor_core.store.rows.rows import AlertRow, AttemptRow
 from albor_tui.look import glyphs
@@ -83,32 +85,33 @@ async def test_a_silent_run_says_so_on_its_own_screen(cockpit, source):
         assert "last news 2m ago" in str(head.render())
 
 
-@pytest.mark.parametrize(
-    ("fields", "shown"),
-    [
-        ({"eta_s": 1560.0}, "26m00s"),
-        ({"eta_s": 45.0}, "in 45s"),
-        ({"eta_s": None}, None),
-        ({"is_live": False, "age_s": 125.0}, None),  # at work: a time gone by is no time of arrival
-        ({"is_live": False, "status": "stalled", "age_s": 400.0}, None),
-        ({"is_live": False, "status": "queued", "age_s": 9.0}, None),
-        ({"is_live": False, "status": "unknown", "age_s": 4000.0}, None),
-        ({"is_live": False, "status": "failed", "age_s": 400.0}, "6m ago"),
-        ({"is_live": False, "status": "completed", "age_s": 345_600.0}, "4d ago"),
-    ],
-)
-async def test_the_end_of_a_run_is_ahead_or_ago_and_never_either(cockpit, source, fields, shown):
-    source.show((fake_feed.training(alerts_open=0, **fields),))
+ENDS = {
+    "soon": ({"eta_s": 1560.0}, "26m00s"),
+    "at-once": ({"eta_s": 45.0}, "in 45s"),
+    "unknown-end": ({"eta_s": None}, None),
+    # running: a time gone by is no time of arrival
+    "quiet": ({"is_live": False, "age_s": 125.0}, None),
+    "stalled": ({"is_live": False, "status": "stalled", "age_s": 400.0}, None),
+    "queued": ({"is_live": False, "status": "queued", "age_s": 9.0}, None),
+    "unknown": ({"is_live": False, "status": "unknown", "age_s": 4000.0}, None),
+    "failed": ({"is_live": False, "status": "failed", "age_s": 400.0}, "6m ago"),
+    "completed": ({"is_live": False, "status": "completed", "age_s": 345_600.0}, "4d ago"),
+}
+
+
+async def test_the_end_of_a_run_is_ahead_or_ago_and_never_either(cockpit, source):
+    runs = {name: fields for name, (fields, _) in ENDS.items()}
+    source.show(tuple(fake_feed.training(n, name=n, alerts_open=0, **f) for n, f in runs.items()))
     async with cockpit().run_test(size=(160, 45)) as pilot:
         table = pilot.app.screen.query_one(RunTable)
-        await until(pilot, lambda: len(table.runs) == 1)
-        end = line_of(table, "code-125m").split()[-2]
-        words = line_of(table, "code-125m")
-        if shown is None:
-            assert "ago" not in words
-            assert end == glyphs.current.missing
-        else:
-            assert f" {shown} " in words
+        await until(pilot, lambda: len(table.runs) == len(ENDS))
+        for name, (_, shown) in ENDS.items():
+            words = line_of(table, name)
+            if shown is None:
+                assert "ago" not in words, name
+                assert words.split()[-2] == glyphs.current.missing, name
+            else:
+                assert f" {shown} " in words, name
 
 
 @pytest.mark.parametrize(
@@ -218,16 +221,8 @@ def test_before_the_first_news_nothing_negative_is_said():
     assert chart_of(over, (), {}).empty == "no points"
 
 
-@pytest.mark.parametrize(
-    ("fields", "later"),
-    [
-        ({"bricks": ()}, ("no timings yet", "no output yet")),
-        ({"bricks": (), "status": "completed", "is_live": False}, ("no timings", "no output")),
-        ({"bricks": (), "kind": "track"}, ("no timings", "not recorded: it has no guard")),
-    ],
-)
-async def test_a_run_that_was_opened_is_loading_until_it_was_read(cockpit, source, fields, later):
-    view = fake_feed.training(**fields)
+async def opening(cockpit, source, view, ready):
+    """The Overview of a run while nothing of it was read, then when that was; `ready` looks."""
     source.show((view,))
     gate = threading.Event()
 
@@ -242,16 +237,50 @@ async def test_a_run_that_was_opened_is_loading_until_it_was_read(cockpit, sourc
     source.follow = lambda run: Slow(source, run.id)
     try:
         async with cockpit(run=view).run_test(size=(160, 45)) as pilot:
-            bricks = pilot.app.screen.query_one(BricksPanel)
-            log = pilot.app.screen.query_one(LogTail)
-            await until(pilot, lambda: "loading" in str(bricks.render()))
-            assert "loading" in log.render_line(0).text
-            assert pilot.app.screen.query_one("#loss", Chart).data.empty == "loading"
-            gate.set()
-            await until(pilot, lambda: str(bricks.render()).strip() == later[0])
-            assert log.render_line(0).text.strip() == later[1]
+            await until(pilot, lambda: bool(pilot.app.screen.query("#page-overview")))
+            await ready(pilot, gate)
     finally:
         gate.set()
+
+
+async def test_a_run_that_was_opened_is_loading_until_it_was_read(cockpit, source):
+    async def ready(pilot, gate):
+        bricks = pilot.app.screen.query_one(BricksPanel)
+        log = pilot.app.screen.query_one(LogTail)
+        await until(pilot, lambda: "loading" in str(bricks.render()))
+        assert "loading" in log.render_line(0).text
+        assert pilot.app.screen.query_one("#loss", Chart).data.empty == "loading"
+        gate.set()
+        await until(pilot, lambda: str(bricks.render()).strip() == "no timings yet")
+        assert log.render_line(0).text.strip() == "no output yet"
+
+    await opening(cockpit, source, fake_feed.training(bricks=()), ready)
+
+
+async def test_of_a_run_that_is_over_what_is_missing_goes_once_that_is_known(cockpit, source):
+    async def ready(pilot, gate):
+        screen = pilot.app.screen
+        bricks, log = screen.query_one(BricksPanel), screen.query_one(LogTail)
+        await until(pilot, lambda: "loading" in str(bricks.render()))
+        assert bricks.display and log.display
+        gate.set()
+        await until(pilot, lambda: not bricks.display and not log.display)
+
+    over = fake_feed.training(bricks=(), status="completed", is_live=False)
+    await opening(cockpit, source, over, ready)
+
+
+@pytest.mark.parametrize("kind", ["track", "imported"])
+async def test_what_no_other_program_tells_is_not_waited_for(cockpit, source, kind):
+    async def ready(pilot, gate):
+        screen = pilot.app.screen
+        bricks, log = screen.query_one(BricksPanel), screen.query_one(LogTail)
+        await until(pilot, lambda: not bricks.display and not log.display)
+        gate.set()
+        await until(pilot, screen.has_picture)
+        assert not bricks.display and not log.display
+
+    await opening(cockpit, source, fake_feed.training(bricks=(), kind=kind), ready)
 
 
 async def test_while_more_runs_are_on_their_way_the_list_says_so(cockpit, source):
@@ -268,56 +297,59 @@ async def test_while_more_runs_are_on_their_way_the_list_says_so(cockpit, source
         assert "loading" in str(screen.query_one(TopBar).render())
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "words"),
-    [(100, 4, "5 more GPUs"), (160, 3, "4 more GPUs"), (160, 4, ""), (100, 8, "")],
-)
-def test_gpus_that_have_no_room_are_counted_as_gpus(width, height, words):
-    strip = GpuStrip()
-    strip.set_reactive(GpuStrip.gpus, tuple(fake_feed.gpu(i) for i in range(8)))
-    shown = drawn(strip, width, height)
-    assert len(shown.splitlines()) <= height
-    assert words in shown
-    assert ("more" in shown) is bool(words)
-
-
-def test_a_runs_own_panel_counts_the_gpus_that_it_cannot_show():
-    panel = GpuPanel()
-    panel.set_reactive(GpuPanel.gpus, tuple(fake_feed.gpu(i) for i in range(8)))
-    shown = drawn(panel, 60, 5)
-    assert len(shown.splitlines()) == 5
-    assert "4 more GPUs" in shown
-
-
 def test_alerts_that_have_no_room_are_counted():
-    alerts = tuple(AlertRow(id=f"a{i}", severity="red", message=f"m{i}") for i in range(9))
+    alerts = tuple(AlertRow(id=f"a{i}", severity="error", message=f"m{i}") for i in range(9))
     view = fake_feed.training(alerts=alerts, alerts_open=9)
     shown = drawn_of(Alerts, view, height=4)
     assert len(shown.splitlines()) == 4
     assert "6 more alerts" in shown
 
 
+LOOP = Watched(3, by="loop", acts=True)
+INDEX = Watched(1, by="index", why_tells_only="no guard")
+LIMITED = Watched(0, 2, "loop", acts=True)
+
+
 @pytest.mark.parametrize(
-    ("rules", "status", "words", "is_green"),
+    ("watched", "status", "words", "is_green"),
     [
-        (0, "running", "not watched: no rules", False),
-        (0, "completed", "not watched: no rules", False),
-        (None, "running", "no alerts", False),
-        (1, "running", "quiet: 1 rule watches", True),
-        (3, "paused", "quiet: 3 rules watch", True),
-        (3, "completed", "no alerts: 3 rules watched", True),
-        (3, "queued", "3 rules will watch", False),
+        (Watched(0), "running", "not watched: no rules", False),
+        (Watched(3), "running", "not watched: no rule is evaluated", False),
+        (Watched(None), "running", "not watched: no rule is evaluated", False),
+        (Watched(0), "completed", "not watched: no rules", False),
+        (LOOP, "running", "quiet: watched by 3 rules", True),
+        (LOOP, "paused", "quiet: watched by 3 rules", True),
+        (LOOP, "stalled", "watched by 3 rules", False),
+        (LIMITED, "running", "quiet: watched by 2 budgets", True),
+        (LIMITED, "completed", "no alerts: 2 budgets watched", True),
+        (INDEX, "running", "quiet: watched by 1 rule, tells only: no guard", True),
+        (LOOP, "completed", "no alerts: 3 rules watched", True),
+        (LOOP, "failed", "no alerts: 3 rules watched", False),
+        (LOOP, "lost", "no alerts: 3 rules watched", False),
+        (LOOP, "queued", "3 rules will watch", False),
     ],
 )
-def test_a_run_is_called_quiet_only_where_rules_watch_it(rules, status, words, is_green):
-    view = fake_feed.training(rules_watching=rules, status=status, alerts=(), alerts_open=0)
-    shown = Alerts().show(view, 40, 4)
+def test_a_run_is_called_quiet_only_where_it_is_watched_and_well(watched, status, words, is_green):
+    view = fake_feed.training(
+        rules_watching=watched.rules, status=status, alerts=(), alerts_open=0,
+        signs=RunSigns(watched=watched),
+    )  # fmt: skip
+    shown = Alerts().show(view, 60, 4)
     assert str(shown).strip().removeprefix(f"{glyphs.current.check} ") == words
     assert any("$success" in str(span.style) for span in shown.spans) is is_green
 
 
+def test_what_needs_a_person_about_a_run_stands_above_its_alerts():
+    view = fake_feed.training(alerts=(fake_feed.ALERT,), alerts_open=1)
+    panel = Alerts()
+    panel.set_reactive(Alerts.troubles, (incident.entry("hung", view, 6, summary="no news"),))
+    lines = str(panel.show(view, 60, 4)).splitlines()
+    assert "hung" in lines[0] and "no news" in lines[0]
+    assert "gradient_norm > 5" in lines[1]
+
+
 def test_open_alerts_that_are_not_listed_yet_are_not_green():
-    view = fake_feed.training(alerts=(), alerts_open=2, severity="red")
+    view = fake_feed.training(alerts=(), alerts_open=2, severity="error")
     shown = Alerts().show(view, 40, 4)
     assert "2 open" in str(shown)
     assert not any("$success" in str(span.style) for span in shown.spans)

@@ -67,7 +67,7 @@ def make_runs(folder: Path) -> RunDir:
     run.log(1).write_bytes(raw)
     events = [
         {"t": "e", "seq": i, "attempt": 1, "step": i, "wall": now, "name": hostile(chance, i),
-         "severity": "yellow", "data": {"message": hostile(chance, i), "rule": hostile(chance, i)}}
+         "severity": "warning", "data": {"message": hostile(chance, i), "rule": hostile(chance, i)}}
         for i in range(50)
     ]  # fmt: skip
     run.journal.write_text("".join(json.dumps(event) + "\n" for event in events))
@@ -92,6 +92,11 @@ def stroll(session: PtySession, run: RunDir) -> Walk:
         session.pump(seconds)
         pages.append(session.text())
 
+    session.until("need you", 60)  # a thousand lost runs: Attention is in front
+    pages.append(session.text())
+    for _ in range(30):
+        go("\x1b[6~", 0.1)  # page down
+    go("\x1b", 1.0)
     session.until("n999", 60)
     pages.append(session.text())
     for _ in range(30):

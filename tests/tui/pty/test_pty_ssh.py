@@ -79,7 +79,7 @@ def test_a_size_and_a_key_get_through_and_ctrl_c_leaves(ssh, server, live):
     with PtySession(server.client(ssh), rows=40, columns=120) as session:
         session.until("running", 60)
         session.resize(24, 80)
-        session.until(lambda s: "1 Overview" in s.text() and "step" in s.text(), 20)
+        session.until(lambda s: "1 View" in s.text() and "step" in s.text(), 20)
         assert max(len(line.rstrip()) for line in session.text().splitlines()) <= 80
         session.press("5")
         session.until("follow", 20)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import fake_feed
+import incident
 import pytest
 from screen_stage import at, change, text_of
 from settled import settled, until
 
 from albor_core.feed.archive.checkpoints import ShelfView
 from albor_core.feed.archive.log_file import LogName
+from albor_core.feed.archive.traced import TracedBrick, TracedBricks, TracedKernel
+from albor_core.feed.signs import RunSigns, Watched
 from albor_core.store.rows.rows import AlertRow, SampleRow
 from albor_tui.screens.dialogs.alert_choice import AlertChoice, OpenAlerts
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
-from albor_tui.widgets.base.sheet import Sheet
+from albor_tui.widgets.base.scrolled_lines import ScrolledLines
 from albor_tui.widgets.chart.chart import Chart
 from albor_tui.widgets.chart.grid import ChartGrid
 from albor_tui.widgets.key_bar import KeyBar
@@ -40,22 +43,22 @@ def rows_of(widget) -> str:
 # -- reaching them ---------------------------------------------------------------------------------
 
 
-async def test_numbers_and_brackets_turn_the_tabs_round_the_end(cockpit, source):
+async def test_their_keys_and_brackets_turn_the_tabs_round_the_end(cockpit, source):
     async with cockpit(run=at(source)).run_test(size=(80, 24)) as pilot:
         screen = pilot.app.screen
-        for number, tab in enumerate(TABS, 1):
-            await pilot.press(str(number))
+        for tab in TABS:
+            await pilot.press(tab.stroke)
             assert screen.tab == tab.key
         await pilot.press("right_square_bracket")
         assert screen.tab == "overview"
         await pilot.press("left_square_bracket")
-        assert screen.tab == "events"
+        assert screen.tab == "card"
 
 
 async def test_a_click_on_a_name_opens_it(cockpit, source):
     async with cockpit(run=at(source)).run_test(size=(80, 24)) as pilot:
         bar = pilot.app.screen.query_one(TabBar)
-        column = bar.render_line(0).text.index("Config")
+        column = bar.render_line(0).text.index("Conf")
         await pilot.click(TabBar, offset=(column, 0))
         await until(pilot, lambda: pilot.app.screen.tab == "config")
 
@@ -273,7 +276,7 @@ async def test_checkpoints_say_what_they_are_and_why_one_is_bad(cockpit, source)
         assert "latest" in next(line for line in lines if "15,000" in line)
         assert "best" in next(line for line in lines if "2.4107" in line)
         await pilot.press("down", "down")
-        about = screen.query_one("#checkpoint-about", Sheet)
+        about = screen.query_one("#checkpoint-about", ScrolledLines)
         assert "model.safetensors is damaged" in about.text
         assert "bad-step-00014500" in about.text
 
@@ -293,7 +296,7 @@ async def test_a_newer_checkpoint_leaves_the_cursor_on_its_line(cockpit, source)
 async def test_a_sample_shows_its_prompt_apart_from_its_completion(cockpit, source):
     async with cockpit(run=at(source), tab="samples").run_test(size=(80, 24)) as pilot:
         screen = pilot.app.screen
-        sheet = screen.query_one("#sample-text", Sheet)
+        sheet = screen.query_one("#sample-text", ScrolledLines)
         await until(pilot, lambda: "fibonacci(n - 4)" in sheet.text)
         prompt, completion = sheet.text.split("completion")
         assert "def fibonacci(n):" in prompt
@@ -308,7 +311,7 @@ async def test_a_long_sample_is_folded_and_scrolls(cockpit, source):
     text = " ".join(f"word{i}" for i in range(2_000))
     source.samples = (SampleRow(1, fake_feed.WALL, "p", text),)
     async with cockpit(run=at(source), tab="samples").run_test(size=(80, 24)) as pilot:
-        sheet = pilot.app.screen.query_one("#sample-text", Sheet)
+        sheet = pilot.app.screen.query_one("#sample-text", ScrolledLines)
         await until(pilot, lambda: "word1999" in sheet.text)
         await pilot.press("enter", "end")
         await until(pilot, lambda: "word1999" in rows_of(sheet))
@@ -358,6 +361,7 @@ async def test_bricks_stand_against_their_budgets_and_say_who_paused_the_run(coc
         assert rows["optimizer"].is_over and rows["optimizer"].pauses == 1
         assert rows["backward"].share == pytest.approx(208.9 / 349.8, abs=1e-3)
         assert rows["forward"].mean_ms == pytest.approx(104, abs=2)
+        assert table.current.name == "optimizer"  # over its budget
         await pilot.press("end")
         chart = pilot.app.screen.query_one("#brick-chart", Chart)
         assert "other" in str(chart.border_title)
@@ -371,7 +375,7 @@ async def test_the_system_tab_names_everything_of_a_gpu(cockpit, source):
     hot = replace(fake_feed.gpu(), temperature_c=91.0, throttle_reasons=("thermal (hardware)",))
     change(source, gpu=(hot, fake_feed.gpu(1, 12.0)))
     async with cockpit(run=at(source), tab="system").run_test(size=(100, 36)) as pilot:
-        sheet = pilot.app.screen.query_one(Sheet)
+        sheet = pilot.app.screen.query_one(ScrolledLines)
         await until(pilot, lambda: "throttled: thermal (hardware)" in sheet.text)
         wanted = ("612 / 700 W", "91 \u00b0C", "sm 1830 MHz", "memory 3201 MHz", "4242", "gpu 1",
                   "61.0 GiB / 140 GiB", "412 GiB free", "cpu", "8.20 GiB")  # fmt: skip
@@ -382,7 +386,7 @@ async def test_the_system_tab_names_everything_of_a_gpu(cockpit, source):
 async def test_a_run_on_the_processor_says_why_there_is_no_gpu(cockpit, source):
     change(source, gpu=(), device="cpu")
     async with cockpit(run=at(source), tab="system").run_test(size=(80, 24)) as pilot:
-        sheet = pilot.app.screen.query_one(Sheet)
+        sheet = pilot.app.screen.query_one(ScrolledLines)
         await until(pilot, lambda: "trains on the processor" in sheet.text)
 
 
@@ -400,12 +404,12 @@ async def test_the_charts_tab_gets_the_curves_it_wants(cockpit, source):
 
 ALERTS = tuple(
     AlertRow(f"r{i}@1.{i}", severity=severity, message=f"alert number {i}", step=i)
-    for i, severity in enumerate(("yellow", "red", "yellow"))
+    for i, severity in enumerate(("warning", "error", "warning"))
 )
 
 
 def with_alerts(source):
-    return change(source, alerts=ALERTS, alerts_open=3, severity="red")
+    return change(source, alerts=ALERTS, alerts_open=3, severity="error")
 
 
 async def test_with_several_open_alerts_a_asks_which(cockpit, source):
@@ -470,3 +474,114 @@ async def test_the_guard_of_a_completed_run_has_ended_and_is_not_gone(cockpit, s
         await until(pilot, lambda: "ended" in str(panel.render()))
         assert "gone" not in str(panel.render())
         assert "ended 1h ago" in text_of(pilot.app.screen)
+
+
+async def test_bricks_say_what_is_joined_learned_uncovered_and_traced(cockpit, source):
+    live = incident.runs()[0]
+    source.rows, source.more_curves = (live,), {}
+    async with cockpit(run=live, tab="bricks").run_test(size=(120, 36)) as pilot:
+        table = pilot.app.screen.query_one(BrickTable)
+        await until(pilot, lambda: len(table.rows) == 6)
+        await until(pilot, lambda: "clip+optimizer" in text_of(pilot.app.screen))
+        lines = {
+            row.name: line
+            for row, line in zip(table.rows, rows_of(table).splitlines()[1:], strict=False)
+        }
+        assert "~118ms" in lines["forward+loss"] and "~" not in lines["backward"]
+        assert "apart" in lines["checkpoint"]
+        shown = text_of(pilot.app.screen)
+        assert "93.1% of a step is named" in shown
+        assert "trace of step 15,102:" in shown and "traces/step-00015102.json.gz" in shown
+
+
+TRACED = TracedBricks(
+    "step-00015102.json.gz",
+    is_gpu=True,
+    coverage=0.962,
+    bricks={
+        "forward": TracedBrick(
+            (TracedKernel("sm90_gemm", 0.31, 24, 412.5), TracedKernel("layer_norm", 0.02, 12.5, 9)),
+            launches=61,
+            syncs=1,
+        ),
+        "optimizer": TracedBrick((), launches=0, syncs=0),
+    },
+)
+
+
+@pytest.mark.parametrize("size", [(160, 45), (80, 24)])
+async def test_enter_unfolds_the_kernels_of_a_brick_and_folds_them_again(cockpit, source, size):
+    source.traced = TRACED
+    async with cockpit(run=at(source), tab="bricks").run_test(size=size) as pilot:
+        screen = pilot.app.screen
+        table = screen.query_one(BrickTable)
+        await until(pilot, lambda: any(row.past for row in table.rows))
+        assert "traced" not in source.asked and screen.query_one("#brick-chart").display
+        await pilot.press("enter")
+        await until(pilot, lambda: "no kernel in optimizer" in text_of(screen))
+        while table.current.name != "forward":
+            await pilot.press("up")
+        await until(pilot, lambda: "sm90_gemm" in text_of(screen))
+        shown = text_of(screen)
+        (line,) = (line for line in shown.splitlines() if "sm90_gemm" in line)
+        assert line.split("sm90_gemm")[1].split()[:3] == ["31.0%", "24", "412.5"]
+        assert "step-00015102.json.gz" in shown
+        assert "61 launches, 1 synchronizations a step; 96.2% of it explained" in shown
+        assert not screen.query_one("#brick-chart").display
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.query_one("#brick-chart").display)
+        assert "sm90_gemm" not in text_of(screen)
+
+
+async def test_without_a_trace_a_brick_says_how_to_get_one_and_a_bad_one_why(cockpit, source):
+    view = at(source)
+    async with cockpit(run=view, tab="bricks").run_test(size=(120, 36)) as pilot:
+        table = pilot.app.screen.query_one(BrickTable)
+        await until(pilot, lambda: any(row.past for row in table.rows))
+        await pilot.press("enter")
+        await until(pilot, lambda: "This run kept no trace." in text_of(pilot.app.screen))
+        assert f"albor profile {view.id}" in text_of(pilot.app.screen)
+    source.traced = TracedBricks("x.json.gz", problem="x.json.gz: is damaged")
+    async with cockpit(run=view, tab="bricks").run_test(size=(120, 36)) as pilot:
+        table = pilot.app.screen.query_one(BrickTable)
+        await until(pilot, lambda: any(row.past for row in table.rows))
+        await pilot.press("enter")
+        await until(pilot, lambda: "is damaged" in text_of(pilot.app.screen))
+
+
+async def test_system_shows_what_was_kept_of_a_program_that_tells_no_figures(cockpit, source):
+    loop = fake_feed.training("loop-1a2b3c", kind="track", gpu=(), system=None, device="")
+    source.rows = (loop,)
+    figures = {
+        "program/cpu_percent": 87.0,
+        "program/rss_bytes": 3.0 * fake_feed.GIB,
+        "gpu10/util_percent": 41.0,
+        "gpu2/util_percent": 97.0,
+        "host/disk_free_bytes": 412.0 * fake_feed.GIB,
+    }
+    source.more_curves = {key: fake_feed.curve(key, [v] * 20, 200) for key, v in figures.items()}
+    async with cockpit(run=loop, tab="system").run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "disk left" in text_of(pilot.app.screen))
+        shown = text_of(pilot.app.screen)
+        assert "87 %" in shown and "3.00 GiB" in shown and "412 GiB" in shown
+        assert shown.index("program") < shown.index("gpu 2") < shown.index("gpu 10")
+        assert "no figures" not in shown
+
+
+@pytest.mark.parametrize(
+    ("watched", "words"),
+    [
+        (Watched(3, by="index"), "its index process takes them every ten seconds"),
+        (Watched(), "Nothing takes its figures now"),
+    ],
+)
+async def test_system_says_why_there_are_no_figures_of_a_tracked_run(
+    cockpit, source, watched, words
+):
+    signs = RunSigns(watched=watched)
+    loop = fake_feed.training(
+        "loop-1a2b3c", kind="track", gpu=(), system=None, device="", signs=signs
+    )
+    source.rows, source.more_curves = (loop,), {}
+    async with cockpit(run=loop, tab="system").run_test(size=(120, 36)) as pilot:
+        await until(pilot, lambda: words in text_of(pilot.app.screen))

@@ -9,12 +9,15 @@ import pytest
 from hostile import HOSTILE, check_cells, everything_hostile
 from settled import settled, until
 
+from albor_core.feed.archive.card import CodeCard, Relative, RunCard
 from albor_core.feed.archive.checkpoints import SavedView, ShelfView
 from albor_core.feed.archive.config_sheet import ConfigSheet, ConfigView, FieldView
+from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName
+from albor_core.feed.archive.patch import FileChange, Patch
 from albor_core.feed.view import BrickView
 from albor_core.run.rundir import RunDir
-from albor_core.store.rows.rows import EventRow, SampleRow
+from albor_core.store.rows.rows import ArtifactRow, EventRow, NoteRow, SampleRow
 from albor_tui.app import AlborApp
 from albor_tui.screens.run import TABS
 
@@ -26,9 +29,9 @@ def hostile_source(text: str) -> fake_feed.FakeSource:
         EventRow(
             name=text, severity=text, step=3, wall=fake_feed.WALL, attempt=1, data={text: text}
         ),
-        EventRow(name="andon.alert", severity="red", step=4, data={"id": text, "message": text}),
-        EventRow(name="checkpoint.bad", severity="yellow", data={"path": text, "reason": text}),
-        EventRow(name="checkpoint.failed", severity="yellow", data={"reason": text}),
+        EventRow(name="andon.alert", severity="error", step=4, data={"id": text, "message": text}),
+        EventRow(name="checkpoint.bad", severity="warning", data={"path": text, "reason": text}),
+        EventRow(name="checkpoint.failed", severity="warning", data={"reason": text}),
         EventRow(name="run.start", data={"device": text}),
         EventRow(name="run.end", data={"status": text, "message": text}),
         EventRow(name="jidoka.pause", data={"brick": text, "value_ms": text}),
@@ -50,8 +53,34 @@ def hostile_source(text: str) -> fake_feed.FakeSource:
     source.shelf = ShelfView((saved,), 1, events[3:4])
     source.samples = (SampleRow(1, fake_feed.WALL, text, f"{text}\n{text}"),)
     source.events = events
+    source.card = hostile_card(text)
     source.problem = text
     return source
+
+
+def hostile_card(text: str) -> RunCard:
+    relative = Relative(text, text, text, 3, text)
+    code = CodeCard(
+        text, True, Patch((FileChange(text, 1, 2),), 1, 1, 2), text, 1, text, text, text
+    )
+    return RunCard(
+        id=text,
+        notes=(NoteRow(1.0, text, text, 1), NoteRow(float("nan"), text, f"{text}\n{text}")),
+        tags=(text, f"{text} {text}"[:64]),
+        command=(text, text),
+        cwd=text,
+        code=code,
+        versions={text: text},
+        host=text,
+        created=1e300,
+        path=text,
+        pulled=text,
+        parent=relative,
+        children=(relative,),
+        child_ids=(text, "more"),
+        artifacts=(ArtifactRow(text, text, text, 3, text, 3, 1e300),),
+        crashes=(CrashView(text, text, 1, text, text, text, text, (text,), (text,)),),
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +97,7 @@ async def test_no_tab_obeys_what_a_run_says(text):
             await until(pilot, lambda t=tab: t.key == "overview" or source.asked.total() > 0)
             await settled(pilot)
             check_cells(app)
-            for key in ("down", "less_than_sign", "f"):
+            for key in ("down", "less_than_sign", "f", "right", "down"):
                 await pilot.press(key)
             await pilot.pause()
             check_cells(app)

@@ -71,13 +71,13 @@ def test_alerts_to_choose_from(snap_compare, cockpit, source):
         replace(fake_feed.ALERT, id=f"a{i}", severity=severity, step=15_000 + i, message=words)
         for i, (severity, words) in enumerate(
             (
-                ("yellow", "gradient_norm > 5: 7.31"),
-                ("red", "loss > 10: inf"),
-                ("yellow", "optimizer takes 61.2 ms, over 2x its budget of 25 ms"),
+                ("warning", "gradient_norm > 5: 7.31"),
+                ("error", "loss > 10: inf"),
+                ("warning", "optimizer takes 61.2 ms, over 2x its budget of 25 ms"),
             )
         )
     )
-    view = replace(source.rows[0], alerts=alerts, alerts_open=3, severity="red")
+    view = replace(source.rows[0], alerts=alerts, alerts_open=3, severity="error")
     source.show((view, *source.rows[1:]))
 
     async def wait(pilot) -> None:

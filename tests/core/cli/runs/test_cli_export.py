@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import shutil
@@ -18,7 +17,7 @@ import jsonschema
 import pytest
 from cli_user import ALBOR, User, strict, wait_until
 
-from albor_core.cli.schema import FOLDER
+from albor_core.cli.schema import schema_of
 from albor_core.run.errors import UsageError
 from albor_core.run.files import whole_file
 from albor_core.run.journal import Journal
@@ -73,7 +72,7 @@ def test_every_value_comes_back_as_it_was(desk, form):
     elif form == "csv":
         found = [float(row["value"]) for row in csv.DictReader(out.open(newline=""))]
     else:
-        schema = json.loads((FOLDER / "albor.runs.export.row.json").read_text())
+        schema = schema_of("albor.runs.export.row")
         rows = [strict(line) for line in out.read_text().splitlines()]
         for row in rows:
             jsonschema.Draft202012Validator(schema).validate(row)
@@ -140,7 +139,7 @@ def test_without_pyarrow_parquet_names_the_command_that_brings_it(desk):
 def kind(request, monkeypatch):
     """Both ways: a file without a name, and what file systems without those get."""
     if request.param == "named":
-        monkeypatch.setattr(whole_file, "_NAMELESS", 0)
+        monkeypatch.setattr(whole_file, "NAMELESS", 0)
 
 
 def test_a_file_shows_only_when_it_is_whole(tmp_path, kind):
@@ -268,3 +267,27 @@ def test_an_export_that_is_killed_half_way_leaves_nothing(long_run, form, number
     process.send_signal(number)
     assert process.wait(30) == (143 if number == signal.SIGTERM else -signal.SIGKILL)
     assert names(tmp_path) == []
+
+
+def test_the_spans_of_runs_are_one_document_and_show_has_their_ids(desk):
+    one, two = (record(desk.folder / "runs", run_id, ODD[:3]) for run_id in ("one", "two"))
+    said = desk.albor(
+        *("runs", "export", "one", "two", "--format", "otlp", "-o", "s.json", "--json")
+    ).document
+    jsonschema.validate(said, schema_of("albor.runs.export"))
+    found = strict((desk.folder / "s.json").read_text())
+    spans = [span for part in found["resourceSpans"] for span in part["scopeSpans"][0]["spans"]]
+    assert (said["what"], said["rows"], len(spans)) == ("spans", len(spans), len(spans))
+    (root,) = [span for span in spans if span["name"] == "run one"]
+    shown = desk.albor("runs", "show", "one", "--json").document
+    jsonschema.validate(shown, schema_of("albor.runs.show"))
+    assert shown["trace"]["trace_id"] == root["traceId"]
+    assert shown["trace"]["span_ids"]["run"] == root["spanId"]
+    assert shown["trace"]["sent"] is None
+    shutil.rmtree(two.path)
+    gone = desk.albor("runs", "export", "two", "--format", "otlp", "-o", "t.json")
+    assert gone.code == 3
+    assert not (desk.folder / "t.json").exists()
+    assert desk.albor("runs", "export", "one", "--format", "otlp", "--what", "runs").code == 2
+    assert desk.albor("runs", "export", "one", "--format", "otlp", "--key", "x").code == 2
+    assert one.path.is_dir()

@@ -325,7 +325,7 @@ def test_doctor_reports_what_was_odd(desk):
     run = make(desk.folder / "out", "strange")
     journal = Journal(run.journal, attempt=1)
     odd = {"counts": {"not_a_number": 4}, "examples": {"not_a_number": "loss = low\x1b"}}
-    journal.event("track.odd", severity="yellow", **odd)
+    journal.event("track.odd", severity="warning", **odd)
     journal.close()
     index_now(run)
     checks = {check["name"]: check for check in desk.quick("doctor", "--json").document["checks"]}

@@ -11,7 +11,7 @@ import pytest
 from cli_user import ALBOR, tree_hash, valid
 
 from albor_core import track
-from albor_core.cli.runs.listing import _band_text
+from albor_core.cli.runs.run_columns import _band_text
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run

@@ -50,8 +50,8 @@ def record(desk, run_id, *, text="plain", offset=0.0, end=True):
         loss = 2 + math.exp(-step / 8) + offset
         journal.metrics(step, {"train/loss": loss, "train/tokens": step * 1000, "odd": math.nan})
     journal.metrics(41, {"odd": math.inf, "val/loss": math.nan})
-    journal.event(text, step=41, severity="yellow", said=text)
-    journal.event("andon.alert", step=41, severity="red", id=f"{run_id}-1", rule=text,
+    journal.event(text, step=41, severity="warning", said=text)
+    journal.event("andon.alert", step=41, severity="error", id=f"{run_id}-1", rule=text,
                   action="warn", metric=text, value="nan", threshold=1, message=text)  # fmt: skip
     journal.append("a", name=text, path=text, kind=text, bytes=1, hash=text, step=41)
     journal.append("s", step=41, prompt=text, text=text)
@@ -247,7 +247,7 @@ def test_a_long_series_is_shown_in_few_points_unless_all_are_asked_for(desk):
 
 
 def test_where_a_store_cannot_catch_up_with_an_ended_run_it_is_told(desk, hold, monkeypatch):
-    monkeypatch.setattr(lookup, "_CATCH_UP_S", 0.2)
+    monkeypatch.setattr(lookup, "CATCH_UP_S", 0.2)
     run = half_indexed(desk, "a")
     before = run.store.read_bytes()
     hold(run.index_lock)

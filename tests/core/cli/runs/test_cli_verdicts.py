@@ -222,16 +222,16 @@ def test_runs_are_sorted_from_the_best_and_where_that_is_unknown_from_the_larges
     assert order("--sort", "elapsed_s", "--columns", "zorp:best") == order("--sort", "elapsed_s")
 
 
-def test_sixteen_runs_are_compared_as_ten_and_the_rest_is_said(desk):
-    names = [f"r{number:02d}" for number in range(16)]
+def test_of_thirty_runs_26_are_compared_and_the_rest_is_said(desk):
+    names = [f"r{number:02d}" for number in range(30)]
     for name in names:
         write(desk, name, {"val/loss": (0.5, 20)})
     result = desk.quick("runs", "diff", *names)
-    assert result.code == 0 and re.search(r"^J  r09 ", result.out, re.M)
-    assert "first 10 of 16 runs; left out: r10 r11 r12 r13 r14 r15" in result.err
-    assert "72 more pairs, of runs other than A" in result.out
+    assert result.code == 0 and re.search(r"^Z  r25 ", result.out, re.M)
+    assert "first 26 of 30 runs; left out: r26 r27 r28 r29" in result.err
+    assert "600 more pairs, of runs other than A" in result.out
     page = desk.folder / "page.html"
     made = desk.quick("report", *names, "--out", str(page), "--json").document
-    assert (made["runs"], made["left_out"]) == (names[:10], names[10:])
+    assert (made["runs"], made["left_out"]) == (names[:26], names[26:])
     validate(made)
-    assert "6 more were asked for and left out: r10" in page.read_text()
+    assert "4 more were asked for and left out: r26" in page.read_text()

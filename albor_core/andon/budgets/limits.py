@@ -1,0 +1,135 @@
+"""Budgets: what a run may use. Each warns at its soft share and acts at its limit, once. Pure.
+
+tokens      training tokens
+steps       optimizer steps
+wall_hours  hours of every attempt since the first start
+gpu_hours   GPUs the run uses, busy or not, times wall hours
+energy_kwh  of its GPUs' boards (energy.py)
+money       GPU-hours or kWh times a rate
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from albor_core.andon.alert import Alert, make_alert
+
+SOFT = 0.9
+AMOUNTS = ("tokens", "steps", "wall_hours", "gpu_hours", "energy_kwh", "money")
+_UNITS = {"gpu_hours": "GPU-hours", "energy_kwh": "kWh"}
+
+
+@dataclass(frozen=True)
+class Use:
+    """What was used by all attempts; None is unknown."""
+
+    tokens: float | None = None
+    steps: float | None = None
+    wall_hours: float | None = None
+    gpu_hours: float | None = None
+    energy_kwh: float | None = None
+    money: float | None = None
+
+
+@dataclass(frozen=True)
+class BudgetLimits:
+    """Limits of one run; None sets none. `action` at the limit, a warning at `soft` of it."""
+
+    tokens: float | None = None
+    steps: float | None = None
+    wall_hours: float | None = None
+    gpu_hours: float | None = None
+    energy_kwh: float | None = None
+    money: float | None = None
+    action: str = "stop"
+    soft: float = SOFT
+    rate_per_gpu_hour: float | None = None
+    rate_per_kwh: float | None = None
+    currency: str = ""
+
+    @classmethod
+    def from_config(cls, monitoring: Mapping[str, Any]) -> Self:
+        """The `budgets` of a resolved `monitoring` section, or of rules.yaml."""
+        found = monitoring.get("budgets") or {}
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in found.items() if k in known and v is not None})
+
+    def items(self) -> tuple[tuple[str, float], ...]:
+        """Those that are set, in the order of AMOUNTS."""
+        return tuple((n, float(v)) for n in AMOUNTS if (v := getattr(self, n)) is not None)
+
+    def unit(self, amount: str) -> str:
+        """How an amount is called: "wall hours", "kWh", "EUR"."""
+        if amount == "money":
+            return self.currency or "money"
+        return _UNITS.get(amount, amount.replace("_", " "))
+
+    def rules(self) -> frozenset[str]:
+        """The `rule` of every alert that acts, as told from those that only warn."""
+        return frozenset(f"budget-{amount}" for amount, _ in self.items())
+
+
+def use(
+    limits: BudgetLimits,
+    *,
+    tokens: float | None = None,
+    steps: float | None = None,
+    wall_hours: float | None = None,
+    gpu_hours: float | None = None,
+    energy_kwh: float | None = None,
+) -> Use:
+    """The amounts with what they cost: GPU-hours at their rate and kWh at theirs."""
+    costs = [
+        rate * amount
+        for rate, amount in (
+            (limits.rate_per_gpu_hour, gpu_hours),
+            (limits.rate_per_kwh, energy_kwh),
+        )
+        if rate is not None and amount is not None
+    ]
+    return Use(tokens, steps, wall_hours, gpu_hours, energy_kwh, sum(costs) if costs else None)
+
+
+def check_budgets(
+    limits: BudgetLimits,
+    used: Use,
+    *,
+    already: Collection[str] = (),
+    step: int = 0,
+    attempt: int = 1,
+) -> tuple[Alert, ...]:
+    """New alerts; `already` holds the `rule` of those that fired (keep it in the checkpoint).
+
+    An unknown amount (None, NaN) fires nothing. One that jumps over both fires the limit alone.
+    """
+    return tuple(
+        make_alert(
+            rule,
+            "budget",
+            action,
+            metric=amount,
+            value=value,
+            threshold=threshold,
+            message=message,
+            step=step,
+            attempt=attempt,
+        )
+        for amount, limit in limits.items()
+        if (value := getattr(used, amount)) is not None and not math.isnan(value)
+        for rule, action, threshold, message in _crossed(limits, amount, limit, value)
+        if rule not in already
+    )
+
+
+def _crossed(
+    limits: BudgetLimits, amount: str, limit: float, value: float
+) -> Iterator[tuple[str, str, float, str]]:
+    name = f"{limit:g} {limits.unit(amount)}"
+    if value >= limit:
+        yield f"budget-{amount}", limits.action, limit, f"budget of {name} is used up"
+    elif value >= limits.soft * limit:
+        share = f"{value / limit:.0%} of the budget of {name} is used"
+        yield f"budget-{amount}-{100 * limits.soft:g}", "notify", limits.soft * limit, share

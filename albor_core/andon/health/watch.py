@@ -1,0 +1,319 @@
+"""The health of one attempt as a fold: steps and samples in, alerts and words out. Pure.
+
+The loop of `albor train` or the index process feeds it; nothing here acts: every alert's action is
+to tell. A trouble is said once when it begins and once, as cleared, when it is over.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from albor_core.andon.actions import ACTIONS
+from albor_core.andon.alert import Alert, alert_from
+from albor_core.andon.health import tokens
+from albor_core.andon.health.drift import MODERATE, SIGNIFICANT
+from albor_core.andon.health.eta import KalmanEta
+from albor_core.andon.health.expected_loss import ABOVE, ExpectedLoss
+from albor_core.andon.health.facts import HealthFacts
+from albor_core.andon.health.gpu import GpuTrouble, GpuWatch, MachineReading
+from albor_core.andon.health.gradients import (
+    NOISE_KEY,
+    SMALL,
+    ZCLIP_KEY,
+    ClipShare,
+    NoiseWatch,
+    NormWatch,
+)
+from albor_core.andon.health.plateau import LEAST, PlateauWatch
+from albor_core.andon.health.schedule import LR_KEY, ScheduleWatch
+
+LOSS_KEY, TOKENS_KEY, DRIFT_KEY = "train/loss", "train/tokens", "data/token_psi"
+_TELLS = next(iter(ACTIONS))  # the weakest
+_GAPS = 31
+_PAUSE, _LEAST_PAUSE_S = 3.0, 10.0
+
+
+class _Found(NamedTuple):
+    """A trouble that is there now."""
+
+    severity: str
+    kind: str
+    metric: str
+    value: float
+    threshold: float
+    message: str
+
+
+class HealthWatch:
+    """Belongs to one attempt of one run."""
+
+    def __init__(self, facts: HealthFacts) -> None:
+        self.facts = facts
+        warmup = 0.0 if facts.promise is None else facts.promise.warmup_steps
+        self._gpus = GpuWatch(facts.own_gpus)
+        self._expected = ExpectedLoss(facts.earlier, num_steps=facts.num_steps, warmup=warmup)
+        self._plateau, self._norms = PlateauWatch(), NormWatch()
+        self._noise, self._clips = NoiseWatch(facts.tokens_per_step), ClipShare()
+        self._schedule, self._eta = ScheduleWatch(facts.promise), KalmanEta()
+        self._psi: float | None = None
+        self._open: dict[str, Alert] = {}
+        self._step, self._wall = 0, math.nan
+        self._gaps: deque[float] = deque(maxlen=_GAPS)
+
+    # -- facts in ------------------------------------------------------------------------------
+
+    def take_step(self, step: int, values: Mapping[str, float], wall: float) -> tuple[Alert, ...]:
+        """Values of a step by journal key, or of a log interval that ends there."""
+        if not self.facts.is_enabled:
+            return ()
+        steps = max(0, step - self._step)
+        if wall > self._wall:
+            self._gaps.append(wall - self._wall)
+        self._step, self._wall = step, wall
+        self._eta.take(step, wall)
+        said: list[Alert] = []
+        if (loss := values.get(LOSS_KEY)) is not None:
+            if self._expected.take(step, loss) is not None:
+                said += self._settle("expected-loss", self._loss_is_above())
+            if self._plateau.take(step, loss) is not None:
+                said += self._settle("plateau", self._loss_is_flat())
+        if (rate := values.get(LR_KEY)) is not None:
+            self._schedule.take(self._planned_step(step, values), rate)
+            said += self._settle("lr-schedule", self._rate_is_off())
+        if (noise := values.get(NOISE_KEY)) is not None:
+            self._noise.take(noise)
+            said += self._settle("noise-scale", self._batch_is_small())
+        if (psi := values.get(DRIFT_KEY)) is not None:
+            self._psi = psi
+            said += self._settle("token-drift", self._tokens_drift())
+        if (clipped := values.get(ZCLIP_KEY)) is not None:
+            self._clips.take(steps, clipped)
+        self._norms.take(values)
+        if (troubles := self._norms.look()) is not None:
+            found = {
+                f"{one.kind}-{one.key.rpartition('/')[2]}": _Found(
+                    "warning", "health", one.key, one.value, one.usual, one.words
+                )
+                for one in troubles
+            }
+            said += self._settle_all(("vanishing-", "exploding-"), found, "gradients")
+        return tuple(said)
+
+    def _planned_step(self, step: int, values: Mapping[str, float]) -> float:
+        """Where the schedule is: steps of another batch than it counts are told by their tokens."""
+        size, tokens = self.facts.tokens_per_planned_step, values.get(TOKENS_KEY)
+        return step if size is None or tokens is None else tokens / size
+
+    def take_clock(self, wall: float, machine: Sequence[MachineReading]) -> tuple[Alert, ...]:
+        """Samples since the last call, oldest first; those that were seen are left out."""
+        if not self.facts.is_enabled:
+            return ()
+        for sample in machine:
+            self._gpus.take(sample, at_work=self._is_at_work(sample.wall))
+        found = {f"gpu{one.index}-{one.kind}": _of_gpu(one) for one in self._gpus.found()}
+        return tuple(self._settle_all(("gpu",), found, "gpu"))
+
+    def owns(self, gpus: Collection[int] | None) -> None:
+        """The GPUs of the run, where they are known only once it runs."""
+        self._gpus.own = None if gpus is None else frozenset(gpus)
+
+    def _is_at_work(self, wall: float) -> bool:
+        """Whether the next step was not overdue then: longer pauses evaluate, save or wait."""
+        if len(self._gaps) < 3:
+            return False
+        usual = statistics.median(self._gaps)
+        return wall - self._wall <= max(_PAUSE * usual, _LEAST_PAUSE_S)
+
+    # -- what is wrong -------------------------------------------------------------------------
+
+    def _loss_is_above(self) -> _Found | None:
+        found = self._expected.newest
+        if found is None or found.word != ABOVE:
+            return None
+        words = f"loss {found.words}"
+        return _Found("warning", "health", LOSS_KEY, found.value, found.high, words)
+
+    def _loss_is_flat(self) -> _Found | None:
+        found = self._plateau.newest
+        if found is None or not found.is_plateau:
+            return None
+        words = f"loss has stopped falling: {found.words}"
+        return _Found("warning", "health", LOSS_KEY, found.improvement, LEAST, words)
+
+    def _rate_is_off(self) -> _Found | None:
+        rate = self._schedule
+        if not rate.is_off:
+            return None
+        words = f"learning rate is off its schedule: {rate.words}"
+        return _Found("error", "health", LR_KEY, rate.value, rate.promised, words)
+
+    def _batch_is_small(self) -> _Found | None:
+        ratio = self._noise.ratio
+        if ratio is None or ratio <= SMALL:
+            return None
+        return _Found("warning", "health", NOISE_KEY, ratio, SMALL, self._noise.words)
+
+    def _tokens_drift(self) -> _Found | None:
+        if self._psi is None or not self._psi >= SIGNIFICANT:
+            return None
+        words = f"tokens are not those it began with: PSI {self._psi:.2g}, from {SIGNIFICANT:g} on"
+        return _Found("warning", "health", DRIFT_KEY, self._psi, SIGNIFICANT, words)
+
+    # -- alerts --------------------------------------------------------------------------------
+
+    def _settle(self, rule: str, found: _Found | None) -> Iterable[Alert]:
+        """One trouble against what was said of it."""
+        if found is None and rule not in self._open:
+            return ()
+        there = {} if found is None else {rule: found}
+        return self._settle_all((rule,), there, _CHECK_OF.get(rule, rule))
+
+    def _settle_all(
+        self, families: tuple[str, ...], found: Mapping[str, _Found], check: str
+    ) -> Iterator[Alert]:
+        """All troubles whose rules begin so: new ones are said, those that are gone cleared."""
+        if check in self.facts.ignore:
+            return
+        for rule in [r for r in self._open if r.startswith(families) and r not in found]:
+            gone = self._open.pop(rule)
+            yield from _cleared(gone, self._step)
+        for rule, one in found.items():
+            if rule not in self._open:
+                self._open[rule] = self._alert(rule, one)
+                yield self._open[rule]
+
+    def _alert(self, rule: str, found: _Found) -> Alert:
+        return Alert(
+            id=f"{rule}@{self.facts.attempt}.{self._step}",
+            rule=rule,
+            kind=found.kind,
+            severity=found.severity,
+            action=_TELLS,
+            metric=found.metric,
+            value=found.value,
+            threshold=found.threshold,
+            message=found.message,
+            step=self._step,
+        )
+
+    @property
+    def open(self) -> tuple[Alert, ...]:
+        """Troubles that were said and are not over."""
+        return tuple(self._open.values())
+
+    # -- words out -----------------------------------------------------------------------------
+
+    def words(self) -> Mapping[str, str]:
+        """For the Run screen, by title: {"expected loss": "on track"}; what is unknown is left
+        out.
+        """
+        ratio = self.tokens_per_parameter
+        found = {
+            "expected loss": "" if self._expected.newest is None else self._expected.newest.words,
+            "trend": "" if self._plateau.newest is None else self._plateau.newest.words,
+            "learning rate": self._schedule.words,
+            "gradient noise": self._noise.words,
+            "clipping": self._clips.words,
+            "token drift": "" if self._psi is None else _drift_words(self._psi),
+            "tokens": "" if ratio is None else tokens.words(ratio),
+        }
+        return {title: text for title, text in found.items() if text}
+
+    @property
+    def tokens_per_parameter(self) -> float | None:
+        """At the planned end; None where the end or the model is unknown."""
+        facts = self.facts
+        if facts.num_steps is None or facts.tokens_per_step is None:
+            return None
+        planned = facts.num_steps * facts.tokens_per_step
+        return tokens.tokens_per_parameter(planned, facts.parameters)
+
+    def finish(self) -> dict[str, float] | None:
+        """Seconds left and the clock time of the end, each with its 90 % interval; None while
+        unknown.
+        """
+        if self.facts.num_steps is None:
+            return None
+        left = self._eta.left(max(0, self.facts.num_steps - self._step))
+        if left is None:
+            return None
+        seconds, low, high = left
+        return {
+            "seconds": seconds,
+            "seconds_low": low,
+            "seconds_high": high,
+            "wall": self._wall + seconds,
+            "wall_low": self._wall + low,
+            "wall_high": self._wall + high,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Plain data for a state file or watch.json (schema: health in albor.watch/1)."""
+        expected = self._expected.newest
+        return {
+            "words": dict(self.words()),
+            "expected_loss": None if expected is None else expected.to_json(),
+            "finish": self.finish(),
+            "tokens_per_parameter": self.tokens_per_parameter,
+            "open": [alert.rule for alert in self.open],
+        }
+
+    # -- what outlives the process -------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self._step,
+            "eta": self._eta.to_json(),
+            "expected": self._expected.to_json(),
+            "plateau": self._plateau.to_json(),
+            "norms": self._norms.to_json(),
+            "open": [alert.to_json() for alert in self.open],
+        }
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """What `to_json` gave, in an earlier process; what is missing begins anew."""
+        self._step = int(saved.get("step") or 0)
+        for name, part in (
+            ("eta", self._eta),
+            ("expected", self._expected),
+            ("plateau", self._plateau),
+            ("norms", self._norms),
+        ):
+            if saved.get(name):
+                part.load(saved[name])
+        self._open = {str(one["rule"]): alert_from(one) for one in saved.get("open") or ()}
+
+
+_CHECK_OF = {
+    "expected-loss": "expected_loss",
+    "lr-schedule": "schedule",
+    "noise-scale": "noise",
+    "token-drift": "drift",
+}
+
+
+def _of_gpu(trouble: GpuTrouble) -> _Found:
+    return _Found(
+        "error" if trouble.kind in ("ecc", "xid") else "warning",
+        "machine",
+        f"gpu{trouble.index}.{trouble.kind}",
+        trouble.value,
+        0.0 if trouble.against is None else trouble.against,
+        f"GPU {trouble.index} {trouble.kind}: {trouble.words}",
+    )
+
+
+def _cleared(alert: Alert, step: int) -> Iterator[Alert]:
+    if "state" in alert.__dataclass_fields__:
+        changed: dict[str, Any] = {"state": "cleared", "step": step}
+        yield replace(alert, **changed)
+
+
+def _drift_words(psi: float) -> str:
+    status = "none" if psi < MODERATE else "moderate" if psi < SIGNIFICANT else "significant"
+    return f"{status}: PSI {psi:.2g}"

@@ -1,0 +1,35 @@
+"""Rules over a finished history: what they would have said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from albor_core.andon.alert import Alert
+from albor_core.andon.rules.engine import RuleEngine
+from albor_core.andon.rules.sources import Rule
+
+Row = tuple[int, Mapping[str, float]] | tuple[int, Mapping[str, float], float]
+
+
+def replay(rules: Sequence[Rule], history: Iterable[Row], *, attempt: int = 1) -> tuple[Alert, ...]:
+    """What fired over a history of (step, values) or (step, values, wall): a dry run."""
+    return tuple(a for a in replay_all(rules, history, attempt=attempt) if a.state == "fired")
+
+
+def replay_all(
+    rules: Sequence[Rule], history: Iterable[Row], *, attempt: int = 1
+) -> tuple[Alert, ...]:
+    """`replay` with what ended, too."""
+    engine = RuleEngine(rules, attempt=attempt)
+    found: list[Alert] = []
+    for step, values, *wall in history:
+        found += engine.take_step(step, values, wall[0] if wall else float(step))
+    return tuple(found)
+
+
+def replay_clock(
+    rules: Sequence[Rule], history: Iterable[tuple[float, Mapping[str, float]]], *, attempt: int = 1
+) -> tuple[Alert, ...]:
+    """What rules on clock and machine would have said of a history of (wall, figures)."""
+    engine = RuleEngine(rules, attempt=attempt)
+    return tuple(alert for wall, figures in history for alert in engine.take_clock(wall, figures))

@@ -1,0 +1,35 @@
+"""How bad something is: one of four words, wherever an event, an alert or a run has a severity.
+
+Journals, stores and checkpoints of earlier versions say it in colours; whoever reads a word that
+may be an old one takes it through `severity_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SEVERITIES = ("info", "warning", "error", "critical")
+"""From nothing to do, over look at it and act on it, to everything else can wait."""
+CALM = SEVERITIES[0]
+COLOURS = {"green": "info", "yellow": "warning", "red": "error"}
+"""What earlier versions wrote."""
+
+
+def severity_of(word: Any) -> str:
+    """The severity that a word of any age means; `info` for one that is not a severity."""
+    if not isinstance(word, str):
+        return CALM
+    return word if word in SEVERITIES else COLOURS.get(word, CALM)
+
+
+def alert_data(name: Any, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data of an event, which has a severity of its own where it tells of an alert."""
+    if name not in ("andon.alert", "andon.clear") or "severity" not in data:
+        return data
+    return {**data, "severity": severity_of(data["severity"])}
+
+
+def worst(words: Iterable[Any]) -> str:
+    """The worst of them; `info` of none."""
+    return max(map(severity_of, words), key=SEVERITIES.index, default=CALM)

@@ -1,0 +1,48 @@
+"""`albor data fim`: documents cut for fill-in-the-middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from albor_core.cli.common.count import COUNT
+from albor_core.cli.data.step_command import run, step_options
+
+
+@click.command()
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option("--rate", default=0.5, show_default=True, help="Share of the documents to cut.")
+@click.option(
+    "--format", "form", default="psm", type=click.Choice(["psm", "spm"]), show_default=True,
+    help="What is read first: the prefix or the suffix.",
+)  # fmt: skip
+@click.option("--seed", default=42, type=COUNT, show_default=True)
+@click.option(
+    "--min-chars", default=32, type=COUNT, show_default=True,
+    help="Leave documents of fewer characters as they are.",
+)  # fmt: skip
+@click.option("--prefix", default="<|fim_prefix|>", show_default=True, metavar="TOKEN")
+@click.option("--middle", default="<|fim_middle|>", show_default=True, metavar="TOKEN")
+@click.option("--suffix", default="<|fim_suffix|>", show_default=True, metavar="TOKEN")
+@step_options
+def fim(
+    corpus: Path,
+    rate: float,
+    form: str,
+    seed: int,
+    min_chars: int,
+    prefix: str,
+    middle: str,
+    suffix: str,
+    **how: Any,
+) -> None:
+    """Cut documents of CORPUS in three at random and put the middle last, between sentinels.
+
+    A seed and a document's name decide. What holds a sentinel already is never changed.
+    """
+    from albor_core.data.mix.fim import FillInTheMiddle, Sentinels
+
+    step = FillInTheMiddle(rate, form, seed, min_chars, Sentinels(prefix, middle, suffix))
+    run("fim", corpus, step, **how)

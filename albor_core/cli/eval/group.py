@@ -1,0 +1,319 @@
+"""`albor eval`: put tasks to a model, keep the result, record it with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from albor_core.cli.common.count import Count
+from albor_core.cli.common.lazy import LazyGroup
+from albor_core.cli.common.output import (
+    clean,
+    emit,
+    json_option,
+    number,
+    print_line,
+    print_note,
+)
+from albor_core.cli.common.output import table as text_table
+from albor_core.cli.common.progress import progress
+from albor_core.run.errors import AlborError, ConfigError, NotFoundError, UsageError
+from albor_core.run.values.quantity import counted
+
+if TYPE_CHECKING:
+    from albor_core.eval.evaluate import Done
+    from albor_core.eval.planned import EvaluationRequest
+    from albor_core.eval.target import Target
+    from albor_core.run.rundir import RunDir
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NICE = 10  # beside a training, which comes first
+_HERE = __name__.rpartition(".")[0]
+_DTYPES = ("auto", "fp64", "fp32", "bf16", "fp16")
+
+
+@click.group(
+    "eval",
+    cls=LazyGroup,
+    entries={
+        "plan": (f"{__name__}:plan", "Count items and tokens, estimate the time, find problems."),
+        "apply": (f"{__name__}:apply", "Evaluate, keep the result, record it with the run."),
+        "validate": (
+            f"{_HERE}.code:validate",
+            "Run the solutions of code tasks against their tests.",
+        ),
+        "compare": (f"{_HERE}.compare:compare", "Test whether one model is better than another."),
+        "correlate": (f"{_HERE}.compare:correlate", "Hold scores of checkpoints against the loss."),
+        "sheet": (f"{_HERE}.sheet:sheet", "Write pairs of completions for people to judge."),
+        "read-sheet": (f"{_HERE}.sheet:read_sheet", "Read what people judged, and how sure it is."),
+    },
+)
+def evaluation() -> None:
+    """Evaluate a folder of weights or a checkpoint of a run.
+
+    \b
+    Tasks come from the command line, --task KIND:DATA, or from a file, --tasks FILE.yaml.
+    KIND is text (perplexity, bits per byte), choice, fim, contamination or code.
+    """
+
+
+def _asked(command: F) -> F:
+    """The options that plan and apply have in common."""
+    options = (
+        click.argument("model", metavar="DIR|RUN"),
+        click.option("--task", "words", multiple=True, metavar="KIND:DATA", help="Add a task."),
+        click.option(
+            "--tasks",
+            "file",
+            type=click.Path(path_type=Path),
+            help="Take the tasks of a YAML file.",
+        ),
+        click.option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set a field of every --task that has it: window=512, column=code.",
+        ),
+        click.option("--step", type=Count(0), help="Take the run's checkpoint of this step."),
+        click.option("--batch-size", type=Count(1), help="Read so many texts at once (8)."),
+        click.option("--dtype", type=click.Choice(_DTYPES), help="Compute in this dtype (auto)."),
+        click.option(
+            "--device", type=click.Choice(("auto", "cpu", "cuda")), help="Compute there (auto)."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@evaluation.command()
+@_asked
+@json_option
+def plan(model: str, step: int | None, as_json: bool, **asked: Any) -> None:
+    """Say what evaluating DIR, or a checkpoint of RUN (the newest), would take. Changes nothing;
+    exits with 1 where there are problems, all of which are told.
+    """
+    from albor_core.eval.planned import plan as planned
+    from albor_core.eval.planned import plan_document
+
+    told = _told(asked)
+    target = _target(model, step)
+    found = planned(target, told)
+    if found.problems:
+        error = ConfigError(
+            f"{target.path}: {counted(len(found.problems), 'problem')}", problems=found.problems
+        )
+        error.exit_code = AlborError.exit_code
+        raise error
+    document = plan_document(found, target, told.settings)
+    if as_json:
+        emit({"schema": "albor.eval.plan/1", **document})
+        return
+    rows = [
+        (one["task"], one["kind"], f"{one['items']:,}", f"{one['tokens']:,}")
+        for one in document["tasks"]
+    ]
+    print_line(f"{clean(target.name)}: ok")
+    print_line(text_table(("task", "kind", "items", "tokens"), rows, right="items tokens"))
+    print_line(f"about {_time(found.seconds)} ({found.assumption}); writes nothing until `apply`")
+
+
+@evaluation.command()
+@_asked
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="Keep the result in this folder instead."
+)
+@click.option("--force", is_flag=True, help="Evaluate again, replacing what is kept.")
+@click.option(
+    "--watch", "is_watching", is_flag=True, help="Evaluate each checkpoint of RUN until it ends."
+)
+@click.option(
+    "--require",
+    "wanted",
+    multiple=True,
+    metavar="SCORE<=NUMBER",
+    help="Exit with 1 unless a score reaches this: held-out/ppl<=30.",
+)
+@click.option(
+    "--validate-only",
+    is_flag=True,
+    help="Run the solutions of a code task instead, as `albor eval validate`; loads no weights.",
+)
+@json_option
+def apply(
+    model: str,
+    step: int | None,
+    out: Path | None,
+    force: bool,
+    is_watching: bool,
+    wanted: tuple[str, ...],
+    validate_only: bool,
+    as_json: bool,
+    **asked: Any,
+) -> int:
+    """Evaluate DIR, or a checkpoint of RUN (the newest).
+
+    Scores of a run become its records, as eval/TASK/FIGURE at the checkpoint's step; items and
+    result are kept in RUN_DIR/eval. Of another folder they are kept in --out. What was
+    evaluated before is not evaluated again, and what was interrupted goes on. With --watch --json
+    each checkpoint's document is a line.
+    """
+    from albor_core.cli.eval.requirement import requirements, unmet
+
+    told, bounds = _told(asked), requirements(wanted)
+    has_apply_options = out is not None or force or step is not None or bool(wanted)
+    if validate_only and (is_watching or has_apply_options):
+        raise UsageError(
+            "--validate-only goes with neither --watch, --out, --force, --step nor --require"
+        )
+    if validate_only:
+        from albor_core.cli.eval.code import validate_task
+
+        return validate_task(told.tasks, as_json=as_json)
+    if is_watching:
+        if has_apply_options:
+            raise UsageError("--watch goes with neither --out, --force, --step nor --require")
+        _watched(model, told, as_json)
+        return 0
+    if out is not None and out.is_file():
+        raise UsageError(f"{out}: is a file", hint="--out names a folder")
+    done = _evaluated(_target(model, step), told, out, force)
+    missing = [*unmet(bounds, done.document)]
+    _show(done, as_json)
+    for line in missing:
+        click.echo(f"albor: {clean(line)}", err=True)
+    return AlborError.exit_code if missing else 0
+
+
+def _show(done: Done, as_json: bool) -> None:
+    if as_json:
+        emit(done.document)
+        return
+    _print(done.document)
+    news = "; evaluated before" if done.is_reused else ""
+    print_line(f"{clean(done.place / 'result.json')}{news}")
+
+
+def _evaluated(target: Target, told: EvaluationRequest, out: Path | None, force: bool) -> Done:
+    from albor_core.eval.evaluate import apply as evaluate
+    from albor_core.eval.planned import plan as planned
+    from albor_core.eval.planned import refuse
+
+    refuse(planned(target, told, out=out), target)
+    with _progress() as tell:
+        return evaluate(target, told.tasks, told.settings, out=out, force=force, progress=tell)
+
+
+def _watched(model: str, told: EvaluationRequest, as_json: bool) -> None:
+    import os
+
+    from albor_core.eval.watch import watch
+
+    run = _run(model)
+    if run is None:
+        raise UsageError(f"--watch is for runs, and {model!r} is a folder of weights")
+    os.nice(_NICE)
+    count = 0
+    with _progress() as tell:
+        for done in watch(run, told, progress=tell, missed=lambda text: print_note(clean(text))):
+            count += 1
+            if done.is_reused:
+                print_note(f"{clean(done.document['model']['name'])}: evaluated before")
+            elif as_json:
+                emit(done.document)
+            else:
+                _print(done.document)
+    if not count:
+        raise NotFoundError(
+            f"{run.id} has ended without a checkpoint", hint=f"albor runs show {run.id}"
+        )
+    print_note(f"{run.id} has ended; {counted(count, 'checkpoint')}")
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    model, how = document["model"], document["settings"]
+    words = f"batches of {how['batch_size']}, {how['dtype']}, {how['device']}, {how['backend']}"
+    print_line(f"{clean(model['name'])} ({words})")
+    rows = [
+        (
+            score["name"],
+            number(score["value"]),
+            "-" if score["stderr"] is None else number(score["stderr"]),
+            f"{score['n']:,}",
+        )
+        for task in document["tasks"]
+        for score in task["scores"]
+    ]
+    print_line(text_table(("score", "value", "stderr", "n"), rows, right="value stderr n"))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    name = ""
+    with progress(lambda done, total: f"{name}: {done:,} of {total:,}") as tell:
+
+        def told(task: str, done: int, total: int) -> None:
+            nonlocal name
+            name = clean(task)
+            if tell is not None:
+                tell(done, total)
+
+        yield told
+
+
+def _told(asked: Mapping[str, Any]) -> EvaluationRequest:
+    """Tasks and settings of the options. Raises UsageError, ConfigError, NotFoundError."""
+    from albor_core.eval.planned import EvaluationRequest, Settings, read_file, told_by_words
+
+    words, file = asked["words"], asked["file"]
+    if bool(words) == (file is not None):
+        what = "both --task and --tasks" if words else "no task"
+        raise UsageError(f"cannot tell what to evaluate: {what}", hint="--task text:held-out.txt")
+    if file is not None:
+        if asked["overrides"]:
+            raise UsageError("--set is for --task", hint=f"write it into {file}")
+        told = read_file(file)
+    else:
+        told = told_by_words(words, dict(map(_override, asked["overrides"])), Settings())
+    given = {key: asked[key] for key in ("batch_size", "dtype", "device")}
+    known = {key: value for key, value in given.items() if value is not None}
+    return EvaluationRequest(told.tasks, replace(told.settings, **known))
+
+
+def _override(text: str) -> tuple[str, Any]:
+    from albor_core.config.strict_yaml import load_yaml
+
+    key, is_set, value = text.partition("=")
+    if not is_set or not key:
+        raise UsageError(f"--set {text!r} is not KEY=VALUE", hint="--set window=512")
+    return key.strip(), load_yaml(value.encode(), file=f"--set {key}").data
+
+
+def _target(model: str, step: int | None) -> Target:
+    from albor_core.eval.target import checkpoint_of, open_target
+
+    run = _run(model)
+    if run is None:
+        if step is not None:
+            raise UsageError(f"--step is for runs, and {model!r} is a folder of weights")
+        return open_target(Path(model))
+    return open_target(checkpoint_of(run, step))
+
+
+def _run(model: str) -> RunDir | None:
+    """The run that an argument means; None for a folder of weights. Raises NotFoundError."""
+    from albor_core.cli.model.folder import run_of
+
+    return run_of(model)
+
+
+def _time(seconds: float | None) -> str:
+    from albor_core.run.values.quantity import duration
+
+    return "an unknown time" if seconds is None else duration(max(1.0, seconds))

@@ -1,0 +1,213 @@
+"""`albor generate`: text that a model writes after a prompt."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from albor_core.cli.common.output import clean, emit, json_option, print_note, write_stdout
+from albor_core.run.errors import AlborError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from albor_core.model.generate.text_model import TextModel, WrittenText
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+_MAX_PROMPT_BYTES = 16 << 20
+_EXAMPLE = 'albor generate DIR "def fibonacci(n):"'
+
+
+def place_options(command: F) -> F:
+    """Where a model computes, and in which numbers."""
+    device = click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="Compute on this device; auto takes a GPU where there is one.",
+    )
+    dtype = click.option(
+        "--dtype",
+        type=click.Choice(["auto", *DTYPES]),
+        default="auto",
+        show_default=True,
+        help="Compute in these numbers; auto is bf16 on a GPU and fp32 on a CPU.",
+    )
+    return device(dtype(command))
+
+
+@click.command()
+@click.argument("folder", metavar="DIR|RUN")
+@click.argument("prompt", required=False)
+@click.option("--prompt-file", metavar="FILE", help="Read the prompt from FILE; - is stdin.")
+@click.option("-n", "number", type=click.IntRange(1), default=1, help="Write N texts.")
+@click.option("--max-new-tokens", type=int, default=256, show_default=True, metavar="N",
+              help="End a text after N tokens.")  # fmt: skip
+@click.option("--temperature", type=float, default=0.0, show_default=True, metavar="T",
+              help="Divide logits by T before a draw; 0 takes the likeliest token.")  # fmt: skip
+@click.option("--top-p", type=float, default=1.0, show_default=True, metavar="P",
+              help="Draw from the fewest tokens of probability P.")  # fmt: skip
+@click.option("--top-k", type=int, default=0, show_default=True, metavar="K",
+              help="Draw from the K likeliest tokens; 0 is all.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True,
+              help="Draw with this seed; of N texts the second has the next one.")  # fmt: skip
+@click.option("--stop", "stops", multiple=True, metavar="TEXT",
+              help="End before TEXT; may be given several times.")  # fmt: skip
+@click.option("--tokenizer", metavar="FILE", type=click.Path(path_type=Path),
+              help="Use this tokenizer, not the one beside the weights.")  # fmt: skip
+@place_options
+@json_option
+def generate(
+    folder: str,
+    prompt: str | None,
+    prompt_file: str | None,
+    number: int,
+    stops: tuple[str, ...],
+    tokenizer: Path | None,
+    seed: int,
+    device: str,
+    dtype: str,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Continue PROMPT with the model in DIR, or the newest checkpoint of RUN, which may be running.
+
+    Without PROMPT it is read from stdin. A text ends where the model says so, at --stop, after
+    --max-new-tokens or at the end of the context. The same words give the same text again, on the
+    same device and --dtype.
+    """
+    from albor_core.model.generate.sampling import Sampling
+
+    samplings = [Sampling(seed=seed + i, **how) for i in range(number)]
+    given = _prompt(prompt, prompt_file)
+    from albor_core.cli.model.folder import load_newest
+    from albor_core.model.generate.text_model import load_text_model
+
+    where = place_of(device, dtype)
+    began = time.perf_counter()
+    with out_of_memory():
+        path, model = load_newest(folder, lambda at: load_text_model(
+            at, device=where[0], dtype=where[1], tokenizer=tokenizer))  # fmt: skip
+        loaded = time.perf_counter()
+        streams = not as_json and number == 1
+        written = model.write(
+            [given] * number, samplings, stops=stops, on_text=_show if streams else None
+        )
+    took = time.perf_counter() - loaded
+    if as_json:
+        about = {"model": str(path), "device": where[0].type, "dtype": dtype_name(where[1])}
+        told = {**about, "prompt": given, **how, "stops": [*stops]}
+        emit(_document(told, model, written, seed, loaded - began, took))
+        return
+    for at, one in enumerate(written):
+        if not streams:
+            print_note(f"text {at + 1} of {number}, seed {seed + at}")
+            _show(0, one.text)
+        write_stdout("" if one.text.endswith("\n") else "\n")
+    tokens = sum(len(one.ids) for one in written)
+    print_note(f"{tokens:,} tokens, {tokens / took:,.0f} a second; {clean(path)}")
+
+
+def _show(_: int, text: str) -> None:
+    write_stdout(clean_text(text))
+
+
+def clean_text(text: str) -> str:
+    """Lines that cannot move the cursor or colour the terminal."""
+    from albor_core.run.values.clean import clean as neutral
+
+    return neutral(text, keep="\n\t")
+
+
+def _document(
+    told: dict[str, Any],
+    model: TextModel,
+    written: list[WrittenText],
+    seed: int,
+    load_s: float,
+    seconds: float,
+) -> dict[str, Any]:
+    tokens = sum(len(one.ids) for one in written)
+    return {
+        "schema": "albor.generate/1",
+        **told,
+        "prompt_tokens": len(model.encode(told["prompt"])),
+        "completions": [
+            {"seed": seed + at, "text": one.text, "ids": [*one.ids], "finish": one.finish}
+            for at, one in enumerate(written)
+        ],
+        "load_s": load_s,
+        "seconds": seconds,
+        "tokens_per_s": tokens / seconds if seconds else None,
+    }
+
+
+def _prompt(prompt: str | None, file: str | None) -> str:
+    """What is to be continued. Raises UsageError where it is said twice, or nowhere; AlborError."""
+    if prompt is not None and file is not None:
+        raise UsageError("a prompt and --prompt-file", hint="give one of the two")
+    if prompt is not None:
+        return prompt
+    if file in (None, "-") and sys.stdin is None:  # closed by the caller
+        raise UsageError("no prompt: none is given, and stdin is closed", hint=_EXAMPLE)
+    if file is None and sys.stdin.isatty():
+        raise UsageError("no prompt: none is given, and stdin is a terminal", hint=_EXAMPLE)
+    name = "stdin" if file in (None, "-") else str(file)
+    try:
+        if name == "stdin":
+            raw = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
+        else:
+            with Path(name).open("rb") as opened:
+                raw = opened.read(_MAX_PROMPT_BYTES + 1)
+    except OSError as error:
+        raise AlborError(
+            f"cannot read the prompt from {name!r}: {error.strerror}", hint="name another file"
+        ) from error
+    if len(raw) > _MAX_PROMPT_BYTES:
+        hint = f"use at most {_MAX_PROMPT_BYTES >> 20} MiB"
+        raise UsageError(f"cannot take the prompt from {name!r}: it is too long", hint=hint)
+    try:
+        return raw.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        what = f"cannot take the prompt from {name!r}: byte {error.start:,} is not UTF-8"
+        raise UsageError(what, hint="convert it to UTF-8") from error
+
+
+def place_of(device: str, dtype: str) -> tuple[torch.device, torch.dtype]:
+    """Raises UsageError where there is no such device."""
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
+        hint = "albor doctor says why; --device cpu computes without one"
+        raise UsageError("--device cuda, but torch finds no usable GPU", hint=hint)
+    kind = "cuda" if has_gpu and device != "cpu" else "cpu"
+    name = dtype if dtype != "auto" else ("bf16" if kind == "cuda" else "fp32")
+    return torch.device(kind), getattr(torch, DTYPES[name])
+
+
+@contextmanager
+def out_of_memory() -> Iterator[None]:
+    """Of the device, as a failure that has a remedy."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        hint = "try --dtype bf16, fewer or shorter texts, or --device cpu"
+        raise AlborError("the GPU has too little memory for this", hint=hint) from error
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """As --dtype takes it."""
+    names = {f"torch.{long}": short for short, long in DTYPES.items()}
+    return names[str(dtype)]

@@ -1,0 +1,1 @@
+"""`albor model`."""

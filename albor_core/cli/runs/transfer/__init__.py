@@ -1,0 +1,1 @@
+"""Runs brought here, moved, and taken out as files and pictures."""

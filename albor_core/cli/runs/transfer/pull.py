@@ -1,0 +1,96 @@
+"""`albor runs pull`: copy the runs of another host into this home, over the user's own ssh."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note, table
+from albor_core.cli.runs.listing import FilterCommand
+from albor_core.run.errors import AlborError
+from albor_core.run.values.quantity import byte_size, counted
+
+if TYPE_CHECKING:
+    from albor_core.integrations.importers.copied_runs import CopyReport
+
+
+@click.command(cls=FilterCommand)
+@click.argument("place", metavar="HOST[:DIR]")
+@click.argument("terms", nargs=-1, metavar="[FILTER]...")
+@click.option("--checkpoints", is_flag=True, help="Copy checkpoints, too.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
+@json_option
+def pull(
+    place: str, terms: tuple[str, ...], checkpoints: bool, dry_run: bool, as_json: bool
+) -> int:
+    """Copy the runs of HOST here, or bring what was copied before up to date.
+
+    HOST is whatever `ssh HOST` takes; it is asked by your own ssh and rsync, or tar where one side
+    has no rsync. DIR is a folder with run directories, one of those, or an Albor home; without it
+    the home of HOST is asked for all that it knows. A FILTER is one of `albor runs ls`.
+
+    A run may be alive: what it writes meanwhile comes with the next pull. Copies lie in
+    ALBOR_HOME/hosts, are listed like any run, and are read-only. Exits with 1 where some runs could
+    not be copied.
+    """
+    from albor_core.integrations.importers.copied_runs import copy_runs, one_copy_at_a_time
+    from albor_core.integrations.importers.pull_filter import chosen
+    from albor_core.integrations.importers.remote_folder import RemoteFolder, parse_place
+    from albor_core.store.query.filter import parse_filter
+
+    where = parse_filter(" ".join(terms))
+    host, folder = parse_place(place)
+    source = RemoteFolder(host, folder)
+    with nullcontext() if dry_run else one_copy_at_a_time():
+        found = source.find()
+        kept = chosen(source, found, where)
+        report = copy_runs(source, kept, checkpoints=checkpoints, dry_run=dry_run)
+    if as_json:
+        emit(
+            {
+                "schema": "albor.runs.pull/1",
+                "host": host,
+                "folder": folder,
+                "by": source.transport,
+                "dry_run": dry_run,
+                "filtered_out": len(found) - len(kept),
+                "skipped": source.skipped,
+                **asdict(report),
+            }
+        )
+    else:
+        _show(report)
+        _note_rest(len(found) - len(kept), source.skipped)
+        for problem in report.problems:
+            print_note(f"albor: {clean(problem['message'])}")
+    return AlborError.exit_code if report.problems else 0
+
+
+def _show(report: CopyReport) -> None:
+    if not report.runs:
+        print_line("no run to copy")
+        return
+    heads = ("run", "name", "host", "change", "status", "files", "size")
+    cells = [
+        (
+            one.run,
+            one.name,
+            one.host,
+            one.change,
+            one.status or "-",
+            f"{one.files:,}",
+            byte_size(one.bytes),
+        )
+        for one in report.runs
+    ]
+    print_line(table(heads, cells, right="files size"))
+
+
+def _note_rest(filtered: int, skipped: int) -> None:
+    if filtered:
+        print_note(f"{counted(filtered, 'run')} left out by the filter")
+    if skipped:
+        print_note(f"{counted(skipped, 'run')} left out: copies of other hosts' runs")

@@ -1,0 +1,80 @@
+"""Text where a config names shards: packed before the run begins, once for each text, tokenizer
+and length of rows (data/pack/packed_corpus.py). The run's config then names the shards.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from albor_core.cli.common.output import clean, print_note
+from albor_core.cli.common.progress import progress
+from albor_core.config.recipes.own import own_class
+from albor_core.feed.data.folder import SHARDS, kind_of
+from albor_core.run.errors import AlborError, ConfigError, Problem
+
+if TYPE_CHECKING:
+    from albor_core.config.load import Config
+
+
+def packed_overrides(config: Config, file: str, *, packs: bool) -> tuple[str, ...]:
+    """What to set for data.train and data.val where they hold text. Without `packs` nothing is
+    written: raises ConfigError where it is not packed yet, as where it cannot be.
+    """
+    if own_class(config.training.mode) is not None:
+        return ()
+    data, found = config.data, []
+    places = {"data.train": None if data.mixture else data.train, "data.val": data.val}
+    for field, path in places.items():
+        if path is None or _holds_shards(path):
+            continue
+        try:
+            split = _packed(path, config, packs=packs)
+        except AlborError as error:
+            problem = Problem(field, error.message, error.hint, file)
+            raise ConfigError(
+                f"{file}: {field}: {error.message}", hint=error.hint, problems=(problem,)
+            ) from error
+        if split != path:
+            found.append(f"{field}={json.dumps(str(split))}")
+    return tuple(found)
+
+
+def _holds_shards(path: Path) -> bool:
+    """Seen without pyarrow. What is not there is for the plan to tell."""
+    if not path.exists():
+        return True
+    return kind_of(path) == SHARDS
+
+
+def _packed(path: Path, config: Config, *, packs: bool) -> Path:
+    from albor_core.data.pack.packed_corpus import packed_corpus, packed_place, text_corpus
+    from albor_core.data.stage.workers import default_workers
+
+    data = config.data
+    try:
+        corpus = text_corpus(path)
+    except AlborError:  # neither ids nor text: the plan names the columns
+        return path
+    if corpus is None:
+        return path
+    if not packs and data.tokenizer is not None:
+        split = packed_place(corpus, data.tokenizer, data.seq_len)
+        if split.parent.joinpath("manifest.json").exists():
+            return split
+        raise ConfigError(
+            f"{path}: holds text (column {corpus.column}) that is not packed yet",
+            hint="`albor train apply` packs it and goes on; to plan first, pack it: albor data "
+            f"pretokenize {path} --tokenizer {data.tokenizer} --seq-len {data.seq_len} "
+            "--val-fraction 0 --out DIR",
+        )
+    with progress(lambda done, total: f"{done:,} of {total:,} documents packed") as tell:
+        return packed_corpus(
+            path,
+            data.tokenizer,
+            data.seq_len,
+            workers=default_workers(),
+            say=lambda text: print_note(clean(text)),
+            progress=tell,
+        )

@@ -1,0 +1,1 @@
+"""What each recipe asks of a config: one file a recipe, by the values of training.mode."""

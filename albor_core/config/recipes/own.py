@@ -1,0 +1,62 @@
+"""A recipe of one's own: `training.mode` names a class, and `recipe` is its free section.
+
+Nothing is imported here: a config is checked where no torch is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from albor_core.run.errors import Problem
+
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+CLASS = rf"{NAME}(?:\.{NAME})*:{NAME}"
+"""package.module:Class"""
+
+
+class OwnClass(NamedTuple):
+    """Where a class is imported from."""
+
+    module: str
+    name: str
+
+    @property
+    def top(self) -> str:
+        """The file or folder to look for."""
+        return self.module.partition(".")[0]
+
+
+def own_class(mode: str) -> OwnClass | None:
+    """The class that a training.mode names; None where it is the name of a recipe of Albor."""
+    return OwnClass(*mode.split(":")) if re.fullmatch(CLASS, mode) else None
+
+
+def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong in the sections of a config; some of them may be away."""
+    data, training = sections.get("data"), sections.get("training")
+    if data and data.document_mask:
+        what = "must be false: what a class of your own attends to is its own affair"
+        yield Problem("data.document_mask", what, "leave it out")
+    for field in ("mixture", "val_mixture", "curriculum", "fim") if data else ():
+        if getattr(data, field):
+            what = "only causal_lm mixes and cuts its data: a class of your own reads its own"
+            yield Problem(f"data.{field}", what, "leave it out")
+    if training and training.seq_len_ramp:
+        what = f"only causal_lm cuts its sequences, and training.mode is {training.mode}"
+        yield Problem("training.seq_len_ramp", what, "leave it out")
+    yield from _odd_numbers(sections.get("recipe") or {}, "recipe")
+
+
+def _odd_numbers(value: Any, path: str) -> Iterator[Problem]:
+    """No file of a run holds a number that JSON does not know."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _odd_numbers(one, f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _odd_numbers(one, f"{path}.{index}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield Problem(path, f"must be a finite number, is {value}")

@@ -1,0 +1,1 @@
+"""Which documents stay: quality, duplicates, secrets, licences, contamination."""

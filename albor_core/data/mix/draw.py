@@ -1,0 +1,16 @@
+"""A number for a name: how documents are drawn and ordered, blind to all others."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def number(seed: int, key: str) -> int:
+    """Uniform in [0, 2^64): a pure function of the two (their SHA-256)."""
+    digest = hashlib.sha256(f"{seed}\0{key}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def draw(seed: int, key: str) -> float:
+    """`number` as a fraction, uniform in [0, 1)."""
+    return (number(seed, key) >> 11) / (1 << 53)

@@ -1,0 +1,1 @@
+"""Code that a model writes: task files, a sandbox to run it in, and pass@k."""

@@ -1,0 +1,256 @@
+"""What the kernel offers to keep a program in: namespaces, mounts, Landlock, seccomp, capabilities.
+
+Thin calls through ctypes, for Linux on x86-64 and arm64. Each raises OSError where the kernel says
+no; whoever calls decides what to fall back to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000
+NEWUSER, NEWPID, NEWNET = 0x1000_0000, 0x2000_0000, 0x4000_0000
+NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+_DETACH = 2
+
+READ_ANYTHING = 1 << 2  # CAP_DAC_READ_SEARCH
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_KEEPCAPS, _CAPBSET_DROP = 1, 4, 8, 24
+_SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS, _SET_SECCOMP = 36, 38, 22
+_KILL = 9
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _prctl(option: int, value: int, what: str) -> None:
+    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), what)
+
+
+def _syscall(number: int, what: str, *arguments: object) -> int:
+    return _checked(int(_libc.syscall(ctypes.c_long(number), *arguments)), what)
+
+
+def unshare(flags: int) -> None:
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def mount(
+    source: str | None, target: str, kind: str | None, flags: int, data: str | None = None
+) -> None:
+    words = [None if word is None else os.fsencode(word) for word in (source, target, kind, data)]
+    done = _libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3])
+    _checked(done, f"mount {target}")
+
+
+def unmount(target: str) -> None:
+    """What is busy goes when its last user goes."""
+    _checked(_libc.umount2(os.fsencode(target), _DETACH), f"unmount {target}")
+
+
+def pivot_root_here() -> None:
+    """The working directory becomes /, and nothing above it can be reached any more."""
+    _syscall(_CALLS["pivot_root"], "pivot_root", b".", b".")
+    unmount(".")
+    os.chdir("/")
+
+
+def make_read_only(path: str) -> None:
+    """The mount at `path` and those below it; nothing in them gains privileges or is a device."""
+    attributes = struct.pack("=QQQQ", MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0)
+    where, recursive = os.fsencode(path), 0x8000
+    try:
+        _syscall(442, "mount_setattr", -100, where, recursive, attributes, len(attributes))
+    except OSError:  # before Linux 5.12: the mount alone, with the flags it may not lose
+        flags = os.statvfs(path).f_flag & 0xF | MS_RDONLY | MS_NOSUID | MS_NODEV
+        mount(None, path, None, MS_BIND | MS_REMOUNT | flags)
+
+
+def die_with_parent(signal: int = _KILL) -> None:
+    """`signal` for this process when the thread that started it ends."""
+    _prctl(_SET_PDEATHSIG, signal, "prctl")
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parents end become children of this process."""
+    _prctl(_SET_CHILD_SUBREAPER, 1, "prctl")
+
+
+def hide_memory() -> None:
+    """No other process of this user may trace this one or read its memory."""
+    _prctl(_SET_DUMPABLE, 0, "prctl")
+
+
+def keep_capabilities() -> None:
+    """Over the next change of user, so that `drop_capabilities` has one to leave."""
+    _prctl(_SET_KEEPCAPS, 1, "prctl")
+
+
+def drop_capabilities(keep: int = 0) -> None:
+    """All of them, for this process and whatever it starts; those of the mask `keep` stay here."""
+    _prctl(_SET_NO_NEW_PRIVS, 1, "prctl")
+    for number in range(64):
+        if _libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0) < 0:
+            break  # past the last, or none to drop
+    header, kept = (
+        struct.pack("=Ii", 0x2008_0522, 0),
+        struct.pack("=IIIIII", keep, keep, 0, 0, 0, 0),
+    )
+    _checked(_libc.capset(header, kept), "capset")
+
+
+# Landlock: which files a process may use; needs no privileges, from Linux 5.13 on.
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_READ, _ALL = 0b1101, {1: 13, 2: 14, 3: 15, 4: 15}  # execute, read file, read folder; rights by ABI
+_OF_FILES = 0b110 | 1 | 1 << 14 | 1 << 15  # what a rule on a file may grant
+
+
+def landlock_abi() -> int:
+    """0 where the kernel has none."""
+    return max(0, int(_libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, 0, 1)))
+
+
+def restrict_files(readable: Iterable[str], writable: Iterable[str]) -> None:
+    """From now on this process and its children use what is below these alone."""
+    abi = landlock_abi()
+    rights = (1 << _ALL.get(abi, 16)) - 1
+    network = 0b11 if abi >= 4 else 0  # no TCP either
+    scope = 0b11 if abi >= 6 else 0  # no signals out, no abstract sockets
+    attributes = struct.pack("=QQQ", rights, network, scope)[: 8 if abi < 4 else 16 + 8 * (abi > 5)]
+    ruleset = _syscall(_LANDLOCK_CREATE, "landlock", attributes, len(attributes), 0)
+    for paths, granted in ((readable, _READ), (writable, rights)):
+        for path in filter(os.path.exists, paths):
+            file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            allowed = granted & rights & (-1 if os.path.isdir(path) else _OF_FILES)  # noqa: PTH112
+            rule = struct.pack("=Qi", allowed, file)
+            _syscall(_LANDLOCK_ADD, "landlock", ruleset, 1, rule, 0)
+            os.close(file)
+    _prctl(_SET_NO_NEW_PRIVS, 1, "prctl")
+    _syscall(_LANDLOCK_RESTRICT, "landlock", ruleset, 0)
+    os.close(ruleset)
+
+
+# seccomp: system calls that no task needs, refused with EPERM. Numbers of x86-64 and arm64.
+
+_ARCHITECTURES = {"x86_64": (0, 0xC000_003E), "aarch64": (1, 0xC000_00B7)}
+_TABLE: dict[str, tuple[int, int]] = {
+    "pivot_root": (155, 41), "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198),
+    "prlimit64": (302, 261),
+    # other processes
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "kcmp": (312, 272), "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
+    "move_pages": (279, 239), "migrate_pages": (256, 238), "perf_event_open": (298, 241),
+    # the file system and the namespaces the program is in
+    "mount": (165, 40), "umount2": (166, 39), "chroot": (161, 51), "unshare": (272, 97),
+    "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
+    "quotactl": (179, 60), "fanotify_init": (300, 262), "acct": (163, 89),
+    "swapon": (167, 224), "swapoff": (168, 225),
+    # the machine
+    "reboot": (169, 142), "kexec_load": (246, 104), "kexec_file_load": (320, 294),
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162),
+    "syslog": (103, 116), "personality": (135, 92),
+    # large doors into the kernel
+    "bpf": (321, 280), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "keyctl": (250, 219),
+    "add_key": (248, 217), "request_key": (249, 218), "vmsplice": (278, 75),
+    # memory that no limit counts
+    "memfd_create": (319, 279), "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
+    "mq_open": (240, 180),
+}  # fmt: skip
+_SIGNALS: dict[str, tuple[int, int]] = {
+    "kill": (62, 129), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
+}  # fmt: skip
+_BY_ARGUMENT = ("clone", "clone3", "prlimit64")
+_COLUMN, _ARCHITECTURE = _ARCHITECTURES.get(platform.machine(), (0, 0))
+_CALLS = {name: numbers[_COLUMN] for name, numbers in _TABLE.items()}
+
+_ALLOW, _REFUSE, _NOT_THERE, _END = 0x7FFF_0000, 0x0005_0001, 0x0005_0026, 0x8000_0000
+_NEW_NAMESPACES = NAMESPACES | NEWUSER | NEWCGROUP | 0x80
+_Line = tuple[int, int, int, int]
+
+
+def _load(offset: int) -> _Line:
+    return (0x20, 0, 0, offset)
+
+
+def _answer(value: int) -> _Line:
+    return (0x06, 0, 0, value)
+
+
+def _unless_equal(value: int, skip: int) -> _Line:
+    return (0x15, 0, skip, value)
+
+
+def _when(call: int, then: Sequence[_Line]) -> list[_Line]:
+    """`then` ends with an answer; what it loads is undone by nothing, since it ends."""
+    return [_unless_equal(call, len(then)), *then]
+
+
+def _filter(*, may_signal: bool) -> list[_Line]:
+    first = 16  # the low word of the first argument
+    lines = [_load(4), (0x15, 1, 0, _ARCHITECTURE), _answer(_END), _load(0)]
+    lines += [(0x35, 0, 1, 0x4000_0000), _answer(_REFUSE)]  # the x32 names of the same calls
+    named = {name: call for name, call in _CALLS.items() if name not in _BY_ARGUMENT}
+    if not may_signal:
+        named |= {name: numbers[_COLUMN] for name, numbers in _SIGNALS.items()}
+    for call in named.values():
+        lines += _when(call, [_answer(_REFUSE)])
+    lines += _when(_CALLS["clone3"], [_answer(_NOT_THERE)])  # its flags are out of a filter's sight
+    lines += _when(
+        _CALLS["clone"],
+        [_load(first), (0x45, 0, 1, _NEW_NAMESPACES), _answer(_REFUSE), _answer(_ALLOW)],
+    )
+    lines += _when(
+        _CALLS["prlimit64"],
+        [_load(first), _unless_equal(0, 1), _answer(_ALLOW), _answer(_REFUSE)],
+    )
+    return [*lines, _answer(_ALLOW)]
+
+
+def refuse_calls(*, may_signal: bool) -> None:
+    """For this process and all it starts, for good: no network, no tracing, no mounts, no keys."""
+    if not _ARCHITECTURE:
+        raise OSError(38, f"no filter of system calls is known for {platform.machine()}")
+    code = b"".join(struct.pack("=HBBI", *line) for line in _filter(may_signal=may_signal))
+    held = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("@HP", len(code) // 8, ctypes.addressof(held))
+    _prctl(_SET_NO_NEW_PRIVS, 1, "prctl")
+    _checked(_libc.prctl(_SET_SECCOMP, 2, program, 0, 0), "seccomp")
+
+
+def descendants(of: int) -> list[int]:
+    """All processes below one, parents first, as far as they can be seen now."""
+    found, stack = [], [of]
+    while stack:
+        for task in Path(f"/proc/{stack.pop()}/task").glob("*/children"):
+            try:
+                children = [int(word) for word in task.read_text().split()]
+            except OSError:
+                continue  # gone since
+            found += children
+            stack += children
+    return found
+
+
+def knows_calls() -> bool:
+    """Whether system calls can be refused here: their numbers are known, and the kernel filters."""
+    return bool(_ARCHITECTURE) and Path("/proc/sys/kernel/seccomp/actions_avail").exists()

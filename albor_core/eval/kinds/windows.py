@@ -1,0 +1,27 @@
+"""A long text in windows that a model can read, each of its tokens scored once.
+
+The first window scores all that it reads; each later one scores the `stride` tokens that follow,
+after as much of what came before as fits. That is lm-evaluation-harness's rolling window of
+`max_seq_len = window` and `context_len = window - stride + 1`; its own likelihood has the stride
+equal to the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def windows(
+    ids: Sequence[int], *, first: int | None, window: int, stride: int
+) -> Iterator[tuple[list[int], list[int]]]:
+    """(context, continuation) pairs whose continuations are `ids` in order, without the first of
+    them where nothing stands before it (`first` None). A pair reads `window` tokens at most.
+    """
+    assert 1 <= stride <= window
+    whole = [*ids] if first is None else [first, *ids]
+    at = 1  # the next one to be scored
+    while at < len(whole):
+        end = min(len(whole), at + (window if at == 1 else stride))
+        begin = max(0, end - 1 - window)
+        yield whole[begin:at], whole[at:end]
+        at = end

@@ -1,0 +1,64 @@
+"""What an evaluation gives: scores, what they rest on, and where the items lie. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Better = Literal["min", "max"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number. A run records it as `eval/NAME`."""
+
+    name: str
+    """Task and figure: "humaneval/pass@1"."""
+    value: float
+    better: Better
+    n: int
+    """Items that it is of."""
+    stderr: float | None = None
+    """Of the mean over items; None where the figure is not one."""
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What one task found."""
+
+    task: str
+    kind: str
+    scores: tuple[Score, ...]
+    items: str
+    """The file beside the result that has a line of JSON an item."""
+    seconds: float = 0.0
+    """Filled in by whoever runs the task; of a resumed one, since it went on."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """How it came about, strict JSON: what of the settings decides the figures."""
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Of a continuation after its context."""
+
+    sum: float
+    """ln p, added up over tokens in fp64."""
+    tokens: int
+    is_greedy: bool
+    """Whether each of its tokens was the likeliest."""
+
+
+def mean_score(name: str, values: Sequence[float], better: Better = "max") -> Score:
+    """The mean of one value an item, with its standard error (n - 1 degrees of freedom); of no
+    items it is NaN.
+    """
+    n = len(values)
+    if n == 0:
+        return Score(name, math.nan, better, 0)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Score(name, mean, better, n)
+    spread = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
+    return Score(name, mean, better, n, math.sqrt(spread / n))

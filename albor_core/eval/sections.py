@@ -1,0 +1,90 @@
+"""What is common to the sections of tasks, and how one is read. No torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from albor_core.config.load import LIMIT_WORDS, shown_value, words_of
+from albor_core.config.sections import CROSS_CHECK, Count, Section
+from albor_core.config.strict_yaml import refusal
+from albor_core.run.errors import Problem
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+S = TypeVar("S", bound="TaskSection")
+
+
+class TaskSection(Section):
+    """A task: its kind, its data, and what decides its figures."""
+
+    kind: str
+    """What is asked of the model."""
+    name: str = ""
+    """What scores are called by: `eval/NAME/...`. By default the name of the file."""
+    data: Path
+    """The file or folder with the items, relative to the directory the command is run in."""
+    limit: Count | None = None
+    """Take the first items alone."""
+
+    @property
+    def title(self) -> str:
+        """The task's name."""
+        return self.name or name_from(self.data)
+
+
+def name_from(path: Path) -> str:
+    """A task's name made of that of its data."""
+    return name_part(path.resolve().name.partition(".")[0])
+
+
+def name_part(text: str) -> str:
+    """Any text as a part of the name of a score."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "other"
+
+
+def is_name(text: str) -> bool:
+    """Whether it can name a task: it becomes a part of metrics and the name of a file."""
+    return _NAME.fullmatch(text) is not None
+
+
+def read_section(kind: type[S], said: Mapping[str, Any], where: str) -> S:
+    """Raises ConfigError with every problem, each of `where`: tasks.0, or an option."""
+    try:
+        found = kind.model_validate(said)
+    except ValidationError as error:
+        raise refusal(section_problems(error, kind, where), file=where) from error
+    if not is_name(found.title):
+        what = f"{found.title!r} cannot name a task: letters, digits, '.', '_' and '-' can"
+        raise refusal([Problem(f"{where}.name", what)])
+    return found
+
+
+def section_problems(error: ValidationError, kind: type[Section], where: str) -> list[Problem]:
+    """What pydantic found of a section, in our words."""
+    found = []
+    for detail in error.errors(include_url=False):
+        path = ".".join(map(str, (*([where] if where else []), *detail["loc"])))
+        if detail["type"] == CROSS_CHECK:
+            found += [
+                Problem(f"{where}.{one.field}", one.message, one.hint)
+                for one in detail["ctx"]["found"]
+            ]
+        elif detail["type"] == "extra_forbidden":
+            fields = ", ".join(name for name in kind.model_fields if name != "kind")
+            found.append(Problem(path, "is not a field", f"there are {fields}"))
+        else:
+            found.append(Problem(path, _words(detail)))
+    return found
+
+
+def _words(detail: Any) -> str:
+    """What pydantic found, as configs say it; of a number the bound that it breaks."""
+    context = detail.get("ctx", {})
+    for limit, word in LIMIT_WORDS.items():
+        if limit in context:
+            return f"must be {word} {context[limit]}, is {shown_value(detail['input'])}"
+    return words_of(detail, shown_value(detail["input"]))

@@ -1,0 +1,197 @@
+"""A model that answers: how likely a text is to it, and how it goes on with one.
+
+`logprobs` is one forward a batch, right-padded, and takes logits of scored positions alone; sums
+are in fp64 whatever the model computes in. `complete` writes with a key/value cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional as F
+
+from albor_core.data.pack.special_tokens import SpecialIds
+from albor_core.eval.result import Likelihood
+from albor_core.eval.target import Target
+from albor_core.model.generate.engine import generate
+from albor_core.model.generate.sampling import Sampling
+from albor_core.model.generate.text import text_after
+from albor_core.model.generate.text_model import TextModel, stop_ids
+from albor_core.model.hf.tensors import load_model
+from albor_core.model.llama import Llama
+from albor_core.run.errors import DataError, UsageError
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.half}
+LOGITS_BYTES = 256 << 20  # of scored positions at once, in fp32
+Pair = tuple[Sequence[int], Sequence[int]]
+
+
+def _seed(seed: int, number: int, prompt: str) -> int:
+    key = hashlib.blake2b(f"{seed} {number} {prompt}".encode(), digest_size=4).digest()
+    return int.from_bytes(key, "little")
+
+
+@dataclass
+class EvaluatedModel:
+    """A loaded model with all that its answers depend on."""
+
+    model: Llama
+    tokenizer: Tokenizer
+    weights: str
+    """Hash of the weights."""
+    dtype: str
+    device: torch.device
+    batch_size: int
+    ids: SpecialIds
+    max_context: int
+    stop_ids: frozenset[int]
+    """Tokens that end a text."""
+
+    def facts(self) -> dict[str, Any]:
+        """What stands in every result."""
+        return {
+            "batch_size": self.batch_size,
+            "dtype": self.dtype,
+            "device": self.device.type,
+            "backend": f"pytorch {torch.__version__}",
+        }
+
+    def encode(self, text: str) -> list[int]:
+        """As `Target.encode`."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    @torch.inference_mode()
+    def logprobs(self, pairs: Sequence[Pair]) -> list[Likelihood]:
+        """ln p of each continuation after its context, in the order given. Contexts have a token at
+        least, the one that a text begins with say; those that are too long lose their beginning.
+
+        Raises DataError for a continuation that the model cannot read whole.
+        """
+        found = {i: Likelihood(0.0, 0, True) for i, pair in enumerate(pairs) if not pair[1]}
+        left = (i for i in range(len(pairs)) if i not in found)
+        by_length = sorted(left, key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
+        for start in range(0, len(by_length), self.batch_size):
+            numbers = by_length[start : start + self.batch_size]
+            rows = [self._row(pairs[number]) for number in numbers]
+            found |= dict(zip(numbers, self._score(rows), strict=True))
+        return [found[number] for number in range(len(pairs))]
+
+    def _row(self, pair: Pair) -> tuple[list[int], int]:
+        """The tokens to read, the last one only a target, and how many of them are scored."""
+        context, continuation = [*pair[0]], [*pair[1]]
+        if len(continuation) > self.max_context:
+            what = f"a continuation of {len(continuation):,} tokens is longer than the context of "
+            raise DataError(f"{what}{self.max_context:,}", hint="shorten it, or leave it out")
+        assert context, "nothing says how likely a first token is"
+        whole = [*context, *continuation]
+        return whole[-(self.max_context + 1) :], len(continuation)
+
+    def _score(self, rows: Sequence[tuple[list[int], int]]) -> list[Likelihood]:
+        width = max(len(ids) - 1 for ids, _ in rows)
+        read = torch.zeros(len(rows), width, dtype=torch.int64)
+        for row, (ids, _) in enumerate(rows):
+            read[row, : len(ids) - 1] = torch.tensor(ids[:-1])
+        hidden = self.model.model(read.to(self.device))
+        at = [(row, len(ids) - 1 - n + i) for row, (ids, n) in enumerate(rows) for i in range(n)]
+        targets = [token for ids, n in rows for token in ids[len(ids) - n :]]
+        where = torch.tensor(at, dtype=torch.int64, device=self.device).view(-1, 2)
+        scored = hidden[where[:, 0], where[:, 1]]
+        wanted = torch.tensor(targets, dtype=torch.int64, device=self.device)
+        logs, hits = self._of_tokens(scored, wanted)
+        counts = [n for _, n in rows]
+        parts = zip(logs.split(counts), hits.split(counts), counts, strict=True)  # type: ignore[no-untyped-call]
+        return [Likelihood(float(p.sum()), n, bool(hit.all())) for p, hit, n in parts]
+
+    def _of_tokens(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(N,) ln p of each target in fp64, and whether it was the likeliest, both on the CPU."""
+        head = self.model.head_weight
+        size = max(1, LOGITS_BYTES // (8 * len(head)))
+        logs, hits = [], []
+        for h, wanted in zip(hidden.split(size), targets.split(size), strict=True):  # type: ignore[no-untyped-call]
+            logits = F.linear(h, head)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            log_p = logits.log_softmax(-1).gather(-1, wanted[:, None])[:, 0]
+            logs.append(log_p.double().cpu())
+            hits.append((logits.argmax(-1) == wanted).cpu())
+        none = torch.zeros(0)
+        return torch.cat(logs or [none.double()]), torch.cat(hits or [none.bool()])
+
+    def complete(
+        self,
+        prompts: Sequence[str],
+        *,
+        n: int = 1,
+        max_new_tokens: int = 256,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+    ) -> list[list[str]]:
+        """`n` texts after each prompt, cut where the first of `stop` begins or the text ends. Each
+        depends on its own prompt, its number and `seed` alone. Temperature 0 takes the likeliest.
+        A prompt begins with what the tokenizer puts before a text, if anything.
+
+        Raises DataError for a prompt that leaves no room in the context.
+        """
+        whole = TextModel(self.model, self.tokenizer, self.ids, self.stop_ids)
+        asked = [prompt for prompt in prompts for _ in range(n)]
+        ways = [
+            Sampling(max_new_tokens, temperature, top_p, seed=_seed(seed, at % n, prompt))
+            for at, prompt in enumerate(asked)
+        ]
+        self._refuse_long(whole.encode(prompt) for prompt in prompts)
+        found = whole.write(asked, ways, stops=stop, max_batch=self.batch_size)
+        return [[one.text for one in found[at : at + n]] for at in range(0, len(found), n)]
+
+    def complete_ids(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int) -> list[str]:
+        """The likeliest text after each prompt, which is tokens. Raises DataError."""
+        self._refuse_long(prompts)
+        way = Sampling(max_new_tokens, stop_ids=self.stop_ids)
+        found = generate(self.model, prompts, way, max_batch=self.batch_size)
+        pairs = zip(prompts, found, strict=True)
+        return [text_after(self.tokenizer, prompt, one.ids) for prompt, one in pairs]
+
+    def _refuse_long(self, prompts: Iterable[Sequence[int]]) -> None:
+        longest = max(map(len, prompts), default=0)
+        if longest >= self.max_context:
+            what = f"a prompt of {longest:,} tokens leaves no room in the context of "
+            raise DataError(f"{what}{self.max_context:,}", hint="shorten the prompt")
+
+
+def load_subject(
+    target: Target, *, weights: str, device: str, dtype: str, batch_size: int
+) -> EvaluatedModel:
+    """Load the weights of a target, whose hash is `weights`; `dtype` is one of DTYPES. Raises
+    UsageError for a device that is not here, DataError where weights, tokenizer and config.json do
+    not fit.
+    """
+    place = find_device(device)
+    model = load_model(target.folder, device=place, dtype=DTYPES[dtype])
+    return EvaluatedModel(
+        model,
+        target.tokenizer,
+        weights,
+        dtype,
+        place,
+        batch_size,
+        target.ids,
+        target.max_context,
+        stop_ids(target.path, target.ids),
+    )
+
+
+def find_device(word: str) -> torch.device:
+    """auto, cpu or cuda. Raises UsageError."""
+    if word not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"device {word!r}: one of auto, cpu, cuda")
+    has_gpu = torch.cuda.is_available()
+    if word == "cuda" and not has_gpu:
+        raise UsageError("device 'cuda': no GPU is visible here", hint="albor gpu")
+    return torch.device("cuda" if has_gpu and word != "cpu" else "cpu")

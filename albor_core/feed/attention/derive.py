@@ -1,0 +1,159 @@
+"""The one list of what needs a person now, derived from values: pure, so that a test can ask about
+any situation.
+
+Looked at are runs at work and runs that ended within KEPT_S. A run that its user stopped or that
+completed is only a trouble where lines of it were lost; an imported one is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from zlib import crc32
+
+from albor_core.andon.rules.sources import RULES_FILE
+from albor_core.feed.attention.item import AttentionItem, AttentionList, AttentionMarks, SinceLooked
+from albor_core.feed.attention.of_machine import machine_items
+from albor_core.feed.attention.of_run import ended_items, live_items
+from albor_core.feed.machine import MachineView
+from albor_core.feed.view import RunView
+
+KEPT_S = 7 * 86400.0
+"""How long the end of a run stays in the list while it is neither seen nor resumed."""
+_ENDED_BADLY = ("failed", "lost", "stopped")
+
+
+def is_candidate(view: RunView, now: float) -> bool:
+    """Whether a run may have an entry: only of those the signs need to be read."""
+    if view.kind == "imported":
+        return False
+    if view.is_active:
+        return True
+    is_trouble = view.status in _ENDED_BADLY or (view.status == "completed" and view.lines_lost)
+    return bool(is_trouble) and now - (ended_at(view) or 0.0) < KEPT_S
+
+
+def ended_at(view: RunView) -> float | None:
+    """When a run ended, or was last heard of."""
+    return next((w for w in (view.ended_wall, view.last_wall, view.created) if w is not None), None)
+
+
+def attention(
+    runs: Iterable[RunView],
+    machine: MachineView,
+    marks: AttentionMarks,
+    *,
+    now: float,
+    since: SinceLooked | None = None,
+    is_complete: bool = True,
+    problem: str = "",
+) -> AttentionList:
+    """All entries of `runs`, whose signs are read, and of the machines. `now` is wall time."""
+    rows = tuple(runs)
+    looked_at = [view for view in rows if is_candidate(view, now)]
+    items: list[AttentionItem] = []
+    for view in looked_at:
+        gpus = machine.run_gpus.get(view.id) or view.signs.ranks
+        found = live_items if view.is_active else ended_items
+        items += (_marked(item, view, marks, now) for item in found(view, gpus, now))
+    items = _of_one_file(items, marks, now)
+    of_machines = [_marked(one, None, marks, now) for one in machine_items(machine, rows, now)]
+    said = {(one.host, one.word) for one in of_machines}  # GPUs that alerts of runs tell of, too
+    items = [item for item in items if (item.host, item.word) not in said] + of_machines
+    items.sort(key=lambda item: item.rank)
+    troubled = {item.run_id for item in items if item.is_open}
+    active = [view for view in looked_at if view.is_active]
+    watched = [view for view in active if view.signs.watched.is_watched]
+    return AttentionList(
+        items=tuple(items),
+        fine=tuple(view.id for view in watched if view.id not in troubled),
+        not_watched=tuple(v.id for v in active if not v.signs.watched.is_watched),
+        tells_only=tuple(view.id for view in watched if not view.signs.watched.acts),
+        since_last_looked=since_looked(rows, marks.looked_wall) if since is None else since,
+        is_complete=is_complete,
+        problem=problem,
+    )
+
+
+def _of_one_file(
+    items: list[AttentionItem], marks: AttentionMarks, now: float
+) -> list[AttentionItem]:
+    """What is wrong with the user's rules.yaml is wrong for all runs: one entry a host and text."""
+    shared: dict[tuple[str, str], list[AttentionItem]] = {}
+    for item in items:
+        if item.kind == "watching" and RULES_FILE in item.summary:
+            shared.setdefault((item.host, item.summary), []).append(item)
+    told = {item.id for same in shared.values() for item in same}
+    kept = [item for item in items if item.id not in told]
+    for (host, summary), same in shared.items():
+        count = f" (for {len(same)} runs)" if len(same) > 1 else ""
+        one = replace(
+            same[0],
+            id=f"{host}/watching:{crc32(summary.encode(errors='replace')):08x}",
+            summary=f"{summary}{count}",
+            key="",
+            run_id="",
+            run_name="",
+            path="",
+        )
+        kept.append(_marked(one, None, marks, now))
+    return kept
+
+
+def since_looked(runs: Iterable[RunView], looked: float | None) -> SinceLooked:
+    """What ended since `looked`; nothing is counted for a user who never looked."""
+    if looked is None:
+        return SinceLooked()
+    ended = [v for v in runs if _has_ended(v) and (v.ended_wall or v.last_wall or 0.0) > looked]
+    completed = [view for view in ended if view.status == "completed"]
+    best = min(completed, key=_loss, default=None)
+    value = None if best is None else _loss(best)
+    is_known = value is not None and value < float("inf")
+    return SinceLooked(
+        wall=looked,
+        completed=len(completed),
+        died=sum(view.status in ("failed", "lost") for view in ended),
+        stopped=sum(view.status == "stopped" for view in ended),
+        best_run=best.name if best is not None and is_known else "",
+        best_value=value if is_known else None,
+    )
+
+
+def _has_ended(view: RunView) -> bool:
+    return view.status in ("completed", *_ENDED_BADLY) and view.kind != "imported"
+
+
+def _loss(view: RunView) -> float:
+    """The figure that runs are compared by, less is better; infinite where there is none."""
+    known = (view.best_val_loss, view.val_loss, view.loss)
+    value = next((one for one in known if one is not None), float("inf"))
+    return value if value == value else float("inf")
+
+
+def _marked(
+    item: AttentionItem, view: RunView | None, marks: AttentionMarks, now: float
+) -> AttentionItem:
+    """The entry with what was said about it: by a mark of the run, or by one of the machine."""
+    acked = marks.acked.get(item.id, "")
+    until = marks.muted.get(item.id, 0.0)
+    if view is not None:
+        acked = view.signs.acked.get(item.id, acked)
+        until = max(until, view.signs.muted.get(item.id, 0.0))
+    return replace(item, acked_by=acked, muted_until=until if until > now else None)
+
+
+def narrowed(found: AttentionList, run_ids: Sequence[str]) -> AttentionList:
+    """The same of a few runs alone."""
+    wanted = frozenset(run_ids)
+
+    def kept(ids: Iterator[str] | tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(one for one in ids if one in wanted)
+
+    return replace(
+        found,
+        items=tuple(item for item in found.items if item.run_id in wanted),
+        fine=kept(found.fine),
+        not_watched=kept(found.not_watched),
+        tells_only=kept(found.tells_only),
+        since_last_looked=SinceLooked(),
+    )

@@ -1,0 +1,78 @@
+"""One entry of a run: its id, its help, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from albor_core.feed.attention.help import help_for
+from albor_core.feed.attention.item import KINDS, AttentionItem
+from albor_core.feed.view import RunView
+from albor_core.run.values.quantity import duration
+
+HOUR_S = 3600.0
+LITTLE_S = 60.0  # work too little to count
+
+
+def item_of(
+    view: RunView,
+    kind: str,
+    *,
+    summary: str,
+    since: float | None,
+    tag: str = "",
+    name: str = "",
+    attempt: int | None = None,
+    severity: str | None = None,
+    key_of: str = "",
+    **rest: Any,
+) -> AttentionItem:
+    """An entry of `view`. Its id has the attempt that it is of, and `tag`."""
+    table = KINDS[kind]
+    number = attempt if attempt is not None else view.attempt
+    key, command = help_for(key_of or kind, view)
+    return AttentionItem(
+        **{
+            "id": f"{view.id}/{name or kind}@{number or 0}{tag}",
+            "kind": kind,
+            "word": table.word,
+            "severity": severity or table.severity,
+            "run_id": view.id,
+            "run_name": view.name or view.id,
+            "host": view.host,
+            "since_wall": since,
+            "summary": summary,
+            "key": key,
+            "command": command,
+            "path": view.path,
+            **rest,
+        }
+    )
+
+
+def at_risk(view: RunView, gpus: int | None, at: float, verb: str = "at risk") -> dict[str, Any]:
+    """What was worked since the newest checkpoint, until `at`; since the start where no checkpoint
+    is known, which for a program of one's own only means that none was told of."""
+    saved = view.checkpoint.last_wall
+    until = at if view.last_wall is None or view.is_active else min(at, view.last_wall)
+    if saved is not None:
+        hours = max(0.0, until - saved) / HOUR_S
+        behind = f"since the checkpoint at step {view.checkpoint.last_step or 0:,}"
+        text = f"{amount(hours, gpus)} {verb} {behind}"
+    elif view.elapsed_s is not None and view.elapsed_s >= LITTLE_S:
+        hours = view.elapsed_s / HOUR_S
+        text = f"up to {amount(hours, gpus)} {verb}: no checkpoint is known"
+    else:
+        return {}
+    return {"cost_gpu_hours": hours * (gpus or 1), "cost": text}
+
+
+def amount(hours: float, gpus: int | None) -> str:
+    """ "1.6 GPU-h", or where the GPUs are not known "12m of work"."""
+    if gpus is None:
+        return f"{duration(hours * HOUR_S)} of work"
+    total = hours * gpus
+    return f"{total:.1f} GPU-h" if total >= 0.1 else f"{total:.2g} GPU-h"
+
+
+def first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]

@@ -1,0 +1,135 @@
+"""What people say about entries of attention: seen, muted for a time, when they last looked.
+
+About a run it is an annotation of the run, so that all users see it and a copy keeps it. About a
+machine, or a run that was pulled from another host, it is in ALBOR_HOME/attention.json, one small
+file under a lock, and so is when each user looked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from albor_core.feed.attention.item import AttentionItem, AttentionMarks
+from albor_core.feed.run.files import CachedJson
+from albor_core.run.errors import StoreError, remedy
+from albor_core.run.files.pulled_file import pulled_from
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.rundir import RunDir, own_home, read_json
+from albor_core.run.values.lenient import NOTHING, Document, finite, finite_of, mapping, text
+from albor_core.store.index.annotations import annotate, user_name
+from albor_core.store.index.catch_up import drain_index
+
+SCHEMA = "albor.attention.marks/1"
+SEEN_S = 86400.0
+"""How long a trouble of a machine counts as seen: it has no attempt that would end it."""
+
+
+class MarksFile:
+    """ALBOR_HOME/attention.json, read again when it was written. Never raises."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = CachedJson(home / "attention.json")
+        self._user = user_name()
+
+    def get(self, now: float) -> AttentionMarks:
+        """What holds at `now`."""
+        found = self._file.get() or NOTHING
+        acked, muted = mapping(found, "acked"), mapping(found, "muted")
+        return AttentionMarks(
+            acked={
+                item: text(mapping(acked, item), "by") or "unknown"
+                for item in acked
+                if now - (finite(mapping(acked, item), "wall") or 0.0) < SEEN_S
+            },
+            muted={
+                item: until
+                for item in muted
+                if (until := finite(mapping(muted, item), "until")) is not None and until > now
+            },
+            looked_wall=finite(mapping(found, "looked"), self._user),
+        )
+
+
+def acknowledge(item: AttentionItem) -> None:
+    """Say that an entry was seen; of alerts, all of its rule. Raises AlborError."""
+    if _is_said_in_run(item):
+        run = run_of(item)
+        for alert_id in item.alert_ids:
+            annotate(run, "ack", alert_id)
+        if "/rule:" not in item.id:  # it is there without its alerts, too
+            annotate(run, "attention.ack", item.id)
+        drain_index(run)
+        return
+    with _changed(own_home()) as document:
+        document["acked"][item.id] = {"by": user_name(), "wall": round(time.time(), 3)}
+
+
+def mute(item: AttentionItem, until: float) -> None:
+    """Take an entry out of the count until a moment, UTC seconds. Raises AlborError."""
+    if _is_said_in_run(item):
+        run = run_of(item)
+        annotate(run, "attention.mute", {"id": item.id, "until": round(until, 3)})
+        drain_index(run)
+        return
+    with _changed(own_home()) as document:
+        document["muted"][item.id] = {"by": user_name(), "until": round(until, 3)}
+
+
+def note_look(home: Path, now: float) -> None:
+    """Remember that this user has looked. A disk or a home that refuses it changes nothing."""
+    try:
+        with _changed(home) as document:
+            document["looked"][user_name()] = round(now, 3)
+    except StoreError:
+        return
+
+
+def _is_said_in_run(item: AttentionItem) -> bool:
+    """Of a copy of another host's run it is kept as of a machine: the run's files stay its own."""
+    return item.is_of_run and not pulled_from(run_of(item))
+
+
+def run_of(item: AttentionItem) -> RunDir:
+    """The run of an entry."""
+    path = Path(item.path)
+    return RunDir(path, item.run_id if "@" in item.run_id else "")
+
+
+@contextmanager
+def _changed(home: Path) -> Iterator[dict[str, Any]]:
+    """The document under its lock, to be changed; what no longer holds is dropped. Raises
+    StoreError.
+    """
+    path = home / "attention.json"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(home / "attention.lock", flags, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            document = _sound(read_json(path) or NOTHING, time.time())
+            yield document
+            write_json(path, document)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}", hint=remedy(error)) from error
+
+
+def _sound(found: Document, now: float) -> dict[str, Any]:
+    def kept(name: str, holds: Callable[[Document], bool]) -> dict[str, Any]:
+        said = mapping(found, name)
+        return {item: dict(mapping(said, item)) for item in said if holds(mapping(said, item))}
+
+    return {
+        "schema": SCHEMA,
+        "acked": kept("acked", lambda one: now - (finite(one, "wall") or 0.0) < SEEN_S),
+        "muted": kept("muted", lambda one: (finite(one, "until") or 0.0) > now),
+        "looked": {u: wall for u, wall in mapping(found, "looked").items() if finite_of(wall)},
+    }

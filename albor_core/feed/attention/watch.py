@@ -1,0 +1,143 @@
+"""Attention, polled beside the list of runs: reads what the entries need, of few runs.
+
+The list may have ten thousand runs; looked at are those at work, and those that ended lately and
+not well. The files of the second do not change but for what people say, so each is read once and
+then now and again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from albor_core.feed.attention.derive import attention, is_candidate, since_looked
+from albor_core.feed.attention.item import AttentionItem, AttentionList, AttentionMarks, SinceLooked
+from albor_core.feed.attention.marks import MarksFile
+from albor_core.feed.machine import MachineView, MachineWatch, Reading
+from albor_core.feed.run.sign_files import SignFiles
+from albor_core.feed.run.store_follower import StoreWatch
+from albor_core.feed.signs import NO_SIGNS, RunSigns
+from albor_core.feed.view import RunsView, RunView
+from albor_core.run.rundir import albor_home, placed
+from albor_core.telemetry.host import sample_host
+from albor_core.telemetry.machine_ring import read_ring, ring_path
+
+LOOK_S = 1.0  # between two derivations: 10,000 rows take a few milliseconds
+READ_S = 0.1  # per look, for runs that have ended
+AGAIN_S = 5.0  # until the files of an ended run are looked at again
+HOST_S = 5.0
+RING_S = 330.0  # of samples, at the first look: five minutes see every trouble of a GPU
+
+
+class AttentionFeed:
+    """Belongs to one thread, the one that polls the list of runs. Raises nothing."""
+
+    def __init__(
+        self,
+        home: Path | None = None,
+        *,
+        look_s: float = LOOK_S,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._home = home or albor_home()
+        self._clock, self._wall, self._look_s = clock, wall, look_s
+        self._marks = MarksFile(self._home)
+        self._machine = MachineWatch()
+        self._files: dict[str, SignFiles] = {}
+        self._signs: dict[str, tuple[float, RunView, RunSigns]] = {}  # when, of what
+        self._rows: tuple[RunView, ...] = ()
+        self._candidates: tuple[RunView, ...] = ()
+        self._since: tuple[float | None, SinceLooked] = (math.nan, SinceLooked())
+        self._at = self._host_at = -math.inf
+        self._ring_at: float | None = None
+        self._last = AttentionList(is_complete=False)
+
+    def look(self, view: RunsView, store: StoreWatch | None = None) -> AttentionList:
+        """What needs a person, looked at once in `look_s`; the same object if nothing changed.
+        `store` tells of alerts that are older than the ends of the files.
+        """
+        now = self._clock()
+        if now - self._at < self._look_s and self._last.is_complete:
+            return self._last
+        self._at = now
+        wall = self._wall()
+        marks = self._marks.get(wall)
+        self._choose(view, marks, wall)
+        rows, is_read = self._with_signs(now, store)
+        found = attention(
+            rows,
+            self._look_at_machine(view, rows, wall, now),
+            marks,
+            now=wall,
+            since=self._since[1],
+            is_complete=view.is_complete and is_read,
+            problem=view.problem,
+        )
+        if found != self._last:
+            self._last = found
+        return self._last
+
+    def _choose(self, view: RunsView, marks: AttentionMarks, wall: float) -> None:
+        """Which rows to look at; asked again only of another list."""
+        is_same = view.rows is self._rows
+        if not is_same:
+            self._rows = view.rows
+            self._candidates = tuple(row for row in view.rows if is_candidate(row, wall))
+            kept = {row.id for row in self._candidates}
+            self._files = {i: one for i, one in self._files.items() if i in kept}
+            self._signs = {i: one for i, one in self._signs.items() if i in kept}
+        if not is_same or self._since[0] != marks.looked_wall:
+            self._since = (marks.looked_wall, since_looked(self._rows, marks.looked_wall))
+
+    def _with_signs(self, now: float, store: StoreWatch | None) -> tuple[tuple[RunView, ...], bool]:
+        """The candidates with their signs, and whether all were read."""
+        stop, is_read, rows = now + READ_S, True, []
+        for row in self._candidates:
+            at, of, signs = self._signs.get(row.id, (-math.inf, row, NO_SIGNS))
+            is_due = row.is_active or of is not row or now - at >= AGAIN_S
+            if is_due and (row.is_active or self._clock() < stop):
+                files = self._files.get(row.id)
+                if files is None:
+                    files = self._files[row.id] = SignFiles(placed(row.id, row.path))
+                signs = _completed(files.look(row), row, store)
+                self._signs[row.id] = (now, row, signs)
+            elif at == -math.inf:
+                is_read = False
+                continue  # not known yet: no entry without its reason
+            rows.append(replace(row, signs=signs))
+        return tuple(rows), is_read
+
+    def _look_at_machine(
+        self, view: RunsView, rows: Sequence[RunView], wall: float, now: float
+    ) -> MachineView:
+        """By the samples that are taken once a host, and by one of our own where none are."""
+        ring = read_ring(ring_path(), RING_S if self._ring_at is None else 2 * LOOK_S + 1)
+        if ring:
+            self._ring_at = now
+            self._machine.take(ring, ring[-1].system)
+        else:
+            system = None
+            if now - self._host_at >= HOST_S:
+                self._host_at, system = now, sample_host(self._home)
+            self._machine.take((Reading(wall, view.gpus),) if view.gpus else (), system)
+        return self._machine.look([row for row in rows if row.is_active], wall)
+
+
+def entries_of(view: RunView | None) -> tuple[AttentionItem, ...]:
+    """The entries of one run whose signs are read, as RunFeed reads them; of no machine."""
+    if view is None:
+        return ()
+    return attention((view,), MachineView(), AttentionMarks(), now=time.time()).items
+
+
+def _completed(signs: RunSigns, row: RunView, store: StoreWatch | None) -> RunSigns:
+    """With the open alerts of the store where the ends of the files do not have them all."""
+    if store is None or row.alerts_open <= len(signs.alerts):
+        return signs
+    known = signs.settled.union(alert.id for alert in signs.alerts)
+    asked = store.ask(lambda reader: reader.alerts(row.id, open_only=True)) or ()
+    return replace(signs, alerts=(*(a for a in asked if a.id not in known), *signs.alerts))

@@ -1,0 +1,118 @@
+"""What a store alone knows of the runs on the screen: which metrics stand for them, and a trend.
+
+Asked for rows that somebody sees, a few of them per poll, and again when there is news of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from albor_core.feed.run.store_follower import StoreWatch
+from albor_core.feed.runs.newest import metrics_of_state
+from albor_core.feed.view import RunView
+from albor_core.run.errors import AlborError
+from albor_core.run.headlines import LOSSES
+from albor_core.run.rundir import RunDir
+from albor_core.run.values.lenient import Document
+from albor_core.run.values.main_metrics import Logged, MainMetric
+from albor_core.store.file.paths import global_store
+from albor_core.store.file.standing import Standing
+from albor_core.store.query.table import RunList
+
+PER_POLL = 40
+SPARK_POINTS = 60
+_GAP_S = 1.0  # between two questions about a run that goes on
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the store said of one run, and what was known of it when it was asked."""
+
+    step: int | None
+    row: RunView | None
+    news: int  # how often the store had changed
+    asked_at: float
+    standing: Standing
+    trend: tuple[float, ...]
+
+    def is_due(self, view: RunView, row: RunView | None, news: int, now: float) -> bool:
+        """Whether it may say something else now: the index may have lagged behind the run, and one
+        that had nothing yet may have something now."""
+        is_same = self.step == view.step and self.row is row
+        if is_same and (self.trend or self.news == news):
+            return False
+        return not self.standing.logged or now - self.asked_at >= _GAP_S
+
+
+class VisibleRuns:
+    """Completes the views of visible runs. Belongs to the thread that polls."""
+
+    def __init__(self, store: StoreWatch, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
+        self._known: dict[str, _Known] = {}
+        self._left = PER_POLL
+
+    def begin(self) -> None:
+        """A poll begins."""
+        self._left = PER_POLL
+
+    def completed(self, view: RunView, row: RunView | None, news: int, *, may_ask: bool) -> RunView:
+        """`view` with its main metrics and its trend; asked for where they are due and wanted."""
+        known, now = self._known.get(view.id), self._clock()
+        is_due = known is None or known.is_due(view, row, news, now)
+        if is_due and may_ask and self._left:
+            self._left -= 1
+            known = self._ask(view, row, news, now) or known
+        if known is None:
+            return view
+        metrics = standing_of(view, known.standing)
+        if not metrics or metrics[0].name == LOSSES[0]:
+            return replace(view, metrics=metrics, loss_history=view.loss_history or known.trend)
+        return replace(view, metrics=metrics, trend=known.trend)
+
+    def _ask(self, view: RunView, row: RunView | None, news: int, now: float) -> _Known | None:
+        """None while the store cannot say, so that the last answer stays."""
+        found = self._store.ask(lambda reader: reader.standings([view.id]))
+        if found is None:
+            return None
+        standing = found.get(view.id, Standing())
+        metrics = standing_of(view, standing)
+        trend: tuple[float, ...] | None = ()
+        if not metrics or metrics[0].name != LOSSES[0] or not view.loss_history:
+            trend = self.trend(view.id, metrics[0].name if metrics else LOSSES[0])
+        if trend is None and row is not None:
+            return None
+        # without a row the store does not know the run yet
+        self._known[view.id] = _Known(view.step, row, news, now, standing, trend or ())
+        return self._known[view.id]
+
+    def trend(self, run_id: str, metric: str) -> tuple[float, ...] | None:
+        """A whole curve in SPARK_POINTS values; None while the store cannot say."""
+        found = self._store.ask(
+            lambda reader: reader.series(run_id, metric, max_points=SPARK_POINTS)
+        )
+        return None if found is None else tuple(found.mean)
+
+
+def standing_of(view: RunView, standing: Standing) -> tuple[MainMetric, ...]:
+    """What stands for a run: chosen from all that a store has, with the values of a run at work
+    from its state file.
+    """
+    if not standing.logged:
+        return view.metrics
+    told = (Logged(one.name, one.last) for one in view.metrics)
+    known = standing.with_live(told) if view.is_active else standing
+    return known.chosen()
+
+
+def mains_of(run: RunDir, state: Document, *, is_live: bool) -> tuple[MainMetric, ...]:
+    """What stands for one run that is not followed, by the store of all runs and its state file."""
+    told = metrics_of_state(state)
+    try:
+        with RunList(global_store()) as table:
+            stored = table.standings([run.id]).get(run.id, Standing())
+    except AlborError:
+        stored = Standing()
+    return (stored.with_live(told) if is_live or not stored.logged else stored).chosen()

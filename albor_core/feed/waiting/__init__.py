@@ -1,0 +1,1 @@
+"""Waiting for what a run will say, without asking again and again."""

@@ -1,0 +1,169 @@
+"""The metrics of one run side by side, along steps, tokens, time or another metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+from albor_core.history.columns import Column, Columns, column
+from albor_core.history.frames import Frame
+from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.headlines import HOUSE_NAMES
+from albor_core.store.file.axis import SECONDS, STEP
+from albor_core.store.index.write import WALL_KEY
+from albor_core.store.query.names import meant_metric
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.rows import KeyStat
+from albor_core.store.rows.ruler import Ruler
+
+Points = Sequence[tuple[int, float]]
+OpenReader = Callable[[], Reader]
+TOKENS = HOUSE_NAMES["tokens"]
+AXES = ("step", "tokens", "wall")
+
+
+class Metrics(Frame):
+    """Metrics of one run: a column for x, then one a metric; a row for each step that has any.
+
+    Read when first asked for, all of them as of one moment. A metric that was not logged at a step
+    is None there, one that was NaN is NaN. A metric called like the x column is `metrics.NAME`.
+    """
+
+    def __init__(self, run_id: str, opened: OpenReader, keys: Sequence[str] | None, x: str) -> None:
+        self._id, self._opened, self._keys, self.x = run_id, opened, keys, x
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.to_list())
+
+    def __len__(self) -> int:
+        return len(self._columns[self.x].values)
+
+    def __repr__(self) -> str:
+        return f"<metrics of {self._id} by {self.x}>"
+
+    def columns(self) -> Columns:
+        """As `Frame.columns`. Raises NotFoundError for a metric that the run does not have and for
+        points that are gone, UsageError for an x that does not go with a metric, StoreError.
+        """
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> Columns:
+        with self._opened() as reader:
+            known = reader.summary(self._id)
+            chosen = self._chosen(known)
+            along = _along(self.x, known, self._id)
+            created = reader.run(self._id).created
+            points = reader.together(self._id, {*chosen.values(), *along})
+        place = _places(self.x, along, points, created, self._id)
+        blocks = []
+        for axis in (STEP, SECONDS):
+            series = {
+                label: points[key] for label, key in chosen.items() if known[key].axis == axis
+            }
+            blocks.append(_block(series, partial(place, axis)))
+        return _joined(self.x, list(chosen), [block for block in blocks if block.xs])
+
+    def _chosen(self, known: Mapping[str, KeyStat]) -> dict[str, str]:
+        """The key of each column, by the column's name."""
+        if self._keys is None:
+            keys = [key for key, stat in known.items() if self.x == "wall" or stat.axis == STEP]
+            return {_label(key, self.x): key for key in keys}
+        found = {}
+        for said in self._keys:
+            key = _meant(said, known, self._id)
+            if known[key].axis == SECONDS and self.x != "wall":
+                raise UsageError(
+                    f"cannot put {said!r} along {self.x!r}: it is recorded by the second",
+                    hint="x='wall'",
+                )
+            found[_label(said, self.x)] = key
+        return found
+
+
+def _label(name: str, x: str) -> str:
+    return f"metrics.{name}" if name == x else name
+
+
+def _meant(said: str, known: Mapping[str, KeyStat], run_id: str) -> str:
+    try:
+        return meant_metric(said, known)
+    except NotFoundError as error:
+        hint = f"albor runs show {run_id}"
+        raise NotFoundError(f"{run_id}: {error.message}", hint=hint) from error
+
+
+def _along(x: str, known: Mapping[str, KeyStat], run_id: str) -> tuple[str, ...]:
+    """The series that x is read from."""
+    if x == "step":
+        return ()
+    if x == "wall":
+        return (WALL_KEY,)
+    if x == "tokens":
+        return (TOKENS,)
+    key = _meant(x, known, run_id)
+    if known[key].axis == SECONDS:
+        raise UsageError(f"cannot use {x!r} as x: it is recorded by the second", hint="x='wall'")
+    return (key,)
+
+
+Place = Callable[[str, int], float | None]
+
+
+def _places(
+    x: str,
+    along: Sequence[str],
+    points: Mapping[str, Points],
+    created: float | None,
+    run_id: str,
+) -> Place:
+    """Where on x a step lies, or a second; None where that is not known."""
+    if x == "step":
+        return lambda _, step: step
+    if x == "tokens":
+        ruler = Ruler.of(points[TOKENS])
+        if ruler is None:
+            raise NotFoundError(f"{run_id}: no tokens were logged", hint="x='step'")
+        return lambda _, step: ruler.at(step)
+    logged = dict(points[along[0]])
+    if x != "wall":
+        return lambda _, step: logged.get(step)
+    return lambda axis, at: (
+        logged.get(at) if axis == STEP else None if created is None else created + at
+    )
+
+
+class _Block(NamedTuple):
+    """Series over the same kind of steps: where each row lies on x, and a column for each."""
+
+    xs: list[float]
+    values: dict[str, list[float | None]]
+
+
+def _block(series: Mapping[str, Points], place: Callable[[int], float | None]) -> _Block:
+    steps = sorted({step for points in series.values() for step, _ in points})
+    found = [(step, x) for step in steps if (x := place(step)) is not None]
+    row = {step: i for i, (step, _) in enumerate(found)}
+    values: dict[str, list[float | None]] = {}
+    for label, points in series.items():
+        cells = values[label] = [None] * len(found)
+        for step, value in points:
+            if (at := row.get(step)) is not None:
+                cells[at] = value
+    return _Block([x for _, x in found], values)
+
+
+def _joined(x: str, labels: Sequence[str], blocks: Sequence[_Block]) -> Columns:
+    """In order of steps; where steps and seconds meet, of time."""
+    xs = [place for block in blocks for place in block.xs]
+    values = {
+        label: [v for b in blocks for v in b.values.get(label) or [None] * len(b.xs)]
+        for label in labels
+    }
+    if len(blocks) > 1:
+        order = sorted(range(len(xs)), key=xs.__getitem__)
+        xs = [xs[i] for i in order]
+        values = {label: [cells[i] for i in order] for label, cells in values.items()}
+    kind = "int" if x == "step" else "float"
+    return {x: column(xs, kind), **{label: Column("float", v) for label, v in values.items()}}

@@ -1,0 +1,293 @@
+"""Runs of the history, found by a filter or by name: nothing is read before it is asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, overload
+
+from albor_core.history.columns import Column, Columns, column
+from albor_core.history.frames import Frame
+from albor_core.history.one_run import RecordedRun, bring_up
+from albor_core.run.errors import NotFoundError, StoreError, UsageError
+from albor_core.run.rundir import RunDir
+from albor_core.store.file.home_store import present_store
+from albor_core.store.file.paths import local_store
+from albor_core.store.query.export import last_values_of, params_of, summaries_of
+from albor_core.store.query.filter import parse_filter
+from albor_core.store.query.names import Unknown
+from albor_core.store.query.resolve import find_id
+from albor_core.store.query.table import RunList
+from albor_core.store.query.terms import Filter
+from albor_core.store.rows.rows import KeyStat, Param
+from albor_core.store.rows.run_row import RunRow
+
+T = TypeVar("T")
+_TOGETHER = 200  # runs whose params or summaries are read when one of them is asked for
+_ROWS = 5_000  # read in one go
+_MOST_CELLS = 100_000_000  # of a table: a gigabyte
+_RECENT_S = 3600.0  # a guard restarts within it what it restarts at all
+_ARREARS_S = 5.0  # for what ended runs wrote last and nobody indexed
+RUN_KINDS = {  # the columns of a table of runs, before its params and metrics
+    "id": "text", "name": "text", "experiment": "text", "kind": "text", "status": "text",
+    "created": "float", "ended": "float", "attempts": "int", "step": "int", "max_steps": "int",
+    "host": "text", "seed": "int", "commit": "text", "tags": "texts", "path": "text",
+}  # fmt: skip
+_FIELDS = {
+    "ended": "ended_wall", "step": "last_step", "commit": "git_commit", "status": "ended_status",
+}  # fmt: skip
+
+
+def runs(
+    filter: str = "",
+    *,
+    sort: str = "created",
+    reverse: bool = False,
+    limit: int | None = None,
+    db: str | os.PathLike[str] | None = None,
+) -> Runs:
+    """The runs that a filter keeps, as `albor runs ls` has them: "experiment:sweep val/loss<2".
+
+    `sort` is a column, metric or param: the newest, best, or without a known direction largest
+    first. `db` is a store file, by default that of this home. Raises UsageError (FilterError) for
+    a filter that cannot be understood; what else is wrong shows when the runs are asked for.
+    """
+    where = parse_filter(filter) if filter.strip() else Filter()
+    store = None if db is None else Path(db)
+    question = _Question(where, sort, reverse, limit, store)
+    return Runs(lambda: _found(question), f"<runs {filter!r}>")
+
+
+def run(
+    reference: str | os.PathLike[str], *, db: str | os.PathLike[str] | None = None
+) -> RecordedRun:
+    """One run by its folder, id, name, or the beginning of its id.
+
+    Raises NotFoundError with the nearest name, UsageError where several are meant, StoreError.
+    """
+    run_id, folder = find_id(os.fspath(reference), None if db is None else Path(db))
+    why = "" if folder is None or db is not None else bring_up(folder)
+    for path, own_id in _stores_of(run_id, folder, db):
+        with RunList(path) as table:
+            try:
+                row = table.run(own_id)
+            except NotFoundError:
+                continue
+        if folder is not None:  # the home knows first where a run was moved to
+            row = replace(row, path=str(folder.path))
+        row = _as_of_now(row)
+        return RecordedRun(row, Selection(path, (row,)))
+    said = os.fspath(reference)
+    why = why or "it is not in the store"
+    raise NotFoundError(f"cannot read run {said!r}: {why}", hint="albor db rebuild")
+
+
+def _stores_of(
+    run_id: str, folder: RunDir | None, db: str | os.PathLike[str] | None
+) -> Iterator[tuple[Path, str]]:
+    """Where a run may be recorded, and what it is called there."""
+    if db is not None:
+        yield Path(db), run_id
+        return
+    if (home := present_store()) is not None:
+        yield home, run_id
+    if folder is not None and (own := local_store(folder)).is_file():
+        yield own, folder.own_id
+
+
+class _Question(NamedTuple):
+    where: Filter
+    sort: str
+    reverse: bool
+    limit: int | None
+    store: Path | None
+
+
+class Selection:
+    """Rows of one store as of one moment, and what is read of them together. Any thread may ask:
+    a store is opened for each answer.
+    """
+
+    def __init__(self, path: Path, rows: Sequence[RunRow]) -> None:
+        self.path, self.rows = path, rows
+        self._params: dict[str, dict[str, Param]] = {}
+        self._summaries: dict[str, dict[str, KeyStat]] = {}
+
+    def params(self, run_id: str) -> dict[str, Param]:
+        found = self._of(run_id, self._params, _params)
+        return dict(found)
+
+    def summary(self, run_id: str) -> dict[str, KeyStat]:
+        found = self._of(run_id, self._summaries, summaries_of)
+        return dict(found)
+
+    def _of(
+        self,
+        run_id: str,
+        known: dict[str, T],
+        ask: Callable[[RunList, Sequence[str]], dict[str, T]],
+    ) -> T:
+        """What is known of a run, read for its neighbours too if it must be read."""
+        if run_id not in known:
+            start = self._places[run_id] // _TOGETHER * _TOGETHER
+            with RunList(self.path) as table:
+                known |= ask(table, [row.id for row in self.rows[start : start + _TOGETHER]])
+        return known[run_id]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {row.id: place for place, row in enumerate(self.rows)}
+
+    def columns(self) -> Columns:
+        """A table of the runs: what lists show, then `params.KEY`, then `metrics.KEY`, the last
+        value of each. Raises UsageError for one that would not fit into memory.
+        """
+        count, place = len(self.rows), self._places
+        params: dict[str, list[Any]] = {}
+        metrics: dict[str, list[Any]] = {}
+        if count:
+            with RunList(self.path) as table:
+                for found, ask in ((params, params_of), (metrics, last_values_of)):
+                    for run_id, key, value in ask(table, [*place]):
+                        if (cells := found.get(key)) is None:
+                            _check_size(count, len(params) + len(metrics) + 1)
+                            cells = found[key] = [None] * count
+                        cells[place[run_id]] = value
+        return {
+            **{name: column(self._cells(name), kind) for name, kind in RUN_KINDS.items()},
+            **{f"params.{key}": column(params[key]) for key in sorted(params)},
+            **{f"metrics.{key}": Column("float", metrics[key]) for key in sorted(metrics)},
+        }
+
+    def _cells(self, name: str) -> list[Any]:
+        field = _FIELDS.get(name, name)
+        cells = [getattr(row, field) for row in self.rows]
+        return self._words(cells) if name == "status" else cells
+
+    def _words(self, ended: Iterable[str | None]) -> list[str]:
+        """What each run does now: only where no end is recorded the kernel is asked."""
+        from albor_core.feed.runs.listed_status import statuses_of_unended  # noqa: PLC0415
+
+        unended = [(row.id, row.path) for row in self.rows if row.ended_status is None]
+        now = statuses_of_unended(unended)
+        return [word or now[row.id] for word, row in zip(ended, self.rows, strict=True)]
+
+
+def _check_size(runs: int, columns: int) -> None:
+    if runs * columns > _MOST_CELLS:
+        raise UsageError(
+            f"cannot make a table of {runs:,} runs: they have more than {columns - 1:,} different"
+            " params and metrics",
+            hint="a narrower filter, or albor runs export --what params",
+        )
+
+
+def _params(table: RunList, runs: Sequence[str]) -> dict[str, dict[str, Param]]:
+    found: dict[str, dict[str, Param]] = {run: {} for run in runs}
+    for run_id, key, value in params_of(table, runs):
+        found[run_id][key] = value
+    return found
+
+
+def _found(question: _Question) -> Selection:
+    path = question.store or present_store()
+    if path is None:
+        return Selection(Path(os.devnull), ())
+    where = question.where
+    with RunList(path) as table:
+        if question.store is None:
+            _index_arrears(table)
+        unknown = Unknown(where)
+        unknown.look(table)
+        unknown.refuse()
+        ids = table.ids(
+            where=where,
+            statuses=_statuses(table) if where.needs_status else {},
+            sort=question.sort,
+            descending=table.is_descending(question.sort) != question.reverse,
+            limit=sys.maxsize if question.limit is None else question.limit,
+        )
+        rows: dict[str, RunRow] = {}
+        for start in range(0, len(ids), _ROWS):
+            rows |= {row.id: _as_of_now(row) for row in table.by_id(ids[start : start + _ROWS])}
+    return Selection(path, tuple(rows[one] for one in ids if one in rows))
+
+
+def _as_of_now(row: RunRow) -> RunRow:
+    """The row, without its recorded end where that is of an attempt and another follows."""
+    if row.ended_wall is None or time.time() - row.ended_wall > _RECENT_S:
+        return row
+    from albor_core.feed.runs.listed_status import now_of  # noqa: PLC0415  not for old runs
+
+    return now_of(row).row
+
+
+def _statuses(table: RunList) -> dict[str, str]:
+    from albor_core.feed.runs.listed_status import statuses_of_unended  # noqa: PLC0415  few ask
+
+    return statuses_of_unended(table.unended())
+
+
+def _index_arrears(table: RunList) -> None:
+    """Runs that were killed with their index process: what they wrote last is indexed here."""
+    from albor_core.feed.runs.store_lag import find_arrears, index_arrears  # noqa: PLC0415
+
+    try:
+        late = [run for run, one in find_arrears(table).items() if one.unindexed_bytes]
+        index_arrears(table, late, timeout_s=_ARREARS_S)
+    except StoreError:
+        pass  # the question itself will say what is wrong with the store
+
+
+def parts_of(runs: Sequence[RecordedRun]) -> list[Selection]:
+    """The runs by the store that each was found in."""
+    if isinstance(runs, Runs):
+        return [runs.selection]
+    found: dict[Path, list[RunRow]] = {}
+    for one in runs:
+        found.setdefault(one.store, []).append(one.row)
+    return [Selection(path, rows) for path, rows in found.items()]
+
+
+class Runs(Frame, Sequence[RecordedRun]):
+    """Runs in order. The store is asked when the first of them is, and then for all; params,
+    summaries and points when they are. As a table: a row a run, with columns such as `id`,
+    `status`, `params.optimizer.lr` and `metrics.val/loss`, the last value.
+    """
+
+    def __init__(self, found: Callable[[], Selection], words: str) -> None:
+        self._ask, self._words = found, words
+
+    @cached_property
+    def selection(self) -> Selection:
+        """The rows, and where they are from."""
+        return self._ask()
+
+    @overload
+    def __getitem__(self, place: int) -> RecordedRun: ...
+    @overload
+    def __getitem__(self, place: slice) -> Runs: ...
+    def __getitem__(self, place: int | slice) -> RecordedRun | Runs:
+        found = self.selection
+        if isinstance(place, slice):
+            part = Selection(found.path, found.rows[place])
+            return Runs(lambda: part, f"<{len(part.rows)} runs>")
+        return RecordedRun(found.rows[place], found)
+
+    def __iter__(self) -> Iterator[RecordedRun]:
+        found = self.selection
+        return (RecordedRun(row, found) for row in found.rows)
+
+    def __len__(self) -> int:
+        return len(self.selection.rows)
+
+    def __repr__(self) -> str:
+        return self._words
+
+    def columns(self) -> Columns:
+        return self.selection.columns()

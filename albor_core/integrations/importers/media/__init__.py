@@ -1,0 +1,1 @@
+"""Media that other trackers hold."""

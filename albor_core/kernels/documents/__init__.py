@@ -1,0 +1,1 @@
+"""Attention that stays within the documents of a packed row."""

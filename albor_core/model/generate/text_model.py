@@ -1,0 +1,124 @@
+"""A folder of weights with its tokenizer: text in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from albor_core.data.pack.special_tokens import GENERATION, SpecialIds, special_ids, tokenizer_file
+from albor_core.data.pack.tokenizer import load_tokenizer, vocabulary_size
+from albor_core.model.generate.engine import MAX_BATCH, generate
+from albor_core.model.generate.sampling import Finish, Sampling
+from albor_core.model.generate.text import TextStream
+from albor_core.model.hf.folder import open_model, read_about
+from albor_core.model.hf.tensors import load_model
+from albor_core.model.llama import Llama
+from albor_core.run.errors import DataError, NotFoundError, UsageError
+from albor_core.run.rundir import read_json
+
+
+@dataclass(frozen=True)
+class WrittenText:
+    """What came after a prompt."""
+
+    text: str
+    """Up to a stop text; without bytes that only begin a character."""
+    ids: tuple[int, ...]
+    """The tokens it was read from, a stop id left out: of a stop text they are part."""
+    finish: Finish
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """A model, and what turns texts into its tokens and back."""
+
+    model: Llama
+    tokenizer: Tokenizer
+    special: SpecialIds
+    stop_ids: frozenset[int]
+    """Tokens that end a text, by the files beside the weights."""
+
+    def encode(self, prompt: str) -> list[int]:
+        """As transformers' tokenizer would, with what a text begins with; an empty prompt is that
+        alone. Raises UsageError where there is no such token.
+        """
+        ids: list[int] = self.tokenizer.encode(prompt).ids
+        if ids:
+            return ids
+        if self.special.first is None:
+            what = "the prompt is empty, and no token is known to begin a text"
+            raise UsageError(what, hint="give it at least one character")
+        return [self.special.first]
+
+    def write(
+        self,
+        prompts: Sequence[str],
+        sampling: Sampling | Sequence[Sampling],
+        *,
+        stops: Sequence[str] = (),
+        max_batch: int = MAX_BATCH,
+        on_text: Callable[[int, str], None] | None = None,
+    ) -> list[WrittenText]:
+        """What comes after each prompt, in their order; `stop_ids` end it, too. `on_text(number of
+        the prompt, text)` is called with every piece as it comes. Raises as Engine.
+        """
+        each = [sampling] * len(prompts) if isinstance(sampling, Sampling) else [*sampling]
+        each = [replace(one, stop_ids=one.stop_ids | self.stop_ids) for one in each]
+        encoded = [self.encode(prompt) for prompt in prompts]
+        streams = [TextStream(self.tokenizer, ids, stops) for ids in encoded]
+        pieces: list[list[str]] = [[] for _ in encoded]
+
+        def show(at: int, text: str) -> None:
+            pieces[at].append(text)
+            if text and on_text is not None:
+                on_text(at, text)
+
+        def goes_on(at: int, token: int) -> bool:
+            show(at, streams[at].push(token))
+            return not streams[at].is_stopped
+
+        found = generate(self.model, encoded, each, max_batch=max_batch, goes_on=goes_on)
+        for at, stream in enumerate(streams):
+            show(at, stream.end())
+        return [
+            WrittenText("".join(text), one.ids, one.finish)
+            for text, one in zip(pieces, found, strict=True)
+        ]
+
+
+def load_text_model(
+    folder: Path, *, device: torch.device, dtype: torch.dtype, tokenizer: Path | None = None
+) -> TextModel:
+    """`tokenizer`: another than the folder's. Raises NotFoundError and DataError, before a weight
+    is read where it can.
+    """
+    found = open_model(folder)
+    place = folder if tokenizer is None else tokenizer
+    if not tokenizer_file(place).exists():
+        what = f"{place}: no tokenizer.json, which turns a prompt into tokens"
+        hint = "name the one that the model was trained with: --tokenizer FILE"
+        raise NotFoundError(what, hint=hint)
+    loaded = load_tokenizer(place)
+    size, rows = vocabulary_size(loaded), found.shape.vocab_size
+    if tokenizer is not None and size > rows:
+        what = f"{tokenizer_file(place)} has {size:,} tokens, above vocab_size {rows:,}"
+        raise DataError(what, hint="name the tokenizer that the model was trained with")
+    special = special_ids(loaded, place)
+    model = load_model(found, device=device, dtype=dtype)
+    return TextModel(model, loaded, special, stop_ids(folder, special))
+
+
+def stop_ids(folder: Path, special: SpecialIds) -> frozenset[int]:
+    """What ends a text: eos of generation_config.json, or else of config.json, and the
+    tokenizer's.
+    """
+    said: Any = (read_json(folder / GENERATION) or {}).get("eos_token_id")
+    if said is None:
+        said = read_about(folder).get("eos_token_id")
+    ids = {one for one in (said if isinstance(said, list) else [said]) if type(one) is int}
+    return frozenset(ids if special.eos is None else ids | {special.eos})

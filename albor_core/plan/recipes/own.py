@@ -1,0 +1,73 @@
+"""A recipe of the user's own: where its class would come from; what it takes, only the run knows.
+
+It is not imported: a plan runs no code of the user's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from albor_core.config.load import Config
+from albor_core.config.recipes.own import OwnClass, own_class
+from albor_core.config.sections import InitializationConfig
+from albor_core.plan.facts import PlanFacts
+from albor_core.plan.recipes.cost import Cost
+from albor_core.run.errors import Problem
+from albor_core.run.rundir import RunDir, read_json
+from albor_core.run.values.quantity import counted
+
+FIELD = "training.mode"
+
+
+def cost(config: Config, facts: PlanFacts) -> Cost:
+    own = config.training.mode
+    return Cost(f"{own}, a class of your own", obstacles=(f"{own} has no form of it",))
+
+
+def is_there(own: OwnClass, folder: Path) -> bool:
+    """Whether a module of that name would be found; `folder` is the config's."""
+    places = [str(folder), *(path for path in sys.path if path)]
+    return PathFinder.find_spec(own.top, places) is not None
+
+
+def source_file(own: OwnClass, folder: Path) -> Path | None:
+    """The file that the class is written in, if it lies below `folder`."""
+    module = folder / own.module.replace(".", "/")
+    found = (module.with_name(f"{module.name}.py"), module / "__init__.py")
+    return next((path for path in found if path.is_file()), None)
+
+
+def folder_of(run: RunDir) -> Path | None:
+    """The folder of the config that a run of an own class began with; None for other runs."""
+    recorded = (read_json(run.run_json) or {}).get("recipe_folder")
+    return Path(recorded) if isinstance(recorded, str) else None
+
+
+def problems(config: Config, folder: Path) -> Iterator[Problem]:
+    """What stands in the way of the class before anything is imported."""
+    own = own_class(config.training.mode)
+    if own is not None and not is_there(own, folder):
+        what = f"no module {own.top!r} in {folder.absolute()} nor on PYTHONPATH"
+        yield Problem(FIELD, what, f"write it there: {folder / own.top}.py")
+
+
+def notes(config: Config) -> Iterator[str]:
+    """What is not known before the run, and by which rules it ends."""
+    own, training = config.training.mode, config.training
+    yield f"memory and time of {own} are not known: it is imported in the training process alone"
+    rows, per_step = counted(training.epochs, "epoch"), config.sequences_per_step
+    if training.max_steps is None:
+        yield f"the run takes {rows} of the rows of its source, {per_step:,} a step"
+    else:
+        needed = -(-training.max_steps * per_step // training.epochs)
+        yield (
+            f"{training.max_steps:,} steps of {per_step:,} rows need a source of about "
+            f"{needed:,} rows for {rows}: with fewer the run is refused before its first step"
+        )
+    if training.sample_prompts:
+        yield "training.sample_prompts has no effect unless the class extends CausalLM"
+    if config.model.initialization != InitializationConfig():
+        yield "model.initialization has no effect unless the class extends CausalLM"

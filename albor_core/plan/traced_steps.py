@@ -1,0 +1,103 @@
+"""A profiler trace of a few steps of a config, trained in a folder that is gone afterwards (see
+probe.py): nothing is left but the trace, and token ids that are cached for all runs.
+
+No evaluation, checkpoint, alert or sink stands between the steps, and ramps are left out: each step
+is a full one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.monitoring import MonitoringConfig
+from albor_core.plan.launch import new_run
+from albor_core.plan.plan import Plan
+from albor_core.plan.probe import own_folder, temporary_home, train_here
+from albor_core.run.errors import AlborError, UsageError
+from albor_core.run.files.whole_file import ended_by_signals
+from albor_core.run.journal import last_event
+from albor_core.run.rundir import RunDir
+
+WARMUP = 5
+"""Steps before the traced ones: memory is taken, kernels are compiled, caches fill."""
+_FAR = 1 << 40
+_HINT = "albor train apply CONFIG, whose log tells more"
+
+
+@dataclass(frozen=True)
+class TracedSteps:
+    """What was traced."""
+
+    first: int
+    steps: int
+
+
+def trace_steps(
+    loaded: LoadedConfig,
+    made: Plan,
+    out: Callable[[Path], None],
+    *,
+    steps: int,
+    tell: Callable[[str], None] | None = None,
+) -> TracedSteps:
+    """Train WARMUP steps and then `steps` under a profiler; `out` gets the trace while it is there.
+    `made` is the plan of `loaded`, without problems. Raises AlborError where the trainer or the
+    profiler fails, UsageError where the run has too few steps.
+    """
+    planned = made.schedule.updates or WARMUP + steps
+    first = min(WARMUP, planned - steps) + 1
+    if first < 1:
+        raise UsageError(
+            f"cannot trace {steps} steps: the run has {planned}", hint=f"--steps {planned}"
+        )
+    last = first + steps - 1
+    with ended_by_signals(), own_folder() as place:
+        if tell is not None:
+            tell(f"profile: {last} steps in {place}, the last {steps} traced")
+        own = replace(loaded, config=_bare(loaded.config, place / "runs"))
+        trace = place / "trace.json.gz"
+        with temporary_home(place / "home"):
+            run = new_run(own, made, name="profile")
+            told = ("--trace", str(trace), str(first), str(steps))
+            train_here(run, last, *told, who="the profiled run", hint=_HINT)
+        if not trace.exists():
+            raise AlborError(f"the profiler wrote no trace: {_why(run)}", hint=_HINT)
+        out(trace)
+    return TracedSteps(first, steps)
+
+
+def _bare(config: Config, output_dir: Path) -> Config:
+    training = config.training
+    checkpoint = training.checkpoint.model_copy(update={"save_every": _FAR, "keep_every": None})
+    changed = training.model_copy(
+        update={
+            "output_dir": output_dir,
+            "save_interval": _FAR,
+            "checkpoint": checkpoint,
+            "eval_interval": _FAR,
+            "batch_ramp": (),
+            "seq_len_ramp": (),
+            "sample_prompts": (),
+        }
+    )
+    watched = MonitoringConfig(tracking=config.monitoring.tracking, system=config.monitoring.system)
+    return config.model_copy(update={"training": changed, "monitoring": watched})
+
+
+def _why(run: RunDir) -> str:
+    event = last_event(run.journal, "brick.untraced") or {}
+    data = event.get("data")
+    return str(data.get("reason") if isinstance(data, dict) else "it did not say why")
+
+
+def copy_to(out: Path) -> Callable[[Path], None]:
+    """For `trace_steps`: keep the trace at `out`."""
+
+    def copy(trace: Path) -> None:
+        shutil.copyfile(trace, out)
+
+    return copy

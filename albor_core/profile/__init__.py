@@ -1,0 +1,1 @@
+"""Where the time of steps goes, read from profiler traces: phases, kernels, idle, roofline."""

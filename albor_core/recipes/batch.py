@@ -1,0 +1,62 @@
+"""One micro-batch on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from albor_core.model.llama import IGNORED
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B rows of T positions; what else a recipe's data has lies in `extra`, B rows of each."""
+
+    ids: Tensor
+    """(B, T)"""
+    labels: Tensor | None = None
+    """(B, T) aligned with `ids`, IGNORED where nothing is scored; None: the ids themselves."""
+    document: Tensor | None = None
+    """(B, T) int32, larger by one at each boundary of documents; None: a row is one document."""
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def targets(self) -> Tensor:
+        """What is scored: `labels`, or the ids."""
+        return self.ids if self.labels is None else self.labels
+
+    def each(self, work: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with `work` done on each of its tensors."""
+
+        def done(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else work(tensor)
+
+        extra = {name: work(tensor) for name, tensor in self.extra.items()}
+        return Batch(work(self.ids), done(self.labels), done(self.document), extra)
+
+    def to(self, device: torch.device) -> Batch:
+        """There, without waiting for it."""
+        return self.each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def first(self, rows: int) -> Batch:
+        return self.each(lambda tensor: tensor[:rows])
+
+    def cut(self, pieces: int) -> Batch:
+        """Each row as so many shorter ones."""
+        return self.each(lambda tensor: tensor.reshape(len(tensor) * pieces, -1))
+
+    def repeated(self, times: int) -> Batch:
+        """Its rows so often, one copy after the other."""
+        return self.each(lambda tensor: torch.cat([tensor] * times))
+
+    def scoring_first(self, rows: int) -> Batch:
+        """The batch with labels, of which those of the first `rows` rows count."""
+        labels = self.targets.clone()
+        labels[rows:] = IGNORED
+        return Batch(self.ids, labels, self.document, self.extra)

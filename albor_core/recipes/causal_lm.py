@@ -1,0 +1,198 @@
+"""Next-token prediction by a decoder on packed token rows: pre-training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from albor_core.config.load import Config
+from albor_core.data.load.order import Order
+from albor_core.data.load.source import TokenSource
+from albor_core.data.pack.special_tokens import SpecialIds, tokenizer_file
+from albor_core.data.pack.token_bytes import bytes_of_tokens
+from albor_core.model.hf.tensors import load_into
+from albor_core.model.llama import IGNORED, Llama, LlamaConfig, init_weights
+from albor_core.plan.facts import tokenizer_facts
+from albor_core.plan.start_weights import refuse_misfits, start_weights
+from albor_core.recipes.batch import Batch
+from albor_core.recipes.companions import companions, ids_of
+from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
+from albor_core.run.errors import ConfigError, DataError
+from albor_core.run.files.weight_files import open_weights
+
+
+class PackedSource(TokenSource):
+    """Packed shards as rows of which every token but the first is scored; where documents are kept
+    apart, every token but the first of each.
+    """
+
+    def batch(self, rows: Rows) -> Mapping[str, NDArray[Any]]:
+        found = dict(super().batch(rows))
+        if (document := found.get("document")) is not None:
+            labels = found["ids"].copy()
+            labels[:, 1:][document[:, 1:] != document[:, :-1]] = IGNORED
+            found["labels"] = labels
+        return found
+
+    def text_bytes(self, rows: Rows, tokenizer: Path | None) -> int | None:
+        """Bytes of the text that is scored in these rows; None where `tokenizer` does not tell, or
+        is not the one that they were packed with.
+        """
+        if tokenizer is None:
+            return None
+        packed = self.manifest.tokenizer_sha256
+        if packed is not None and packed != tokenizer_facts(tokenizer_file(tokenizer)).sha256:
+            return None
+        table = bytes_of_tokens(tokenizer)
+        ids = self.stored(rows)[:, 1:]
+        if table is None or not ids.size or int(ids.max()) >= len(table):
+            return None
+        return int(table[ids].sum())
+
+
+class CausalLM(Recipe):
+    fused: ClassVar[str | None] = "ce"
+    compiles: ClassVar[bool] = True
+    _measured: tuple[int, float | None] = (0, None)  # rows, and the bytes of a token in them
+
+    def sources(self) -> tuple[PackedSource, PackedSource | None]:
+        self.train = PackedSource(self.config, validation=False)
+        has_val = self.config.data.has_val
+        self.val = PackedSource(self.config, validation=True) if has_val else None
+        return self.train, self.val
+
+    def order(self, source: Source) -> Order:
+        return self.train.order()
+
+    # -- the model -----------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> LlamaConfig:
+        return shape_of(self.config)
+
+    def model(self, device: torch.device) -> Llama:
+        """Memory is taken once: PyTorch's own initialisation would be thrown away."""
+        recomputes = self.config.training.activation_checkpointing
+        with torch.device("meta"):
+            model = Llama(self.shape, checkpoint_blocks=recomputes)
+        model.to_empty(device=device)
+        return model
+
+    def random_weights(self, model: nn.Module) -> None:
+        assert isinstance(model, Llama)
+        init_weights(model, self.config.training.seed)
+
+    def first_weights(self, model: nn.Module) -> None:
+        """Raises ConfigError where `model.path` has none that fit. Those of another dtype are
+        widened or rounded to fp32, the master weights' own.
+        """
+        config = self.config
+        folder = start_weights(config.model)
+        if folder is None:
+            self.random_weights(model)
+            return
+        refuse_misfits(config.model)
+        try:
+            load_into(model, open_weights(folder))
+        except DataError as error:
+            raise ConfigError(f"model.path: {error.message}", hint=error.hint) from error
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        assert isinstance(model, Llama)
+        return [*model.model.layers]
+
+    def trunk(self, model: nn.Module) -> nn.Module | None:
+        assert isinstance(model, Llama)
+        return model.model
+
+    def num_parameters(self, model: nn.Module) -> int:
+        return self.shape.num_parameters
+
+    def flops_per_token(self) -> float | None:
+        return self.shape.flops_per_token(self.config.data.seq_len)
+
+    def companions(self, resumed: Path | None = None) -> dict[str, bytes]:
+        source = start_weights(self.config.model)
+        if source is not None and resumed is not None:
+            source = resumed  # it has all of it; the first weights may be gone
+        ids = ids_of(self.config, self.train.manifest, source)
+        return companions(self.config, self.shape, ids, source)
+
+    def special_ids(self) -> SpecialIds:
+        """What the data was packed with; where it does not say, what its tokenizer does."""
+        return ids_of(self.config, self.train.manifest)
+
+    # -- the objective -------------------------------------------------------------------------
+
+    def loss(self, model: Forward, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        _, mean = _scored(model, batch)
+        scored = (batch.targets[:, 1:] >= 0).sum()
+        return mean * scored, {}
+
+    def share_of_loss(
+        self, model: Forward, batch: Batch, scored: int, whole: float
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """By the mean, which is what kernels give: micro-batches that score alike are divided by
+        their number, to the bit. A class of the user's own may have another `loss`.
+        """
+        if type(self).loss is not CausalLM.loss:
+            return super().share_of_loss(model, batch, scored, whole)
+        _, mean = _scored(model, batch)
+        return mean / (whole / scored if scored else math.inf), {}
+
+    def evaluate(
+        self, model: Forward, batch: Batch, rows: int, scored: int
+    ) -> Mapping[str, tuple[Tensor, float]]:
+        _, mean = model(batch.ids, batch.targets)
+        if not rows:  # of nothing scored, the mean is NaN
+            mean = torch.zeros_like(mean)
+        return {"val/loss": (mean.double() * rows, rows)}
+
+    def figures(self, means: Mapping[str, float], rows: Rows) -> dict[str, float]:
+        loss = means["val/loss"]
+        found = {**means, "val/ppl": perplexity(loss)}
+        if (ratio := self._bytes_per_token(rows)) is not None:
+            found["val/bpb"] = loss / (math.log(2) * ratio)
+        return found
+
+    def _bytes_per_token(self, rows: Rows) -> float | None:
+        """Of the text that is scored in rows of the validation data; None if unknown."""
+        if len(rows) != self._measured[0]:  # an evaluation takes the same rows every time
+            assert self.val is not None
+            number = self.val.text_bytes(rows, self.config.data.tokenizer)
+            self._measured = (len(rows), number / self.val.count(rows) if number else None)
+        return self._measured[1]
+
+
+def _scored(model: Forward, batch: Batch) -> Any:
+    """What the model says to a batch, whose documents it is told of if they are kept apart."""
+    told = () if batch.document is None else (batch.document,)
+    return model(batch.ids, batch.targets, *told)
+
+
+def shape_of(config: Config) -> LlamaConfig:
+    """The model that a config asks for, and how its weights start."""
+    begin, shape = config.model.initialization, config.model.architecture.shape()
+    return LlamaConfig(
+        **{field.name: getattr(shape, field.name) for field in fields(shape)},
+        matrix_scale=begin.matrix,
+        residual_scale=begin.residual,
+        mirrored=begin.mirrored,
+        residual_in_fp32=config.training.residual_in_fp32,
+        z_loss=config.training.stability.z_loss,
+    )
+
+
+def perplexity(loss: float) -> float:
+    """exp of nats per token; infinite where that overflows."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

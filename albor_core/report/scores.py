@@ -1,0 +1,106 @@
+"""Scores of evaluations as bars: a chart a score, a bar a run, in the order the runs are named.
+
+A bar begins at 0, so that lengths compare. Its whisker is the 95 % interval over items where the
+standard error is known; it says nothing of another seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from albor_core.report.chart import look_of, ticks
+from albor_core.run.values.directions import Goals, direction
+from albor_core.run.values.lenient import finite_of, mapping_of
+from albor_core.run.values.quantity import figure, is_finite
+from albor_core.store.index.write import SCORES_EVENT
+from albor_core.store.query.reader import Reader
+
+PREFIX = "eval/"
+MOST_SCORES = 24
+_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 560, 150, 64, 26, 8
+_Z = 1.96  # of a 95 % interval
+_CHARS = 22  # of a run's name beside its bar
+
+
+@dataclass(frozen=True)
+class ScoreBar:
+    """The newest value that a run has of a score. `place`: which of the runs it is."""
+
+    place: int
+    label: str
+    value: float
+    step: int
+    stderr: float | None = None
+
+
+def newest_scores(reader: Reader, run_id: str) -> dict[str, tuple[float, int, float | None]]:
+    """(value, step of the checkpoint, standard error) of each finite score of a run."""
+    errors: dict[tuple[str, int | None], float] = {}
+    for event in reader.events(run_id, names=(SCORES_EVENT,)):
+        for name, told in mapping_of(event.data.get("stderr")).items():
+            if (error := finite_of(told)) is not None:
+                errors[name, event.step] = error
+    found = {}
+    for name, stat in reader.summary(run_id).items():
+        last, step = stat.last, stat.last_step
+        if name.startswith(PREFIX) and step is not None and is_finite(last):
+            found[name] = (last, step, errors.get((name, step)))
+    return found
+
+
+def captions(names: Sequence[str], goals: Goals | None = None) -> dict[str, str]:
+    """What stands above the chart of each score."""
+    words = {"min": ", lower is better", "max": ", higher is better", None: ""}
+    return {name: name.removeprefix(PREFIX) + words[direction(name, goals)] for name in names}
+
+
+def bars_svg(title: str, bars: Sequence[ScoreBar]) -> str:
+    """The chart; what it shows is said in words for those who cannot see it."""
+    told = ", ".join(f"{bar.label} {figure(bar.value)}" for bar in bars)
+    ends = [bar.value + sign * _half(bar) for bar in bars for sign in (-1, 1)]
+    low, high = min(0.0, *ends), max(0.0, *ends)
+    if low == high:
+        high = low + 1.0
+    height = _TOP + _ROW * len(bars) + 22
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">',
+        f"<title>{escape(f'{title}: {told}')}</title>",
+    ]
+    for value, words in ticks(low, high):
+        x = _x(value, low, high)
+        parts.append(
+            f'<line class="grid" x1="{x}" x2="{x}" y1="{_TOP}" y2="{height - 20}"/>'
+            f'<text x="{x}" y="{height - 6}" text-anchor="middle">{words}</text>'
+        )
+    for row, bar in enumerate(bars):
+        parts += _bar(bar, _TOP + row * _ROW, low, high)
+    return "".join((*parts, "</svg>"))
+
+
+def _bar(bar: ScoreBar, top: int, low: float, high: float) -> list[str]:
+    zero, end = _x(0.0, low, high), _x(bar.value, low, high)
+    middle, half = top + _ROW // 2, _half(bar)
+    label = bar.label if len(bar.label) <= _CHARS else bar.label[: _CHARS - 1] + "\u2026"
+    text = f'<text x="{_LEFT - 8}" y="{middle + 4}" text-anchor="end">{escape(label)}</text>'
+    start, width = min(zero, end), abs(end - zero)
+    right = max(zero, end, _x(bar.value + half, low, high)) + 6
+    parts = [
+        text,
+        f'<rect class="{look_of(bar.place)}" x="{start}" y="{top + 5}" width="{width:.1f}"'
+        f' height="{_ROW - 10}"><title>step {bar.step:,}</title></rect>',
+        f'<text x="{right}" y="{middle + 4}">{figure(bar.value)}</text>',
+    ]
+    if half:
+        left, far = (_x(bar.value + sign * half, low, high) for sign in (-1, 1))
+        parts.append(f'<line class="whisker" x1="{left}" x2="{far}" y1="{middle}" y2="{middle}"/>')
+    return parts
+
+
+def _half(bar: ScoreBar) -> float:
+    return 0.0 if bar.stderr is None else _Z * bar.stderr
+
+
+def _x(value: float, low: float, high: float) -> float:
+    return round(_LEFT + (value - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT), 1)

@@ -1,0 +1,139 @@
+"""Which metrics stand for a run where there is room for a few: one rule for every list and screen.
+
+First what a person pinned, then what has a declared goal, then the house's losses, then what is
+measured on other data, then what moves most of what says how good the model is. What a run that
+learns from rewards earns comes before its training loss, which says little of it. Clocks, counters
+and settings stand only for a run that logs nothing else. What is measured of its machine, by
+whoever watches it, stands for no run unless a person or a goal chose it. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from albor_core.run.headlines import HEADLINES, LOSSES
+from albor_core.run.values.defined_metrics import Defined
+from albor_core.run.values.directions import (
+    Direction,
+    direction,
+    is_about_model,
+    is_background,
+    is_of_machine,
+    is_reward,
+    is_validation,
+)
+
+MOST = 4
+MOST_KEYS = 2048  # of one run that are looked at, those that it logged first
+_OTHER_HEADLINES = frozenset(one.key for one in HEADLINES) - {*LOSSES}
+_LAST = 5  # the rank of what stands for a run only where it logs nothing else
+_GRAIN = 4  # parts of a range that count as one: a live run's order is not to change at every look
+
+
+class Logged(NamedTuple):
+    """One metric that a run logs: its newest value and its finite range, None where not known."""
+
+    name: str
+    last: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class MainMetric(NamedTuple):
+    """One that stands for a run. `last` may be NaN; None is unknown. `better`: which way.
+    `is_pinned`: a person chose it. `stat`: which of its values `last` is, where the program chose
+    another than the newest: min or max.
+    """
+
+    name: str
+    last: float | None = None
+    better: Direction | None = None
+    is_pinned: bool = False
+    stat: str = "last"
+
+
+def main_metrics(
+    logged: Iterable[Logged],
+    *,
+    pins: Iterable[str] = (),
+    goals: Mapping[str, Direction] | None = None,
+    defined: Mapping[str, Defined] | None = None,
+    most: int = MOST,
+) -> tuple[MainMetric, ...]:
+    """The `most` that count, or all that are pinned, of those a run logs, the first one first;
+    `logged` in the order that it began to log them. `defined` is what its program said of them.
+    """
+    said, pins = defined or {}, tuple(pins)
+    hidden = {name for name, one in said.items() if one.summary == "none"}.difference(pins)
+    known = {one.name: one for one in logged if one.name not in hidden}
+    pinned = [name for name in pins if name in known]
+    chosen = [*pinned, *(name for name in goals or () if name in known)]
+    by_reward = LOSSES[1] not in known and any(map(is_reward, known))
+    standing = {name: _standing(one, by_reward=by_reward) for name, one in known.items()}
+    rest = sorted((n for n in known if not is_of_machine(n)), key=lambda name: standing[name])
+    telling = [name for name in rest if standing[name][0] < _LAST]
+    names = dict.fromkeys((*chosen, *(telling or rest)))
+    return tuple(
+        _told(known[name], direction(name, goals), name in pinned, said.get(name, Defined()))
+        for name in [*names][: max(most, len(pinned))]
+    )
+
+
+def _told(one: Logged, better: Direction | None, is_pinned: bool, said: Defined) -> MainMetric:
+    edge = {"min": one.low, "max": one.high}.get(said.summary)
+    if edge is None:
+        return MainMetric(one.name, one.last, better, is_pinned)
+    newest = edge if one.last is None or not math.isfinite(one.last) else one.last
+    value = min(edge, newest) if said.summary == "min" else max(edge, newest)
+    return MainMetric(one.name, value, better, is_pinned, said.summary)
+
+
+def beside_columns(mains: Iterable[MainMetric], shown: Collection[str]) -> MainMetric | None:
+    """The first that columns of `shown` metrics do not say. Where a loss is shown it says all that
+    the house's losses say, and other losses come after what is none; a pinned one comes first.
+    """
+    has_loss = not {*LOSSES}.isdisjoint(shown)
+    left = [one for one in mains if one.name not in shown]
+    if left and left[0].is_pinned:
+        return left[0]
+    left = [one for one in left if not (has_loss and one.name in LOSSES)]
+    told = [one for one in left if has_loss and "loss" in one.name.lower()]
+    return next((one for one in left if one not in told), next(iter(told), None))
+
+
+def pinned_after(said: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The metrics that are pinned after (`metric.pin` or `metric.unpin`, name) in order; the one
+    that was pinned last comes last.
+    """
+    now: dict[str, None] = {}
+    for kind, name in said:
+        now.pop(name, None)
+        if kind == "metric.pin":
+            now[name] = None
+    return tuple(now)
+
+
+def _standing(one: Logged, *, by_reward: bool) -> tuple[int, int, int]:
+    """The smaller, the earlier: a rank, and within it how much it moves."""
+    name = one.name
+    if by_reward and is_reward(name):
+        return 0, 0, -_moved(one)
+    if name in LOSSES:
+        return 1, LOSSES.index(name), 0
+    if name in _OTHER_HEADLINES or is_background(name):
+        return _LAST, 0, -_moved(one)
+    says_much = is_about_model(name)
+    if is_validation(name):
+        return 2, not says_much, -_moved(one)
+    return 3 if says_much else 4, 0, -_moved(one)
+
+
+def _moved(one: Logged) -> int:
+    """How far it went, in parts of the largest value that it had."""
+    if one.low is None or one.high is None:
+        return 0
+    far, size = one.high - one.low, max(abs(one.low), abs(one.high))
+    share = far / size if size and math.isfinite(far) else 0.0
+    return int(share * _GRAIN)

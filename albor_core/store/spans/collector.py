@@ -1,0 +1,141 @@
+"""Where the spans of a run are sent: `monitoring.otlp` of its config, and the variables that all of
+OpenTelemetry's exporters read.
+
+What a config says is kept in ALBOR_HOME/otlp/ID.json, for the owner alone, and not in the run:
+headers are secrets, and a run that was copied or pulled from elsewhere brings no address with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from albor_core.run.errors import Problem
+from albor_core.run.files.whole_file import write_json
+from albor_core.run.registry import known_as
+from albor_core.run.rundir import RunDir, albor_home, private_folder, read_json
+from albor_core.run.values.lenient import finite_of, mapping_of, text_of
+from albor_core.run.values.otlp_fields import endpoint_problem, header_problem
+from albor_core.run.values.webhook_url import HIDDEN
+
+PATH = "/v1/traces"
+TIMEOUT_S, LONGEST_S = 10.0, 60.0
+_ENV = "OTEL_EXPORTER_OTLP_"
+_OFF = ("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")
+
+
+@dataclass(frozen=True)
+class Collector:
+    """`url` is where each batch is posted; `timeout_s` bounds a post. Headers are secrets."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = TIMEOUT_S
+
+    @property
+    def place(self) -> str:
+        """What may be said of it: no path, which may hold a key."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+
+def collector_of(run: RunDir, environment: Mapping[str, str]) -> tuple[Collector | None, str]:
+    """Where the spans of a run go, and why nowhere although somebody asked for it; (None, "") where
+    nobody did. A variable is more than the config, one of traces more than the general one.
+    """
+    if any(environment.get(name, "").strip().lower() == word for name, word in _OFF):
+        return None, ""
+    url, headers = _place(run, environment)
+    if not url:
+        return None, ""
+    if why := endpoint_problem(url):
+        return None, f"the endpoint of traces {why}"
+    if (spoken := _of(environment, "TRACES_PROTOCOL") or _of(environment, "PROTOCOL")) not in (
+        *("", "http/json", "http/protobuf"),
+    ):
+        return None, f"{_ENV}PROTOCOL is {spoken[:40]!r}, and traces are sent as http/json"
+    headers |= _headers(_of(environment, "HEADERS")) | _headers(_of(environment, "TRACES_HEADERS"))
+    good = {name: value for name, value in headers.items() if not header_problem(name, value)}
+    return Collector(url, good, _timeout_s(environment)), ""
+
+
+def _place(run: RunDir, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The URL, and headers of the config where it is the config's: they are for no other."""
+    if whole := _of(environment, "TRACES_ENDPOINT"):
+        return whole, {}
+    if base := _of(environment, "ENDPOINT"):
+        return base.rstrip("/") + PATH, {}
+    if run.alias or known_as(run) != run:
+        return "", {}
+    own = text_of((read_json(otlp_file(run.id)) or {}).get("endpoint"))
+    return (own.rstrip("/") + PATH, kept_headers(run)) if own else ("", {})
+
+
+def _of(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(_ENV + name, "").strip()
+
+
+def _headers(text: str) -> dict[str, str]:
+    """`name=value,name=value`, values percent-encoded, as W3C baggage."""
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name.strip(): unquote(value.strip()) for name, equals, value in pairs if equals}
+
+
+def _timeout_s(environment: Mapping[str, str]) -> float:
+    """Of the variables, which have milliseconds."""
+    text = _of(environment, "TRACES_TIMEOUT") or _of(environment, "TIMEOUT")
+    with suppress(ValueError):
+        ms = finite_of(float(text))
+        if ms is not None and ms > 0:
+            return min(LONGEST_S, ms / 1000)
+    return TIMEOUT_S
+
+
+def otlp_file(run_id: str) -> Path:
+    """Where the collector of a run's config is kept."""
+    return albor_home() / "otlp" / f"{run_id}.json"
+
+
+def keep_collector(run: RunDir, endpoint: str | None, headers: Mapping[str, str]) -> None:
+    """Keep what the config of `run`, which is begun or resumed here, says. A header that the run's
+    own copy hides is the one that is kept already. Raises OSError.
+    """
+    path = otlp_file(run.id)
+    if endpoint is None:
+        path.unlink(missing_ok=True)
+        return
+    before = kept_headers(run)
+    shown = {k: before.get(k, HIDDEN) if v == HIDDEN else v for k, v in headers.items()}
+    private_folder(path.parent)
+    found = {"endpoint": endpoint, "headers": {k: v for k, v in shown.items() if v != HIDDEN}}
+    write_json(path, found, durable=True)
+
+
+def collector_problems(
+    headers: Mapping[str, str], run: RunDir | None, *, file: str
+) -> tuple[Problem, ...]:
+    """Headers of a config that say "hidden", and that nothing here knows."""
+    known = {} if run is None else kept_headers(run)
+    hint = "write the header itself, or use OTEL_EXPORTER_OTLP_HEADERS"
+    return tuple(
+        Problem(
+            f"monitoring.otlp.headers.{name}", "was hidden in this copy of a config", hint, file
+        )
+        for name, value in headers.items()
+        if value == HIDDEN and name not in known
+    )
+
+
+def kept_headers(run: RunDir) -> dict[str, str]:
+    """Those of the config that the run was begun with here."""
+    found = mapping_of((read_json(otlp_file(run.id)) or {}).get("headers"))
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def forget_collector(run_id: str) -> None:
+    """Of a run that is removed."""
+    with suppress(OSError):
+        otlp_file(run_id).unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""Posts one OTLP document. Redirects are not followed, so that headers go nowhere else; no error
+repeats anything of the URL or the headers.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from albor_core.run.values.lenient import mapping_of, whole_of
+from albor_core.store.spans.collector import Collector
+
+_LATER = (429, 502, 503, 504)  # as the protocol has it: the same again, after a while
+_MOST_BYTES = 64 << 10
+_LONGEST_WAIT_S = 300.0
+
+
+@dataclass
+class PostError(Exception):
+    """`is_final`: the same batch would be refused again. `retry_after_s`: as it was asked."""
+
+    why: str
+    is_final: bool = False
+    retry_after_s: float = 0.0
+
+
+def post_spans(collector: Collector, body: bytes) -> int:
+    """Post it once; returns how many of its spans the collector refused. Raises PostError."""
+    parts = urlsplit(collector.url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    deadline = time.monotonic() + collector.timeout_s
+    connection = kind(parts.hostname or "", parts.port, timeout=collector.timeout_s)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {"User-Agent": "albor", **collector.headers, "Content-Type": "application/json"}
+    try:
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        said = _read(answer, connection.sock, deadline)
+    except TimeoutError:
+        raise PostError(f"no answer within {collector.timeout_s:g} s") from None
+    except ssl.SSLError:
+        raise PostError("no TLS connection") from None
+    except (OSError, http.client.HTTPException) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise PostError(f"no connection: {why or type(error).__name__}") from None
+    except ValueError:  # what no request may hold
+        raise PostError("the request cannot be made", is_final=True) from None
+    finally:
+        connection.close()
+    if 200 <= answer.status < 300:
+        return _refused(said)
+    wait = answer.getheader("Retry-After", "").strip()
+    raise PostError(
+        f"the collector answered {answer.status}",
+        is_final=answer.status not in _LATER,
+        retry_after_s=min(float(wait), _LONGEST_WAIT_S) if wait.isdecimal() else 0.0,
+    )
+
+
+def _read(answer: http.client.HTTPResponse, sock: socket.socket | None, deadline: float) -> bytes:
+    """A collector that sends byte by byte is given up at the deadline. Raises OSError."""
+    raw = b""
+    while len(raw) < _MOST_BYTES:
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        if sock is not None and sock.fileno() >= 0:
+            sock.settimeout(left)
+        piece = answer.read1(4096)
+        if not piece:
+            break
+        raw += piece
+    return raw
+
+
+def _refused(said: bytes) -> int:
+    """Of `partialSuccess`, whose number is a text."""
+    try:
+        told = mapping_of(mapping_of(json.loads(said)).get("partialSuccess"))
+        count = told.get("rejectedSpans")
+        return max(0, int(count) if isinstance(count, str) else whole_of(count) or 0)
+    except (ValueError, RecursionError):
+        return 0

@@ -1,0 +1,155 @@
+"""What is wrong with any run, whatever its rules say. Pure.
+
+    NaN or Inf     a logged loss is not finite
+    silence        no line for SILENCE times the run's own usual pause, and at least LEAST_S
+    disk, memory   nearly full: below a share of the whole, or what an hour of this run writes
+
+Each is told once when it begins and once when it is over.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SILENCE, LEAST_S = 10.0, 60.0
+FREE_DISK_BYTES, FREE_MEMORY_SHARE = 2 << 30, 0.03
+_BACK = 1.5  # what is nearly full is over when this much more is free
+STEADY = 10
+_GAPS = 64
+
+
+@dataclass(frozen=True)
+class BuiltInTrouble:
+    """One thing that is wrong, or, with `is_over`, was."""
+
+    name: str
+    severity: str
+    metric: str
+    value: float
+    threshold: float
+    message: str
+    is_over: bool = False
+
+
+class BuiltIn:
+    """What it remembers of one attempt."""
+
+    def __init__(self) -> None:
+        self._gaps: deque[float] = deque(maxlen=_GAPS)
+        self._last: float | None = None
+        self._open: dict[str, BuiltInTrouble] = {}
+        self._finite: dict[str, int] = {}
+
+    def take_step(self, values: Mapping[str, Any], wall: float) -> tuple[BuiltInTrouble, ...]:
+        """Logged values. NaN and Inf only of what is called a loss: others may be meant."""
+        if self._last is not None and wall > self._last:
+            self._gaps.append(wall - self._last)
+        self._last = wall
+        said = list(self._settle("silence", None))
+        for key, value in values.items():
+            if isinstance(value, float) and "loss" in key.rpartition("/")[2]:
+                said += self._of_loss(key, value)
+        return tuple(said)
+
+    def _of_loss(self, key: str, value: float) -> Iterator[BuiltInTrouble]:
+        """It is over after STEADY finite values in a row: some programs log NaN now and then."""
+        found, name = _not_finite(key, value), f"not-finite-{_word(key)}"
+        self._finite[name] = 0 if found else self._finite.get(name, 0) + 1
+        yield from self._settle(name, found, keeps=self._finite[name] < STEADY)
+
+    def take_clock(
+        self,
+        wall: float,
+        *,
+        is_paused: bool,
+        disk_free: float | None,
+        memory_free: float | None,
+        memory_total: float | None,
+    ) -> tuple[BuiltInTrouble, ...]:
+        """The time and the machine."""
+        if is_paused:
+            self._last = wall if self._last is not None else None
+        said = list(self._settle("silence", self._silence(wall), keeps=True))
+        limit = float(FREE_DISK_BYTES)
+        said += self._full("disk-full", "disk_free", "disk", disk_free, limit)
+        if memory_total:
+            limit = FREE_MEMORY_SHARE * memory_total
+            said += self._full("memory-full", "memory_free", "memory", memory_free, limit)
+        return tuple(said)
+
+    def end(self) -> tuple[BuiltInTrouble, ...]:
+        """The attempt is over, and with it what was wrong."""
+        return tuple(one for name in list(self._open) for one in self._settle(name, None))
+
+    def usual_gap_s(self) -> float | None:
+        """Seconds between two lines, as this attempt had them."""
+        return statistics.median(self._gaps) if len(self._gaps) >= 3 else None
+
+    def _silence(self, wall: float) -> BuiltInTrouble | None:
+        usual = self.usual_gap_s()
+        if usual is None or self._last is None:
+            return None
+        limit, silent = max(LEAST_S, SILENCE * usual), wall - self._last
+        if silent <= limit:
+            return None
+        words = f"has logged nothing for {silent:.0f} s, usually each {usual:.3g} s"
+        return BuiltInTrouble("silence", "error", "seconds_since_step", silent, limit, words)
+
+    def _full(
+        self, name: str, metric: str, what: str, free: float | None, limit: float
+    ) -> Iterator[BuiltInTrouble]:
+        if free is None:
+            return
+        if name in self._open and free < _BACK * limit:
+            return
+        found = None
+        if free < limit:
+            words = f"the {what} is nearly full: {free / 2**30:.1f} GiB free"
+            found = BuiltInTrouble(name, "error", metric, free, limit, words)
+        yield from self._settle(name, found)
+
+    def _settle(
+        self, name: str, found: BuiltInTrouble | None, *, keeps: bool = False
+    ) -> Iterator[BuiltInTrouble]:
+        """One trouble against what was told of it; `keeps`: only a fact ends it, not its lack."""
+        told = self._open.get(name)
+        if found is not None and told is None:
+            self._open[name] = found
+            yield found
+        elif found is None and told is not None and not keeps:
+            del self._open[name]
+            yield BuiltInTrouble(
+                name, "info", told.metric, told.value, told.threshold, told.message, is_over=True
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "gaps": list(self._gaps),
+            "last": self._last,
+            "finite": self._finite,
+            "open": {name: vars(one) for name, one in self._open.items()},
+        }
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """What `to_json` gave. Raises TypeError, ValueError or KeyError for anything else."""
+        self._gaps.extend(float(gap) for gap in saved["gaps"])
+        self._last = None if saved["last"] is None else float(saved["last"])
+        self._finite = {str(name): int(count) for name, count in saved["finite"].items()}
+        self._open = {str(name): BuiltInTrouble(**one) for name, one in saved["open"].items()}
+
+
+def _not_finite(key: str, value: float) -> BuiltInTrouble | None:
+    if math.isfinite(value):
+        return None
+    word = "NaN" if math.isnan(value) else "infinite"
+    name = f"not-finite-{_word(key)}"
+    return BuiltInTrouble(name, "error", key, value, math.inf, f"{key} is {word}")
+
+
+def _word(key: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in key)[:60]

@@ -1,0 +1,245 @@
+"""The machine's last quarter of an hour, one sample a second, in a file that all processes read.
+
+    ALBOR_HOME/machine-HOST.ring    written by the holder of ALBOR_HOME/machine-HOST.lock
+
+Slots of fixed size, each with its number and a CRC, after a head that names the newest. A reader
+takes no lock and believes nothing: a slot that is torn, cut or somebody else's is passed over. A
+home that several hosts share has one ring for each.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import time
+import zlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from albor_core.run.liveness import boot_id
+from albor_core.run.rundir import albor_home, open_plain
+from albor_core.run.values.lenient import finite_of, text_of
+from albor_core.telemetry.sample import (
+    GpuSample,
+    HostSample,
+    gpu_from_json,
+    host_from_json,
+)
+
+SLOTS = 900  # seconds of history
+SLOT_BYTES = 8192
+FRESH_S = 3.0  # a newest sample that is older is nobody's any more
+_HEAD = struct.Struct("<8sQI")  # magic, number of the newest sample, CRC of both
+_SLOT = struct.Struct("<QIId")  # number, bytes, CRC of number and bytes, wall
+_HEAD_BYTES = 4096
+_MAGIC = b"alborR1\n"
+_ROOM = SLOT_BYTES - _SLOT.size
+
+
+@dataclass(frozen=True)
+class MachineSample:
+    """One host at one moment. `mono` is CLOCK_MONOTONIC, comparable where `boot_id` is ours."""
+
+    wall: float
+    mono: float
+    host: str
+    boot_id: str
+    gpus: tuple[GpuSample, ...] = ()
+    system: HostSample = field(default_factory=HostSample)
+    why_no_gpus: str = ""
+
+    def age_s(self) -> float:
+        """Seconds since it was taken; by the wall clock where another boot or host took it."""
+        if self.boot_id == boot_id():
+            return time.monotonic() - self.mono
+        return time.time() - self.wall
+
+
+class Ring:
+    """The writer's end: the holder of the machine's lock, one thread. Goes on after the newest
+    sample that an earlier writer left. Raises OSError where the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self.path, self.lost = path, 0
+        """`lost` counts samples that the disk did not take."""
+        self._fd = os.open(path, flags, 0o600)
+        self._number = max(_newest_number(self._fd) or 0, _highest(self._fd))
+
+    def append(self, sample: MachineSample) -> bool:
+        """Put a sample into the next slot; whether the disk took it. Never raises."""
+        number, body = self._number + 1, _packed(sample)
+        slot = _SLOT.pack(number, len(body), _crc(number, body), sample.wall) + body
+        head = _HEAD.pack(_MAGIC, number, _crc(number, _MAGIC))
+        try:
+            if os.pwrite(self._fd, slot, _place(number)) == len(slot):
+                os.pwrite(self._fd, head, 0)
+                self._number = number
+                return True
+        except OSError:
+            pass
+        self.lost += 1
+        return False
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def ring_path(host: str | None = None) -> Path:
+    """The ring of a host, by default of this one."""
+    return albor_home() / f"machine-{_safe(host)}.ring"
+
+
+def machine_lock(host: str | None = None) -> Path:
+    """What the process that samples a host holds."""
+    return albor_home() / f"machine-{_safe(host)}.lock"
+
+
+def _safe(host: str | None) -> str:
+    name = os.uname().nodename if host is None else host
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:100] or "localhost"
+
+
+def read_ring(
+    path: Path, seconds: float, *, after: float = -math.inf, most: int = SLOTS
+) -> list[MachineSample]:
+    """The samples of the last `seconds`, oldest first, and of those only the newest `most` that are
+    later than `after` (wall); none where there is no ring or nobody writes it any more. Never
+    raises, never blocks.
+    """
+    found: list[MachineSample] = []
+    try:
+        with open_plain(path) as file:
+            fd = file.fileno()
+            number = _newest_number(fd) or _highest(fd)
+            for at in range(number, max(0, number - SLOTS), -1):
+                body = _body(fd, at, after)
+                if body == b"":
+                    break
+                sample = _parse(body)
+                if sample is None:
+                    continue
+                if sample.age_s() > seconds:
+                    break
+                found.append(sample)
+                if len(found) == most:
+                    break
+    except OSError:
+        return []
+    return found[::-1]
+
+
+def newest_sample(
+    path: Path | None = None, *, max_age_s: float = FRESH_S, after: float = -math.inf
+) -> MachineSample | None:
+    """The newest sample of this host's ring, or of `path`, if it is fresh and later than `after`
+    (wall).
+    """
+    found = read_ring(path or ring_path(), max_age_s, after=after, most=1)
+    return found[0] if found else None
+
+
+def _place(number: int) -> int:
+    return _HEAD_BYTES + number % SLOTS * SLOT_BYTES
+
+
+def _crc(number: int, body: bytes) -> int:
+    return zlib.crc32(body, number & 0xFFFFFFFF)
+
+
+def _newest_number(fd: int) -> int | None:
+    """What the head says; None where it is none of ours."""
+    raw = os.pread(fd, _HEAD.size, 0)
+    if len(raw) < _HEAD.size:
+        return None
+    magic, number, crc = _HEAD.unpack(raw)
+    return number if magic == _MAGIC and crc == _crc(number, magic) else None
+
+
+def _highest(fd: int) -> int:
+    """The highest number of a whole slot, for a head that was torn; 0 where there is none."""
+    numbers = [0]
+    for place in range(SLOTS):
+        raw = os.pread(fd, _SLOT.size, _HEAD_BYTES + place * SLOT_BYTES)
+        if len(raw) < _SLOT.size:
+            continue
+        number = _SLOT.unpack(raw)[0]
+        if number % SLOTS == place and number > max(numbers) and _body(fd, number) is not None:
+            numbers.append(number)
+    return max(numbers)
+
+
+def _body(fd: int, number: int, after: float = -math.inf) -> bytes | None:
+    """What a slot holds; None where it is damaged, b"" where it is not later than `after`."""
+    raw = os.pread(fd, SLOT_BYTES, _place(number))
+    if len(raw) < _SLOT.size:
+        return None
+    found, size, crc, wall = _SLOT.unpack_from(raw)
+    if found == number and wall <= after:
+        return b""
+    body = raw[_SLOT.size : _SLOT.size + size]
+    whole = found == number and size <= _ROOM and len(body) == size
+    return body if whole and crc == _crc(number, body) else None
+
+
+def _parse(body: bytes | None) -> MachineSample | None:
+    if body is None:
+        return None
+    try:
+        return _sample(orjson.loads(body))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _packed(sample: MachineSample) -> bytes:
+    """The sample as JSON that fits a slot: where many processes use the GPUs, without their last
+    ones.
+    """
+    most: int | None = None
+    while True:
+        body = orjson.dumps(_document(sample, most), default=str)
+        if len(body) <= _ROOM:
+            return body
+        if most == 0:
+            return _packed(replace(sample, gpus=sample.gpus[: len(sample.gpus) // 2]))
+        counts = [len(gpu.processes) for gpu in sample.gpus]
+        most = max(counts, default=0) // 2 if most is None else most // 2
+
+
+def _document(sample: MachineSample, most: int | None) -> dict[str, Any]:
+    gpus = [replace(gpu, processes=gpu.processes[:most]) for gpu in sample.gpus]
+    return {
+        "wall": sample.wall,
+        "mono": sample.mono,
+        "host": sample.host,
+        "boot_id": sample.boot_id,
+        "gpus": [_known(gpu) for gpu in gpus],
+        "system": _known(sample.system),
+        "why_no_gpus": sample.why_no_gpus[:200],
+    }
+
+
+def _known(sample: GpuSample | HostSample) -> dict[str, Any]:
+    """Its fields but for those that are unknown; orjson writes what is inside as it is."""
+    return {name: value for name, value in vars(sample).items() if value not in (None, ())}
+
+
+def _sample(data: Any) -> MachineSample:
+    """Raises ValueError, TypeError or KeyError for what is not a sample."""
+    gpus, wall, mono = data["gpus"], finite_of(data["wall"]), finite_of(data["mono"])
+    if wall is None or mono is None or not isinstance(gpus, list):
+        raise ValueError("not a sample")
+    return MachineSample(
+        wall=wall,
+        mono=mono,
+        host=text_of(data.get("host")) or "",
+        boot_id=text_of(data.get("boot_id")) or "",
+        gpus=tuple(gpu_from_json(g, n) for n, g in enumerate(gpus) if isinstance(g, dict)),
+        system=host_from_json(data.get("system") or {}),
+        why_no_gpus=text_of(data.get("why_no_gpus")) or "",
+    )

@@ -1,0 +1,31 @@
+"""Which GPUs of a host a program was given: CUDA_VISIBLE_DEVICES, in NVML's indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from albor_core.telemetry.sample import GpuSample
+
+
+def visible_gpus(
+    gpus: Sequence[GpuSample], environment: Mapping[str, str], most: int | None = None
+) -> tuple[int, ...]:
+    """Indexes in the program's order, the first `most` of them: a run of so many ranks takes one
+    each. As CUDA does, what follows a word that names none is not seen.
+    """
+    told = environment.get("CUDA_VISIBLE_DEVICES")
+    if told is None:
+        return tuple(gpu.index for gpu in gpus)[:most]
+    found: list[int] = []
+    for word in (part.strip() for part in told.split(",")):
+        index = next((gpu.index for gpu in gpus if word and _names(word, gpu)), None)
+        if index is None or index in found:
+            break
+        found.append(index)
+    return tuple(found)[:most]
+
+
+def _names(word: str, gpu: GpuSample) -> bool:
+    if word.isdecimal():
+        return int(word) == gpu.index
+    return gpu.uuid is not None and gpu.uuid.startswith(word)

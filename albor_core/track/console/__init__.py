@@ -1,0 +1,1 @@
+"""What a tracked program prints, also into its runs' logs."""

@@ -1,0 +1,242 @@
+"""A run is begun, or the guard's own is joined."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from albor_core.guard.supervised_attempt import SupervisedAttempt, inherited_attempt
+from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError, remedy
+from albor_core.run.liveness import take_lock
+from albor_core.run.program.provenance import script_of_process, versions
+from albor_core.run.program.recorded_code import recorded_code
+from albor_core.run.rundir import albor_home, create_run, is_run_id, new_run_id, pointer_of
+from albor_core.run.values.directions import check_goals
+from albor_core.run.values.lenient import integer
+from albor_core.run.values.metrics import printable
+from albor_core.track import open_runs
+from albor_core.track.last_words import tell
+from albor_core.track.recordable import recordable
+from albor_core.track.tracked_run import Run
+from albor_core.track.words import check_words, describe, say
+
+if TYPE_CHECKING:
+    from albor_core.track.resumed import Past
+
+RESUME = ("never", "allow", "must")
+
+
+def start(
+    experiment: str = "default",
+    name: str | None = None,
+    config: object = None,
+    dir: str | os.PathLike[str] | None = None,
+    *,
+    max_steps: int | None = None,
+    parent: str | None = None,
+    goals: Mapping[str, str] | None = None,
+    console: bool = True,
+    id: str | None = None,
+    resume: Literal["never", "allow", "must"] = "never",
+    tags: Iterable[str] = (),
+    notes: str = "",
+    group: str | None = None,
+    job_type: str | None = None,
+) -> Run:
+    """A new run below `dir` (by default ALBOR_HOME/runs), or the guard's own if we are under one:
+    what is given fills in what `albor guard run` was not told, and what cannot be is said.
+
+    `name` is for people and need not be unique. `config` is a mapping, dataclass, Namespace or an
+    object with `to_dict()`; secrets in it are not recorded. `max_steps` lets viewers say how far it
+    is. `parent` is the id of the run whose weights this one begins from. `goals` says of metrics
+    whose names do not whether `min` or `max` is better ({"wer": "min"}), for all runs of the
+    experiment.
+
+    `id` is what the run is called for ever, where it shall not be made up. With `resume="allow"` a
+    run of that id is gone on with, as another attempt of it, or made; "must" takes a run that is
+    there, also one that another program made, to log into after its end. A resumed run keeps what
+    it began with; `config` and `tags` add to it, other `notes` take the place of those before.
+    `group` and `job_type` are words to find runs by.
+
+    `console=False`, or ALBOR_CONSOLE=0, leaves what the program prints out of its log.
+
+    Raises UsageError for a config of another kind, a home of somebody else, a parent that is no id,
+    a goal that is none or a run that another command goes on with, InUseError where the run is at
+    work or exists and `resume` is "never", NotFoundError where it must exist and does not,
+    AlborError where its directory cannot be made or used.
+    """
+    settings, directions = recordable(config), check_goals(goals)
+    _check_names(experiment, name, parent)
+    _check_id(id, resume)
+    max_steps = _whole_steps(max_steps)
+    words = check_words(tags, notes, group, job_type)
+    with open_runs.starting:
+        guarded = os.environ.get("ALBOR_RUN_DIR")
+        if guarded and open_runs.is_open(Path(guarded)):
+            raise InUseError("this program's run is tracked here already", hint="close it first")
+        attempt, past = inherited_attempt(os.environ), None
+        if attempt is None and id is not None:
+            attempt, past = _known(id, dir, resume)
+        if attempt is None:
+            facts = {"max_steps": max_steps, "parent": parent}
+            attempt = _fresh(experiment, name, settings, dir, facts, run_id=id)
+        if past is not None and max_steps is None:
+            max_steps = integer(past.state, "max_steps")
+        run = _begun(attempt, max_steps, past, console=console)
+        open_runs.add(run)
+    if attempt.is_guarded or past is not None:
+        seed = settings.get("seed")
+        told = {
+            "id": id,
+            "experiment": None if experiment == "default" else printable(experiment),
+            "name": None if name is None else printable(name),
+            "max_steps": max_steps if past is None else None,
+            "parent": parent,
+            "seed": seed if type(seed) is int else None,
+        }
+        known = {key: value for key, value in told.items() if value is not None}
+        describe(run, known, dir, is_resumed=past is not None)
+    run.params(settings)
+    run.set_goals(directions)
+    say(attempt.dir, words)
+    return run
+
+
+def _begun(
+    attempt: SupervisedAttempt, max_steps: int | None, past: Past | None, *, console: bool
+) -> Run:
+    """Raises AlborError, with the locks let go, where its files cannot be opened."""
+    try:
+        return Run(attempt, max_steps=max_steps, console=console, past=past)
+    except OSError as error:
+        for lock in attempt.locks:
+            os.close(lock)
+        raise AlborError(
+            f"cannot track {attempt.dir.id!r}: {error.filename or attempt.dir.path}:"
+            f" {error.strerror or error}",
+            hint=remedy(error),
+        ) from error
+
+
+def _check_names(experiment: object, name: object, parent: object) -> None:
+    """Raises UsageError."""
+    for what, text in (("experiment", experiment), ("name", "-" if name is None else name)):
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f"cannot start: {what} {text!r} is not a name", hint="give a text")
+    if parent is None:
+        return
+    if not isinstance(parent, str) or not is_run_id(parent):
+        raise UsageError(f"parent {parent!r} is not a run id", hint="albor runs ls shows the ids")
+    if not (pointer_of(parent)).exists():
+        tell(f"parent {parent!r} is not a run of {albor_home()}; it is recorded as it is")
+
+
+def _whole_steps(given: object) -> int | None:
+    """A number of steps, of any library's kind. Raises UsageError."""
+    if given is None:
+        return None
+    try:
+        whole = int(given)  # type: ignore[call-overload]
+        if not isinstance(given, str | bytes) and whole == given and whole >= 0:
+            return int(whole)
+    except Exception:  # somebody else's object
+        whole = -1
+    raise UsageError(
+        f"cannot start: max_steps {given!r} is not a number of steps",
+        hint="leave it out where the last step is not known",
+    )
+
+
+def _check_id(run_id: str | None, resume: str) -> None:
+    """Raises UsageError where these say nothing that could be done."""
+    if resume not in RESUME:
+        raise UsageError(f"cannot start: resume {resume!r}: one of {', '.join(RESUME)}")
+    if run_id is None:
+        if resume == "must":
+            raise UsageError(
+                "cannot start: resume='must' needs the id of the run",
+                hint="albor runs ls shows the ids",
+            )
+    elif not isinstance(run_id, str) or not is_run_id(run_id):
+        raise UsageError(
+            f"cannot start: id {run_id!r} cannot name a run: lower case letters, digits, '.', '_'"
+            " and '-' can, at most 64",
+            hint=f"id={new_run_id(str(run_id))!r}, say",
+        )
+
+
+def _known(
+    run_id: str, folder: str | os.PathLike[str] | None, how: str
+) -> tuple[SupervisedAttempt, Past] | tuple[None, None]:
+    """The run of that id, gone on with; nothing where it is to be made."""
+    from albor_core.track import resumed  # noqa: PLC0415  a cold start without an id is quicker
+
+    _check_places(folder)
+    found = resumed.find(run_id, folder)
+    if found is not None:
+        return resumed.resume(found, how)
+    if how == "must":
+        raise NotFoundError(
+            f"cannot resume {run_id!r}: no such run in {albor_home()}"
+            + ("" if folder is None else f" or {os.fspath(folder)}"),
+            hint="albor runs ls shows the ids",
+        )
+    return None, None
+
+
+def _fresh(
+    experiment: str,
+    name: str | None,
+    settings: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None,
+    facts: Mapping[str, Any],
+    *,
+    run_id: str | None,
+) -> SupervisedAttempt:
+    _check_places(folder)
+    code, script = recorded_code(sys.argv, script_of_process())
+    seed = settings.get("seed")
+    title = printable(name or experiment)
+    for last in (False, False, True):  # a random id may be taken: three times in a row is no chance
+        try:
+            run = create_run(
+                Path(folder).expanduser() if folder is not None else albor_home() / "runs",
+                run_id or new_run_id(title),
+                experiment=printable(experiment),
+                name=title,
+                kind="track",
+                argv=code["argv"],
+                seed=seed if isinstance(seed, int) else None,
+                resolved=settings,
+                facts={
+                    "git": code["git"],
+                    "script": code["script"],
+                    "versions": versions(),
+                    **facts,
+                },
+                script=script,
+            )
+            break
+        except InUseError:
+            if last or run_id is not None:
+                raise
+    return SupervisedAttempt(
+        run, 1, os.urandom(8).hex(), (take_lock(run.run_lock),), is_guarded=False
+    )
+
+
+def _check_places(folder: str | os.PathLike[str] | None) -> None:
+    """Raises UsageError for a relative path where the working directory has been deleted."""
+    with contextlib.suppress(FileNotFoundError):
+        Path.cwd()
+        return
+    for name, place in (("dir", folder), ("ALBOR_HOME", os.environ.get("ALBOR_HOME"))):
+        if place and not Path(place).expanduser().is_absolute():
+            raise UsageError(
+                f"{name} {os.fspath(place)!r}: the working directory of this program was deleted",
+                hint="give an absolute path, or start in a folder that exists",
+            )

@@ -1,0 +1,1 @@
+"""The Data room: which data sets are known here, and what is in them."""

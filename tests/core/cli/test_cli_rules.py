@@ -1,0 +1,78 @@
+"""`albor alerts rules` and `albor alerts test`: what watches a run, and what cannot."""
+
+from __future__ import annotations
+
+import pytest
+from cli_user import validate
+
+from albor_core import track
+from albor_core.guard.process.index_process import IndexProcess
+from albor_core.run.rundir import albor_home
+
+RULES = """
+rules:
+  - loss > 10
+  - loss >> 10
+  - {condition: loss < 1, action: dance}
+experiments:
+  e: [loss is]
+"""
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """A tracked run whose config brings a rule that can be used and one that cannot."""
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
+    rules = [{"condition": "loss > 20"}, {"condition": "loss > "}]
+    with track.start("e", name="x", config={"monitoring": {"alerts": rules}}) as made:
+        made.log({"loss": 30.0}, step=1)
+    return made.dir
+
+
+def test_good_rules_are_listed_and_every_damaged_one_is_said(desk, run):
+    (albor_home() / "rules.yaml").write_text(RULES)
+    done = desk.quick("alerts", "rules", run.id, "--json")
+    assert done.code == 2
+    document = validate(done.document)
+    assert [rule["condition"] for rule in document["rules"]] == ["loss > 20", "loss > 10"]
+    places = ("monitoring.alerts.1", "line 4,", "line 5,", "line 7,")
+    for place, problem in zip(places, document["problems"], strict=True):
+        assert place in problem
+    shown = desk.quick("alerts", "rules", run.id)
+    assert shown.code == 2
+    assert "loss > 20" in shown.out and "loss > 10" in shown.out
+    assert shown.err.count("not used: ") == len(places)
+
+
+def test_a_test_of_a_runs_rules_says_which_were_not_tested(desk, run):
+    (albor_home() / "rules.yaml").write_text("rules: [loss >> 10]\n")
+    assert desk.quick("db", "rebuild").code == 0
+    done = desk.quick("alerts", "test", run.id, "--json")
+    assert (done.code, [rule["id"] for rule in done.document["rules"]]) == (2, ["loss-gt-20"])
+    assert len(validate(done.document)["problems"]) == 2
+    assert desk.quick("alerts", "test", run.id, "loss > 3", "--json").code == 0
+
+
+def test_a_rules_file_that_cannot_be_read_leaves_the_rules_of_the_config(desk, run):
+    (albor_home() / "rules.yaml").write_text("rules: [")
+    done = desk.quick("alerts", "rules", run.id, "--json")
+    assert (done.code, [rule["id"] for rule in done.document["rules"]]) == (2, ["loss-gt-20"])
+    assert "rules.yaml: line" in done.document["problems"][-1]
+
+
+def test_a_run_without_rules_says_where_they_would_come_from(desk, monkeypatch):
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
+    with track.start(name="bare") as run:
+        run.log({"loss": 1.0}, step=1)
+    done = desk.quick("alerts", "rules", run.dir.id)
+    assert done.code == 0
+    assert "no rules: neither its config nor rules.yaml has any" in done.err
+
+
+def test_doctor_names_rules_that_watch_nothing(desk):
+    (albor_home() / "rules.yaml").write_text(RULES)
+    done = desk.quick("doctor", "--json")
+    (check,) = (one for one in validate(done.document)["checks"] if one["name"] == "rules")
+    assert (done.code, check["ok"]) == (1, False)
+    assert "rules.yaml: line 4, column 5" in check["detail"]
+    assert check["detail"].endswith(", and 2 more")

@@ -1,0 +1,40 @@
+"""A config that names text where shards are expected: packed once, then trained on."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from albor_core.data.pack.manifest import load_manifest
+
+
+def test_text_is_packed_once_and_trained_on(user, data):
+    named = ("--set", f"data.train={data / 'corpus.parquet'}", "--set", "training.max_steps=2")
+    named += ("--set", "training.warmup_steps=1")
+    refused = user.albor("train", "plan", "tiny.yaml", *named, "--json")
+    assert refused.code == 1
+    assert "holds text (column text) that is not packed yet" in refused.error["message"]
+    assert "albor train apply" in refused.error["hint"]
+    assert not (user.home / "cache").exists()
+    first = user.albor("train", "apply", "tiny.yaml", *named, "--name", "one")
+    assert first.code == 0, first.err
+    assert "holds text (column text): packing it with" in first.err
+    resolved = json.loads((user.run("one").path / "config.resolved.json").read_text())
+    (split,) = (user.home / "cache" / "packed").glob("*/train")
+    assert resolved["data"]["train"] == str(split)
+    assert load_manifest(split).documents == 52
+    planned = user.albor("train", "plan", "tiny.yaml", *named)
+    assert planned.code == 0, planned.err
+    untold = user.albor(
+        "train", "plan", "tiny.yaml", *named, "--set", "data.tokenizer=null", "--json"
+    )
+    assert untold.code == 1 and "no tokenizer is named" in untold.error["message"]
+    config = yaml.safe_load((user.folder / "tiny.yaml").read_text())
+    del config["data"]["train"]
+    source = {"path": str(data / "shards" / "train"), "weight": 1}
+    config["data"] |= {"mixture": [source], "val": str(data / "corpus.parquet")}
+    (user.folder / "mixed.yaml").write_text(yaml.safe_dump(config))
+    beside = user.albor("train", "plan", "mixed.yaml", "--json", *named[2:])
+    assert beside.code == 0, beside.err
+    assert beside.document["data"]["val"]["path"] == str(split)

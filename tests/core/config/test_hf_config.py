@@ -1,0 +1,76 @@
+"""config.json as others write it, damaged ones among them."""
+
+import json
+
+import pytest
+from tiny_run import tiny_config
+
+from albor_core.config.hf_config import hf_config, refusals, shape_of
+from albor_core.config.load import parse_config
+from albor_core.config.shape import ModelShape, RopeScaling
+from albor_core.run.errors import ConfigError
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+ABOUT = {
+    "model_type": "mistral", "architectures": ["MistralForCausalLM"], "hidden_size": 32,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "intermediate_size": 64, "vocab_size": 64, "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5, "rope_theta": 1e4, "sliding_window": 8, "tie_word_embeddings": False,
+    "hidden_act": "silu", "rope_scaling": YARN,
+}  # fmt: skip
+ODD = [None, True, -1, 0, 1, 7, 10**12, 1.5, "x", "", [], [1], {}, {"a": 1}, "4", [[1]]]
+
+
+@pytest.mark.parametrize("name", [*ABOUT, "rope_parameters", "use_sliding_window", "layer_types",
+                                  "eos_token_id", "quantization_config"])  # fmt: skip
+def test_an_odd_value_of_any_field_is_read_or_refused_and_never_a_traceback(tmp_path, name):
+    for value in ODD:
+        about = {**ABOUT, name: value}
+        list(refusals(about))
+        try:
+            assert isinstance(shape_of(about, "config.json"), ModelShape)
+        except ConfigError as error:
+            assert error.message.startswith("config.json: ") and error.hint
+        (tmp_path / "config.json").write_text(json.dumps(about))
+        config = tiny_config(tmp_path, model__path=str(tmp_path), model__architecture={})
+        try:
+            parse_config(json.dumps(config).encode(), file="c.yaml")
+        except ConfigError as error:
+            assert all(one.field.startswith(("model.", "data.")) for one in error.problems)
+
+
+@pytest.mark.parametrize("name", YARN)
+def test_an_odd_rotation_is_refused_by_the_name_of_what_is_odd(name):
+    for value in (-1, 0, "x", [1], {"a": 1}, float("nan")):
+        about = {**ABOUT, "rope_scaling": {**YARN, name: value}}
+        with pytest.raises(ConfigError) as refused:
+            shape_of(about, "config.json")
+        assert name.replace("rope_type", "rope type") in refused.value.message
+        assert refused.value.hint
+
+
+def test_the_older_and_the_newer_spelling_of_a_rotation_are_the_same():
+    older = {**ABOUT, "rope_scaling": {**YARN, "type": "yarn"}}
+    del older["rope_scaling"]["rope_type"]
+    newer = {**ABOUT, "rope_parameters": {**YARN, "rope_theta": 1e4}}
+    del newer["rope_scaling"], newer["rope_theta"]
+    wanted = RopeScaling("yarn", 4.0, 16)
+    found = [shape_of(about, "c") for about in (ABOUT, older, newer)]
+    assert found[0] == found[1] == found[2] and found[0].rope_scaling == wanted
+
+
+def test_what_a_shape_says_is_read_back_and_other_settings_stay():
+    about = {**ABOUT, "eos_token_id": [2, 7], "pad_token_id": 0, "torch_dtype": "bfloat16"}
+    shape = shape_of(about, "c")
+    out = hf_config(shape, initializer_range=0.02, eos_token_id=7, about=about)
+    assert shape_of(out, "c") == shape
+    assert out["eos_token_id"] == [2, 7] and out["pad_token_id"] == 0
+    assert out["dtype"] == "float32" and "torch_dtype" not in out
+    longer = hf_config(shape, initializer_range=0.02, eos_token_id=9, about=about)
+    assert longer["eos_token_id"] == 9  # the data ends texts otherwise
+
+
+def test_a_rotation_that_was_left_does_not_stay_in_config_json():
+    plain = shape_of({key: value for key, value in ABOUT.items() if key != "rope_scaling"}, "c")
+    out = hf_config(plain, initializer_range=0.02, about=ABOUT)
+    assert shape_of(out, "c") == plain and "rope_scaling" not in out

@@ -1,0 +1,370 @@
+"""Spans on their way to a collector: what arrives, what is told when it does not, what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albor_core.run.files.spans_file import read_spans_sent
+from albor_core.run.liveness import lock_holder
+from albor_core.run.rundir import RunDir, registered_runs
+from albor_core.store.spans import sending
+from albor_core.store.spans.collector import Collector, collector_of, keep_collector, otlp_file
+from albor_core.store.spans.post import PostError, post_spans
+from albor_core.store.spans.reading import SpanReader
+from albor_core.store.spans.sending import SpanSender
+
+SECRET = "s3cret-header-value"
+ENDPOINT, HEADERS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
+
+
+@dataclass
+class FakeCollector:
+    """Answers by `answers` in turn, then 200; keeps what it took."""
+
+    port: int = 0
+    answers: list[tuple[int, bytes]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    hold: threading.Event = field(default_factory=threading.Event)
+    news: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def answer(self, request: tuple[str, dict[str, str], dict[str, Any]]) -> tuple[int, bytes]:
+        with self.news:
+            self.requests.append(request)
+            self.news.notify_all()
+            return self.answers.pop(0) if self.answers else (200, b"{}")
+
+    def names(self) -> list[str]:
+        return [one["name"] for one in self.spans()]
+
+    def spans(self) -> list[dict[str, Any]]:
+        return [
+            span
+            for _, _, body in [*self.requests]
+            for part in body["resourceSpans"]
+            for span in part["scopeSpans"][0]["spans"]
+        ]
+
+    def wait(self, until: Callable[[], bool], limit_s: float = 60.0) -> None:
+        with self.news:
+            assert self.news.wait_for(until, limit_s), self.names()
+
+
+@pytest.fixture
+def collector() -> Iterator[FakeCollector]:
+    fake = FakeCollector()
+    fake.hold.set()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            fake.hold.wait(60)
+            status, body = fake.answer((self.path, dict(self.headers), json.loads(raw)))
+            self.send_response(status)
+            if status == 307:
+                self.send_header("Location", f"{fake.endpoint}/elsewhere")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    fake.port = server.server_port
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield fake
+    fake.hold.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "WAITS_S", (0.01,))
+    monkeypatch.setattr(sending, "LOOK_S", 0.01)
+
+
+@pytest.fixture
+def run(bench: Any) -> RunDir:
+    made = bench.run("r1")
+    journal = bench.journal(made)
+    for step in range(1, 6):
+        journal.metrics(step, {"loss": 1.0 / step}, mono=0.0, wall=1.8e9 + 2 * step)
+    return made
+
+
+def sent_all(run: RunDir, collector: Collector, *, is_over: bool = True) -> SpanSender:
+    sender = SpanSender(run, collector)
+    sender.begin()
+    sender.close(is_over=is_over, timeout_s=60)
+    return sender
+
+
+def expected(run: RunDir) -> list[str]:
+    return sorted(one.span_id for one in SpanReader(run).spans())
+
+
+def test_each_span_arrives_once_at_the_path_with_headers(
+    run: RunDir, collector: FakeCollector
+) -> None:
+    url = f"{collector.endpoint}/v1/traces"
+    sent_all(run, Collector(url, {"x-api-key": SECRET}))
+    assert sorted(one["spanId"] for one in collector.spans()) == expected(run)
+    path, headers, _ = collector.requests[0]
+    assert path == "/v1/traces"
+    assert headers["Content-Type"] == "application/json"
+    assert headers["x-api-key"] == SECRET
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.sent, found.dropped, found.unsent) == (len(expected(run)), 0, 0)
+    assert SECRET not in run.spans.read_text()
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_collector_that_is_busy_is_asked_again(
+    run: RunDir, collector: FakeCollector, status: int
+) -> None:
+    collector.answers = [(status, b"")] * 3
+    sender = SpanSender(run, Collector(f"{collector.endpoint}/v1/traces"))
+    sender.begin()
+    collector.wait(lambda: len(collector.requests) >= 4)
+    sender.close(is_over=True, timeout_s=60)
+    bodies = [body for _, _, body in collector.requests[:4]]
+    assert bodies == bodies[:1] * 4  # the same batch
+    assert {one["spanId"] for one in collector.spans()} == {*expected(run)}
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 500, 307])
+def test_what_is_refused_for_good_is_counted_and_told_once(
+    run: RunDir, collector: FakeCollector, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    collector.answers = [(status, SECRET.encode())] * 9
+    sent_all(run, Collector(f"{collector.endpoint}/v1/traces", {"x-api-key": SECRET}))
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.sent, found.dropped) == (0, len(expected(run)))
+    assert found.why == f"the collector answered {status}"
+    said = capfd.readouterr().err
+    assert f"the collector answered {status}" in said
+    assert SECRET not in said
+    assert {path for path, _, _ in collector.requests} == {"/v1/traces"}  # nothing is followed
+
+
+def test_spans_that_a_collector_takes_in_part_are_counted(
+    run: RunDir, collector: FakeCollector
+) -> None:
+    collector.answers = [(200, b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"x"}}')]
+    sent_all(run, Collector(f"{collector.endpoint}/v1/traces"))
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.sent, found.dropped) == (len(expected(run)) - 2, 2)
+
+
+def test_a_dead_collector_ends_nothing_late_and_what_is_left_is_told(
+    run: RunDir, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sent_all(run, Collector("http://127.0.0.1:9/v1/traces"))
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.sent, found.unsent) == (0, len(expected(run)))
+    assert found.why == "no connection: Connection refused"
+    assert "next: albor runs export r1 --format otlp" in capfd.readouterr().err
+
+
+def test_a_slow_collector_is_left_at_the_end_of_the_run(
+    run: RunDir, collector: FakeCollector
+) -> None:
+    collector.hold.clear()
+    sender = SpanSender(run, Collector(f"{collector.endpoint}/v1/traces"))
+    sender.begin()
+    sender.close(is_over=True, timeout_s=0.05)  # returns while the collector still holds the answer
+    assert collector.requests == []
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.sent, found.unsent, found.why) == (
+        *(0, len(expected(run))),
+        "the collector is too slow",
+    )
+
+
+def test_whoever_is_started_again_sends_what_is_new_only(
+    bench: Any, run: RunDir, collector: FakeCollector
+) -> None:
+    where = Collector(f"{collector.endpoint}/v1/traces")
+    sent_all(run, where, is_over=False)
+    before = {one["spanId"] for one in collector.spans()}
+    assert before
+    bench.journals["r1"].metrics(6, {"loss": 0.1}, mono=0.0, wall=1.8e9 + 12)
+    sent_all(run, where)
+    ids = [one["spanId"] for one in collector.spans()]
+    assert len(ids) == len({*ids})
+    assert sorted(ids) == expected(run)
+    count = len(collector.requests)
+    sent_all(run, where)  # an ended run has nothing new
+    assert len(collector.requests) == count
+
+
+def test_a_collector_that_is_given_up_is_told_once_and_gets_all_when_it_is_back(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sending, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(sending, "GIVEN_UP_S", 0.01)
+    taken: list[bytes] = []
+    tries = iter(range(100))
+    is_back = threading.Event()
+
+    def post(_: Collector, body: bytes) -> int:
+        if next(tries) < 5:
+            raise PostError("no connection: Connection refused")
+        taken.append(body)
+        is_back.set()
+        return 0
+
+    sender = SpanSender(run, Collector("http://127.0.0.1:9/v1/traces"), post=post)
+    sender.begin()
+    assert is_back.wait(60)
+    sender.close(is_over=True, timeout_s=60)
+    said = capfd.readouterr().err
+    assert said.count("spans wait in the run's files") == 1
+    assert said.count("takes spans again") == 1
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.sent, found.unsent) == (len(expected(run)), 0)
+
+
+def test_a_post_is_bounded_whatever_the_collector_does(collector: FakeCollector) -> None:
+    collector.hold.clear()
+    with pytest.raises(PostError, match=r"no answer within 0\.05 s"):
+        post_spans(Collector(collector.endpoint, timeout_s=0.05), b"{}")
+
+
+def test_variables_are_read_as_other_exporters_read_them(run: RunDir) -> None:
+    def found(**words: str) -> tuple[Collector | None, str]:
+        return collector_of(run, {f"OTEL_EXPORTER_OTLP_{k}": v for k, v in words.items()})
+
+    base = {"ENDPOINT": "http://h:4318/x/"}
+    assert found() == (None, "")
+    assert found(**base) == (Collector("http://h:4318/x/v1/traces"), "")
+    assert found(**base, TRACES_ENDPOINT="http://t/own") == (Collector("http://t/own"), "")
+    told, _ = found(**base, HEADERS="a=1, b=x%20y", TRACES_HEADERS="a=2", TIMEOUT="2500")
+    assert told == Collector("http://h:4318/x/v1/traces", {"a": "2", "b": "x y"}, 2.5)
+    assert collector_of(run, {ENDPOINT: "http://h", "OTEL_SDK_DISABLED": "true"}) == (None, "")
+    assert collector_of(run, {ENDPOINT: "http://h", "OTEL_TRACES_EXPORTER": "none"}) == (None, "")
+
+
+@pytest.mark.parametrize("url", ["ftp://h", "http://u:pw@h", "http://h h", "h:4318"])
+def test_an_endpoint_that_cannot_be_is_told_without_repeating_it(run: RunDir, url: str) -> None:
+    found, why = collector_of(run, {ENDPOINT: url})
+    assert found is None
+    assert why.startswith("the endpoint of traces")
+    assert url not in why
+
+
+@pytest.mark.parametrize(("flags", "is_sent"), [("01", True), ("00", False)])
+def test_a_run_in_a_trace_that_is_not_recorded_sends_nothing(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, collector: FakeCollector, flags: str, is_sent: bool
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", f"00-{'a' * 32}-{'b' * 16}-{flags}")
+    monkeypatch.setenv(ENDPOINT, collector.endpoint)
+    run = bench.run("below")
+    bench.journal(run).metrics(1, {"loss": 1.0})
+    sender = sending.sender_of(run)
+    assert (sender is not None) == is_sent
+    if sender is not None:
+        sender.close(is_over=True, timeout_s=60)
+        assert {one["traceId"] for one in collector.spans()} == {"a" * 32}
+    assert bool(collector.requests) == is_sent
+
+
+def test_headers_of_a_config_go_to_its_endpoint_only(run: RunDir) -> None:
+    keep_collector(run, "http://own:4318", {"x-api-key": SECRET})
+    assert otlp_file("r1").stat().st_mode & 0o777 == 0o600
+    own, _ = collector_of(run, {})
+    assert own == Collector("http://own:4318/v1/traces", {"x-api-key": SECRET})
+    assert SECRET not in repr(own)
+    elsewhere, _ = collector_of(run, {ENDPOINT: "http://other"})
+    assert elsewhere == Collector("http://other/v1/traces")
+    keep_collector(run, "http://own:4318", {"x-api-key": "hidden"})  # of the run's own copy
+    assert collector_of(run, {})[0] == own
+    keep_collector(run, None, {})
+    assert collector_of(run, {}) == (None, "")
+
+
+PROGRAM = """
+import sys
+from albor_core import track
+run = track.start("foreign", config={"lr": 0.1})
+step = 0
+for word in sys.stdin:
+    if word.strip() == "end":
+        break
+    step += 1
+    run.log({"loss": 1.0 / step}, step)
+    print(step, flush=True)
+run.finish()
+"""
+
+
+def test_a_foreign_program_is_traced_across_a_kill_of_its_index_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: FakeCollector
+) -> None:
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
+    environment = {**os.environ, ENDPOINT: collector.endpoint, HEADERS: f"x-api-key={SECRET}"}
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+
+    def log_until(is_enough: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 90
+        while not is_enough():
+            assert time.monotonic() < deadline, collector.names()
+            assert program.stdin is not None
+            assert program.stdout is not None
+            program.stdin.write("go\n")
+            program.stdin.flush()
+            program.stdout.readline()
+            time.sleep(0.05)
+
+    try:
+        log_until(lambda: "window" in collector.names())
+        (run,) = registered_runs()
+        log_until(lambda: run.spans.exists())
+        index = lock_holder(run.index_lock)
+        assert index is not None
+        os.kill(index, signal.SIGKILL)
+        windows = collector.names().count("window")
+        log_until(lambda: collector.names().count("window") > windows)
+        program.stdin.write("end\n")
+        program.stdin.flush()
+        assert program.wait(60) == 0
+        collector.wait(lambda: "run foreign" in collector.names())
+    finally:
+        program.kill()
+        program.wait()
+    assert {one["spanId"] for one in collector.spans()} == {*expected(run)}
+    first = collector.requests[0][2]
+    assert collector.requests.count(collector.requests[0]) == 1, first
+    files = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []

@@ -1,0 +1,86 @@
+"""Recipes as users write them, for tests: the example's, in fp64, and some that do not fit."""
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from albor_core.recipes.causal_lm import CausalLM
+from albor_core.recipes.recipe import Recipe
+
+EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "own_model.py"
+_spec = spec_from_file_location("the_example", EXAMPLE)  # own_model is the name of tests' copies
+sys.modules["the_example"] = module_from_spec(_spec)
+_spec.loader.exec_module(sys.modules["the_example"])
+RunningSums = sys.modules["the_example"].RunningSums
+
+
+class Double(RunningSums):
+    def model(self, device):
+        return super().model(device).double()
+
+
+class NoLoss(Recipe):
+    def sources(self):
+        raise AssertionError("never asked for")
+
+
+class OddSource(RunningSums):
+    def sources(self):
+        train, val = super().sources()
+        train.count = lambda rows: len(rows) / 3
+        return train, val
+
+
+class NoIds(RunningSums):
+    def sources(self):
+        train, val = super().sources()
+        train.batch = lambda rows: {"digits": rows}
+        return train, val
+
+
+class MeanOfRows(RunningSums):
+    def loss(self, model, batch):
+        logits = model(batch.ids)
+        return logits.mean((1, 2)), {}
+
+
+class Unnamed(RunningSums):
+    def loss(self, model, batch):
+        total, _ = super().loss(model, batch)
+        return total, {"accuracy": total.detach()}
+
+
+class Frozen(RunningSums):
+    def model(self, device):
+        return super().model(device).requires_grad_(False)
+
+
+class NoSplit(RunningSums):
+    def sources(self):
+        return super().sources()[0]
+
+
+class Figures(RunningSums):
+    """Figures of its own, in training and in validation."""
+
+    columns = ("entropy",)
+
+    def loss(self, model, batch):
+        total, _ = super().loss(model, batch)
+        return total, {"entropy": 2 * total.detach()}
+
+    def evaluate(self, model, batch, rows, scored):
+        found = super().evaluate(model, batch, rows, scored)
+        return {**found, "val/rows": (found["val/loss"][0] * 0 + rows, rows)}
+
+
+class NotARecipe:
+    """Nothing of the kind."""
+
+
+class Doubled(CausalLM):
+    """Albor's own decoder and data, another loss."""
+
+    def loss(self, model, batch):
+        total, sums = super().loss(model, batch)
+        return 2 * total, sums

@@ -1,0 +1,349 @@
+"""A model, a loss and data of one's own under `albor train`: examples/own_model.py and what does
+not fit the interface."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tiny_run import events, history, last_words, make_run, train, train_here
+
+from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
+from albor_core.cli.main import cli
+from albor_core.config.load import LoadedConfig, load_config, parse_config
+from albor_core.plan.launch import new_run, plan_run
+from albor_core.plan.text import render
+from albor_core.recipes.registry import recipe_of
+from albor_core.run.errors import ConfigError
+from albor_core.run.rundir import read_json
+from albor_core.run.state import read_state
+from albor_core.train.build import build
+from albor_core.train.resume.digest import digest
+
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
+SMALL = (
+    "data.batch_size=8",
+    "training.max_steps=12",
+    "training.warmup_steps=2",
+    "training.eval_interval=6",
+    "training.eval_batches=2",
+    "training.checkpoint.save_every=3",
+    "training.num_threads=1",
+    "training.device=cpu",
+    "recipe.width=8",
+)
+
+
+@pytest.fixture(autouse=True)
+def imports():
+    """A trainer is a process of its own; here many train in one."""
+    before, path = {*sys.modules}, [*sys.path]
+    yield
+    for name in {*sys.modules} - before:
+        if name.partition(".")[0] in ("own_model", "my_lab"):
+            del sys.modules[name]
+    sys.path[:] = path
+
+
+def loaded(folder, *overrides):
+    """The example in a folder of the user's own, smaller."""
+    for name in ("own_model.py", "own_model.yaml"):
+        if not (folder / name).exists():
+            shutil.copy(EXAMPLES / name, folder / name)
+    out = f"training.output_dir={folder / 'out'}"
+    return load_config(folder / "own_model.yaml", (*SMALL, out, *overrides))
+
+
+def begun(folder, name, *overrides):
+    config = loaded(folder, *overrides)
+    return new_run(config, plan_run(config), name=name)
+
+
+def mode(name):
+    """A class of own_recipes.py, which is on the path of every test here."""
+    return f"training.mode=own_recipes:{name}"
+
+
+def refusal(config, folder=None):
+    with pytest.raises(ConfigError) as caught:
+        build(config, folder=folder)
+    return caught.value
+
+
+def test_a_plan_reads_the_section_alone_and_runs_nothing_of_it(tmp_path):
+    (tmp_path / "own_model.py").write_text("raise AssertionError('imported')\n")
+    made = plan_run(loaded(tmp_path))
+    assert not made.problems
+    text = render(made)
+    assert "own_model:RunningSums, a class of your own" in text
+    assert "Memory:       not known" in text
+    assert "unknown (cost of a step not known)" in text
+    notes = " ".join(made.notes)
+    assert "memory and time of own_model:RunningSums are not known" in notes
+    assert "12 steps of 16 rows need a source of about 24 rows for 8 epochs" in notes
+    document = made.to_json()
+    assert document["model"]["parameters"] is document["model"]["architecture"] is None
+    assert document["memory"]["total"] is document["disk"]["total"] is document["time"] is None
+    assert document["data"]["train"] is None
+
+
+def test_without_steps_a_plan_says_that_the_source_decides(tmp_path):
+    made = plan_run(loaded(tmp_path, "training.max_steps=null"))
+    assert made.max_steps is None
+    assert "the run takes 8 epochs of the rows of its source, 16 a step" in made.notes
+
+
+def test_a_plan_misses_a_module_that_lies_nowhere(tmp_path):
+    made = plan_run(loaded(tmp_path, "training.mode=my_own_thing:Model"))
+    (problem,) = made.problems
+    assert problem.field == "training.mode"
+    assert "no module 'my_own_thing'" in problem.message
+    assert str(tmp_path) in problem.message
+
+
+def test_it_trains_is_evaluated_and_saved_under_the_names_of_its_own(tmp_path):
+    run = begun(tmp_path, "mine")
+    assert train_here(run).reason == "completed"
+    losses = [value for _, _, value in history(run, ("train/loss",))]
+    assert len(losses) == 12
+    assert losses[-1] < losses[0] < 3.0  # of ten digits, ln 10
+    assert [step for step, _, _ in history(run, ("val/loss",))] == [0, 6, 12]
+    state = read_state(run.state)
+    assert state["val_loss"] is not None
+    assert state["val_ppl"] is None
+    assert state["mfu"] is None
+    newest = list_checkpoints(run.checkpoints)[0]
+    names = set(verify(newest).model())
+    assert {"embed_tokens.weight", "rnn.weight_ih_l0", "head.bias"} <= names
+    assert not (newest / "config.json").exists()
+    assert digest(run)[0] == 12
+
+
+def test_a_run_records_the_source_file_and_its_hash(tmp_path):
+    run = begun(tmp_path, "mine", "training.max_steps=3")
+    about = read_json(run.run_json)
+    assert about["script"]["path"] == str(tmp_path / "own_model.py")
+    assert about["recipe_folder"] == str(tmp_path)
+    assert run.script.read_text() == (tmp_path / "own_model.py").read_text()
+    train_here(run, stop_after=1)
+    with (tmp_path / "own_model.py").open("a") as file:
+        file.write("# another line\n")
+    train_here(run, attempt=2)
+    first, second = (event["data"] for event in events(run, "recipe.loaded"))
+    assert first["sha256"] == about["script"]["sha256"] != second["sha256"]
+    (changed,) = events(run, "recipe.changed")
+    assert changed["severity"] == "warning"
+
+
+def test_a_diff_knows_whether_two_runs_read_the_same_data(tmp_path):
+    for name, more in (("a", ()), ("b", ()), ("c", ("data.seq_len=12",))):
+        train_here(begun(tmp_path, name, "training.max_steps=3", *more))
+    assert CliRunner().invoke(cli, ["db", "rebuild"]).exit_code == 0
+
+    def changed(other):
+        done = CliRunner().invoke(cli, ["runs", "diff", "a", other, "--json"])
+        assert done.exit_code == 0, done.output
+        return [one["key"] for one in json.loads(done.output)["data"]]
+
+    assert changed("b") == []
+    assert changed("c") == ["train.data_hash", "val.data_hash"]
+
+
+def test_columns_and_figures_of_its_own_are_logged(tmp_path):
+    run = begun(tmp_path, "mine", mode("Figures"))
+    train_here(run)
+    pairs = history(run, ("train/loss", "train/entropy"))
+    for (_, _, loss), (_, _, entropy) in zip(pairs[::2], pairs[1::2], strict=True):
+        assert entropy == pytest.approx(2 * loss, rel=1e-6)
+    assert {value for _, _, value in history(run, ("val/rows",))} == {1.0}
+
+
+@pytest.mark.slow
+def test_kill_9_and_a_resume_end_in_the_same_bytes(tmp_path):
+    whole, killed = begun(tmp_path, "whole"), begun(tmp_path, "killed")
+    assert train(whole) == (0, "")
+    codes = [train(killed, ALBOR_FAULTS="step:kill@2#1,step:kill@8#2")[0] for _ in range(3)]
+    assert codes == [-9, -9, 0]
+    resumed = [event["data"]["resumed_from"] for event in events(killed, "run.start")]
+    assert resumed[0] is resumed[1] is None
+    assert resumed[2] in (3, 6)
+    assert digest(killed) == digest(whole)
+    final = [(list_checkpoints(r.checkpoints)[0] / MODEL).read_bytes() for r in (whole, killed)]
+    assert final[0] == final[1]
+
+
+def test_a_rollback_and_a_start_over_make_the_first_weights_anew(tmp_path):
+    """Steps before any checkpoint that are not finite: the run goes back to its beginning."""
+    plain, lost = begun(tmp_path, "plain"), begun(tmp_path, "lost", "training.nan_limit=2")
+    train_here(plain, stop_after=1)
+    train_here(lost, faults="loss:nan@1-2", stop_after=4)
+    (rollback,) = events(lost, "training.rollback")
+    assert rollback["step"] == 0
+    first = [history(run, ("val/loss",))[0] for run in (plain, lost)]
+    assert first[0] == first[1]
+
+
+def test_a_run_begins_from_weights_that_the_class_saved(tmp_path):
+    run = begun(tmp_path, "first")
+    train_here(run)
+    saved = list_checkpoints(run.checkpoints)[0]
+    after = history(run, ("val/loss",))[-1][2]
+    second = begun(tmp_path, "second", f"model.path={saved}")
+    train_here(second, stop_after=1)
+    assert history(second, ("val/loss",))[0] == (0, "val/loss", after)
+    other = loaded(tmp_path, f"model.path={saved}", "recipe.width=16").config
+    assert "does not fit the model" in refusal(other, tmp_path).message
+
+
+REFUSED = {
+    "nowhere:Model": "no module 'nowhere'",
+    "own_recipes:NoLos": "has no class 'NoLos'",
+    "own_recipes:NotARecipe": "is not a class of albor_core.recipes.recipe.Recipe",
+    "own_recipes:NoLoss": "has no loss, no model",
+    "own_recipes:NoSplit": "sources() is not a pair",
+    "own_recipes:OddSource": "count(rows) is 0.66",
+    "own_recipes:NoIds": "not a mapping with `ids`",
+    "own_recipes:Frozen": "has nothing to train",
+    "own_recipes:MeanOfRows": "loss() is not a sum",
+    "own_recipes:Unnamed": "loss() gives ['accuracy'], and columns says []",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_class_that_does_not_fit_is_refused_by_name_with_the_next_command(tmp_path, name):
+    error = refusal(loaded(tmp_path, f"training.mode={name}").config, tmp_path)
+    assert error.message.startswith("training.mode: ")
+    assert REFUSED[name] in error.message
+    assert error.hint.endswith("then: albor train resume RUN")
+
+
+def test_commands_that_build_decoders_say_whose_model_it_is(tmp_path):
+    run = begun(tmp_path, "mine", "training.max_steps=3")
+    train_here(run)
+    for words in (["model", "show"], ["generate"], ["bench"]):
+        done = CliRunner().invoke(cli, [*words, str(run.path), *(["x"] * (words == ["generate"]))])
+        assert done.exit_code != 0
+        said = str(done.exception or "") + done.output
+        assert "mine is a run of own_model:RunningSums, a class of your own" in said
+
+
+def test_a_near_miss_of_a_class_is_guessed(tmp_path):
+    error = refusal(loaded(tmp_path, "training.mode=own_model:RunningSum").config, tmp_path)
+    assert "did you mean own_model:RunningSums?" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def broken(:\n", "own_model.py:1: SyntaxError"),
+        ("import numpy\nnumpy.nothing\n", "own_model.py:2: AttributeError"),
+        ("import not_installed_here\n", "own_model.py:1: ModuleNotFoundError"),
+    ],
+    ids=["syntax", "raises", "imports"],
+)
+def test_a_file_that_cannot_be_imported_is_refused_with_its_line(tmp_path, text, said):
+    (tmp_path / "own_model.py").write_text(text)
+    error = refusal(loaded(tmp_path).config, tmp_path)
+    assert "cannot import 'own_model'" in error.message
+    assert said in error.message
+
+
+def test_a_refused_class_ends_the_trainer_with_one_message_before_step_0(tmp_path):
+    run = begun(tmp_path, "odd", mode("MeanOfRows"))
+    code, stderr = train(run, PYTHONPATH=str(Path(__file__).parent))
+    assert code == 2
+    assert "Traceback" not in stderr
+    assert stderr.startswith("error: training.mode: own_recipes:MeanOfRows.loss() is not a sum")
+    assert last_words(run)["reason"] == "config"
+    assert not history(run, ("train/loss", "val/loss"))
+    assert list_checkpoints(run.checkpoints) == []
+
+
+def test_a_file_named_like_a_module_of_python_is_refused(tmp_path):
+    shutil.copy(EXAMPLES / "own_model.py", tmp_path / "wave.py")
+    error = refusal(loaded(tmp_path, "training.mode=wave:RunningSums").config, tmp_path)
+    assert "'wave' is the name of a module of Python" in error.message
+
+
+def test_a_package_beside_the_config_is_found_and_so_is_what_it_imports(tmp_path):
+    package = tmp_path / "my_lab" / "models"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "sums.py").write_text("from own_model import RunningSums\n\nMine = RunningSums\n")
+    config = loaded(tmp_path, "training.mode=my_lab.models.sums:Mine").config
+    assert type(recipe_of(config, tmp_path)).__name__ == "RunningSums"
+    assert not plan_run(loaded(tmp_path, "training.mode=my_lab.models.sums:Mine")).problems
+
+
+def test_a_class_may_change_the_loss_of_albor_s_own_decoder(tmp_path):
+    """It keeps shards, samples and the files that others load, and loses the fused step."""
+    plain = make_run(tmp_path / "a", "plain", training__max_steps=5)
+    doubled = make_run(
+        tmp_path / "b", "doubled", training__max_steps=5, training__mode="own_recipes:Doubled"
+    )
+    for run in (plain, doubled):
+        assert train_here(run, stop_after=1).reason == "stopped"
+    (_, _, one), (_, _, two) = (history(r, ("train/loss",))[0] for r in (plain, doubled))
+    assert two == pytest.approx(2 * one, rel=1e-6)
+    assert (list_checkpoints(doubled.checkpoints)[0] / "config.json").exists()
+    config = parse_config(doubled.config_resolved.read_bytes(), file="c")
+    assert build(config).obstacle == "own_recipes:Doubled has no form of it"
+
+
+def test_what_only_a_recipe_of_albor_has_is_refused_or_required_by_name(tmp_path):
+    data = {"data": {"batch_size": 2, "seq_len": 8}, "optimizer": {"lr": 0.1}}
+    data |= {"training": {"output_dir": "out"}, "recipe": {"width": 8}}
+    with pytest.raises(ConfigError) as caught:
+        parse_config(json.dumps(data).encode(), file="c.yaml")
+    fields = {problem.field for problem in caught.value.problems}
+    assert fields == {"model.architecture", "data.train", "recipe"}
+    data["training"]["mode"] = "sft"
+    with pytest.raises(ConfigError, match=r"must be causal_lm or package\.module:Class, is 'sft'"):
+        parse_config(json.dumps(data).encode(), file="c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data.document_mask", "true"),
+        ("training.seq_len_ramp", "[{until: 2, seq_len: 8}]"),
+        ("recipe.width", ".inf"),
+        ("recipe.inner.rates", "[1, .nan]"),
+    ],
+)
+def test_what_a_class_of_ones_own_cannot_be_told_is_refused_by_name(tmp_path, field, value):
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, f"{field}={value}")
+    (problem,) = caught.value.problems
+    assert problem.field in (field, f"{field}.1")
+
+
+def test_a_row_may_hold_one_number_but_not_of_shards(tmp_path):
+    assert loaded(tmp_path, "data.seq_len=1").config.data.seq_len == 1
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, "data.seq_len=1", "training.mode=causal_lm")
+    said = {problem.field: problem.message for problem in caught.value.problems}
+    assert said["data.seq_len"] == "must be at least 2, is 1"
+
+
+def test_checking_and_planning_load_no_torch(tmp_path):
+    loaded(tmp_path)
+    code = (
+        "import sys; from albor_core.cli.main import cli\n"
+        "for verb in ('validate', 'plan'):\n"
+        "    assert cli(['train', verb, 'own_model.yaml'], standalone_mode=False) in (0, None)\n"
+        "print('torch' in sys.modules, 'own_model' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=180
+    )
+    assert done.stdout.splitlines()[-1] == "False False", done.stderr
+
+
+def test_the_example_is_no_longer_than_a_screen():
+    lines = (EXAMPLES / "own_model.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 40
+    assert isinstance(load_config(EXAMPLES / "own_model.yaml"), LoadedConfig)

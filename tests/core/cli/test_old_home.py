@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_user import User, strict
@@ -27,13 +28,19 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+def told(heir: User, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The document of a command as it was recorded, and as it is."""
+    then = json.loads((DOCUMENTS / f"{name}.json").read_text())
+    now = heir.quick(*then["argv"])
+    assert now.code == then["code"]
+    return then["out"], strict(neutral(now.out, str(heir.folder.parent)))
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_command_says_of_an_old_home_stays(heir, name):
     """All of it: none of these documents says how long ago something was, or where it is read."""
-    then = json.loads((DOCUMENTS / f"{name}.json").read_text())
-    now = heir.quick(*then["argv"])
-    assert strict(neutral(now.out, str(heir.folder.parent))) == then["out"]
-    assert now.code == then["code"]
+    then, now = told(heir, name)
+    assert now == then
 
 
 def test_the_recorded_commands_went_well():
@@ -73,4 +80,7 @@ def test_stores_made_again_from_old_journals_say_the_same(heir):
     rebuilt = heir.albor("db", "rebuild", "--json")
     assert rebuilt.code == 0, rebuilt
     for name in ("runs-ls", "runs-show-train", "runs-show-track", "runs-diff"):
-        test_what_a_command_says_of_an_old_home_stays(heir, name)
+        then, now = told(heir, name)
+        if "trace" in then:  # a journal gives the ids that a store of then had no place for
+            assert (then.pop("trace"), len(now.pop("trace")["trace_id"])) == (None, 32)
+        assert now == then

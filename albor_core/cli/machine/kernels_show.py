@@ -74,8 +74,10 @@ def parity_line(one: Mapping[str, Any]) -> str:
         return f"{when}: not compared: {why}"
     loss, exact = one.get("loss"), one.get("reference_loss")
     apart = None if loss is None or exact is None else loss - exact
+    rounded = one.get("rounded_cosine")
+    by_rounding = "" if rounded is None else f" (plain in this precision: {rounded:.6f})"
     return (
-        f"{when}: cosine {_figure(one.get('cosine'), '.6f')}, "
+        f"{when}: cosine {_figure(one.get('cosine'), '.6f')}{by_rounding}, "
         f"largest error {_figure(one.get('max_error'), '.2e')}, "
         f"loss {_figure(loss, '.5f')} ({_figure(apart, '+.1e')} from the CPU in fp32)"
     )

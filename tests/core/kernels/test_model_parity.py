@@ -10,7 +10,7 @@ from tiny_run import events, make_run, train_here
 from albor_core.checkpoint.folder import list_checkpoints, verify
 from albor_core.cli.main import cli
 from albor_core.train import loop
-from albor_core.train.step.model_parity import MIN_COSINE, compare, model_parity
+from albor_core.train.step.model_parity import MIN_COSINE, ModelParity, compare, model_parity
 
 
 def weights(run):
@@ -57,6 +57,7 @@ def test_a_wrong_backend_is_a_warning_with_the_next_command(tmp_path, monkeypatc
     (alert,) = events(run, "andon.alert")
     assert alert["severity"] == "warning"
     assert "next: ALBOR_KERNELS=reference" in alert["data"]["message"]
+    assert found["data"]["rounded_cosine"] == pytest.approx(1)
 
 
 def test_a_model_too_large_for_the_host_is_left_out_and_why_is_said(tmp_path, monkeypatch):
@@ -77,6 +78,14 @@ def test_errors_are_fractions_of_the_reference():
     )
     assert (found.max_error, found.loss, found.reference_loss) == (0.25, 2.5, 2.0)
     assert found.cosine < MIN_COSINE and found.is_bad
+
+
+@pytest.mark.parametrize(
+    ("cosine", "rounded", "is_bad"),
+    [(0.7, 0.69, False), (0.7, 0.99, True), (0.7, None, True), (None, 0.7, True), (0.99, 1, False)],
+)
+def test_what_rounding_alone_takes_is_no_fault(cosine, rounded, is_bad):
+    assert ModelParity("fused", cosine, rounded_cosine=rounded).is_bad == is_bad
 
 
 def test_what_a_run_recorded_is_shown(tmp_path):

@@ -73,8 +73,9 @@ class Switched(Training):
             return
         self._launched = 0.0
         clock, at = self.parts.clock, self.progress
-        where = {"start": clock.start(at.cursor), "sequences": at.sequences + clock.batch}
-        take_step(self.parts, self.stepper, self.faults, no_brick, step=step, **where)
+        batch = clock.batch_at(at.sequences)
+        where = {"start": clock.start(at.cursor, batch), "sequences": at.sequences + batch}
+        take_step(self.parts, self.stepper, self.faults, no_brick, step=step, batch=batch, **where)
 
     def _after_step(self) -> None:
         if not self._is_bare(self.step):

@@ -37,7 +37,7 @@ test: $(STAMP)   ## every behaviour, on a CPU: under 15 minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not sweep'
 
 sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hostile names on every screen, the commands of the docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'sweep and not gpu'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'sweep and not gpu' $(if $(WITHIN),--within $(WITHIN) -rs)
 
 chaos: $(STAMP)  ## 200 faults over the whole of a run, for two seeds: it must end where the undisturbed one does
 	$(BIN)/python tests/chaos/soak.py --faults 200 --seeds 1 2

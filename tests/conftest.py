@@ -5,10 +5,13 @@ import os
 import re
 import signal
 import tempfile
+import time
+import zlib
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+BEGUN = time.monotonic()
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it puts behind
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -221,7 +224,6 @@ SWEEPS = (
     "core/integrations/test_trainers_resume",
     "core/kernels/test_rms_norm.py::test_interpreted",
     "core/test_docs_run.py::test_the_tutorial",
-    "core/train/test_train_bricks.py::test_two_thousand",
     "core/train/clock/test_train_clock.py::test_ranks_agree",
     "core/train/test_train_from_hf.py::test_several_ranks",
     "tui/cockpit/test_cockpit_hygiene.py::test_hostile_text_is_shown_and_never_obeyed[1",
@@ -240,6 +242,22 @@ SWEEPS = (
 )
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--within", type=int, metavar="SECONDS", help="begin no test later; files in another order"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Of a sweep that a slow machine has no time for, what is left is told as skipped; the next one
+    begins with other files.
+    """
+    within = item.config.option.within
+    if within is not None and time.monotonic() - BEGUN > within:
+        pytest.skip(f"no time left in {within} s")
+
+
 def pytest_ignore_collect(collection_path, config):
     """Files that `make check` deselects whole it need not import: a quarter of its minute."""
     name, asked = collection_path.as_posix(), config.option.markexpr or ""
@@ -247,8 +265,10 @@ def pytest_ignore_collect(collection_path, config):
     return True if is_slow and "not slow" in asked else None  # None: others may say
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Mark what starts things as slow, and sweeps."""
+    if (within := config.option.within) is not None:  # the same order in all processes
+        items.sort(key=lambda item: hash_of(f"{within} {item.path}"))
     for item in items:
         is_screen = "cockpit" in getattr(item, "fixturenames", ())
         is_left_out = is_screen and not any(part in item.nodeid for part in SCREENS_IN_CHECK)
@@ -256,6 +276,10 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
         if any(part in item.nodeid for part in SWEEPS):
             item.add_marker(pytest.mark.sweep)
+
+
+def hash_of(text):
+    return zlib.crc32(text.encode())
 
 
 def pytest_configure(config):

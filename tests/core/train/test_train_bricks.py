@@ -200,20 +200,6 @@ def test_a_trouble_of_the_training_s_health_is_told_and_halts_nothing(tmp_path, 
     assert [alert["rule"] for alert in alerts(run, "health")] == ["plateau"]
 
 
-@pytest.mark.slow
-def test_two_thousand_undisturbed_steps_trip_nothing(tmp_path):
-    run = quiet(
-        tmp_path,
-        training__max_steps=2000,
-        training__epochs=200,
-        training__log_interval=5,
-        training__eval_interval=200,
-        training__checkpoint={"save_every": 200},
-    )
-    assert train_here(run).reason == "completed"
-    assert [alert["message"] for alert in alerts(run)] == []
-
-
 def test_a_machine_is_crowded_where_a_thread_waits_for_a_processor(tmp_path, monkeypatch):
     counts = tmp_path / "schedstat"
     monkeypatch.setattr(run_queue, "COUNTS", counts)

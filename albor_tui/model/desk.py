@@ -232,6 +232,11 @@ class LiveDesk:
         command = ("model", "weights")
         return albor(*command, operands=(folder,), timeout_s=_LONG_S, cancelled=cancelled)
 
+    def kernels(self, run: str, cancelled: threading.Event) -> dict[str, Any]:
+        """The albor.kernels.show document of a run. Raises Cancelled, too."""
+        command = ("kernels", "show")
+        return albor(*command, operands=(run,), timeout_s=_LONG_S, cancelled=cancelled)
+
     # -- data -------------------------------------------------------------------------------------
 
     def data_sets(self) -> DataShelf:

@@ -156,6 +156,57 @@ WEIGHTS = {
 }
 
 
+def op(name, backend, us, floor, reference_us, dtype="bfloat16"):
+    measured = {"backend": "triton", "cosine": 0.999996, "rms_error": 3.1e-3, "max_error": 4e-3}
+    plain = {"backend": "reference", "cosine": None, "rms_error": 3.4e-3, "max_error": 4e-3}
+    return {
+        "step": 0,
+        "op": name,
+        "dtype": dtype,
+        "device": "cuda",
+        "backend": backend,
+        "evidence": f"passes parity; triton {us:.0f} us, reference {reference_us:.0f} us",
+        "candidates": [
+            {**measured, "us": us, "floor_share": floor},
+            {**plain, "us": reference_us, "floor_share": floor * us / reference_us},
+        ],
+    }
+
+
+def parity(at, step, cosine, rounded=None, *, is_bad=False):
+    return {
+        "step": step,
+        "at": at,
+        "how": "fused",
+        "cosine": cosine,
+        "max_error": 4e-3,
+        "loss": 10.39729,
+        "reference_loss": 10.39717,
+        "rounded_cosine": rounded,
+        "is_bad": is_bad,
+        "skipped": None,
+    }
+
+
+KERNELS = {
+    "schema": "albor.kernels.show/1",
+    "run": "code-125m-3f2a91",
+    "attempt": 1,
+    "ops": [
+        op("rms_norm", "triton", 115.5, 0.69, 2179.0),
+        op("add_rms_norm", "triton", 161.2, 0.99, 2317.0),
+        op("rope_qkv", "triton", 55.2, 0.37, 441.2),
+        op("swiglu", "triton", 185.7, 0.65, 562.4),
+        op("cross_entropy", "reference", 640.0, 0.30, 608.7),
+    ],
+    "rejected": [],
+    "parity": [
+        parity("load", 0, 0.700908, 0.70144),
+        parity("10 steps", 10, 0.999997),
+    ],
+}
+
+
 class FakeDesk:
     """What LiveDesk does, into lists. `refusal` makes every deed fail."""
 
@@ -242,6 +293,10 @@ class FakeDesk:
     def weights(self, folder: str, cancelled: threading.Event) -> dict[str, Any]:
         self._do("weights", folder)
         return WEIGHTS
+
+    def kernels(self, run: str, cancelled: threading.Event) -> dict[str, Any]:
+        self._do("kernels", run)
+        return KERNELS
 
     def data_sets(self) -> DataShelf:
         return self.shelf

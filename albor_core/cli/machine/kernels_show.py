@@ -63,6 +63,8 @@ def _recorded(folder: RunDir) -> dict[str, Any]:
             attempt, found = record.get("attempt"), {kind: [] for kind in NAMES.values()}
         data = record.get("data")
         if isinstance(data, dict):
+            if record["name"] == "kernels.parity":
+                data = {**data, "is_bad": record.get("severity") == "warning"}
             found[NAMES[record["name"]]].append({"step": record.get("step"), **data})
     return {"attempt": attempt, **found}
 

@@ -4,7 +4,7 @@ that it launches, by the newest profiler trace of the run."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -19,6 +19,7 @@ from albor_core.feed.view import RunView
 from albor_core.run.values.lenient import text
 from albor_core.store.rows.series import Series
 from albor_tui.look import quantity
+from albor_tui.model.desk import reference
 from albor_tui.screens.curves import single_chart
 from albor_tui.screens.tabs.charts import CurvesFound
 from albor_tui.screens.tabs.page import PacedPage
@@ -32,6 +33,7 @@ from albor_tui.widgets.run.panels import yet
 
 if TYPE_CHECKING:
     from albor_core.feed.archive.archive import RunArchive
+    from albor_tui.screens.run_actions import RunActionsScreen
 
 POINTS = 400
 
@@ -68,7 +70,8 @@ class BricksPage(PacedPage):
             "unfold",
             "Kernels",
             tooltip="Kernels of the brick, by the newest trace; enter again goes back",
-        )
+        ),
+        Binding("o", "ops", "Ops", tooltip="What runs each op and why; how far the model is off"),
     ]
 
     def __init__(self, name: str, view: RunView) -> None:
@@ -118,6 +121,17 @@ class BricksPage(PacedPage):
         self._arrange()
         self._draw()
         self.refresh_bindings()
+
+    def action_ops(self) -> None:
+        from albor_tui.screens.dialogs.kernels import KernelsScreen  # loaded when it is wanted
+
+        read = cast("RunActionsScreen", self.screen).desk.kernels
+        self.app.push_screen(KernelsScreen(reference(self.view), self.view.name, read))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "ops":
+            return self.view.kind == "train"
+        return super().check_action(action, parameters)
 
     def _arrange(self) -> None:
         known = [brick for brick in self.view.bricks if brick.measured_ms is not None]

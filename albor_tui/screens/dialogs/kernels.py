@@ -170,6 +170,7 @@ def op_lines(op: Op) -> list[Content]:
 
 def chosen(op: Op) -> Mapping[str, Any]:
     """What was measured of the backend that runs the op."""
+    measured: dict[str, Mapping[str, Any]]
     measured = {one.get("backend"): one for one in op.get("candidates") or ()}
     return measured.get(op["backend"], {})
 

@@ -87,6 +87,10 @@ def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _rope_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     rope, kind = _rope(about), _rope_kind(about)
+    newer, older = (_normal(about.get(name)) for name in ("rope_parameters", "rope_scaling"))
+    if newer is not None and older is not None and newer != older:
+        yield "rope_parameters and rope_scaling contradict each other", "take one of them out"
+        return
     if kind in (None, "default"):
         return
     if not isinstance(kind, str) or kind not in ROPE_FIELDS:
@@ -113,8 +117,10 @@ def _qwen_window(about: Mapping[str, Any]) -> int | None:
         return None
     layers, first = about.get("num_hidden_layers"), about.get("max_window_layers", 28)
     types = about.get("layer_types")
-    slides = "sliding_attention" in types if isinstance(types, list) else True
-    slides = slides and not (is_number(layers) and is_number(first) and first >= layers)
+    if isinstance(types, list):  # where they stand, nothing else says which
+        slides = "sliding_attention" in types
+    else:
+        slides = not (is_number(layers) and is_number(first) and first >= layers)
     return int(window) if slides and not (is_number(longest) and window >= longest) else None
 
 
@@ -194,6 +200,11 @@ def made_with(about: Mapping[str, Any], name: str) -> int | float | None:
     """A number that weights were made with, wherever it stands."""
     value = _rope(about).get(name, about.get(name))
     return value if is_number(value) else None
+
+
+def ids_said(about: Mapping[str, Any], role: str) -> tuple[int, ...]:
+    """The ids that a document names under `role`, one or many."""
+    return tuple(one for one in _ids(about.get(role)) if type(one) is int)
 
 
 def hf_config(
@@ -277,6 +288,14 @@ def _switches_out(shape: ModelShape) -> dict[str, Any]:
             without = {"attention_bias": False, "attention_dropout": 0.0}
             return {**without, "use_sliding_window": False}
     return {"attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False}
+
+
+def _normal(told: object) -> dict[str, Any] | None:
+    """What rotations are by either spelling, for comparison; the base is looked up by itself."""
+    if not isinstance(told, dict) or not told:
+        return None
+    found = {key: one for key, one in told.items() if key not in ("type", "rope_theta")}
+    return {**found, "rope_type": told.get("rope_type", told.get("type"))}
 
 
 def _rope(about: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -335,6 +335,10 @@ class ModelConfig(Section):
         if about is None or wrong:
             raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": wrong})
         told = {name: one for name, one in architecture_of(about).items() if name not in names}
+        if lacking := [name for name in SIZES if name not in told and name not in names]:
+            what = f"{Path(path) / 'config.json'} does not say {', '.join(lacking)}"
+            found = (Problem("path", what, "repair it, or say it in model.architecture"),)
+            raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": found})
         return {**value, "architecture": {**told, **(said or {})}}
 
     def unknown_shape(self) -> Iterator[Problem]:
@@ -448,7 +452,8 @@ class DataConfig(Section):
     seq_len: Count
     """Tokens per sequence, at least 2 of shards, whose longer rows are cut into several."""
     tokenizer: Path | None = None
-    """tokenizer.json the shards were made with; needed for samples and for the vocabulary check."""
+    """tokenizer.json the shards were made with, or its folder; needed for samples and for the
+    vocabulary check."""
     input_column: str = "input_ids"
     """Column of the shards that holds the token ids."""
     document_mask: bool = False
@@ -477,6 +482,13 @@ class DataConfig(Section):
             for one in self.curriculum
         ]
         return tuple(stages if stages and stages[0][0] == 0 else [(0, own), *stages])
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _in_its_folder(cls, value: Path | None) -> Path | None:
+        """As transformers, which is given folders."""
+        inside = None if value is None else value / "tokenizer.json"
+        return inside if inside is not None and inside.is_file() else value
 
     def problems(self) -> Iterator[Problem]:
         for field, other, sources in (

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from albor_core.run.errors import ConfigError, Problem
 
+MOST_POSITIONS = 1 << 24  # each has a row of sines and cosines
 _COUNTS = (
     "hidden_size",
     "num_hidden_layers",
@@ -134,6 +135,9 @@ class ModelShape:
             for name in ("rms_norm_eps", "rope_theta")
             if not getattr(self, name) > 0
         ]
+        if self.max_position_embeddings > MOST_POSITIONS:
+            what = f"must be at most {MOST_POSITIONS:,}, is {self.max_position_embeddings:,}"
+            found.append(Problem("max_position_embeddings", what))
         return tuple(found or self._head_problems())
 
     def _head_problems(self) -> list[Problem]:

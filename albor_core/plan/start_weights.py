@@ -7,15 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from albor_core.config.hf_config import made_with, refusals, said_of
+from albor_core.config.hf_config import ids_said, made_with, refusals, said_of
 from albor_core.config.resume_changes import PLASTIC
 from albor_core.config.sections import InitializationConfig, ModelConfig
+from albor_core.data.pack.special_tokens import GENERATION
 from albor_core.plan.continued import run_of_checkpoint
 from albor_core.plan.facts import tokenizer_facts
 from albor_core.run.errors import AlborError, ConfigError, Problem
 from albor_core.run.files.fingerprint import fingerprint
 from albor_core.run.files.tensor_header import FLOATS
-from albor_core.run.files.weight_files import WeightFiles, open_weights
+from albor_core.run.files.weight_files import WeightFiles, open_weights, without_tied_head
 from albor_core.run.rundir import read_json
 
 FIELD = "model.path"
@@ -43,6 +44,7 @@ def weights_problems(
         if knows_model:
             if foreign := tuple(_foreign(folder, model, file)):
                 return foreign
+            found = without_tied_head(found, is_tied=model.architecture.tie_word_embeddings)
             misfits = [*_misfits(found, model), *_too_many_ids(folder, model)]
         altered = next(_altered(found), None) if checks_hash and not misfits else None
     except AlborError as error:
@@ -94,11 +96,15 @@ def _without_nothing(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _too_many_ids(folder: Path, model: ModelConfig) -> Iterator[str]:
-    """A tokenizer beside the weights that gives ids they have no row for."""
+    """Ids that the weights have no row for: of a tokenizer beside them, or said to end a text."""
     path, rows = folder / "tokenizer.json", model.architecture.vocab_size
     told = tokenizer_facts(path).vocab_size if path.is_file() else None
     if told is not None and told > rows:
         yield f"its tokenizer.json has {told:,} tokens, above vocab_size {rows:,}"
+    for name in ("config.json", GENERATION):
+        for number in ids_said(read_json(folder / name) or {}, "eos_token_id"):
+            if not 0 <= number < rows:
+                yield f"eos_token_id {number:,} of its {name} is outside vocab_size {rows:,}"
 
 
 def _altered(found: WeightFiles) -> Iterator[Path]:

@@ -25,7 +25,7 @@ from albor_core.recipes.batch import Batch
 from albor_core.recipes.companions import companions, ids_of
 from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
 from albor_core.run.errors import ConfigError, DataError
-from albor_core.run.files.weight_files import open_weights
+from albor_core.run.files.weight_files import open_weights, without_tied_head
 
 
 class PackedSource(TokenSource):
@@ -100,7 +100,8 @@ class CausalLM(Recipe):
             return
         refuse_misfits(config.model)
         try:
-            load_into(model, open_weights(folder))
+            is_tied = config.model.architecture.tie_word_embeddings
+            load_into(model, without_tied_head(open_weights(folder), is_tied=is_tied))
         except DataError as error:
             raise ConfigError(f"model.path: {error.message}", hint=error.hint) from error
 

@@ -89,10 +89,13 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if told is None:
         yield "tokenizer", "none"
     else:
-        ends = f"{told['tokens']:,} tokens, eos {told['eos']}, bos {told['bos']}"
-        yield "tokenizer", told["error"] or ends
+        yield "tokenizer", told["error"] or _tokens(told)
     if not found["fits"]:
         yield "fits", f"no: albor model verify {found['path']}"
+
+
+def _tokens(told: dict[str, Any]) -> str:
+    return f"{told['tokens']:,} tokens, eos {told['eos']}, bos {told['bos']}"
 
 
 @model.command()

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 
-from albor_core.data.pack.special_tokens import GENERATION, SpecialIds, special_ids, tokenizer_file
+from albor_core.config.hf_config import ids_said
+from albor_core.data.pack.special_tokens import SpecialIds, special_ids, tokenizer_file
 from albor_core.data.pack.tokenizer import load_tokenizer, vocabulary_size
 from albor_core.model.generate.engine import MAX_BATCH, generate
 from albor_core.model.generate.sampling import Finish, Sampling
 from albor_core.model.generate.text import TextStream
-from albor_core.model.hf.folder import open_model, read_about
+from albor_core.model.hf.folder import open_model, read_about, read_generation
 from albor_core.model.hf.tensors import load_model
 from albor_core.model.llama import Llama
 from albor_core.run.errors import DataError, NotFoundError, UsageError
-from albor_core.run.rundir import read_json
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,8 @@ class TextModel:
     special: SpecialIds
     stop_ids: frozenset[int]
     """Tokens that end a text, by the files beside the weights."""
+    said_bos: int | None = None
+    """What begins a text by those files; the tokenizer's own word comes first."""
 
     def encode(self, prompt: str) -> list[int]:
         """As transformers' tokenizer would, with what a text begins with; an empty prompt is that
@@ -50,10 +51,12 @@ class TextModel:
         ids: list[int] = self.tokenizer.encode(prompt).ids
         if ids:
             return ids
-        if self.special.first is None:
+        known = (self.special.bos, self.said_bos, self.special.eos)
+        first = next((one for one in known if one is not None), None)
+        if first is None:
             what = "the prompt is empty, and no token is known to begin a text"
             raise UsageError(what, hint="give it at least one character")
-        return [self.special.first]
+        return [first]
 
     def write(
         self,
@@ -110,15 +113,17 @@ def load_text_model(
         raise DataError(what, hint="name the tokenizer that the model was trained with")
     special = special_ids(loaded, place)
     model = load_model(found, device=device, dtype=dtype)
-    return TextModel(model, loaded, special, stop_ids(folder, special))
+    said_bos = next(iter(_said(folder, "bos_token_id")), None)
+    return TextModel(model, loaded, special, stop_ids(folder, special), said_bos)
 
 
 def stop_ids(folder: Path, special: SpecialIds) -> frozenset[int]:
     """What ends a text: eos of generation_config.json, or else of config.json, and the
     tokenizer's.
     """
-    said: Any = (read_json(folder / GENERATION) or {}).get("eos_token_id")
-    if said is None:
-        said = read_about(folder).get("eos_token_id")
-    ids = {one for one in (said if isinstance(said, list) else [said]) if type(one) is int}
-    return frozenset(ids if special.eos is None else ids | {special.eos})
+    ids = frozenset(_said(folder, "eos_token_id"))
+    return ids if special.eos is None else ids | {special.eos}
+
+
+def _said(folder: Path, role: str) -> tuple[int, ...]:
+    return ids_said(read_generation(folder), role) or ids_said(read_about(folder), role)

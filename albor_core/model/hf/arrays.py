@@ -7,21 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from albor_core.run.files.weight_files import Held
+from albor_core.run.files.weight_files import Held, raw
 
-PIECE_BYTES = 16 << 20
 BLOCK = 4096  # numbers of a sample that lie side by side
 _PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
-
-
-def raw(held: Held) -> Iterator[memoryview]:
-    """Its bytes. Raises OSError."""
-    with held.file.open("rb") as file:
-        file.seek(held.begin)
-        left = held.num_bytes
-        while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
-            left -= len(piece)
-            yield memoryview(piece)
 
 
 def pieces(held: Held) -> Iterator[NDArray[np.float64]]:

@@ -9,13 +9,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.config.hf_config import shape_of
+from albor_core.config.hf_config import ids_said, shape_of
 from albor_core.config.shape import ModelShape
-from albor_core.data.pack.special_tokens import SpecialIds, special_ids
+from albor_core.data.pack.special_tokens import GENERATION, SpecialIds, special_ids
 from albor_core.data.pack.tokenizer import load_tokenizer, vocabulary_size
 from albor_core.run.errors import AlborError, ConfigError, DataError, NotFoundError
 from albor_core.run.files.tensor_header import FLOATS
-from albor_core.run.files.weight_files import WeightFiles, open_weights
+from albor_core.run.files.weight_files import (
+    EMBEDDING,
+    HEAD,
+    WeightFiles,
+    open_weights,
+    without_tied_head,
+)
 
 
 @dataclass(frozen=True)
@@ -36,9 +42,11 @@ def open_model(path: Path) -> ModelFolder:
     weights = open_weights(path)
     about = read_about(path)
     try:
-        return ModelFolder(path, about, shape_of(about, str(path / "config.json")), weights)
+        shape = shape_of(about, str(path / "config.json"))
     except ConfigError as error:
         raise DataError(error.message, hint=error.hint) from error
+    weights = without_tied_head(weights, is_tied=shape.tie_word_embeddings)
+    return ModelFolder(path, about, shape, weights)
 
 
 def refuse_misfits(model: ModelFolder) -> None:
@@ -52,19 +60,29 @@ def refuse_misfits(model: ModelFolder) -> None:
 
 def read_about(path: Path) -> dict[str, Any]:
     """config.json. Raises NotFoundError, DataError."""
-    file = path / "config.json"
+    return _document(path / "config.json", "it says what the weights are")
+
+
+def read_generation(path: Path) -> dict[str, Any]:
+    """generation_config.json; {} where there is none. Raises DataError."""
+    file = path / GENERATION
+    return _document(file, "or take it away") if file.exists() else {}
+
+
+def _document(file: Path, why: str) -> dict[str, Any]:
     try:
         found = json.loads(file.read_bytes())
     except FileNotFoundError as error:
-        hint = "it says what the weights are: fetch it, too"
-        raise NotFoundError(f"no config.json in {path}", hint=hint) from error
+        raise NotFoundError(
+            f"no {file.name} in {file.parent}", hint=f"{why}: fetch it, too"
+        ) from error
     except (ValueError, RecursionError):
         found = None
     except OSError as error:
         raise DataError(f"{file}: cannot be read: {error.strerror}", hint="ls -ld") from error
     if not isinstance(found, dict):
-        hint = "repair it: it says what the weights are"
-        raise DataError(f"{file} is not a JSON object that can be read", hint=hint)
+        what = f"{file} is not a JSON object that can be read"
+        raise DataError(what, hint=f"repair it: {why}")
     return found
 
 
@@ -77,7 +95,11 @@ def misfits(shape: ModelShape, weights: WeightFiles) -> Iterator[str]:
 def name_misfits(shape: ModelShape, weights: WeightFiles) -> Iterator[str]:
     wanted = shape.tensor_shapes()
     yield from (f"{name} is missing" for name in wanted if name not in weights.tensors)
-    yield from (f"{name} is not in the model" for name in weights.tensors if name not in wanted)
+    for name in weights.tensors:
+        if name == HEAD and shape.tie_word_embeddings:
+            yield f"{name} is not {EMBEDDING}, though tie_word_embeddings is true"
+        elif name not in wanted:
+            yield f"{name} is not in the model"
 
 
 def form_misfits(shape: ModelShape, weights: WeightFiles) -> Iterator[str]:
@@ -90,10 +112,15 @@ def form_misfits(shape: ModelShape, weights: WeightFiles) -> Iterator[str]:
 
 
 def tokenizer_problems(path: Path, shape: ModelShape) -> Iterator[str]:
-    """Ids that the embedding has no row for, from the tokenizer beside the weights or config.json's
-    eos and bos; nothing where there is none.
+    """Ids that the embedding has no row for, from the tokenizer beside the weights or the eos and
+    bos of config.json and generation_config.json; nothing where there is none.
     """
     rows = shape.vocab_size
+    try:
+        read_generation(path)
+    except DataError as error:
+        yield error.message
+        return
     for role, number in _said_ids(path):
         if not 0 <= number < rows:
             yield f"{role} {number} is outside vocab_size {rows:,}"
@@ -109,12 +136,9 @@ def tokenizer_problems(path: Path, shape: ModelShape) -> Iterator[str]:
 
 
 def _said_ids(path: Path) -> Iterator[tuple[str, int]]:
-    about = read_about(path)
-    for role in ("bos_token_id", "eos_token_id"):
-        said = about.get(role)
-        for number in said if isinstance(said, list) else [said]:
-            if type(number) is int:
-                yield role, number
+    for about in (read_about(path), read_generation(path)):
+        for role in ("bos_token_id", "eos_token_id"):
+            yield from ((role, number) for number in ids_said(about, role))
 
 
 def show(model: ModelFolder, hashes: dict[str, str] | None = None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from albor_core.config.hf_config import shape_of
 from albor_core.config.shape import ModelShape
-from albor_core.model.hf.arrays import pieces, raw
+from albor_core.model.hf.arrays import pieces
 from albor_core.model.hf.folder import (
     form_misfits,
     name_misfits,
@@ -27,7 +27,15 @@ from albor_core.model.hf.folder import (
 from albor_core.run.errors import AlborError, DataError
 from albor_core.run.files.fingerprint import fingerprint
 from albor_core.run.files.tensor_header import FLOATS
-from albor_core.run.files.weight_files import INDEX, WHOLE, Held, WeightFiles, open_weights
+from albor_core.run.files.weight_files import (
+    INDEX,
+    WHOLE,
+    Held,
+    WeightFiles,
+    open_weights,
+    raw,
+    without_tied_head,
+)
 from albor_core.run.rundir import read_json
 
 CHECKS = {
@@ -70,6 +78,8 @@ def verify(path: Path) -> list[WeightCheck]:
         WeightCheck("files", weights is not None, why),
         WeightCheck("config", shape is not None, why_not),
     ]
+    if weights is not None and shape is not None:
+        weights = without_tied_head(weights, is_tied=shape.tie_word_embeddings)
     if weights is None:
         skipped = [name for name in CHECKS if name not in ("files", "config", "tokenizer")]
         found += [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from albor_core.run.files.tensor_header import DamagedFileError, read_header
 
 WHOLE, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
 HINT = f"name a directory with {WHOLE} in it, a checkpoint of a run say"
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 MAX_INDEX_BYTES = 64 << 20
+PIECE_BYTES = 16 << 20
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _PICKLED = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _BUFFER = ".rotary_emb.inv_freq"  # of older Llamas, computed from the config
@@ -61,6 +63,12 @@ def open_weights(folder: Path) -> WeightFiles:
     if not folder.is_dir():
         what = "is not a directory" if folder.exists() else "no such directory"
         raise NotFoundError(f"{folder}: {what}", hint=HINT)
+    is_adapter = (folder / ADAPTER).exists()
+    if is_adapter and ((folder / WHOLE).exists() or (folder / INDEX).exists()):
+        what = (
+            f"{folder} holds a model and an adapter ({ADAPTER}): which of them is meant is not said"
+        )
+        raise DataError(what, hint=f"merge the adapter, or move {ADAPTER} and its weights away")
     if (folder / WHOLE).exists():
         held = _held(folder / WHOLE)
         return WeightFiles(folder, (folder / WHOLE,), dict(held))
@@ -82,6 +90,32 @@ def open_weights(folder: Path) -> WeightFiles:
     return WeightFiles(folder, files, tensors)
 
 
+def without_tied_head(found: WeightFiles, *, is_tied: bool) -> WeightFiles:
+    """Some programs write the head of a tied model, too: the same bytes a second time. Raises
+    OSError.
+    """
+    head, table = (found.tensors.get(name) for name in (HEAD, EMBEDDING))
+    if not is_tied or head is None or table is None:
+        return found
+    if (head.dtype, head.shape) != (table.dtype, table.shape) or not _are_equal(head, table):
+        return found
+    return replace(found, tensors={n: t for n, t in found.tensors.items() if n != HEAD})
+
+
+def raw(held: Held) -> Iterator[memoryview]:
+    """Its bytes. Raises OSError."""
+    with held.file.open("rb") as file:
+        file.seek(held.begin)
+        left = held.num_bytes
+        while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
+            left -= len(piece)
+            yield memoryview(piece)
+
+
+def _are_equal(one: Held, other: Held) -> bool:
+    return all(a == b for a, b in zip(raw(one), raw(other), strict=True))
+
+
 def _held(file: Path) -> Iterator[tuple[str, Held]]:
     try:
         header = read_header(file)
@@ -90,8 +124,10 @@ def _held(file: Path) -> Iterator[tuple[str, Held]]:
             raise DataError(f"{file} is pickled, whatever its name says", hint=_RESAVE) from error
         reason = str(error).removeprefix(f"{file.name}: ")
         raise DataError(f"{file} is damaged: {reason}", hint="fetch or copy it again") from error
-    except OSError as error:  # of a folder it names a descriptor
-        raise OSError(error.errno, error.strerror, str(file)) from error
+    except IsADirectoryError as error:
+        raise DataError(f"{file} is a directory, not a file of weights", hint=HINT) from error
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read: {error.strerror}", hint="ls -ld") from error
     with file.open("rb") as opened:
         start = 8 + int.from_bytes(opened.read(8), "little")
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):

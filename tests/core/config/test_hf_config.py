@@ -74,3 +74,40 @@ def test_a_rotation_that_was_left_does_not_stay_in_config_json():
     plain = shape_of({key: value for key, value in ABOUT.items() if key != "rope_scaling"}, "c")
     out = hf_config(plain, initializer_range=0.02, about=ABOUT)
     assert shape_of(out, "c") == plain and "rope_scaling" not in out
+
+
+def test_two_spellings_of_a_rotation_that_differ_are_refused():
+    newer = {"rope_type": "default", "rope_theta": 1e4}
+    with pytest.raises(ConfigError, match="rope_parameters and rope_scaling contradict"):
+        shape_of({**ABOUT, "rope_parameters": newer}, "config.json")
+    same = {**YARN, "rope_theta": 1e4}
+    assert shape_of({**ABOUT, "rope_parameters": same}, "c") == shape_of(ABOUT, "c")
+
+
+@pytest.mark.parametrize(
+    ("more", "is_refused"),
+    [
+        ({"max_window_layers": 2}, False),
+        ({"max_window_layers": 1}, True),
+        ({"max_window_layers": 2, "layer_types": ["full_attention", "sliding_attention"]}, True),
+        ({"max_window_layers": 0, "layer_types": ["full_attention"] * 2}, False),
+    ],
+)
+def test_a_window_of_qwen_is_felt_by_the_layers_that_are_named(more, is_refused):
+    about = {**ABOUT, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **more}
+    about |= {"use_sliding_window": True, "rope_scaling": None}
+    assert any("use_sliding_window" in what for what, _ in refusals(about)) == is_refused
+
+
+def test_a_size_that_a_config_json_lacks_is_looked_for_there(tmp_path):
+    about = {key: one for key, one in ABOUT.items() if key != "num_attention_heads"}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    config = tiny_config(tmp_path, model__path=str(tmp_path), model__architecture={})
+    with pytest.raises(ConfigError) as refused:
+        parse_config(json.dumps(config).encode(), file="c.yaml")
+    assert "config.json does not say num_attention_heads" in str(refused.value.problems[0])
+
+
+def test_a_length_that_no_table_of_rotations_can_have_is_refused():
+    with pytest.raises(ConfigError, match="max_position_embeddings: must be at most 16,777,216"):
+        shape_of({**ABOUT, "max_position_embeddings": 10**11}, "config.json")

@@ -106,7 +106,7 @@ def _folder(folder, base):
         (_in_shards, "weight_map is not a table of files"),
         (_half, "is damaged"),
         (_one_bit, "is damaged: its bytes are not those that manifest.json"),
-        (_folder, "cannot be read: Is a directory"),
+        (_folder, "is a directory, not a file of weights"),
     ],
 )
 def test_weights_that_are_none_of_this_model_are_refused_by_field(tmp_path, base, spoil, said):

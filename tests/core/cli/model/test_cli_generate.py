@@ -256,3 +256,12 @@ def test_a_device_that_is_not_there_is_refused(folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     code, found = document("generate", folder, PROMPT, "--device", "cuda")
     assert code == 2 and "no usable GPU" in found["error"]["message"]
+
+
+def test_an_empty_prompt_is_what_a_text_begins_with_by_the_files_beside_the_weights(folder):
+    on_cpu = {"device": torch.device("cpu"), "dtype": torch.float32}
+    tokenizer_knows_none = load_text_model(folder, **on_cpu)
+    assert tokenizer_knows_none.special.bos is None
+    assert tokenizer_knows_none.encode("") == [1]  # bos_token_id of config.json
+    (folder / "generation_config.json").write_text('{"bos_token_id": 7}')
+    assert load_text_model(folder, **on_cpu).encode("") == [7]

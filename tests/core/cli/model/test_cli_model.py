@@ -338,3 +338,48 @@ def test_weights_and_biases_of_a_layer_stand_under_names_of_their_own(tmp_path):
     heads = said.splitlines()[1].split()
     assert code == 0 and {"q_proj", "q_proj.bias", "v_proj.bias", "down_proj"} <= {*heads}
     assert len(heads) == len({*heads})
+
+
+@pytest.fixture
+def tied(tmp_path):
+    """A tied model with its head written a second time."""
+    write_model(tmp_path / "t", "llama", vocab_size=400, tie_word_embeddings=True)
+    file = tmp_path / "t" / "model.safetensors"
+    tensors = load_file(file)
+    head = tensors["model.embed_tokens.weight"].clone()
+    save_file({**tensors, "lm_head.weight": head}, file)
+    return tmp_path / "t"
+
+
+def test_a_tied_head_that_is_written_out_is_the_embedding(tied):
+    code, found = document("show", tied)
+    assert code == 0 and found["fits"]
+    assert "lm_head.weight" not in {one["name"] for one in found["tensors"]}
+    change(tied, "lm_head.weight", lambda head: head + 1)
+    code, said = call("verify", tied)
+    assert code == 1 and "lm_head.weight is not model.embed_tokens.weight, though" in said
+
+
+def test_a_model_whose_tokenizer_is_broken_is_shown_all_the_same(folder):
+    (folder / "tokenizer.json").write_text('{"model": {')
+    code, said = call("show", folder)
+    assert code == 0 and "not a tokenizer.json" in said
+
+
+def test_a_generation_config_that_cannot_be_read_or_ends_nothing_fails(folder):
+    (folder / "generation_config.json").write_text("{")
+    code, said = call("verify", folder)
+    assert code == 1 and "generation_config.json is not a JSON object" in said
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 4000]}')
+    code, said = call("verify", folder)
+    assert code == 1 and "eos_token_id 4000 is outside vocab_size 400" in said
+
+
+def test_a_folder_in_the_place_of_weights_and_an_adapter_beside_them_are_refused(tmp_path):
+    write_model(tmp_path / "a", "llama")
+    (tmp_path / "a" / "adapter_config.json").write_text("{}")
+    code, found = document("show", tmp_path / "a")
+    assert code == 7 and "holds a model and an adapter" in found["error"]["message"]
+    (tmp_path / "b" / "model.safetensors").mkdir(parents=True)
+    code, found = document("show", tmp_path / "b")
+    assert code == 7 and "is a directory, not a file of weights" in found["error"]["message"]

@@ -71,7 +71,8 @@ def read_tasks(path: Path) -> tuple[CodeTask, ...]:
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if not path.is_file():
-        raise NotFoundError(f"{path}: no such file", hint="check the path")
+        what = "is not a file" if path.exists() else "no such file"
+        raise NotFoundError(f"{path}: {what}", hint="check the path")
     if not path.name.endswith(SUFFIXES):
         what = f"{path}: is not a file of tasks ({', '.join(SUFFIXES)})"
         raise DataError(what, hint="one JSON object a line, as HumanEval's")
@@ -100,7 +101,7 @@ def _text(path: Path) -> str:
                 raw = file.read(_MOST_BYTES)
         else:
             raw = path.read_bytes()
-        return raw.decode()
+        return raw.decode("utf-8-sig")  # some editors put a mark before the first line
     except (OSError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DataError(f"{path}: cannot be read: {reason}", hint="fetch it again") from error

@@ -58,7 +58,9 @@ def test_all_kinds_of_files_hold_the_same(tmp_path):
         file.write(json.dumps(FUNCTION) + "\n")
     (tmp_path / "a.json").write_text(json.dumps([FUNCTION]))
     pq.write_table(pa.Table.from_pylist([FUNCTION]), tmp_path / "a.parquet")
-    for name in ("a.jsonl.gz", "a.json", "a.parquet"):
+    marked = (tmp_path / "a.jsonl").read_text().replace("\n", "\r\n")
+    (tmp_path / "m.jsonl").write_text(marked, encoding="utf-8-sig", newline="")  # by an editor
+    for name in ("a.jsonl.gz", "a.json", "a.parquet", "m.jsonl"):
         assert read_tasks(tmp_path / name) == (plain,)
 
 
@@ -122,8 +124,11 @@ def test_a_file_without_tasks_is_refused(tmp_path):
     for name in ("a.jsonl", "a.txt", "a.jsonl.gz", "a.parquet"):
         with pytest.raises(DataError, match=name):
             read_tasks(tmp_path / name)
-    with pytest.raises(NotFoundError, match=r"b\.jsonl"):
+    with pytest.raises(NotFoundError, match=r"b\.jsonl: no such file"):
         read_tasks(tmp_path / "b.jsonl")
+    (tmp_path / "d.jsonl").mkdir()
+    with pytest.raises(NotFoundError, match=r"d\.jsonl: is not a file"):
+        read_tasks(tmp_path / "d.jsonl")
 
 
 @pytest.mark.parametrize("task", read_tasks(OWN), ids=lambda task: task.names[0])

@@ -3,16 +3,17 @@
     python benchmarks/train_step.py [--shape 350m] [--batches 4 16 64] [--only NAME ...]
                                     [--rounds 9] [--warm 20] [--profile] [--json FILE]
 
-350m: 24 layers of 1024, 16 + 4 heads, 4096; 50m: 12 layers of 512, 8 + 2 heads, 2048; tied
-vocabulary of 32,768, T = 1024, bf16 arithmetic over fp32 master weights, random tokens; forward,
-backward, clip at 1.0 and AdamW ("ours-muon": Muon for the hidden matrices; "bf16-residual": as by
-training.residual_in_fp32: false). Peers start from the same weights: the plain model of this
-repository under torch.compile ("hand+compile"), transformers' Llama under torch.compile,
-transformers with Liger's kernels. Whoever is not installed is "not measured". After 20 s of load
-that all share, every round times each for about 0.7 s; the ratio is the median over rounds of a
-round's ratio. Loss and gradients of the first step are compared with those of fp32 without TF32
-("worst gradient": the largest relative error of any parameter's). Peak memory is what building and
-first steps of one peer added to the process. Exit code 2 without a GPU.
+350m: 24 layers of 1024, 16 + 4 heads, 4096; 50m, 125m: those of configs/train; h128: 350m with 8 +
+2 heads of 128; qwen0.5b, llama1b: sizes of Qwen2.5-0.5B and Llama-3.2-1B; all tied, T = 1024, bf16
+arithmetic over fp32 master weights, random tokens; forward, backward, clip at 1.0 and AdamW ("ours-
+muon": Muon for the hidden matrices; "bf16-residual": as by training.residual_in_fp32: false). Peers
+start from the same weights: the plain model of this repository under torch.compile
+("hand+compile"), transformers' Llama under torch.compile, transformers with Liger's kernels.
+Whoever is not installed is "not measured". After 20 s of load that all share, every round times
+each for about 0.7 s; the ratio is the median over rounds of a round's ratio. Loss and gradients of
+the first step are compared with those of fp32 without TF32 ("worst gradient": the largest relative
+error of any parameter's). Peak memory is what building and first steps of one peer added to the
+process. Exit code 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ from albor_core.train.step.fused import GraphedStep
 SHAPES = {
     "350m": LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024),
     "50m": LlamaConfig(512, 12, 8, 2, 2048, 32768, 1024),
+    "125m": LlamaConfig(768, 12, 12, 4, 3072, 32768, 1024),
+    "h128": LlamaConfig(1024, 24, 8, 2, 4096, 32768, 1024),
+    "qwen0.5b": LlamaConfig(896, 24, 14, 2, 4864, 151936, 1024),
+    "llama1b": LlamaConfig(2048, 16, 32, 8, 8192, 128256, 1024),
 }
 T = 1024
 HYPER: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}

@@ -72,7 +72,10 @@ def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     made = about.get("architectures")
     if isinstance(made, list) and made and _CLASSES[family or "llama"] not in made:
         yield f"architectures {_told(made)} is not a language model that is built", READABLE
-    yield from _rope_refusals(about)
+    if _is_contradictory(about):
+        yield "rope_parameters and rope_scaling contradict each other", "take one of them out"
+    else:
+        yield from _rope_refusals(about)
     if (family or "").startswith("qwen") and (window := _qwen_window(about)):
         what = f"use_sliding_window of {family} (a window of {window:,} in some layers)"
         yield f"{what} is not built", "set use_sliding_window to false for short texts"
@@ -87,10 +90,6 @@ def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _rope_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     rope, kind = _rope(about), _rope_kind(about)
-    newer, older = (_normal(about.get(name)) for name in ("rope_parameters", "rope_scaling"))
-    if newer is not None and older is not None and newer != older:
-        yield "rope_parameters and rope_scaling contradict each other", "take one of them out"
-        return
     if kind in (None, "default"):
         return
     if not isinstance(kind, str) or kind not in ROPE_FIELDS:
@@ -288,6 +287,11 @@ def _switches_out(shape: ModelShape) -> dict[str, Any]:
             without = {"attention_bias": False, "attention_dropout": 0.0}
             return {**without, "use_sliding_window": False}
     return {"attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False}
+
+
+def _is_contradictory(about: Mapping[str, Any]) -> bool:
+    newer, older = (_normal(about.get(name)) for name in ("rope_parameters", "rope_scaling"))
+    return newer is not None and older is not None and newer != older
 
 
 def _normal(told: object) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -301,6 +301,14 @@ def _unread(folder: Path, about: Mapping[str, Any] | None) -> tuple[Problem, ...
     return (Problem("path", f"no config.json that can be read in {folder}", hint),)
 
 
+def _lacking(folder: Path, known: Collection[str]) -> tuple[Problem, ...]:
+    """What is needed for a shape and neither the config.json of the weights nor the config says."""
+    lacking = ", ".join(name for name in SIZES if name not in known)
+    what = f"{folder / 'config.json'} does not say {lacking}"
+    hint = "repair it, or say it in model.architecture"
+    return (Problem("path", what, hint),) if lacking else ()
+
+
 class ModelConfig(Section):
     """What is trained."""
 
@@ -332,13 +340,10 @@ class ModelConfig(Section):
         wrong = _unread(Path(path), about)
         if wrong and (said is None or names.issuperset(SIZES)):
             return value  # `unknown_shape`; or weights that are looked at where a run begins
-        if about is None or wrong:
+        told = {} if wrong else architecture_of(about or {})
+        if wrong := wrong or _lacking(Path(path), names.union(told)):
             raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": wrong})
-        told = {name: one for name, one in architecture_of(about).items() if name not in names}
-        if lacking := [name for name in SIZES if name not in told and name not in names]:
-            what = f"{Path(path) / 'config.json'} does not say {', '.join(lacking)}"
-            found = (Problem("path", what, "repair it, or say it in model.architecture"),)
-            raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": found})
+        told = {name: one for name, one in told.items() if name not in names}
         return {**value, "architecture": {**told, **(said or {})}}
 
     def unknown_shape(self) -> Iterator[Problem]:

@@ -151,8 +151,8 @@ def _check_usage(
 def _checked(
     paths: tuple[Path, ...], tokenizer: Path | None, step: ContaminationStep, workers: int
 ) -> Counts:
-    from albor_core.data.build.decoded import shard_documents
     from albor_core.data.clean.contamination import check_corpus, check_texts
+    from albor_core.data.pipeline.decoded import shard_documents
     from albor_core.data.stage.counts import Counts
 
     counts = Counts()

@@ -15,8 +15,8 @@ from albor_core.cli.data.step_command import plan_refused, workers_option
 from albor_core.run.values.quantity import byte_size, counted
 
 if TYPE_CHECKING:
-    from albor_core.data.build.build import BuildPlan, Made
-    from albor_core.data.build.recipe import LoadedRecipe
+    from albor_core.data.pipeline.build import BuildPlan, Made
+    from albor_core.data.pipeline.recipe import LoadedRecipe
     from albor_core.data.progress import Progress
 
 
@@ -46,9 +46,9 @@ def build(
 
     What is made already is kept, so a build that was interrupted goes on where it was.
     """
-    from albor_core.data.build.build import build as work
-    from albor_core.data.build.build import plan_build
-    from albor_core.data.build.recipe import load_recipe
+    from albor_core.data.pipeline.build import build as work
+    from albor_core.data.pipeline.build import plan_build
+    from albor_core.data.pipeline.recipe import load_recipe
     from albor_core.data.stage.workers import default_workers
 
     loaded = load_recipe(recipe)

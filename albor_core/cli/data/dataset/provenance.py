@@ -22,8 +22,8 @@ def provenance(path: Path, as_markdown: bool, as_json: bool) -> None:
 
     Exits with 7 where a file is not what its record says; --json lists it as `problems`.
     """
-    from albor_core.data.build.provenance import markdown
-    from albor_core.data.build.provenance import provenance as work
+    from albor_core.data.pipeline.provenance import markdown
+    from albor_core.data.pipeline.provenance import provenance as work
 
     with progress(lambda done, total: f"{done:,} of {total:,} documents") as tell:
         found = work(path, progress=tell)

@@ -24,7 +24,7 @@ def stats(path: Path, as_json: bool) -> None:
 
     PATH is a corpus, one split of shards, or a folder of splits.
     """
-    from albor_core.data.build.stats import data_stats
+    from albor_core.data.pipeline.stats import data_stats
 
     with progress(lambda done, total: f"{done:,} of {total:,} documents") as tell:
         found = data_stats(path, progress=tell).to_json()

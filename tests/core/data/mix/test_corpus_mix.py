@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albor_core.data.build.history import sources_of
 from albor_core.data.mix import mix as mixing
 from albor_core.data.mix.mix import Ingredient, measure, mix, parse_ingredient, plan_mix
 from albor_core.data.mix.portions import Size, apportion, bytes_portion, portions
+from albor_core.data.pipeline.history import sources_of
 from albor_core.data.read.corpus import open_corpus
 from albor_core.data.stage import units
 from albor_core.data.stage.record import read_record

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from albor_core.cli.schema import schema_of
-from albor_core.data.build.history import contamination_of
-from albor_core.data.build.stats import data_stats
 from albor_core.data.pack.manifest import MANIFEST_NAME, write_manifest
 from albor_core.data.pack.pretokenize import pretokenize
+from albor_core.data.pipeline.history import contamination_of
+from albor_core.data.pipeline.stats import data_stats
 from albor_core.data.stage.counts import sift
 from albor_core.data.stage.lengths import LengthHistogram
 from albor_core.data.stage.stage import run_step

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 from albor_core.cli.main import cli
 from albor_core.config.config_file import packaged_configs, packaged_recipes
-from albor_core.data.build.build import build, plan_build
-from albor_core.data.build.installed import installed_packages
-from albor_core.data.build.recipe import load_recipe, parse_recipe
-from albor_core.data.build.stats import data_stats
+from albor_core.data.pipeline.build import build, plan_build
+from albor_core.data.pipeline.installed import installed_packages
+from albor_core.data.pipeline.recipe import load_recipe, parse_recipe
+from albor_core.data.pipeline.stats import data_stats
 from albor_core.data.read.corpus import open_corpus
 from albor_core.run.errors import ConfigError, DataError, InUseError, NotFoundError, UsageError
 

@@ -7,8 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from albor_core.data.build.build import build
-from albor_core.data.build.recipe import load_recipe
+from albor_core.data.pipeline.build import build
+from albor_core.data.pipeline.recipe import load_recipe
 
 calls = 0
 fsync = os.fsync

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albor_core.data.build.history import (
+from albor_core.data.mix.split import DRAWS, NO_PART, OTHER_PART
+from albor_core.data.pack.manifest import MANIFEST_NAME, SCHEMA, Manifest, load_manifest
+from albor_core.data.pipeline.history import (
     History,
     SourceStats,
     contamination_of,
@@ -21,8 +23,6 @@ from albor_core.data.build.history import (
     sources_of,
     step_summary,
 )
-from albor_core.data.mix.split import DRAWS, NO_PART, OTHER_PART
-from albor_core.data.pack.manifest import MANIFEST_NAME, SCHEMA, Manifest, load_manifest
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import IMPORT_HINT, Corpus, open_corpus
 from albor_core.data.stage.lengths import LengthHistogram

@@ -17,17 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from albor_core.data.build.installed import NOT_ENTERED, installed_packages
-from albor_core.data.build.provenance import markdown, provenance
-from albor_core.data.build.recipe import (
-    INSTALLED,
-    BenchmarksSection,
-    BuildRecipe,
-    DedupSection,
-    FilterSection,
-    ImportSection,
-    LoadedRecipe,
-)
 from albor_core.data.clean.contamination import contamination_step
 from albor_core.data.clean.dedup import dedup_step, run_dedup
 from albor_core.data.clean.filter import DocumentFilter
@@ -40,6 +29,17 @@ from albor_core.data.pack.manifest import MANIFEST_NAME, load_manifest
 from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pack.shard_check import verify_shards
 from albor_core.data.pack.tokenizer import train_tokenizer
+from albor_core.data.pipeline.installed import NOT_ENTERED, installed_packages
+from albor_core.data.pipeline.provenance import markdown, provenance
+from albor_core.data.pipeline.recipe import (
+    INSTALLED,
+    BenchmarksSection,
+    BuildRecipe,
+    DedupSection,
+    FilterSection,
+    ImportSection,
+    LoadedRecipe,
+)
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import open_corpus
 from albor_core.data.read.inputs import Asked, InputSource

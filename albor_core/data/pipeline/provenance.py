@@ -13,10 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from albor_core.data.build.history import source_facts
-from albor_core.data.build.stats import DataStats, data_stats
 from albor_core.data.pack.manifest import MANIFEST_NAME, load_manifest
 from albor_core.data.pack.shard_check import verify_shards
+from albor_core.data.pipeline.history import source_facts
+from albor_core.data.pipeline.stats import DataStats, data_stats
 from albor_core.data.progress import Progress
 from albor_core.data.stage.output import data_hash_of
 from albor_core.data.stage.record import RECORD_NAME, read_record

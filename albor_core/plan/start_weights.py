@@ -10,13 +10,17 @@ from typing import Any
 from albor_core.config.hf_config import ids_said, made_with, refusals, said_of
 from albor_core.config.resume_changes import PLASTIC
 from albor_core.config.sections import InitializationConfig, ModelConfig
-from albor_core.data.pack.special_tokens import GENERATION
 from albor_core.plan.continued import run_of_checkpoint
 from albor_core.plan.facts import tokenizer_facts
 from albor_core.run.errors import AlborError, ConfigError, Problem
 from albor_core.run.files.fingerprint import fingerprint
 from albor_core.run.files.tensor_header import FLOATS
-from albor_core.run.files.weight_files import WeightFiles, open_weights, without_tied_head
+from albor_core.run.files.weight_files import (
+    GENERATION,
+    WeightFiles,
+    open_weights,
+    without_tied_head,
+)
 from albor_core.run.rundir import read_json
 
 FIELD = "model.path"

@@ -10,7 +10,6 @@ from albor_core.config.load import Config
 from albor_core.data.pack.manifest import Manifest
 from albor_core.data.pack.special_tokens import (
     CONFIG,
-    GENERATION,
     SpecialIds,
     generation_config,
     special_ids,
@@ -20,6 +19,7 @@ from albor_core.data.pack.special_tokens import (
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.model.llama import LlamaConfig
 from albor_core.run.errors import DataError
+from albor_core.run.files.weight_files import GENERATION
 from albor_core.run.rundir import read_json
 
 TOKENIZER_FILES = (

@@ -21,7 +21,6 @@ from albor_core.run.rundir import read_json
 END_OF_TEXT, PAD = "<|endoftext|>", "<|pad|>"
 """Those of our own tokenizers."""
 CONFIG, _OLDER = "tokenizer_config.json", "special_tokens_map.json"
-GENERATION = "generation_config.json"
 _DEEPSEEK = "<\uff5c{}\u2581of\u2581sentence\uff5c>"
 _TEXT_ENDS = (
     *(END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"),

@@ -11,12 +11,13 @@ from typing import Any
 
 from albor_core.config.hf_config import ids_said, shape_of
 from albor_core.config.shape import ModelShape
-from albor_core.data.pack.special_tokens import GENERATION, SpecialIds, special_ids
+from albor_core.data.pack.special_tokens import SpecialIds, special_ids
 from albor_core.data.pack.tokenizer import load_tokenizer, vocabulary_size
 from albor_core.run.errors import AlborError, ConfigError, DataError, NotFoundError
 from albor_core.run.files.tensor_header import FLOATS
 from albor_core.run.files.weight_files import (
     EMBEDDING,
+    GENERATION,
     HEAD,
     WeightFiles,
     open_weights,

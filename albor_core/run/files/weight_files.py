@@ -17,6 +17,7 @@ from albor_core.run.files.tensor_header import DamagedFileError, read_header
 
 WHOLE, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
 HINT = f"name a directory with {WHOLE} in it, a checkpoint of a run say"
+GENERATION = "generation_config.json"
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 MAX_INDEX_BYTES = 64 << 20
 PIECE_BYTES = 16 << 20

@@ -13,6 +13,7 @@ from albor_tui.messages import CommandReport
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import RunScreen
 from albor_tui.widgets import status_bar
+from albor_tui.widgets.run.log_view import LogView
 from albor_tui.widgets.run_table import RunTable
 from albor_tui.widgets.status_bar import StatusBar, sentence
 
@@ -117,8 +118,7 @@ async def test_x_asks_to_stop_on_the_charts_too_and_is_a_letter_of_a_search(cock
         await pilot.press("x")
         assert isinstance(pilot.app.screen, ConfirmScreen)
         await pilot.press("escape", "5")
-        await until(pilot, lambda: pilot.app.screen.tab == "logs")
-        await settled(pilot)
+        await until(pilot, lambda: isinstance(pilot.app.screen.focused, LogView))
         await pilot.press("slash")
         await until(pilot, lambda: isinstance(pilot.app.screen.focused, Input))
         await pilot.press("x")

@@ -6,8 +6,8 @@
 350m: 24 layers of 1024, 16 + 4 heads, 4096; 50m, 125m: those of configs/train; h128: 350m with 8 +
 2 heads of 128; qwen0.5b, llama1b: sizes of Qwen2.5-0.5B and Llama-3.2-1B; all tied, T = 1024, bf16
 arithmetic over fp32 master weights, random tokens; forward, backward, clip at 1.0 and AdamW
-("ours-muon": Muon for the hidden matrices; "bf16-residual": as by training.residual_in_fp32: false). Peers
-start from the same weights: the plain model of this repository under torch.compile
+("ours-muon": Muon for the hidden matrices; "bf16-residual": as by training.residual_in_fp32:
+false). Peers start from the same weights: the plain model of this repository under torch.compile
 ("hand+compile"), transformers' Llama under torch.compile, transformers with Liger's kernels.
 Whoever is not installed is "not measured". After 20 s of load that all share, every round times
 each for about 0.7 s; the ratio is the median over rounds of a round's ratio. Loss and gradients of

@@ -83,7 +83,7 @@ class Candidate:
     """Forward and backward, microseconds."""
 
 
-class Cost(NamedTuple):
+class FloorCost(NamedTuple):
     """What no implementation of the timed case can do without."""
 
     bytes_moved: int
@@ -91,7 +91,7 @@ class Cost(NamedTuple):
     flops: int
 
 
-class Verdict(NamedTuple):
+class ParityVerdict(NamedTuple):
     """What a check of the kernels found."""
 
     reason: str = ""
@@ -112,12 +112,12 @@ class Choice:
     rejected: tuple[str, ...] = ()
     """"backend: why", for each that may not be used here."""
     candidates: tuple[Candidate, ...] = ()
-    cost: Cost | None = None
+    cost: FloorCost | None = None
     """Of the case that was timed."""
 
 
 Choices = dict[tuple[str, torch.device, torch.dtype, bool], Choice]
-Check = Callable[[Op, torch.device, torch.dtype], Verdict]
+Check = Callable[[Op, torch.device, torch.dtype], ParityVerdict]
 """Whether Triton may run an op here."""
 Timer = Callable[[Callable[..., Outputs], tuple[Tensor, ...]], float]
 """Milliseconds of a backend on some inputs."""
@@ -269,7 +269,7 @@ def rejection(op: Op, device: torch.device, dtype: torch.dtype) -> str:
     return examine(op, device, dtype).reason
 
 
-def examine(op: Op, device: torch.device, dtype: torch.dtype) -> Verdict:
+def examine(op: Op, device: torch.device, dtype: torch.dtype) -> ParityVerdict:
     """`rejection`, and how far both backends are from fp64, up to the case that broke the rule."""
     seen: list[Deviation] = []
     try:
@@ -279,11 +279,11 @@ def examine(op: Op, device: torch.device, dtype: torch.dtype) -> Verdict:
                 seen += here
                 if broken := [d for d in here if not d.is_accurate()]:
                     reason = f"{tuple(case[0].shape)}: {'; '.join(map(str, broken))}"
-                    return Verdict(reason, _candidates(seen, op))
+                    return ParityVerdict(reason, _candidates(seen, op))
     except Exception as error:
         # whatever Triton, ptxas or the driver raise, the run goes on without it
-        return Verdict(f"{type(error).__name__}: {str(error)[:300]}", _candidates(seen, op))
-    return Verdict("", _candidates(seen, op))
+        return ParityVerdict(f"{type(error).__name__}: {str(error)[:300]}", _candidates(seen, op))
+    return ParityVerdict("", _candidates(seen, op))
 
 
 def _candidates(seen: list[Deviation], op: Op) -> tuple[Candidate, ...]:
@@ -309,7 +309,7 @@ def _nan_last(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _cost(op: Op, device: torch.device, dtype: torch.dtype) -> Cost | None:
+def _cost(op: Op, device: torch.device, dtype: torch.dtype) -> FloorCost | None:
     """None where torch cannot count what the reference does."""
     case = next(iter(op.cases(device, dtype)))
     try:
@@ -323,7 +323,7 @@ def _cost(op: Op, device: torch.device, dtype: torch.dtype) -> Cost | None:
     flops = counter.get_total_flops()
     if op.name == "attention":
         flops //= 2  # it is causal: half of what is counted
-    return Cost(sum(t.nbytes for t in (*case, *made.values(), *arriving)), flops)
+    return FloorCost(sum(t.nbytes for t in (*case, *made.values(), *arriving)), flops)
 
 
 def _race(op: Op, device: torch.device, dtype: torch.dtype) -> tuple[str, str, dict[str, float]]:

@@ -26,7 +26,7 @@ from albor_core.profile.intervals import (
     without,
 )
 from albor_core.profile.names import clean_name
-from albor_core.profile.trace import STEP, Trace, TraceEvent
+from albor_core.profile.trace import STEP, StepTrace, TraceEvent
 from albor_core.run.errors import DataError
 
 BRICK = "brick "
@@ -125,7 +125,7 @@ class Breakdown:
         return self.wall / self.steps
 
 
-def break_down(trace: Trace) -> Breakdown:
+def break_down(trace: StepTrace) -> Breakdown:
     """Raises DataError of a trace in which nothing happens."""
     steps, window, missing = _steps(trace)
     is_gpu, phases = bool(trace.device), _phases(trace, window)
@@ -166,7 +166,7 @@ def _spans(events: Iterable[TraceEvent]) -> list[Span]:
     return [(event.begin, event.end) for event in events]
 
 
-def _steps(trace: Trace) -> tuple[int, Span, list[str]]:
+def _steps(trace: StepTrace) -> tuple[int, Span, list[str]]:
     """How many, from when to when, and what had to be guessed."""
     marked = [event for event in trace.ranges if event.name.startswith(STEP)]
     if marked:
@@ -193,7 +193,7 @@ def _steps(trace: Trace) -> tuple[int, Span, list[str]]:
     return 1, window, [said]
 
 
-def _phases(trace: Trace, window: Span) -> list[TraceEvent]:
+def _phases(trace: StepTrace, window: Span) -> list[TraceEvent]:
     """Bricks, those between steps too; of a trace that has none, the outermost ranges of the thread
     that names most. They do not overlap.
     """
@@ -396,7 +396,7 @@ def _copies(work: Sequence[TraceEvent]) -> tuple[Copies, ...]:
 
 
 def _counters(
-    trace: Trace, work: Sequence[TraceEvent], window: Span, is_gpu: bool
+    trace: StepTrace, work: Sequence[TraceEvent], window: Span, is_gpu: bool
 ) -> dict[str, int]:
     operators = [op for op in trace.operators if _is_in(op, window)]
     gemms = sum(op.name in _GEMM_OPS for op in operators)
@@ -414,7 +414,7 @@ def _counters(
 
 
 def _missing(
-    trace: Trace,
+    trace: StepTrace,
     is_gpu: bool,
     phases: Sequence[TraceEvent],
     asked: _Asked,

@@ -11,7 +11,7 @@ from typing import Any
 
 from albor_core.profile.breakdown import Breakdown, break_down
 from albor_core.profile.roofline import Roofline, Utilisation, roofline, utilisation
-from albor_core.profile.trace import Trace
+from albor_core.profile.trace import StepTrace
 from albor_core.profile.workload import METADATA, Workload, workload_from
 from albor_core.telemetry.peaks import device_peaks
 
@@ -20,7 +20,7 @@ from albor_core.telemetry.peaks import device_peaks
 class Report:
     """All that is told of a trace."""
 
-    trace: Trace
+    trace: StepTrace
     breakdown: Breakdown
     device: str
     workload: Workload | None
@@ -147,7 +147,7 @@ class Report:
         }
 
 
-def report_of(trace: Trace, workload: Workload | None = None) -> Report:
+def report_of(trace: StepTrace, workload: Workload | None = None) -> Report:
     """`workload`: what its run computes, where the trace does not say it. Raises DataError."""
     found = break_down(trace)
     said = workload_from(trace.metadata.get(METADATA)) or workload

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from albor_core.profile.trace import Trace, TraceEvent
+from albor_core.profile.trace import StepTrace, TraceEvent
 from albor_core.profile.workload import Workload
 from albor_core.telemetry.peaks import DevicePeaks
 
@@ -114,7 +114,7 @@ def utilisation(
 
 
 def roofline(
-    workload: Workload | None, peaks: DevicePeaks | None, trace: Trace, *, device: str
+    workload: Workload | None, peaks: DevicePeaks | None, trace: StepTrace, *, device: str
 ) -> Roofline | None:
     """Of the products of a decoder; None where its shape is not known."""
     if workload is None or workload.shape is None:
@@ -187,7 +187,7 @@ def _key(sizes: Sizes) -> tuple[int, int, int]:
     return (min(m, n), max(m, n), k)
 
 
-def _measured(trace: Trace) -> Mapping[tuple[int, int, int], float]:
+def _measured(trace: StepTrace) -> Mapping[tuple[int, int, int], float]:
     """Mean microseconds of products by their sizes: of their kernels where there are any, else of
     the operators themselves.
     """

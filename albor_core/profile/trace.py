@@ -50,7 +50,7 @@ class TraceEvent:
 
 
 @dataclass
-class Trace:
+class StepTrace:
     """What was read; events in the order of their beginning."""
 
     path: str
@@ -69,13 +69,13 @@ class Trace:
     """In the file."""
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> StepTrace:
     """Read a Chrome trace, compressed by gzip or not.
 
     Raises NotFoundError where there is none, DataError of a file that is not one, is damaged before
     its end, or holds more than MAX_EVENTS events.
     """
-    trace = Trace(str(path))
+    trace = StepTrace(str(path))
     try:
         with path.open("rb") as plain:
             is_zipped = plain.read(2) == b"\x1f\x8b"
@@ -114,7 +114,7 @@ class _EventStream:
     what stands before them.
     """
 
-    def __init__(self, stream: Any, trace: Trace) -> None:
+    def __init__(self, stream: Any, trace: StepTrace) -> None:
         self._stream, self._trace = stream, trace
         self._text, self._at, self._is_over = "", 0, False
         self._decoder = json.JSONDecoder()
@@ -226,7 +226,7 @@ def _is_cut(error: ValueError, text: str) -> bool:
     return words.startswith("Unterminated string") or len(text) - at <= 6 or not text[at:].strip()
 
 
-def _keep(said: dict[str, Any], trace: Trace) -> None:
+def _keep(said: dict[str, Any], trace: StepTrace) -> None:
     """What of an event a report needs, if any."""
     kind = said.get("cat")
     if said.get("ph") != "X" or not isinstance(kind, str):

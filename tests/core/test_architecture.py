@@ -125,6 +125,13 @@ def test_no_function_has_more_than_fifteen_branches(monkeypatch, no_collector):
     assert house.too_complex(house.modules_of(ROOT)) == []
 
 
+def test_a_public_class_name_means_one_thing(monkeypatch, no_collector):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import house
+
+    assert house.doubles(house.modules_of(ROOT)) == {}
+
+
 def test_code_is_ascii_except_the_table_of_symbols():
     for room in ("albor_core", "albor_tui", "benchmarks", "tests"):
         for path in (ROOT / room).rglob("*.py"):

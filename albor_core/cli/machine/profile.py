@@ -25,7 +25,7 @@ from albor_core.run.errors import AlborError, ConfigError, InUseError, NotFoundE
 
 if TYPE_CHECKING:
     from albor_core.config.load import LoadedConfig
-    from albor_core.profile.trace import Trace
+    from albor_core.profile.trace import StepTrace
     from albor_core.profile.workload import Workload
     from albor_core.run.rundir import RunDir
 
@@ -39,7 +39,7 @@ class _Read:
     """A trace, and where it is from."""
 
     how: str
-    trace: Trace
+    trace: StepTrace
     kept_at: Path | None
     """Where it lies; None: it is gone."""
     run: str | None = None
@@ -206,7 +206,7 @@ def _loaded(path: Path, overrides: tuple[str, ...]) -> LoadedConfig:
     return load_config(path, overrides, andon_problems)
 
 
-def _of_run(run: RunDir, steps: int | None, out: Path | None) -> Trace:
+def _of_run(run: RunDir, steps: int | None, out: Path | None) -> StepTrace:
     from albor_core.config.kept_config import config_of
     from albor_core.config.load import LoadedConfig
 
@@ -223,7 +223,7 @@ def _of_run(run: RunDir, steps: int | None, out: Path | None) -> Trace:
         return _taken(loaded, steps, out)
 
 
-def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> Trace:
+def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> StepTrace:
     """A trace of the config, trained here; kept at `out` if that is given."""
     from albor_core.cli.common.environment import check_environment
     from albor_core.plan.launch import plan_run
@@ -241,7 +241,7 @@ def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> Trace:
             problems=tuple(made.problems),
         )
     with nullcontext() if out is None else out_file(out, replace=False) as kept:
-        read: list[Trace] = []
+        read: list[StepTrace] = []
 
         def take(path: Path) -> None:
             if kept is not None:

@@ -33,7 +33,7 @@ from albor_core.run.values.lenient import (
     whole_of,
 )
 from albor_core.store.spans.ids import SpanIds
-from albor_core.store.spans.profile import BrickTime, Profile
+from albor_core.store.spans.profile import BrickTime, ProfiledSteps
 from albor_core.store.spans.span import (
     Scalar,
     Span,
@@ -55,7 +55,7 @@ _ALERTS = ("andon.alert", "andon.clear")
 _MAX_TEXT = 500
 
 Record = Mapping[str, Any]
-ReadProfile = Callable[[str], Profile | None]
+ReadProfile = Callable[[str], ProfiledSteps | None]
 
 
 @dataclass

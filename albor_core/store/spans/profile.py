@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from albor_core.profile.trace import Trace, TraceEvent
+from albor_core.profile.trace import StepTrace, TraceEvent
 from albor_core.run.values.lenient import finite_of
 
 MOST_KERNELS = 16
@@ -36,7 +36,7 @@ class BrickTime:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ProfiledSteps:
     """Times are UTC seconds. Bricks are in the order in which they first ran."""
 
     start: float
@@ -44,7 +44,7 @@ class Profile:
     bricks: Mapping[str, BrickTime]
 
 
-def profile_of(trace: Trace) -> Profile | None:
+def profile_of(trace: StepTrace) -> ProfiledSteps | None:
     """Of a trace of some steps; None where it has no brick in it."""
     base = finite_of(trace.metadata.get("baseTimeNanoseconds")) or 0.0
     ranges = _outermost(
@@ -66,7 +66,7 @@ def profile_of(trace: Trace) -> Profile | None:
     for brick in bricks.values():
         brick.kernels = _longest(brick.kernels)
     last = max(end for _, end, _ in ranges)
-    return Profile(base / 1e9 + ranges[0][0] / 1e6, base / 1e9 + last / 1e6, dict(bricks))
+    return ProfiledSteps(base / 1e9 + ranges[0][0] / 1e6, base / 1e9 + last / 1e6, dict(bricks))
 
 
 Range = tuple[float, float, str]
@@ -86,7 +86,7 @@ def _brick_at(ranges: Sequence[Range], at: float) -> str | None:
     return ranges[index][2] if index >= 0 and at <= ranges[index][1] else None
 
 
-def _of_device(trace: Trace) -> list[tuple[float, str, float]]:
+def _of_device(trace: StepTrace) -> list[tuple[float, str, float]]:
     """(when it was launched, its name, us) of all that ran on a GPU."""
     launched = {one.call: one.begin for one in trace.calls if one.call is not None}
     return [
@@ -96,7 +96,7 @@ def _of_device(trace: Trace) -> list[tuple[float, str, float]]:
     ]
 
 
-def _of_host(trace: Trace) -> list[tuple[float, str, float]]:
+def _of_host(trace: StepTrace) -> list[tuple[float, str, float]]:
     """(begin, name, us of its own) of all operators of the host."""
     lanes: dict[object, list[TraceEvent]] = defaultdict(list)
     for one in trace.operators:

@@ -19,7 +19,7 @@ from albor_core.run.errors import AlborError
 from albor_core.run.journal import parse_line
 from albor_core.run.rundir import RunDir, not_plain, open_plain
 from albor_core.store.spans.fold import SpanFold
-from albor_core.store.spans.profile import Profile, profile_of
+from albor_core.store.spans.profile import ProfiledSteps, profile_of
 from albor_core.store.spans.span import Span
 
 BATCH = 512
@@ -143,7 +143,7 @@ class SpanReader:
         except OSError:
             return
 
-    def _read_profile(self, name: str) -> Profile | None:
+    def _read_profile(self, name: str) -> ProfiledSteps | None:
         path = self._run.traces / name
         try:
             return None if not_plain(path) else profile_of(read_trace(path))

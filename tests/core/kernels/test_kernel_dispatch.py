@@ -183,7 +183,7 @@ def pretended(monkeypatch):
     def decide(triton_ms, reference_ms, rejection=""):
         times = {op.triton: triton_ms, op.reference: reference_ms}
         with dispatch.deciding_anew(
-            check=lambda *_: dispatch.Verdict(rejection), timer=lambda fn, _: times[fn]
+            check=lambda *_: dispatch.ParityVerdict(rejection), timer=lambda fn, _: times[fn]
         ):
             return dispatch.choose("rms_norm", "cuda", torch.bfloat16)
 
@@ -208,7 +208,14 @@ def test_what_each_candidate_took_is_kept_with_what_no_candidate_can_do_without(
 def test_a_share_of_the_floor_needs_the_figures_of_the_device():
     timed = dispatch.Candidate("triton", 0.99999, 1e-3, 1e-2, us=10.0)
     choice = dispatch.Choice(
-        "swiglu_up", "triton", "", "cuda", "bfloat16", (), (timed,), dispatch.Cost(2000, 80_000)
+        "swiglu_up",
+        "triton",
+        "",
+        "cuda",
+        "bfloat16",
+        (),
+        (timed,),
+        dispatch.FloorCost(2000, 80_000),
     )
     with dispatch.deciding_anew(choices={("swiglu_up",): choice}):
         (unknown,) = chosen_kernels(None)

@@ -89,11 +89,10 @@ class SshServer:
         _resize(master, process.get_terminal_size())
         term = process.get_terminal_type() or "dumb"
         program = subprocess.Popen(
-            self.argv,
+            ["setsid", "-c", *self.argv],  # no Python before exec: there are threads
             stdin=far, stdout=far, stderr=far,
             env={**_without_size(), "TERM": term, "COLORTERM": "truecolor", "LANG": "C.UTF-8",
                  "SSH_TTY": os.ttyname(far)},
-            preexec_fn=lambda: os.login_tty(0),
         )  # fmt: skip
         os.close(far)
         self.programs.append(program)

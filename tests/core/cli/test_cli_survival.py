@@ -140,14 +140,12 @@ def terminal(user, *words, **environ):
     """`albor` on a terminal of its own: the process and our end of the line."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*ALBOR, *map(str, words)],
+        ["setsid", "-c", *ALBOR, *map(str, words)],
         cwd=user.folder,
         env=user.environment(**environ),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        start_new_session=True,
-        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
     )
     os.close(theirs)
     return process, ours

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
@@ -10,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import termios
 import time
 
 import jsonschema
@@ -470,13 +468,11 @@ def test_a_closed_terminal_stops_nothing(box: Bench) -> None:
         "print(start_guard(RunDir(Path(sys.argv[1]))), flush=True); input()"
     )
     shell = subprocess.Popen(
-        [sys.executable, "-c", code, str(box.run.path)],
+        ["setsid", "-c", sys.executable, "-c", code, str(box.run.path)],
         cwd=ROOT,
         stdin=slave,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(slave)
     assert shell.stdout is not None

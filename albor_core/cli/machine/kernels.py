@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from albor_core.cli.common.count import Count
 from albor_core.cli.common.environment import check_forced_backend
 from albor_core.cli.common.lazy import LazyGroup
 from albor_core.cli.common.output import emit, json_option, print_line, print_note, table
+from albor_core.cli.machine.kernels_gemm import GEMM, MatrixShape, bench_gemm
 from albor_core.run.errors import AlborError, UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +71,13 @@ DTYPES = ("fp32", "bf16", "fp16")
 
 
 @kernels.command()
-@click.option("--op", "ops", multiple=True, metavar="NAME", help="Time only this op; repeatable.")
+@click.option(
+    "--op",
+    "ops",
+    multiple=True,
+    metavar="NAME",
+    help="Time only this op; repeatable. gemm: a step's matrix products.",
+)
 @click.option(
     "--dtype",
     type=click.Choice(DTYPES),
@@ -81,6 +89,14 @@ DTYPES = ("fp32", "bf16", "fp16")
 @click.option("--vocab", type=Count(2, 2**30), help="Size of the vocabulary.")
 @click.option("--heads", type=Count(1, 2**16), help="Query heads.")
 @click.option("--kv-heads", type=Count(1, 2**16), help="Key/value heads.")
+@click.option("--layers", type=Count(1, 2**16), help="Layers of the model (gemm only).")
+@click.option(
+    "--shape",
+    "shapes",
+    type=MatrixShape(),
+    multiple=True,
+    help="Time (M, K) @ (K, N) instead of a step's products (gemm only); repeatable.",
+)
 @click.option("--rounds", type=Count(1, 1000), default=7, show_default=True)
 @click.option(
     "--compile/--no-compile",
@@ -92,6 +108,8 @@ DTYPES = ("fp32", "bf16", "fp16")
 def bench(
     ops: tuple[str, ...],
     dtype: str | None,
+    layers: int | None,
+    shapes: tuple[tuple[int, int, int], ...],
     rounds: int,
     compiled: bool | None,
     as_json: bool,
@@ -99,8 +117,13 @@ def bench(
 ) -> None:
     """Time each op's candidates on this device, by default at the sizes of the 350M model on a GPU
     and at small ones on a CPU.
+
+    `--op gemm` times the matrix products of a training step instead: as the fused step runs them,
+    the fastest of all ways through the libraries (the ceiling), and their shares of that, of the
+    best rate of a large square product (sustained) and of the data sheet's peak.
     """
     check_forced_backend()
+    _check_together(ops, layers, shapes)
     import torch
 
     from albor_core.kernels import bench as room
@@ -108,23 +131,20 @@ def bench(
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     is_gpu = device.type == "cuda"
-    if unknown := [name for name in ops if name not in OPS]:
-        raise UsageError(f"no op {unknown[0]!r}", hint=f"there are {', '.join(OPS)}")
+    if unknown := [name for name in ops if name not in (*OPS, GEMM)]:
+        raise UsageError(f"no op {unknown[0]!r}", hint=f"there are {', '.join((*OPS, GEMM))}")
     usual = room.LIKE_350M if is_gpu else room.FOR_A_CPU
+    if GEMM in ops:
+        sizes = _sizes(usual, given, ["attention"])
+        beside = {**given, "layers": layers, "compile": compiled}
+        bench_gemm(device, dtype, sizes, shapes, rounds, beside, as_json=as_json)
+        return
     sizes = _sizes(usual, given, ops or OPS)
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     kind = kinds[dtype or ("bf16" if is_gpu else "fp32")]
     races = is_gpu if compiled is None else compiled
-    results = []
-    for name in ops or OPS:
-        print_note(f"timing {name}")
-        try:
-            results.append(room.bench(name, sizes, device, kind, rounds=rounds, compiled=races))
-        except (RuntimeError, MemoryError) as error:
-            if not room.is_out_of_memory(error):
-                raise
-            asked = {size: getattr(sizes, size) for size in room.GROWS_WITH[name]}
-            raise _too_large(name, asked) from error
+    timed = partial(room.bench, sizes=sizes, device=device, dtype=kind, rounds=rounds)
+    results = [_timed(name, sizes, partial(timed, compiled=races)) for name in ops or OPS]
     if as_json:
         document = {
             "schema": "albor.kernels.bench/1",
@@ -138,6 +158,33 @@ def bench(
         emit(document)
         return
     _show(results)
+
+
+def _timed(name: str, sizes: Sizes, bench: Callable[[str], Result]) -> Result:
+    from albor_core.kernels import bench as room
+
+    print_note(f"timing {name}")
+    try:
+        return bench(name)
+    except (RuntimeError, MemoryError) as error:
+        if not room.is_out_of_memory(error):
+            raise
+        asked = {size: getattr(sizes, size) for size in room.GROWS_WITH[name]}
+        raise _too_large(name, asked) from error
+
+
+def _check_together(
+    ops: tuple[str, ...], layers: int | None, shapes: tuple[tuple[int, int, int], ...]
+) -> None:
+    """Raises UsageError for options of gemm without it, and for gemm beside others."""
+    if GEMM in ops and set(ops) != {GEMM}:
+        raise UsageError(
+            "--op gemm cannot be timed together with other ops: its figures are others",
+            hint="albor kernels bench --op gemm, and the others by themselves",
+        )
+    for option, value in (("--layers", layers), ("--shape", shapes)):
+        if value and GEMM not in ops:
+            raise UsageError(f"{option} needs --op gemm", hint="albor kernels bench --op gemm")
 
 
 def _show(results: list[Result]) -> None:

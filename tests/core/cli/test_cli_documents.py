@@ -253,7 +253,11 @@ COMMANDS = {  # what to type after each command that knows --json, and the code 
     ],
     "albor kernels check": [()],
     "albor kernels show": [("calm",), ("nobody",)],
-    "albor kernels bench": [("--rounds", "1"), ("--op", "nothing")],
+    "albor kernels bench": [
+        ("--rounds", "1"),
+        ("--op", "gemm", "--rounds", "1", "--shape", "8,8,8"),
+        ("--op", "nothing"),
+    ],
     "albor db rebuild": [("runs",), ("nowhere",)],
     "albor db check": [(), ("nowhere",)],
     "albor db path": [(), ("calm",), ("nobody",)],

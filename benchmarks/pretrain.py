@@ -1,20 +1,22 @@
 """What a recipe reaches: the Python sources installed here, trained on by the product: one GPU.
 
-    python benchmarks/pretrain.py --out DIR [--runs adamw muon@2 398m] [--steps N] [--every N]
-                                   [--json FILE]
+    python benchmarks/pretrain.py --out DIR [--runs adamw best@2 398m] [--steps N] [--every N]
+                                   [--cards N] [--json FILE]
 
 Corpus: every .py file of the standard library and of site-packages, exact duplicates dropped, at
 most 100 kB, at least a quarter letters; whole packages are held out, and files equal to one of
 theirs with them (near-duplicates are not looked for). A byte-level BPE of 32,768, rows of 1,024.
 Everything goes through `albor tokenizer`, `albor data` and `albor train apply` with
 configs/train/pretrain-50m.yaml and -350m.yaml; only what RECIPES names is set. 5 % warm-up, cosine
-to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. The trainer of `adamw` is killed (-9)
-half-way; its guard resumes it. `398m` has the schedule of 78.0M tokens and is stopped at 26.3M.
-`--steps` shortens the schedule of all; `--every` has that many between evaluations; both count
-steps of 64 rows. START-HEAD-END, such as quiet-tied-cosine, is Muon's recipe with another start of
-the weights (ordinary: normal 0.02, writers 0.028 / sqrt(2 L), norms of 1), an untied head, or a
-rate that falls linearly to 0. NAME@SEED is NAME with a seed of its own for the weights and the
-order of the rows; the corpus and what is held out stay the same.
+to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. `best` takes pretrain-50m-muon.yaml as
+it is. The trainer of `adamw` is killed (-9) half-way; its guard resumes it. `398m` has the schedule
+of 78.0M tokens and is stopped at 26.3M. `--steps` shortens the schedule of all; `--every` has that
+many between evaluations; both count steps of 64 rows. START-HEAD-END, such as quiet-tied-cosine, is
+Muon's recipe with another start of the weights (ordinary: normal 0.02, writers 0.028 / sqrt(2 L),
+norms of 1), an untied head, or a rate that falls linearly to 0.
+NAME+FIELD=VALUE sets a field of the config besides. NAME@SEED has a seed of its own for the weights
+and the order of the rows; the corpus and what is held out stay the same. NAME:STEPS has a schedule
+of its own. Runs are spread over `--cards`, one at a time on each.
 Validation: all that is held out. Exit code 2 without a GPU.
 """
 
@@ -24,11 +26,14 @@ import argparse
 import hashlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +117,8 @@ RECIPES |= {
 }
 """Batches of fewer rows at the same number of tokens, each with rates of its own."""
 RECIPES["adamw-b32"] = Recipe(SMALL, 1.4e-3, batch=32)  # 2e-3 over the root of 2
+BEST, BEST_LR = "configs/train/pretrain-50m-muon.yaml", 6e-3
+RECIPES["best"] = Recipe(BEST, BEST_LR, ("optimizer.min_lr=0",), batch=32)
 
 
 @dataclass(frozen=True)
@@ -120,16 +127,29 @@ class Asked:
 
     name: str
     seed: int | None = None
+    steps: int | None = None
+    """Of 64 rows; without it --steps."""
+    sets: tuple[str, ...] = ()
+    """What else is set."""
 
     @classmethod
     def read(cls, word: str) -> Asked:
-        name, at, seed = word.partition("@")
-        if name not in RECIPES or (at and not seed.isdecimal()):
-            raise argparse.ArgumentTypeError(f"{word!r} is not a recipe, nor a recipe@seed")
-        return cls(name, int(seed) if at else None)
+        rest, colon, steps = word.partition(":")
+        rest, at, seed = rest.partition("@")
+        name, *sets = rest.split("+")
+        numbers = [number for mark, number in ((at, seed), (colon, steps)) if mark]
+        is_right = all(number.isdecimal() for number in numbers) and all("=" in one for one in sets)
+        if name not in RECIPES or not is_right:
+            wanted = "RECIPE[+FIELD=VALUE ...][@SEED][:STEPS]"
+            raise argparse.ArgumentTypeError(f"{word!r} is not {wanted}")
+        return cls(name, int(seed) if at else None, int(steps) if colon else None, tuple(sets))
 
     def __str__(self) -> str:
-        return self.name if self.seed is None else f"{self.name}-seed-{self.seed}"
+        """Short enough for a run's name."""
+        told = [one.partition("=") for one in self.sets]
+        own = [f"{field.rpartition('.')[2]}-{value}" for field, _, value in told]
+        numbers = [word for word in (self.seed and f"seed-{self.seed}", self.steps) if word]
+        return "-".join(map(str, (self.name, *own, *numbers)))
 
     @property
     def recipe(self) -> Recipe:
@@ -170,10 +190,12 @@ def is_code(text: str) -> bool:
     return 0 < len(text) <= LARGEST and letters >= LETTERS * len(data)
 
 
-def albor(*words: object) -> Any:
-    """The document of a command."""
+def albor(*words: object, card: int | None = None) -> Any:
+    """The document of a command, which sees that GPU alone; None: all."""
     line = [sys.executable, "-m", "albor_core.cli", *map(str, words), "--json"]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
+    seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": str(card)}
+    env = {**os.environ, **seen}
+    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=env)
     if done.returncode:
         raise SystemExit(
             f"{' '.join(line)}: exit {done.returncode}\n{done.stderr[-2000:]}{done.stdout[-2000:]}"
@@ -214,7 +236,9 @@ def pack_held_out(folder: Path, file: Path) -> int:
     return len(rows)
 
 
-def start(run: Asked, data: dict[str, Any], folder: Path, steps: int, every: int) -> Path:
+def start(
+    run: Asked, data: dict[str, Any], folder: Path, steps: int, every: int, card: int | None
+) -> Path:
     """Under a guard of its own; the run directory."""
     recipe = run.recipe
     longer = BATCH // recipe.batch  # the same tokens
@@ -238,10 +262,11 @@ def start(run: Asked, data: dict[str, Any], folder: Path, steps: int, every: int
         "training.output_dir": folder / "runs",
         "guard.backoff_s": "[5]",
     }
-    words = [f"{key}={value}" for key, value in sets.items()] + list(recipe.sets)
+    words = [f"{key}={value}" for key, value in sets.items()] + [*recipe.sets, *run.sets]
     overrides = [word for one in words for word in ("--set", one)]
     overrides += [] if run.seed is None else ["--seed", str(run.seed)]
-    made = albor("train", "apply", recipe.config, "--name", str(run), "--detach", *overrides)
+    made = albor("train", "apply", recipe.config, "--name", str(run), "--detach", *overrides,
+                 card=card)  # fmt: skip
     return Path(made["run"]["path"])
 
 
@@ -258,10 +283,15 @@ def wait(run: Path, step: int = sys.maxsize) -> dict[str, Any]:
 
 
 def train(
-    asked: Asked, data: dict[str, Any], folder: Path, steps: int, every: int
+    asked: Asked,
+    data: dict[str, Any],
+    folder: Path,
+    steps: int,
+    every: int,
+    card: int | None = None,
 ) -> dict[str, Any]:
     begun, recipe = time.monotonic(), asked.recipe
-    run = start(asked, data, folder, steps, every)
+    run = start(asked, data, folder, asked.steps or steps, every, card)
     if recipe.killed_at is not None:
         state = wait(run, recipe.killed_at)
         os.kill(state["pid"], signal.SIGKILL)
@@ -279,7 +309,9 @@ def train(
     rates = sorted(value for _, value, _ in points["perf/tokens_per_s"])
     return {
         "run": asked.name,
+        "sets": asked.sets,
         "seed": asked.seed,
+        "schedule": asked.steps or steps,
         "status": shown["run"]["ended_status"],
         "steps": shown["run"]["last_step"],
         "validation": [
@@ -293,6 +325,31 @@ def train(
     }
 
 
+def train_all(
+    asked: list[Asked],
+    one: Callable[[Asked, int | None], dict[str, Any]],
+    cards: int,
+    file: Path | None,
+) -> None:
+    """`one` of each, one at a time on each card; results are told as they come."""
+    free: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    for card in range(cards) if cards > 1 else [None]:
+        free.put(card)
+    results: list[dict[str, Any]] = []
+
+    def on_a_card(run: Asked) -> dict[str, Any]:
+        card = free.get()
+        try:
+            return one(run, card)
+        finally:
+            free.put(card)
+
+    with ThreadPoolExecutor(cards) as pool:
+        for done in as_completed([pool.submit(on_a_card, run) for run in asked]):
+            results.append(done.result())
+            tell(results, file)
+
+
 def tell(results: list[dict[str, Any]], file: Path | None) -> None:
     """The newest as a line, and all so far in `file`: what is cut short leaves what it has."""
     print(json.dumps(results[-1]), flush=True)
@@ -303,13 +360,14 @@ def tell(results: list[dict[str, Any]], file: Path | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
-    parser.add_argument("--runs", nargs="*", type=Asked.read, metavar="NAME[@SEED]",
+    parser.add_argument("--runs", nargs="*", type=Asked.read, metavar="NAME",
                         default=[Asked(name) for name in PRODUCTS],
                         help=", ".join(RECIPES))  # fmt: skip
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument(
         "--every", type=int, default=EVERY, help="steps of 64 rows between evaluations"
     )
+    parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -320,10 +378,11 @@ def main() -> int:
     begun = time.monotonic()
     data = shards(options.out)
     print(f"{torch.cuda.get_device_name()}; data made in {time.monotonic() - begun:.0f} s")
-    results = []
-    for asked in options.runs:
-        results.append(train(asked, data, options.out, options.steps, options.every))
-        tell(results, options.json)
+
+    def one(asked: Asked, card: int | None) -> dict[str, Any]:
+        return train(asked, data, options.out, options.steps, options.every, card)
+
+    train_all(options.runs, one, options.cards, options.json)
     return 0
 
 

@@ -66,6 +66,7 @@ def bench_gemm(
 
     _check_meaning([name for name, value in beside.items() if value is not None], bool(shapes))
     is_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if is_gpu else None
     precision = dtype or ("bf16" if is_gpu else "fp32")
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     kind, depth = kinds[precision], cast(int, beside["layers"] or LAYERS[device.type])
@@ -75,23 +76,11 @@ def bench_gemm(
     else:
         wanted = [*gemm.step_products(sizes, depth, pieces)]
     _check_room([*wanted, gemm.square(device)], device, kind.itemsize, is_of_step=not shapes)
-    times = []
-    try:
-        print_note("timing a large square product")
-        best = gemm.sustained(device, kind, rounds=rounds)
-        for one in wanted:
-            print_note(f"timing {one.name} {one.when}, {one.m} x {one.n} x {one.k} {one.layout}")
-            times.append(gemm.time_gemm(one, device, kind, rounds=rounds))
-    except (RuntimeError, MemoryError) as error:
-        from albor_core.kernels.bench import is_out_of_memory
-
-        if not is_out_of_memory(error):
-            raise
-        raise _too_large(wanted[len(times)] if times else wanted[0], not shapes) from error
-    sheet = sheet_flops(torch.cuda.get_device_name(device) if is_gpu else None, precision)
+    best, times = _timed(wanted, device, kind, rounds, is_of_step=not shapes)
+    sheet = sheet_flops(name, precision)
     document = {
         "schema": "albor.kernels.gemm/1",
-        "device": torch.cuda.get_device_name(device) if is_gpu else "cpu",
+        "device": name or "cpu",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "dtype": precision,
@@ -108,6 +97,29 @@ def bench_gemm(
         emit(document)
         return
     _show(document)
+
+
+def _timed(
+    wanted: list[Gemm], device: torch.device, kind: torch.dtype, rounds: int, *, is_of_step: bool
+) -> tuple[float | None, list[GemmTime]]:
+    """The sustained peak in FLOP/s, and each product's times. Raises AlborError."""
+    from albor_core.kernels import gemm
+    from albor_core.kernels.bench import is_out_of_memory
+
+    times: list[GemmTime] = []
+    product = gemm.square(device)
+    try:
+        print_note("timing a large square product")
+        best = gemm.sustained(device, kind, rounds=rounds)
+        for product in wanted:
+            sides = f"{product.m} x {product.n} x {product.k}"
+            print_note(f"timing {product.name} {product.when}, {sides} {product.layout}")
+            times.append(gemm.time_gemm(product, device, kind, rounds=rounds))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise _too_large(product, is_of_step) from error
+    return best, times
 
 
 def sheet_flops(device_name: str | None, precision: str) -> float | None:
@@ -144,11 +156,13 @@ def _check_room(products: list[Gemm], device: torch.device, size: int, *, is_of_
 
 def _too_large(product: Gemm, is_of_step: bool, need: str = "", free: str = "") -> AlborError:
     told = f"about {need}, and {free} is free" if need else "more memory than there is here"
-    lower = "--rows, --hidden, --intermediate or --vocab" if is_of_step else "--shape"
+    lower = "lower --rows, --hidden, --intermediate or --vocab" if is_of_step else "lower --shape"
+    if product.name == "square":  # timed whatever is asked for
+        lower = "end what else holds memory here: nvidia-smi, or ps aux --sort=-rss"
     return AlborError(
         f"cannot time {product.name} {product.when}: {product.m:,} x {product.n:,} x {product.k:,}"
         f" needs {told}",
-        hint=f"lower {lower}",
+        hint=lower,
     )
 
 

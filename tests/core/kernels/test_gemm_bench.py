@@ -140,6 +140,7 @@ def test_what_an_allocator_has_no_memory_for_after_all_is_refused_in_words(bench
     def full(*_, **__):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
+    monkeypatch.setattr(room, "sustained", lambda *_, **__: 1e12)
     monkeypatch.setattr(room, "time_gemm", full)
     ended, out, err = bench("--op", "gemm", "--shape", "8,8,8")
     assert (ended, out) == (1, "")

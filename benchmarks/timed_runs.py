@@ -1,0 +1,281 @@
+"""What sprint.py and slow.py need: one corpus, a run of ours that lasts so many seconds, the cards.
+
+Corpus: that of pretrain.py, and of its training files those are left out that are nearly equal to
+a held-out one or to another (`albor data dedup --near`). Seconds are those of training steps: the
+journal's step times, added up; its first interval, which may compile, counts as the median.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+import torch.nn.functional as F
+from bits_per_byte import UNSCORED, bits_per_byte
+from pretrain import ROOT, T, albor, shards, write_corpora
+from torch import Tensor
+
+from albor_core.data.pack.special_tokens import END_OF_TEXT
+from albor_core.data.pack.tokenizer import load_tokenizer
+from albor_core.run.rundir import RunDir
+from albor_core.run.state import read_state
+
+POLL_S = 0.25
+TRIED_STEPS, LOGGED = 200, 10  # of the calibration; steps between journal lines
+CALIBRATED = 0.985  # of the rate that the calibration saw: cards warm up
+SAME_BPB = 5e-4  # ours by `albor eval` and by transformers, both in fp32
+
+
+def corpus(folder: Path) -> dict[str, Any]:
+    """As pretrain.shards; `bytes` are those held out. Made once."""
+    if not (folder / "tokenizer.json").exists():
+        raw = folder / "raw"
+        raw.mkdir(exist_ok=True)
+        write_corpora(raw)
+        albor("data", "dedup", raw / "train.parquet", "--near", "--against", raw / "held.parquet",
+              "-o", folder / "train.parquet", "--force")  # fmt: skip
+        (folder / "held.parquet").write_bytes((raw / "held.parquet").read_bytes())
+        kept, seen = (pq.read_metadata(f / "train.parquet").num_rows for f in (folder, raw))
+        print(f"near-duplicates: {seen - kept:,} of {seen:,} training files left out", flush=True)
+        albor("tokenizer", "apply", folder / "train.parquet", "-o", folder / "tokenizer.json",
+              "--vocab-size", 32768)  # fmt: skip
+    held = texts(folder, "held")
+    return shards(folder) | {
+        "held_text": folder / "held.parquet",
+        "bytes": sum(len(text.encode()) for text in held),
+    }
+
+
+def texts(folder: Path, split: str) -> list[str]:
+    found: list[str] = pq.read_table(folder / f"{split}.parquet")["text"].to_pylist()
+    return found
+
+
+def encoded(folder: Path, split: str, tokenizer: Path) -> tuple[list[np.ndarray[Any, Any]], int]:
+    """Ids of each text, and the token that stands before one."""
+    made = load_tokenizer(tokenizer)
+    first: int = made.token_to_id(END_OF_TEXT)  # type: ignore[assignment]  # it was made with one
+    found = made.encode_batch(texts(folder, split), add_special_tokens=False)
+    return [np.array(one.ids, np.int32) for one in found], first
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A config, and what else is set in it."""
+
+    config: str
+    sets: tuple[str, ...]
+    batch: int = 32
+    warmup: float = 0.05
+
+    def words(self, data: Mapping[str, Any], folder: Path, steps: int, seed: int) -> list[str]:
+        """Of `albor train apply`."""
+        sets = {
+            "data.train": data["train"],
+            "data.val": data["held"],
+            "data.tokenizer": data["tokenizer"],
+            "data.batch_size": self.batch,
+            "training.epochs": 1000,
+            "training.max_steps": steps,
+            "training.warmup_steps": int(self.warmup * steps),
+            "training.gradient_accumulation": 1,
+            "training.log_interval": LOGGED,
+            "training.stability.zclip": "false",
+            "training.save_interval": steps,
+            "training.checkpoint.save_every": steps,
+            "training.eval_interval": steps,
+            "training.eval_batches": 1,
+            "training.output_dir": folder / "runs",
+        }
+        words = [*(f"{key}={value}" for key, value in sets.items()), *self.sets]
+        return [self.config, "--seed", str(seed), *(w for one in words for w in ("--set", one))]
+
+
+def run(recipe: Recipe, name: str, words: Sequence[str], limit_s: float) -> tuple[Path, Any]:
+    """Trained under a guard of its own to the end; the run directory and `albor runs show`."""
+    made = albor("train", "apply", *words, "--name", name, "--detach")
+    path, until = Path(made["run"]["path"]), time.monotonic() + limit_s
+    while time.monotonic() < until:
+        state = read_state(RunDir(path).state) or {}
+        shown = albor("runs", "show", path) if state.get("phase") in ENDED else None
+        if shown and shown["run"]["ended_status"] is not None:
+            if state["phase"] != "completed":
+                raise SystemExit(f"{path}: {state['phase']}, see {path}/logs")
+            return path, shown
+        time.sleep(POLL_S)
+    albor("guard", "stop", path)
+    raise SystemExit(f"{path}: not done after {limit_s:.0f} s, stopped; see {path}/logs")
+
+
+ENDED = ("completed", "failed", "stopped")
+
+
+def step_seconds(step_ms: Sequence[tuple[int, float]]) -> float:
+    """All steps of a journal's (step, mean ms since the line before); its first at the median."""
+    usual = statistics.median(ms for _, ms in step_ms)
+    before, total = 0, 0.0
+    for step, ms in step_ms:
+        total += (step - before) * (usual if before == 0 else ms)
+        before = step
+    return total / 1000
+
+
+def measured(shown: Mapping[str, Any]) -> tuple[float, int]:
+    """Seconds and steps of a run."""
+    series = [(int(step), float(ms)) for step, ms, _ in shown["points"]["perf/step_ms"]]
+    return step_seconds(series), series[-1][0]
+
+
+def calibrated(recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: float) -> float:
+    """Seconds a step on this card; measured once for a card and recipe."""
+    card = f"{torch.cuda.get_device_properties(0).uuid} {recipe}"
+    file = folder / f"rate-{hashlib.sha256(card.encode()).hexdigest()[:12]}.json"
+    if not file.exists():
+        words = recipe.words(data, folder, TRIED_STEPS, 0)
+        _, shown = run(recipe, f"rate-{time.time_ns()}", words, 240 + seconds)
+        late = [ms for step, ms, _ in shown["points"]["perf/step_ms"] if step > TRIED_STEPS // 2]
+        file.write_text(json.dumps({"step_s": statistics.mean(late) / 1000, "of": card}))
+    found: float = json.loads(file.read_text())["step_s"]
+    return found
+
+
+def ours(
+    recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: float, seed: int,
+    *, most_steps: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Trained for `seconds`, or `most_steps` if those come first, evaluated and loaded anew."""
+    step_s = calibrated(recipe, data, folder, seconds)
+    steps = int(seconds * CALIBRATED / step_s)
+    steps = steps if most_steps is None else min(steps, most_steps)
+    words = recipe.words(data, folder, steps, seed)
+    path, shown = run(recipe, f"ours-{seed}-{time.time_ns()}", words, 240 + 2 * seconds)
+    spent, made = measured(shown)
+    found = albor("eval", "apply", path, "--task", f"text:{data['held_text']}",
+                  "--batch-size", 32, "--dtype", "fp32")  # fmt: skip
+    scores = {one["name"]: one["value"] for task in found["tasks"] for one in task["scores"]}
+    checkpoint = sorted((path / "checkpoints").glob("step-*"))[-1]
+    again, parameters = by_transformers(checkpoint, folder, data)
+    bpb = scores["held/bpb"]
+    return {
+        "bpb": bpb,
+        "bpb_transformers": again,
+        "loads_in_transformers": abs(again - bpb) <= SAME_BPB,
+        "train_s": round(spent, 2),
+        "within": spent <= seconds,
+        "steps": made,
+        "tokens": made * recipe.batch * T,
+        "parameters": parameters,
+        "context": T,
+        "vocabulary": 32768,
+        "calibrated_step_ms": round(step_s * 1000, 3),
+        "sets": list(recipe.sets),
+        "checkpoint": str(checkpoint),
+    }
+
+
+def by_transformers(checkpoint: Path, folder: Path, data: Mapping[str, Any]) -> tuple[float, int]:
+    """Bits per byte of what AutoModelForCausalLM loads, and its parameters."""
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).cuda()
+    ids, first = encoded(folder, "held", Path(data["tokenizer"]))
+
+    def nats(read: Tensor, targets: Tensor) -> Tensor:
+        return nats_of(model(read).logits, targets)
+
+    bpb = bits_per_byte(nats, [one.tolist() for one in ids], data["bytes"], first=first,
+                        context=T, batch=16, device=torch.device("cuda"))  # fmt: skip
+    return bpb, sum(weight.numel() for weight in model.parameters())
+
+
+def nats_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """(B T,) from logits (B, T, V)."""
+    wide = logits.float().flatten(0, 1)
+    return F.cross_entropy(wide, targets.flatten(), ignore_index=UNSCORED, reduction="none")
+
+
+class Results:
+    """What is known so far, in a file that each result rewrites: what is there is not run again."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self._lock = file, threading.Lock()
+        self.rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+
+    def has(self, key: Mapping[str, Any]) -> bool:
+        return any(key.items() <= row.items() for row in self.rows)
+
+    def add(self, row: dict[str, Any]) -> None:
+        with self._lock:
+            self.rows.append(row)
+            print(json.dumps(row), flush=True)
+            part = self.file.with_suffix(".part")
+            part.write_text(json.dumps(self.rows, indent=1))
+            part.replace(self.file)
+
+
+def spread(
+    keys: Sequence[dict[str, Any]],
+    script: Path,
+    words: Sequence[object],
+    *,
+    out: Path,
+    results: Results,
+    cards: int,
+    until: float,
+    each_s: float,
+) -> list[str]:
+    """Each of `keys` (run, seed, seconds) by a process `script --worker RUN@SEED WORDS` that sees
+    one GPU; what is known is left out. None begins that would not be done by `until`, of
+    time.monotonic(). What was not done, in words.
+    """
+    free: queue.SimpleQueue[str] = queue.SimpleQueue()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    for card in (seen.split(",") if seen else list(map(str, range(cards))))[:cards]:
+        free.put(card)
+    left: list[str] = []
+
+    def one(key: dict[str, Any]) -> None:
+        name = f"{key['run']}@{key['seed']}"
+        card = free.get()
+        try:
+            if time.monotonic() + each_s > until:
+                left.append(f"{name}: no time left in this call")
+                return
+            begun, tag = time.monotonic(), f"{name}-{key['seconds']:g}"
+            found, log = out / f"{tag}.json", out / f"{tag}.log"
+            found.unlink(missing_ok=True)
+            env = os.environ | {
+                "CUDA_VISIBLE_DEVICES": card,
+                "ALBOR_HOME": str(out / f"home-{card}"),
+            }
+            line = [sys.executable, script, "--worker", name, "--result", found, *words]
+            with log.open("w") as stream:
+                done = subprocess.run(
+                    list(map(str, line)), stdout=stream, stderr=stream, env=env, cwd=ROOT
+                )
+            if done.returncode or not found.exists():
+                left.append(f"{name}: exit {done.returncode}, {log}: {log.read_text()[-1500:]}")
+                return
+            wall = round(time.monotonic() - begun, 1)
+            results.add(key | json.loads(found.read_text()) | {"wall_s": wall, "card": card})
+        finally:
+            free.put(card)
+
+    with ThreadPoolExecutor(cards) as pool:
+        list(pool.map(one, [key for key in keys if not results.has(key)]))
+    return left

@@ -1,0 +1,181 @@
+"""benchmarks/sprint.py: contenders are judged alike, ported faithfully and run once."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+
+def bigrams(vocabulary: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(vocabulary, vocabulary, generator=draw)
+
+
+def test_bits_per_byte_are_those_of_every_token_over_all_bytes() -> None:
+    from bits_per_byte import bits_per_byte
+    from timed_runs import nats_of
+
+    table, first, context = bigrams(50), 49, 8
+    draw = np.random.default_rng(0)
+    texts = [draw.integers(0, 49, n).tolist() for n in (1, 7, 8, 9, 40, 3, 0)]
+    plain = -sum(
+        table.log_softmax(-1)[before, token].item()
+        for ids in texts
+        for before, token in zip([first, *ids], ids, strict=False)
+    )
+    found = bits_per_byte(
+        lambda ids, targets: nats_of(table[ids], targets),
+        texts, 123, first=first, context=context, batch=4, device=torch.device("cpu"),
+    )  # fmt: skip
+    assert found == pytest.approx(plain / (math.log(2) * 123), rel=1e-6)
+
+
+def test_a_later_window_reads_what_came_before() -> None:
+    """What each position may look at is the context of its window, at least half of it."""
+    from bits_per_byte import UNSCORED, rows_of
+
+    ids = list(range(1, 31))
+    seen = {}
+    for read, wanted in rows_of([ids], 0, 8):
+        assert len(read) == len(wanted) <= 8
+        for at, token in enumerate(wanted):
+            if token != UNSCORED:
+                assert token not in seen and read[at] == token - 1
+                seen[token] = at + 1
+    assert sorted(seen) == ids and all(seen[token] >= min(token, 5) for token in ids)
+
+
+def source() -> str:
+    from peer_source import ATTEND, KERNELS
+
+    return (
+        f"{KERNELS}\ny = {ATTEND}\ntorch.manual_seed(42)\ntorch.cuda.manual_seed(42)\n"
+        "DEVICE_BATCH_SIZE = 128  # per-device\n"
+    )
+
+
+def test_another_version_of_the_peer_is_refused() -> None:
+    from peer_source import COMMIT, port
+
+    assert "DEVICE_BATCH_SIZE = 32 " in port(source(), seed=7, rows=32)
+    with pytest.raises(ValueError, match=f"found 0 times.*{COMMIT}"):
+        port(source().replace("causal=True, ", ""), seed=7, rows=32)
+    with pytest.raises(ValueError, match="found 2 times"):
+        port(source() + "torch.manual_seed(42)\n", seed=7, rows=32)
+
+
+def test_a_band_is_what_flash_attention_sees() -> None:
+    from peer_source import attend
+
+    q, k, v = torch.randn(3, 1, 9, 2, 4, dtype=torch.float64).unbind(0)
+    found = attend(q, k, v, 3)
+    for t in range(9):
+        low = max(0, t - 3)
+        weights = torch.einsum("hd,khd->hk", q[0, t], k[0, low : t + 1]) / 2
+        plain = torch.einsum("hk,khd->hd", weights.softmax(-1), v[0, low : t + 1])
+        torch.testing.assert_close(found[0, t], plain)
+    whole = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=True)
+    torch.testing.assert_close(attend(q, k, v, 9), whole.transpose(1, 2))
+
+
+def test_rows_of_the_peer_begin_with_a_document_and_leave_nothing_unused() -> None:
+    from peer_source import pack
+
+    draw = np.random.default_rng(1)
+    documents = [draw.integers(1, 99, n).astype(np.int32) for n in draw.integers(1, 60, 300)]
+    rows = [*pack(documents, 33, 0)]
+    begun = {tuple(one[:5].tolist()) for one in documents}
+    assert all(row[0] == 0 for row in rows)
+    total = sum(len(one) + 1 for one in documents)
+    assert total * 0.7 < 33 * len(rows) <= total  # the rest of what was cut is not read
+    for row in rows:
+        parts = "".join(map(chr, row)).split(chr(0))[1:]
+        assert all(tuple(map(ord, one[:5])) in begun for one in parts if len(one) >= 5)
+
+
+def test_welch_is_that_of_the_textbook() -> None:
+    from verdict_of_seeds import compare, welch
+
+    # scipy.stats.ttest_ind(a, b, equal_var=False)
+    t, freedom, p = welch([1.0, 2.0, 3.0, 4.0], [2.0, 4.0, 6.0, 8.0, 10.0])
+    assert t == pytest.approx(-2.2514, abs=1e-4)
+    assert 0 < p < 0.1 and 4 < freedom < 7
+    # two equal variances and sizes: Student's t with 4 degrees; its 99 % point is 4.6041
+    apart = 4.604095 * math.sqrt(2 / 3)
+    assert welch([0.0, 1.0, 2.0], [apart, apart + 1, apart + 2])[2] == pytest.approx(0.01, abs=1e-6)
+    low, high = [1.0, 1.001, 1.002], [1.03, 1.031, 1.032]
+    assert compare(low, high, margin=0.02)["holds"]
+    assert not compare(low, high, margin=0.04)["holds"]
+    assert not compare(high, low, margin=0.02)["holds"]
+    assert not compare(low[:2], high[:2], margin=0.02)["holds"]
+
+
+def test_steps_of_a_journal_add_up_without_the_first_that_compiles() -> None:
+    from timed_runs import step_seconds
+
+    journal = [(10, 5000.0), (20, 100.0), (30, 120.0), (35, 100.0)]
+    assert step_seconds(journal) == pytest.approx((10 * 110 + 10 * 100 + 10 * 120 + 5 * 100) / 1000)
+
+
+WORKER = """
+import json, os, sys
+name, out = (sys.argv[sys.argv.index(word) + 1] for word in ("--worker", "--result"))
+if name == "bad@1":
+    sys.exit("no luck")
+open(out, "w").write(json.dumps({"bpb": 1.0, "card_seen": os.environ["CUDA_VISIBLE_DEVICES"]}))
+"""
+
+
+def test_what_is_known_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from timed_runs import Results, spread
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    script, file = tmp_path / "worker.py", tmp_path / "r.json"
+    script.write_text(WORKER)
+
+    def go(names: list[str], stop: float = math.inf) -> list[str]:
+        keys: list[dict[str, Any]] = [{"run": n, "seed": 1, "seconds": 5.0} for n in names]
+        return spread(keys, script, [], out=tmp_path, results=Results(file), cards=2,
+                      until=time.monotonic() + stop, each_s=5)  # fmt: skip
+
+    left = go(["ours", "bad"])
+    assert len(left) == 1 and "no luck" in left[0]
+    before = json.loads(file.read_text())
+    assert [row["run"] for row in before] == ["ours"]
+    assert "no time left" in go(["ours", "hand"], stop=1)[0]
+    assert json.loads(file.read_text()) == before
+    assert not go(["ours", "hand"])
+    rows = json.loads(file.read_text())
+    assert rows[0] == before[0] and [row["run"] for row in rows] == ["ours", "hand"]
+    assert {row["card_seen"] for row in rows} <= {"0", "1"}
+
+
+def test_the_peer_by_hand_learns_in_its_time() -> None:
+    from sprint_peers import train_by_hand
+
+    from albor_core.model.llama import LlamaConfig
+
+    rows = (torch.arange(64 * 32, dtype=torch.int32) % 7).view(64, 32)
+    config = LlamaConfig(32, 2, 2, 1, 64, 16, 32)
+    model, about = train_by_hand(config, rows, seconds=2, seed=1, batch=8, uncounted=1)
+    assert about["steps"] > 1 and about["tokens"] == about["steps"] * 8 * 32
+    with torch.no_grad():
+        loss = model(rows[:8].long(), rows[:8].long())[1]
+    assert loss is not None and loss.item() < math.log(16) - 0.1
+    assert sys.modules["sprint_peers"].UNCOUNTED == 11

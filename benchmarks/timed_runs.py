@@ -169,7 +169,7 @@ def ours(
                   "--batch-size", 32, "--dtype", "fp32")  # fmt: skip
     scores = {one["name"]: one["value"] for task in found["tasks"] for one in task["scores"]}
     checkpoint = sorted((path / "checkpoints").glob("step-*"))[-1]
-    again, parameters = by_transformers(checkpoint, folder, data)
+    again, parameters = by_transformers(checkpoint, folder, data, torch.device("cuda"))
     bpb = scores["held/bpb"]
     return {
         "bpb": bpb,
@@ -188,18 +188,21 @@ def ours(
     }
 
 
-def by_transformers(checkpoint: Path, folder: Path, data: Mapping[str, Any]) -> tuple[float, int]:
+def by_transformers(
+    checkpoint: Path, folder: Path, data: Mapping[str, Any], device: torch.device
+) -> tuple[float, int]:
     """Bits per byte of what AutoModelForCausalLM loads, and its parameters."""
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).cuda()
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    model.to(device)
     ids, first = encoded(folder, "held", Path(data["tokenizer"]))
 
     def nats(read: Tensor, targets: Tensor) -> Tensor:
         return nats_of(model(read).logits, targets)
 
     bpb = bits_per_byte(nats, [one.tolist() for one in ids], data["bytes"], first=first,
-                        context=T, batch=16, device=torch.device("cuda"))  # fmt: skip
+                        context=T, batch=16, device=device)  # fmt: skip
     return bpb, sum(weight.numel() for weight in model.parameters())
 
 

@@ -2,7 +2,8 @@
 
 Each text stands behind one token that begins it; windows are as long as the model's context, and
 each but the first of a text scores the half that follows what it has read. Every token is scored
-once, so the sum of nats is that of all bytes: bpb = nats / (ln 2 * bytes of UTF-8).
+once, so the sum of nats is that of all bytes: bpb = nats / (ln 2 * bytes of UTF-8). For a model
+that never read a row without that token each window has it in front, and is no longer for it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ Nats = Callable[[Tensor, Tensor], Tensor]
 
 
 def rows_of(
-    texts: Sequence[Sequence[int]], first: int, context: int
+    texts: Sequence[Sequence[int]], first: int, context: int, *, always: bool = False
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """(ids, targets) of at most `context` tokens; each token of `texts` is a target once."""
+    """(ids, targets) of at most `context` tokens; each token of `texts` is a target once. `always`:
+    `first` begins each row, not those alone that a text begins with.
+    """
+    stride = (context + 1) // 2
     for ids in texts:
-        for before, scored in windows(ids, first=first, window=context, stride=(context + 1) // 2):
-            whole = [*before, *scored]
-            yield whole[:-1], [UNSCORED] * (len(before) - 1) + scored
+        pairs = windows(ids, first=first, window=context - always, stride=stride)
+        for number, (before, scored) in enumerate(pairs):
+            whole = [*([first] if always and number else []), *before, *scored]
+            yield whole[:-1], [UNSCORED] * (len(whole) - len(scored) - 1) + scored
 
 
 @torch.no_grad()
@@ -40,9 +45,11 @@ def bits_per_byte(
     context: int,
     batch: int,
     device: torch.device,
+    always: bool = False,
 ) -> float:
     """`texts` are token ids; `num_bytes` what all of them stand for. Batches have one shape,
     (batch, context), filled up at the right, where a causal model does not look.
+    `always` as in rows_of.
     """
     ids = torch.zeros(batch, context, dtype=torch.int64)
     targets = torch.full((batch, context), UNSCORED, dtype=torch.int64)
@@ -55,7 +62,7 @@ def bits_per_byte(
         targets.fill_(UNSCORED)
         row = 0
 
-    for read, wanted in rows_of(texts, first, context):
+    for read, wanted in rows_of(texts, first, context, always=always):
         ids[row, : len(read)] = torch.tensor(read)
         targets[row, : len(wanted)] = torch.tensor(wanted)
         row += 1

@@ -58,24 +58,24 @@ BANDS: dict[tuple[int, int], Any] = {}
 """What FlexAttention looks at, by (T, window); made before anything is compiled."""
 
 
-def make_band(T: int, window: int) -> None:
+def make_band(T: int, window: int, device: str = "cuda") -> None:
     from torch.nn.attention.flex_attention import create_block_mask
 
     def seen(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= k) & (q - k <= window)
 
-    BANDS[T, window] = create_block_mask(seen, None, None, T, T, device="cuda")
+    BANDS[T, window] = create_block_mask(seen, None, None, T, T, device=device)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     """(B, T, H, E) each; a token sees itself and `window` tokens before it, as Flash Attention's
-    window_size=(window, 0) has it.
+    window_size=(window, 0) has it. Off the GPU and without a band by a mask.
     """
     T = q.shape[1]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     if window >= T - 1:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    elif q.is_cuda:
+    elif q.is_cuda or (T, window) in BANDS:
         from torch.nn.attention.flex_attention import flex_attention
 
         y = flex_attention(q, k, v, block_mask=BANDS[T, window])
@@ -92,23 +92,30 @@ def seen_through(T: int, window: int) -> Tensor:
 
 def pack(documents: Sequence[np.ndarray[Any, Any]], width: int, first: int) -> Iterator[np.ndarray]:
     """Rows of `width` ids by the rule of its make_dataloader: documents begin with `first`; into
-    what is left of a row goes the longest that fits, or the beginning of the shortest.
+    what is left of a row goes the longest that fits, or the beginning of the shortest. What is cut
+    off there is lost; files being longer than its documents, here it becomes one more document.
     """
-    rest, lengths, numbers = iter(range(len(documents))), list[int](), list[int]()
+    rest, lengths, waiting = iter(documents), list[int](), list[np.ndarray]()
     row, at = np.empty(width, np.int32), 0
+
+    def wait(document: np.ndarray) -> None:
+        place = bisect.bisect_left(lengths, len(document) + 1)
+        lengths.insert(place, len(document) + 1)
+        waiting.insert(place, document)
+
     while True:
-        while len(numbers) < BUFFER and (number := next(rest, None)) is not None:
-            length = len(documents[number]) + 1
-            place = bisect.bisect_left(lengths, length)
-            lengths.insert(place, length)
-            numbers.insert(place, number)
-        if not numbers:
+        while len(waiting) < BUFFER and (document := next(rest, None)) is not None:
+            wait(document)
+        if not waiting:
             return
         left = width - at
         place = max(0, bisect.bisect_right(lengths, left) - 1)
         taken = min(lengths.pop(place), left)
+        document = waiting.pop(place)
         row[at] = first
-        row[at + 1 : at + taken] = documents[numbers.pop(place)][: taken - 1]
+        row[at + 1 : at + taken] = document[: taken - 1]
+        if len(document) >= taken:
+            wait(document[taken - 1 :])
         at += taken
         if at == width:
             yield row.copy()

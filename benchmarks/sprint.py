@@ -53,6 +53,13 @@ MARGIN, P_BELOW = 0.02, 0.01  # bits per byte below a peer, and the chance of th
 BESIDE_S = 150.0  # of a run, besides its seconds: start, compile, calibrate, evaluate
 
 
+def contender(word: str) -> str:
+    """Argument of --runs; with choices argparse would refuse an empty list."""
+    if word not in RUNS:
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(RUNS)}")
+    return word
+
+
 def contend(name: str, seed: int, data: Mapping[str, Any], options: Any) -> dict[str, Any]:
     """Of one contender: bpb and what it took."""
     out, seconds = options.out, options.seconds
@@ -85,7 +92,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
     parser.add_argument("--seconds", type=float, required=True, help="of training")
-    parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
+    parser.add_argument("--runs", nargs="*", type=contender, default=list(RUNS),
+                        help=f"of {', '.join(RUNS)}; none: make the corpus")  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
     parser.add_argument("--peers", type=Path, help="holds autoresearch/train.py")

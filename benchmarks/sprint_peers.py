@@ -140,7 +140,7 @@ def autoresearch(
             return found
 
         return bits_per_byte(nats, [one.tolist() for one in held], data["bytes"], first=first,
-                             context=context, batch=16, device=device)  # fmt: skip
+                             context=context, batch=16, device=device, always=True)  # fmt: skip
 
     sys.modules["prepare"] = served.module(evaluate)
     file = folder / f"autoresearch-{vocabulary}-{seed}-{seconds:g}.py"

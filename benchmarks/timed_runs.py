@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,9 @@ class Recipe:
             "training.gradient_accumulation": 1,
             "training.log_interval": LOGGED,
             "training.stability.zclip": "false",
-            "training.save_interval": steps,
-            "training.checkpoint.save_every": steps,
+            "training.save_interval": max(LOGGED, steps // 8 // LOGGED * LOGGED),
+            "training.checkpoint.save_every": max(LOGGED, steps // 8 // LOGGED * LOGGED),
+            "training.checkpoint.keep": 1,
             "training.eval_interval": steps,
             "training.eval_batches": 1,
             "training.output_dir": folder / "runs",
@@ -106,20 +108,36 @@ class Recipe:
         return [self.config, "--seed", str(seed), *(w for one in words for w in ("--set", one))]
 
 
-def run(recipe: Recipe, name: str, words: Sequence[str], limit_s: float) -> tuple[Path, Any]:
-    """Trained under a guard of its own to the end; the run directory and `albor runs show`."""
-    made = albor("train", "apply", *words, "--name", name, "--detach")
-    path, until = Path(made["run"]["path"]), time.monotonic() + limit_s
+def run(name: str, words: Sequence[str], limit_s: float, begun: Path | None = None) -> Any:
+    """Trained under a guard of its own to the end; `albor runs show`. `begun` remembers the run: if
+    this was cut short, the next call resumes it, or finds it done.
+    """
+    if begun is not None and begun.exists():
+        path = Path(begun.read_text())
+        if _phase(path) != "completed":
+            with suppress(SystemExit):  # its guard may have outlived that call: it is followed
+                albor("train", "resume", path, "--detach")
+    else:
+        made = albor("train", "apply", *words, "--name", name, "--detach")
+        path = Path(made["run"]["path"])
+        if begun is not None:
+            begun.write_text(str(path))
+    until = time.monotonic() + limit_s
     while time.monotonic() < until:
-        state = read_state(RunDir(path).state) or {}
-        shown = albor("runs", "show", path) if state.get("phase") in ENDED else None
+        phase = _phase(path)
+        shown = albor("runs", "show", path) if phase in ENDED else None
         if shown and shown["run"]["ended_status"] is not None:
-            if state["phase"] != "completed":
-                raise SystemExit(f"{path}: {state['phase']}, see {path}/logs")
-            return path, shown
+            if phase != "completed":
+                raise SystemExit(f"{path}: {phase}, see {path}/logs")
+            return shown
         time.sleep(POLL_S)
     albor("guard", "stop", path)
     raise SystemExit(f"{path}: not done after {limit_s:.0f} s, stopped; see {path}/logs")
+
+
+def _phase(path: Path) -> str | None:
+    found: str | None = (read_state(RunDir(path).state) or {}).get("phase")
+    return found
 
 
 ENDED = ("completed", "failed", "stopped")
@@ -147,7 +165,7 @@ def calibrated(recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: f
     file = folder / f"rate-{hashlib.sha256(card.encode()).hexdigest()[:12]}.json"
     if not file.exists():
         words = recipe.words(data, folder, TRIED_STEPS, 0)
-        _, shown = run(recipe, f"rate-{time.time_ns()}", words, 240 + seconds)
+        shown = run(f"rate-{time.time_ns()}", words, 240 + seconds)
         late = [ms for step, ms, _ in shown["points"]["perf/step_ms"] if step > TRIED_STEPS // 2]
         file.write_text(json.dumps({"step_s": statistics.mean(late) / 1000, "of": card}))
     found: float = json.loads(file.read_text())["step_s"]
@@ -163,7 +181,9 @@ def ours(
     steps = int(seconds * CALIBRATED / step_s)
     steps = steps if most_steps is None else min(steps, most_steps)
     words = recipe.words(data, folder, steps, seed)
-    path, shown = run(recipe, f"ours-{seed}-{time.time_ns()}", words, 240 + 2 * seconds)
+    key = hashlib.sha256(f"{recipe} {seconds} {seed} {most_steps}".encode()).hexdigest()[:12]
+    shown = run(f"ours-{seed}-{key}", words, 240 + 2 * seconds, folder / f"begun-{key}")
+    path = Path(shown["run"]["path"])
     spent, made = measured(shown)
     found = albor("eval", "apply", path, "--task", f"text:{data['held_text']}",
                   "--batch-size", 32, "--dtype", "fp32")  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -80,8 +81,19 @@ def test_another_version_of_the_peer_is_refused() -> None:
         port(source() + "torch.manual_seed(42)\n", seed=7, rows=32)
 
 
+def test_the_peer_that_was_fetched_is_ported() -> None:
+    """Where it lies; elsewhere the patterns alone are tried."""
+    from peer_source import port
+
+    folder = os.environ.get("ALBOR_PEERS")
+    if folder is None:
+        pytest.skip("ALBOR_PEERS names no folder with autoresearch/train.py")
+    whole = Path(folder, "autoresearch", "train.py").read_text(encoding="utf-8")
+    compile(port(whole, seed=7, rows=32), "train.py", "exec")
+
+
 def test_a_band_is_what_flash_attention_sees() -> None:
-    from peer_source import attend
+    from peer_source import attend, make_band, seen_through
 
     q, k, v = torch.randn(3, 1, 9, 2, 4, dtype=torch.float64).unbind(0)
     found = attend(q, k, v, 3)
@@ -90,23 +102,40 @@ def test_a_band_is_what_flash_attention_sees() -> None:
         weights = torch.einsum("hd,khd->hk", q[0, t], k[0, low : t + 1]) / 2
         plain = torch.einsum("hk,khd->hd", weights.softmax(-1), v[0, low : t + 1])
         torch.testing.assert_close(found[0, t], plain)
+    make_band(256, 64, "cpu")
+    q, k, v = torch.randn(3, 1, 256, 2, 16).unbind(0)
+    masked = F.scaled_dot_product_attention(
+        *(x.transpose(1, 2) for x in (q, k, v)), attn_mask=seen_through(256, 64)
+    )
+    torch.testing.assert_close(attend(q, k, v, 64), masked.transpose(1, 2))
     whole = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=True)
-    torch.testing.assert_close(attend(q, k, v, 9), whole.transpose(1, 2))
+    torch.testing.assert_close(attend(q, k, v, 256), whole.transpose(1, 2))
 
 
-def test_rows_of_the_peer_begin_with_a_document_and_leave_nothing_unused() -> None:
+def test_rows_of_the_peer_begin_as_texts_do_and_hold_every_token() -> None:
     from peer_source import pack
 
     draw = np.random.default_rng(1)
-    documents = [draw.integers(1, 99, n).astype(np.int32) for n in draw.integers(1, 60, 300)]
-    rows = [*pack(documents, 33, 0)]
-    begun = {tuple(one[:5].tolist()) for one in documents}
-    assert all(row[0] == 0 for row in rows)
-    total = sum(len(one) + 1 for one in documents)
-    assert total * 0.7 < 33 * len(rows) <= total  # the rest of what was cut is not read
-    for row in rows:
-        parts = "".join(map(chr, row)).split(chr(0))[1:]
-        assert all(tuple(map(ord, one[:5])) in begun for one in parts if len(one) >= 5)
+    lengths = draw.integers(1, 90, 300)
+    documents = [np.arange(n, dtype=np.int32) + 100 * i + 1 for i, n in enumerate(lengths)]
+    rows = np.stack([*pack(documents, 33, 0)])
+    assert (rows[:, 0] == 0).all()
+    found = rows[rows > 0].tolist()
+    everything = {token for one in documents for token in one.tolist()}
+    assert len(found) == len(set(found)) and set(found) <= everything
+    assert len(everything) - len(found) < 33  # a last row that is not full
+
+
+def test_windows_of_the_peer_begin_as_its_rows_do() -> None:
+    from bits_per_byte import UNSCORED, rows_of
+
+    ids = list(range(1, 31))
+    scored = []
+    for read, wanted in rows_of([ids], 0, 8, always=True):
+        assert read[0] == 0 and len(read) == len(wanted) <= 8
+        scored += [token for token in wanted if token != UNSCORED]
+        assert all(b in (UNSCORED, a + 1) for a, b in zip(read[1:], wanted[1:], strict=True))
+    assert scored == ids
 
 
 def test_welch_is_that_of_the_textbook() -> None:

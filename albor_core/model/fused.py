@@ -8,7 +8,8 @@ The residual stream and its gradient are what the products read, in half precisi
 beside it (kernels/ops/add_rms_norm.py): as good as fp32, which the plain model has, and only the
 first is kept. `residual_in_fp32` false leaves those bits out in both. Per token and layer that is
 14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision; N tokens,
-otherwise the letters of llama.py.
+otherwise the letters of llama.py. With segments it is that of the layers of one, and 2.5 D at the
+beginning of each: a backward computes a segment again, in the same bits, and then takes its tapes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from albor_core.kernels.ops.embedding import embedding_backward
 from albor_core.kernels.ops.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
 from albor_core.model.flat import FlatParameters, Segment
 from albor_core.model.fp8 import Fp8Mlp, Scales
-from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, shifted
+from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, cut_in, shifted
 from albor_core.model.mlp import HalfMlp, Weight
 
 LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
@@ -92,6 +93,16 @@ class Tape:
     """One item, what the MLP kept; who needs it takes it out."""
 
 
+@dataclass
+class Border:
+    """Where a segment begins whose layers are computed again."""
+
+    at: Normed
+    rest: Tensor | None
+    """The bits beside the stream, which those layers write over."""
+    again: Callable[..., Normed]
+
+
 class FusedLlama:
     """Loss and gradients of a Llama. One forward, then its backward; not thread-safe."""
 
@@ -100,8 +111,12 @@ class FusedLlama:
         model: Llama,
         flat: FlatParameters,
         scales: Scales | None = None,
+        *,
+        segments: int = 0,
     ) -> None:
-        """`scales`: of MLPs in fp8, which need `calibrate` before the first step."""
+        """`scales`: of MLPs in fp8, which need `calibrate` before the first step; `segments`: parts
+        of blocks, of which all but the last are computed again in the backward.
+        """
         config = self.config = model.config
         self.heads = config.num_attention_heads, config.num_key_value_heads
         self.rotary = model.model.rotary_emb
@@ -112,7 +127,9 @@ class FusedLlama:
         self.layers = [Layer(flat, i, scales) for i in range(config.num_hidden_layers)]
         self.final_norm = norm_of(flat.vectors, "model.norm")
         self.norm_gradients = flat.vectors.rows(flat.vectors.gradient)
+        self._segments = cut_in(max(1, segments), config.num_hidden_layers)
         self.tapes: list[Tape] = []
+        self._borders: list[Border] = []
         self._last: Normed | None = None
         self._dh: Tensor | None = None
 
@@ -192,16 +209,39 @@ class FusedLlama:
         tables = self.rotary(ids.shape[1])
         stretches = None if document is None else documents.stretches(document)
         x = F.embedding(ids.flatten(), self.embedding.value)
-        norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
         y, rstd = norm_forward(x, self.layers[0].input_norm.weight, eps)
         at, rest = Normed(y, x, rstd), self._no_rest(x)
-        for layer, following in zip(self.layers, norms, strict=True):
-            at, tape = self._forward(layer, at, rest, following, tables, ids.shape, stretches)
+        through = partial(self._through, tables=tables, shape=ids.shape, stretches=stretches)
+        for part in self._segments[:-1]:
+            if keeps:
+                self._borders.append(Border(at, None if rest is None else rest.clone(), through))
+            at = through(part, at, rest, keeps=False)
+        at = through(self._segments[-1], at, rest, keeps=keeps)
+        self._last = at if keeps else None
+        return at.y
+
+    def _through(
+        self,
+        part: slice,
+        at: Normed,
+        rest: Tensor | None,
+        *,
+        keeps: bool,
+        tables: tuple[Tensor, Tensor],
+        shape: torch.Size,
+        stretches: tuple[Tensor, Tensor] | None,
+    ) -> Normed:
+        """Some layers in a row; fills the tape, if it `keeps` what a backward needs."""
+        for layer, following in zip(self.layers[part], self._following()[part], strict=True):
+            at, tape = self._forward(layer, at, rest, following, tables, shape, stretches)
             if keeps:
                 self.tapes.append(tape)
             del tape
-        self._last = at if keeps else None
-        return at.y
+        return at
+
+    def _following(self) -> list[Norm]:
+        """The norm after each layer."""
+        return [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
 
     def _forward(
         self,
@@ -253,11 +293,15 @@ class FusedLlama:
         tables = self.rotary(ids.shape[1])
         parts = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
         through = partial(_norm_backward, parts, self._no_rest(after.y))
-        norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
-        for layer, following in zip(reversed(self.layers), reversed(norms), strict=True):
-            tape = self.tapes.pop()
-            dy, dsum = self._backward(layer, tape, after, following, dy, dsum, tables, through)
-            after = tape.before
+        norms = self._following()
+        for part in reversed(self._segments):
+            if not self.tapes:
+                border = self._borders.pop()
+                border.again(part, border.at, border.rest, keeps=True)
+            for layer, following in zip(self.layers[part][::-1], norms[part][::-1], strict=True):
+                tape = self.tapes.pop()
+                dy, dsum = self._backward(layer, tape, after, following, dy, dsum, tables, through)
+                after = tape.before
         dx = through(self.layers[0].input_norm, after.total, after.rstd, dy, dsum)
         sum_parts(parts, self.norm_gradients)
         embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)

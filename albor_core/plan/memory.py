@@ -83,8 +83,8 @@ def fusion_obstacles(
             f"optimizer.name is {config.optimizer.name}",
         ),
         (training.deterministic, "training.deterministic is true"),
+        (training.activation_checkpointing is True, "training.activation_checkpointing is true"),
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
-        (training.activation_checkpointing, "training.activation_checkpointing is true"),
         (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
         (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
         (shape.qk_norm, f"model_type {shape.model_type} norms q and k"),
@@ -167,6 +167,9 @@ def _fused(config: Config) -> MemoryEstimate:
     written over them, and what one layer's backward needs.
     Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
 
+    Where segments of blocks are computed again, it is that of the layers of one, and 5 D bytes a
+    token at the beginning of each but the last.
+
     Up to GRAPHED_TOKENS a step is replayed as CUDA graphs, whose memory nobody else uses. An
     evaluation has one layer at a time, 13 D + 8 H E + 4 K E + 4 F bytes a token, and then logits in
     pieces. That of fp8 is the plain model's, which makes half copies of all weights.
@@ -191,12 +194,14 @@ def _fused(config: Config) -> MemoryEstimate:
     logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
     one_backward = tokens * (2 * (2 * D + mixed) + (2 * D + 6 * F if is_fp8 else 2 * F))
     one_backward += 4 * norms * NORM_PROGRAMS
-    step = tokens * (L * always + 6 * D) + max(logits, one_backward)
+    kept = _over_blocks(config, block=always, border=5 * D + 4, is_last_kept=True)
+    step = tokens * (kept + 6 * D) + max(logits, one_backward)
     step = max(step, _muon_bytes(config, size=2, around=0))
 
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
-    in_fp32 = compared * (L * 4 * (4 * D + 4 * mixed + 4 * F) + _eager_head(config))
-    beside = 8 * N + compared * (L * always + 6 * D + 8 * V)
+    in_fp32 = _over_blocks(config, block=4 * (4 * D + 4 * mixed + 4 * F), border=4 * D)
+    in_fp32 = compared * (in_fp32 + _eager_head(config))
+    beside = 8 * N + compared * (kept + 6 * D + 8 * V)
     half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
     return MemoryEstimate(
         step="fused",
@@ -251,7 +256,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
               70.8 GiB for the 350M class at B 4, 16, 64 of 1024 where an H200 took 9.4, 21.7, 71.1
               (9.0, 20.2, 65.1 with a stream in bf16). Gradients, which come as activations go, are
               counted beside them here: micro-batches add theirs up.
-    With activation checkpointing L s D and one whole eager block.
+    With activation checkpointing s D for each segment of blocks, and one whole eager segment.
     fsdp: 4 N and the optimizer's state over the ranks, and what is gathered at a time (two blocks,
     embedding, head); gradients that accumulate are whole; blocks are compiled, the head is not.
     """
@@ -273,8 +278,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
     checked = 4 * (
         6 * D + 4 * shape.query_width + 4 * F
     )  # of a token of the one sequence, in a block, in fp32
-    checkpoints = config.training.activation_checkpointing
-    checked = layers * 4 * D + checked if checkpoints else layers * checked
+    checked = _over_blocks(config, block=checked, border=4 * D)
     in_fp32 = (
         config.data.seq_len * (checked + _eager_head(config))
         if is_compiled and not _is_sharded(config)
@@ -312,8 +316,19 @@ def _kept_of_a_token(config: Config, *, is_compiled: bool) -> int:
         blocks *= layers
         head = head if _is_sharded(config) else 2 * shape.vocab_size
     if config.training.activation_checkpointing:
-        blocks = layers * point + block
+        blocks = _over_blocks(config, block=block, border=point)
     return blocks + head
+
+
+def _over_blocks(config: Config, *, block: int, border: int, is_last_kept: bool = False) -> int:
+    """Bytes of a token in all blocks: `block` each, or, where segments of them are computed again,
+    in one segment at a time, and `border` where each begins. `is_last_kept`: that one is not.
+    """
+    layers = config.model.architecture.num_hidden_layers
+    segments = config.training.segments(layers)
+    if not segments:
+        return layers * block
+    return -(-layers // segments) * block + (segments - is_last_kept) * border
 
 
 def _mask(config: Config) -> int:

@@ -98,6 +98,34 @@ def equals_autograd() -> None:
     say("autograd: attention by kernels", by_kernels and error < 2e-6, error)
 
 
+def computed_again(what: str, dtype: torch.dtype) -> None:
+    """Segments change what is kept, and not a bit of any gradient."""
+    is_fp8 = what == "fp8"
+    config = LlamaConfig(64, 3, 4, 2, 64, 96, 64)
+    ids = tokens(64 if is_fp8 else 17)
+
+    def gradients(segments: int) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
+        model = Llama(config)
+        init_weights(model, 0)
+        flat = FlatParameters(model, dtype)
+        scales = Scales.of(config, ids.device) if is_fp8 else None
+        fused = FusedLlama(model, flat, scales, segments=segments)
+        fused.calibrate(ids)
+        for _ in range(2):  # nothing of a step is left to the next
+            loss = fused.forward(ids, torch.ones(()))
+            kept = len(fused.tapes)
+            fused.backward(ids)
+        is_empty = not fused.tapes and not fused._borders
+        return loss, flat.gradients(), kept if is_empty else -1
+
+    loss, wanted, all_kept = gradients(0)
+    for segments, kept_here in ((2, 2), (3, 1)):
+        again, found, kept = gradients(segments)
+        same = all(torch.equal(found[name], wanted[name]) for name in wanted)
+        holds = same and torch.equal(loss, again) and (all_kept, kept) == (3, kept_here)
+        say(f"computed again in {segments} segments, {what}", holds, (same, kept))
+
+
 def scores_like_the_plain_model(model: Llama, fused: FusedLlama) -> None:
     """An evaluation: no z-loss, nothing kept for a backward, some positions not counted."""
     labels = tokens().clone()
@@ -389,6 +417,9 @@ def main() -> None:
     rms_norm.PROGRAMS = 8
     adamw.SUM_BLOCK, adamw.SUM_PROGRAMS = 8192, 3
     equals_autograd()
+    computed_again("fp32", torch.float32)
+    computed_again("fp16, with bits beside it", torch.float16)
+    computed_again("fp8", torch.float32)
     updates_like_torch()
     muon_is_the_same_over_flat_buffers()
     muon_kernels_keep_the_error_rule()

@@ -123,6 +123,7 @@ training: {output_dir: x, mixed_precision: bf16}
     "override",
     ["training.seed=1", "training.compile=false", "training.mixed_precision=fp16",
      "training.deterministic=true", "training.activation_checkpointing=true",
+     "training.activation_checkpointing=2",
      "training.mixed_precision=fp8", "model.architecture.num_attention_heads=32",
      "model.architecture.model_type=qwen2", "model.architecture.model_type=qwen3",
      "model.architecture.head_dim=12", "model.architecture.head_dim=64",

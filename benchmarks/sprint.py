@@ -30,23 +30,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pretrain import SMALL
+from pretrain import BEST
 from sprint_peers import autoresearch, hand, small_tokenizer
 from timed_runs import Recipe, Results, corpus, ours, spread
 from verdict_of_seeds import compare
 
-OURS = Recipe(
-    SMALL,
-    (
-        "optimizer.name=muon",
-        "optimizer.muon_lr=2.5e-3",
-        "optimizer.lr=1.5e-3",
-        "optimizer.min_lr=1.5e-4",
-        "training.lr_scheduler=cosine",
-    ),
-    batch=32,
-    warmup=0.05,
-)
+OURS = Recipe(BEST, (), batch=32, warmup=0.05)
 """What is trained: a config, what is set in it, rows of 1,024 a step, share of warm-up."""
 RUNS = ("ours", "autoresearch", "autoresearch-32k", "hand")
 MARGIN, P_BELOW = 0.02, 0.01  # bits per byte below a peer, and the chance of that

@@ -174,8 +174,7 @@ def gate(here: Path, there: Path, options: argparse.Namespace) -> list[Judged]:
 def show(judged: list[Judged], apart: list[str]) -> None:
     for one in judged:
         print(one)
-    if apart:
-        print(f"not compared, since not measured of both: {', '.join(apart)}")
+    print(f"not compared, since not measured of both: {', '.join(apart) or 'nothing'}")
 
 
 def self_test(options: argparse.Namespace) -> bool:

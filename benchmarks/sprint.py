@@ -49,6 +49,11 @@ def contender(word: str) -> str:
     return word
 
 
+def recipe(name: str) -> dict[str, str]:
+    """Marks results of ours: those of another OURS are kept, but do not count."""
+    return {"recipe": OURS.digest} if name == "ours" else {}
+
+
 def contend(name: str, seed: int, data: Mapping[str, Any], options: Any) -> dict[str, Any]:
     """Of one contender: bpb and what it took."""
     out, seconds = options.out, options.seconds
@@ -65,7 +70,7 @@ def claims(rows: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, 
     transformers does not load alike, makes no claim.
     """
     rows = [row for row in rows if row["seconds"] == seconds]
-    mine = [row for row in rows if row["run"] == "ours"]
+    mine = [row for row in rows if {"run": "ours", **recipe("ours")}.items() <= row.items()]
     is_fair = all(row["within"] and row["loads_in_transformers"] for row in mine)
     found = []
     for peer in RUNS[1:]:
@@ -112,7 +117,7 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}; data in {time.monotonic() - begun:.0f} s", flush=True)
     results = Results(options.json or options.out / "sprint.json")
     keys = [
-        {"run": run, "seed": seed, "seconds": options.seconds}
+        {"run": run, "seed": seed, "seconds": options.seconds} | recipe(run)
         for seed in options.seeds
         for run in options.runs
     ]

@@ -106,7 +106,7 @@ class Recipe:
             "training.checkpoint.keep": 1,
             "training.eval_interval": steps,
             "training.eval_batches": 1,
-            "monitoring.alerts": "[]",  # a slow warm-up of minutes begins above any limit
+            "monitoring.alerts": "[]",  # a loss that explodes is a result, too
             "training.output_dir": folder / "runs",
         }
         words = [*(f"{key}={value}" for key, value in sets.items()), *self.sets]

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albor_core.kernels import dispatch
-from albor_core.kernels.ops import decode_attention
+from albor_core.kernels.decode import attention as decode_attention
 from albor_core.kernels.ops.add_rms_norm import add_norm_forward
 from albor_core.kernels.ops.rms_norm import norm_forward
 from albor_core.kernels.ops.swiglu import swiglu_forward

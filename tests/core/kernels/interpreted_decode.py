@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from oracle import deviations
 
-from albor_core.kernels.ops.decode_attention import (
+from albor_core.kernels.decode.attention import (
     OP,
     decode_attention,
     decode_attention_reference,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from kernel_children import compiled, interpreted_lines, needs_triton
 
+from albor_core.kernels.decode.attention import MOST_SPLITS, OP, splits_of
 from albor_core.kernels.dispatch import rejection
-from albor_core.kernels.ops.decode_attention import MOST_SPLITS, OP, splits_of
 
 
 @needs_triton
@@ -21,7 +21,7 @@ def test_the_interpreted_kernel_is_as_accurate_as_torch_and_stores_what_it_does(
 @needs_triton
 @pytest.mark.slow
 def test_it_compiles_for_every_architecture_and_dtype_without_a_stack(tmp_path):
-    rows = compiled("albor_core.kernels.ops.decode_attention", tmp_path)
+    rows = compiled("albor_core.kernels.decode.attention", tmp_path)
     assert len(rows) == 27
     assert [row for row in rows if row[1] != "fp32" and int(row[4]) > 0] == []
 

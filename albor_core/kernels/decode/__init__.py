@@ -1,0 +1,1 @@
+"""Attention of one new token of each sequence against its cache."""

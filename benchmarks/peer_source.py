@@ -72,7 +72,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     window_size=(window, 0) has it. Off the GPU and without a band by a mask.
     """
     T = q.shape[1]
-    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    q, k, v = (x.transpose(1, 2).to(v.dtype) for x in (q, k, v))  # autocast may widen a norm
     if window >= T - 1:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     elif q.is_cuda or (T, window) in BANDS:

@@ -30,7 +30,7 @@ from verdict_of_seeds import compare
 MUON = "configs/train/pretrain-50m-muon.yaml"
 EPOCH = Recipe(MUON, ())
 SLOW = Recipe(MUON, ("optimizer.weight_decay=1.6",))
-RUNS = ("epoch", "slow")
+RECIPES = {"epoch": EPOCH, "slow": SLOW}
 BESIDE_S = 40.0  # until the last step is done
 
 
@@ -49,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
     parser.add_argument("--seconds", type=float, default=540.0, help="of training")
-    parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
+    parser.add_argument("--runs", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
     parser.add_argument("--json", type=Path, help="results, kept and added to; OUT/slow.json")
@@ -73,7 +73,7 @@ def main() -> int:
     file.write_text(json.dumps(corpus(out), default=str))
     results = Results(options.json or out / "slow.json")
     keys = [
-        {"run": run, "seed": seed, "seconds": options.seconds}
+        {"run": run, "seed": seed, "seconds": options.seconds, "recipe": RECIPES[run].digest}
         for run in options.runs
         for seed in options.seeds
     ]
@@ -82,7 +82,7 @@ def main() -> int:
                   each_s=options.seconds + BESIDE_S)  # fmt: skip
     slow, epoch = (
         [row["bpb"] for row in results.rows
-         if (row["run"], row["seconds"]) == (name, options.seconds)]
+         if (row["recipe"], row["seconds"]) == (RECIPES[name].digest, options.seconds)]
         for name in ("slow", "epoch")
     )  # fmt: skip
     if slow and epoch:

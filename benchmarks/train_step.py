@@ -6,9 +6,10 @@
 350m: 24 layers of 1024, 16 + 4 heads, 4096; 50m, 125m: those of configs/train; h128: 350m with 8 +
 2 heads of 128; qwen0.5b, llama1b: sizes of Qwen2.5-0.5B and Llama-3.2-1B; all tied, T = 1024, bf16
 arithmetic over fp32 master weights, random tokens; forward, backward, clip at 1.0 and AdamW
-("ours-muon": Muon for the hidden matrices; "bf16-residual": as by training.residual_in_fp32:
-false). Peers start from the same weights: the plain model of this repository under torch.compile
-("hand+compile"), transformers' Llama under torch.compile, transformers with Liger's kernels.
+("ours-muon": Muon for the hidden matrices; "ours-6-segments": blocks computed again in so many;
+"bf16-residual": as by training.residual_in_fp32: false). Peers start from the same weights: the
+plain model of this repository under torch.compile ("hand+compile"), transformers' Llama under
+torch.compile, transformers with Liger's kernels.
 Whoever is not installed is "not measured". After 20 s of load that all share, every round times
 each for about 0.7 s; the ratio is the median over rounds of a round's ratio. Loss and gradients of
 the first step are compared with those of fp32 without TF32 ("worst gradient": the largest relative
@@ -84,7 +85,7 @@ def rounded(start: Llama) -> Llama:
 
 
 def ours(
-    start: Llama, B: int, *, in_fp8: bool = False, muon: bool = False
+    start: Llama, B: int, *, in_fp8: bool = False, muon: bool = False, segments: int = 0
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Any]]:
     """(step, loss and gradients without an update) of the trainer's fused step."""
     model = copy.deepcopy(start)
@@ -93,7 +94,7 @@ def ours(
         FlatMuon(flat, muon_lr=None, momentum=0.95, **HYPER) if muon else FlatAdamW(flat, **HYPER)
     )
     scales = Scales.of(model.config, torch.device("cuda")) if in_fp8 else None
-    fused = FusedLlama(model, flat, scales)
+    fused = FusedLlama(model, flat, scales, segments=segments)
     graphed = GraphedStep(fused, optimizer, batch=(B, T), accumulation=1, clip=Clip(1.0))
     fused.calibrate(torch.randint(0, start.config.vocab_size, (2, T), device="cuda"))
 
@@ -187,6 +188,8 @@ PEERS: dict[str, Callable[[Llama, int], Any]] = {
     "ours-muon": lambda start, B: ours(start, B, muon=True),
     "ours-fp8": lambda start, B: ours(start, B, in_fp8=True),
     "ours-bf16-residual": lambda start, B: ours(rounded(start), B),
+    "ours-2-segments": lambda start, B: ours(start, B, segments=2),
+    "ours-6-segments": lambda start, B: ours(start, B, segments=6),
     "hand+compile": hand,
     "hand-bf16-residual+compile": lambda start, B: hand(rounded(start), B),
     "hf+compile": hugging_face,

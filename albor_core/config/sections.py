@@ -56,6 +56,20 @@ def _auto_or_bool(value: object) -> object:
     return words[word]
 
 
+def _segments(value: object) -> object:
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    found = words.get(str(value).lower(), value)
+    if found is None or isinstance(found, bool):
+        return bool(found)
+    try:
+        number = parse_count(found)
+    except ValueError:
+        number = 0
+    if number < 2:
+        raise ValueError("must be true, false, or a number of segments from 2 on")
+    return number
+
+
 def _precision(value: object) -> object:
     aliases = {"no": "fp32", "none": "fp32", "float16": "fp16", "bfloat16": "bf16"}
     if value is None or value is False:
@@ -701,8 +715,13 @@ class TrainingConfig(Section):
         "auto"
     )
     """Whether to use torch.compile; auto uses it where it pays."""
-    activation_checkpointing: bool = False
-    """Recompute each block in the backward pass: less memory, about a third more work."""
+    activation_checkpointing: Annotated[
+        bool | int,
+        BeforeValidator(convert_with(_segments), json_schema_input_type=bool | int | str),
+    ] = False
+    """Compute blocks again in the backward pass and keep only what they begin with: a third more
+    work at most. `true`: each block by itself, by the compiled step, which needs least; a number of
+    at least 2: as many segments of blocks, by the fused step where it runs."""
     num_threads: Threads | None = None
     """CPU threads; without it, what the machine has."""
     early_stopping_patience: Count | None = None
@@ -740,6 +759,11 @@ class TrainingConfig(Section):
     @classmethod
     def _with_each_checkpoint(cls, value: object, info: ValidationInfo) -> object:
         return info.data.get("save_interval", 1) if value is None else value
+
+    def segments(self, num_layers: int) -> int:
+        """In how many parts blocks are computed again; 0: they are not."""
+        asked = self.activation_checkpointing
+        return num_layers if asked is True else min(int(asked), num_layers)
 
     def problems(self) -> Iterator[Problem]:
         save_every = self.checkpoint.save_every

@@ -39,7 +39,6 @@ OPS = (
     "add_rms_norm",
     "rope",
     "rope_qkv",
-    "qk_norm",
     "attention",
     "swiglu",
     "swiglu_up",

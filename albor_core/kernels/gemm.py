@@ -293,8 +293,9 @@ def _sampled_fault(work: Work, one: Operands, dtype: torch.dtype) -> str:
 
 
 def _spread(size: int, device: torch.device) -> Tensor:
-    """Evenly over all of them, first and last included."""
-    return torch.linspace(0, size - 1, min(size, SAMPLED), device=device).long()
+    """Evenly over all of them, first and last included; fp32 has no odd numbers from 2^24 on."""
+    steps = min(size, SAMPLED)
+    return torch.linspace(0, size - 1, steps, dtype=torch.float64, device=device).long()
 
 
 def _misses(found: Tensor, truth: Tensor, k: int) -> str:

@@ -7,8 +7,9 @@ weights go straight to their place in the flat buffer, and what a backward needs
 The residual stream and its gradient are what the products read, in half precision, and 8 bits more
 beside it (kernels/ops/add_rms_norm.py): as good as fp32, which the plain model has, and only the
 first is kept. `residual_in_fp32` false leaves those bits out in both. Per token and layer that is
-14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision, and 1.5 D
-more where q and k are normed; N tokens, otherwise the letters of llama.py.
+14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision; N tokens,
+otherwise the letters of llama.py. With segments it is that of the layers of one, and 2.5 D at the
+beginning of each: a backward computes a segment again, in the same bits, and then takes its tapes.
 """
 
 from __future__ import annotations
@@ -23,27 +24,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.documents import attention as documents
-from albor_core.kernels.ops import attention, cross_entropy, qk_norm, rope_qkv
+from albor_core.kernels.ops import attention, cross_entropy
 from albor_core.kernels.ops.add_rms_norm import add_norm_forward
 from albor_core.kernels.ops.embedding import embedding_backward
 from albor_core.kernels.ops.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
-from albor_core.model.flat import FlatParameters, Segment, is_of_heads
+from albor_core.model.flat import FlatParameters, Segment
 from albor_core.model.fp8 import Fp8Mlp, Scales
-from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, shifted
+from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, cut_in, shifted
 from albor_core.model.mlp import HalfMlp, Weight
 
 LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
 OPS = ("rms_norm", "add_rms_norm", "rope_qkv", "swiglu", "cross_entropy", "embedding")
 """The kernels it cannot do without."""
-QK_NORM_OPS = ("qk_norm",)
-"""Those that it needs besides where q and k are normed."""
 
 
 @dataclass
 class Norm:
     weight: Tensor
     number: int
-    """Its place among the norms of its kind, where its gradient belongs."""
+    """Its place among the vectors, where its gradient belongs."""
 
 
 class Layer:
@@ -52,15 +51,8 @@ class Layer:
     def __init__(self, flat: FlatParameters, number: int, scales: Scales | None) -> None:
         prefix = f"model.layers.{number}"
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
-        self.input_norm = norm_of(flat, f"{prefix}.input_layernorm")
-        self.middle_norm = norm_of(flat, f"{prefix}.post_attention_layernorm")
-        self.head_norms: tuple[Norm, Norm] | None = None
-        """Of q and of k."""
-        if flat.norms(of_heads=True):
-            self.head_norms = (
-                norm_of(flat, f"{attention}.q_norm"),
-                norm_of(flat, f"{attention}.k_norm"),
-            )
+        self.input_norm = norm_of(flat.vectors, f"{prefix}.input_layernorm")
+        self.middle_norm = norm_of(flat.vectors, f"{prefix}.post_attention_layernorm")
         self.qkv = weight_of(flat.matrices, f"{attention}.q_proj", f"{attention}.v_proj")
         self.o = weight_of(flat.matrices, f"{attention}.o_proj")
         gate_up = weight_of(flat.matrices, f"{mlp}.gate_proj", f"{mlp}.up_proj")
@@ -74,11 +66,10 @@ def weight_of(segment: Segment, first: str, last: str = "") -> Weight:
     return Weight(segment.view(segment.shadow, *names), segment.view(segment.gradient, *names))
 
 
-def norm_of(flat: FlatParameters, module: str) -> Norm:
+def norm_of(segment: Segment, module: str) -> Norm:
     """fp32: the kernels round where transformers does."""
-    name, vectors = f"{module}.weight", flat.vectors
-    alike = flat.norms(of_heads=is_of_heads(name))
-    return Norm(vectors.view(vectors.master, name), alike.index(name))
+    name = f"{module}.weight"
+    return Norm(segment.view(segment.master, name), list(segment.places).index(name))
 
 
 @dataclass
@@ -95,13 +86,21 @@ class Tape:
     """What the backward of a layer needs."""
 
     before: Normed
-    projected: Tensor | None
-    """q, k and v before norms of q and k, where there are such."""
     attended: attention.Attended | documents.AttendedDocuments
     middle: tuple[Tensor, Tensor]
     """Residual stream and rstd; its norm is the MLP's to keep."""
     large: list[Any]
     """One item, what the MLP kept; who needs it takes it out."""
+
+
+@dataclass
+class Border:
+    """Where a segment begins whose layers are computed again."""
+
+    at: Normed
+    rest: Tensor | None
+    """The bits beside the stream, which those layers write over."""
+    again: Callable[..., Normed]
 
 
 class FusedLlama:
@@ -112,8 +111,12 @@ class FusedLlama:
         model: Llama,
         flat: FlatParameters,
         scales: Scales | None = None,
+        *,
+        segments: int = 0,
     ) -> None:
-        """`scales`: of MLPs in fp8, which need `calibrate` before the first step."""
+        """`scales`: of MLPs in fp8, which need `calibrate` before the first step; `segments`: parts
+        of blocks, of which all but the last are computed again in the backward.
+        """
         config = self.config = model.config
         self.heads = config.num_attention_heads, config.num_key_value_heads
         self.rotary = model.model.rotary_emb
@@ -122,13 +125,11 @@ class FusedLlama:
         self.head = self.embedding if tied else weight_of(flat.matrices, "lm_head")
         self.scales = scales
         self.layers = [Layer(flat, i, scales) for i in range(config.num_hidden_layers)]
-        self.final_norm = norm_of(flat, "model.norm")
-        vectors, of_heads = flat.vectors, flat.norms(of_heads=True)
-        self.norm_gradients = vectors.rows(vectors.gradient, flat.norms(of_heads=False))
-        self.head_norm_gradients: Tensor | None = None
-        if of_heads:
-            self.head_norm_gradients = vectors.rows(vectors.gradient, of_heads)
+        self.final_norm = norm_of(flat.vectors, "model.norm")
+        self.norm_gradients = flat.vectors.rows(flat.vectors.gradient)
+        self._segments = cut_in(max(1, segments), config.num_hidden_layers)
         self.tapes: list[Tape] = []
+        self._borders: list[Border] = []
         self._last: Normed | None = None
         self._dh: Tensor | None = None
 
@@ -208,16 +209,39 @@ class FusedLlama:
         tables = self.rotary(ids.shape[1])
         stretches = None if document is None else documents.stretches(document)
         x = F.embedding(ids.flatten(), self.embedding.value)
-        norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
         y, rstd = norm_forward(x, self.layers[0].input_norm.weight, eps)
         at, rest = Normed(y, x, rstd), self._no_rest(x)
-        for layer, following in zip(self.layers, norms, strict=True):
-            at, tape = self._forward(layer, at, rest, following, tables, ids.shape, stretches)
+        through = partial(self._through, tables=tables, shape=ids.shape, stretches=stretches)
+        for part in self._segments[:-1]:
+            if keeps:
+                self._borders.append(Border(at, None if rest is None else rest.clone(), through))
+            at = through(part, at, rest, keeps=False)
+        at = through(self._segments[-1], at, rest, keeps=keeps)
+        self._last = at if keeps else None
+        return at.y
+
+    def _through(
+        self,
+        part: slice,
+        at: Normed,
+        rest: Tensor | None,
+        *,
+        keeps: bool,
+        tables: tuple[Tensor, Tensor],
+        shape: torch.Size,
+        stretches: tuple[Tensor, Tensor] | None,
+    ) -> Normed:
+        """Some layers in a row; fills the tape, if it `keeps` what a backward needs."""
+        for layer, following in zip(self.layers[part], self._following()[part], strict=True):
+            at, tape = self._forward(layer, at, rest, following, tables, shape, stretches)
             if keeps:
                 self.tapes.append(tape)
             del tape
-        self._last = at if keeps else None
-        return at.y
+        return at
+
+    def _following(self) -> list[Norm]:
+        """The norm after each layer."""
+        return [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
 
     def _forward(
         self,
@@ -230,28 +254,17 @@ class FusedLlama:
         stretches: tuple[Tensor, Tensor] | None,
     ) -> tuple[Normed, Tape]:
         eps = self.config.rms_norm_eps
-        qkv, projected = self._turned(layer, layer.qkv(before.y).view(*shape, -1), tables)
+        qkv = layer.qkv(before.y).view(*shape, -1)
         attended: attention.Attended | documents.AttendedDocuments
         if stretches is None:
-            attended = attention.attend_turned(qkv, *self.heads)
+            attended = attention.attend(qkv, *tables, *self.heads)
         else:
-            attended = documents.attend_turned(qkv, *stretches, *self.heads)
+            attended = documents.attend(qkv, *tables, *stretches, *self.heads)
         added = layer.o(attended.y)
         y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps, rest=rest)
         added, kept = layer.mlp.forward(y)
         after = Normed(*add_norm_forward(added, middle[0], following.weight, eps, rest=rest))
-        return after, Tape(before, projected, attended, (middle[0], middle[1]), [kept])
-
-    def _turned(
-        self, layer: Layer, qkv: Tensor, tables: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor | None]:
-        """(q, k and v as attention reads them, `Tape.projected`)."""
-        if layer.head_norms is None:
-            rope_qkv.rotate_in_place(qkv, *tables, *self.heads)
-            return qkv, None
-        q, k = (norm.weight for norm in layer.head_norms)
-        eps = self.config.rms_norm_eps
-        return qk_norm.norm_and_turn(qkv, q, k, *tables, *self.heads, eps), qkv
+        return after, Tape(before, attended, (middle[0], middle[1]), [kept])
 
     def _score(self, h: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
         """Loss, head's gradient and dh, in as many pieces as the logits' size asks for."""
@@ -279,29 +292,20 @@ class FusedLlama:
         assert after is not None
         tables = self.rotary(ids.shape[1])
         parts = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
-        head_parts = self._empty_head_parts(ids.numel())
-        through_heads = partial(self._heads_backward, head_parts)
         through = partial(_norm_backward, parts, self._no_rest(after.y))
-        norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
-        for layer, following in zip(reversed(self.layers), reversed(norms), strict=True):
-            tape = self.tapes.pop()
-            dy, dsum = self._backward(
-                layer, tape, after, following, dy, dsum, tables, through, through_heads
-            )
-            after = tape.before
+        norms = self._following()
+        for part in reversed(self._segments):
+            if not self.tapes:
+                border = self._borders.pop()
+                border.again(part, border.at, border.rest, keeps=True)
+            for layer, following in zip(self.layers[part][::-1], norms[part][::-1], strict=True):
+                tape = self.tapes.pop()
+                dy, dsum = self._backward(layer, tape, after, following, dy, dsum, tables, through)
+                after = tape.before
         dx = through(self.layers[0].input_norm, after.total, after.rstd, dy, dsum)
         sum_parts(parts, self.norm_gradients)
-        if head_parts is not None and self.head_norm_gradients is not None:
-            sum_parts(head_parts, self.head_norm_gradients)
         embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
         self._dh = self._last = None
-
-    def _empty_head_parts(self, tokens: int) -> Tensor | None:
-        """For the gradients of the weights that norm heads, if there are such."""
-        norms, like = self.head_norm_gradients, self.layers[0].head_norms
-        if norms is None or like is None:
-            return None
-        return qk_norm.empty_parts(len(norms), tokens, *self.heads, like[0].weight)
 
     def _no_rest(self, x: Tensor) -> Tensor | None:
         """Of a stream like x that nothing was added to; fp32 has none, nor has one that is to stay
@@ -320,7 +324,6 @@ class FusedLlama:
         dsum: Tensor | None,
         tables: tuple[Tensor, Tensor],
         through: Callable[..., Tensor],
-        through_heads: Callable[..., None],
     ) -> tuple[Tensor, Tensor]:
         """(gradient at the layer's normed input, gradient at its residual stream)."""
         d_after = through(following, after.total, after.rstd, dy, dsum)
@@ -332,22 +335,7 @@ class FusedLlama:
             dqkv = attention.gradient_of(kept, d_rows, *tables, *self.heads)
         else:
             dqkv = documents.gradient_of(kept, d_rows, *tables, *self.heads)
-        if tape.projected is not None:
-            through_heads(layer, tape.projected, dqkv)
         return layer.qkv.backward(tape.before.y, dqkv.flatten(0, 1)), d_middle
-
-    def _heads_backward(
-        self, parts: Tensor | None, layer: Layer, projected: Tensor, dqkv: Tensor
-    ) -> None:
-        """dqkv, of normed q and k, becomes that of what was `projected`; `parts` are those of a
-        whole pass.
-        """
-        assert layer.head_norms is not None
-        assert parts is not None
-        q, k = layer.head_norms
-        found = dqkv, parts[q.number], parts[k.number]
-        eps = self.config.rms_norm_eps
-        qk_norm.norm_gradient(projected, q.weight, k.weight, *found, *self.heads, eps)
 
 
 def _norm_backward(

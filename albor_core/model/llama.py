@@ -16,6 +16,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -290,12 +291,19 @@ class DecoderLayer(nn.Module):
         return out
 
 
+def cut_in(segments: int, layers: int) -> list[slice]:
+    """So many parts of the layers in a row, as equal as they can be."""
+    starts = [layers * i // segments for i in range(segments + 1)] if segments else [0]
+    return [slice(begin, end) for begin, end in pairwise(starts)]
+
+
 class Decoder(nn.Module):
     """Tokens to final hidden states: everything but the head."""
 
-    def __init__(self, config: LlamaConfig, *, checkpoint_blocks: bool = False) -> None:
+    def __init__(self, config: LlamaConfig, *, segments: int = 0) -> None:
         super().__init__()
-        self.checkpoint_blocks, self.is_wide = checkpoint_blocks, config.residual_in_fp32
+        self.is_wide = config.residual_in_fp32
+        self.segments = cut_in(segments, config.num_hidden_layers)
         self.shape: ModelShape = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
@@ -316,24 +324,36 @@ class Decoder(nn.Module):
         seen = seen_through(self.shape.window(T), T, x.device)
         if document is not None:
             seen = seen_within(document, seen)
-        for layer in self.layers:
-            if self.checkpoint_blocks and self.training and torch.is_grad_enabled():
+        if self.segments and self.training and torch.is_grad_enabled():
+            for part in self.segments:
                 x = checkpoint(
-                    layer, x, cos, sin, seen, use_reentrant=False, preserve_rng_state=False
+                    *(self._through, part, x, cos, sin, seen),
+                    use_reentrant=False,
+                    preserve_rng_state=False,
                 )
-            else:
+        else:
+            for layer in self.layers:
                 x = layer(x, cos, sin, seen)
         out: Tensor = self.norm(x)
         return out
+
+    def _through(
+        self, part: slice, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None
+    ) -> Tensor:
+        """Some blocks in a row. Its caller holds their input, too, as a checkpoint has to."""
+        for layer in list(self.layers)[part]:
+            x = layer(x, cos, sin, seen)
+        return x
 
 
 class Llama(nn.Module):
     """A LLaMA-style language model; `init_weights` gives it its start."""
 
-    def __init__(self, config: LlamaConfig, *, checkpoint_blocks: bool = False) -> None:
+    def __init__(self, config: LlamaConfig, *, segments: int = 0) -> None:
+        """`segments`: parts of blocks that a backward computes again; 0: it keeps all."""
         super().__init__()
         self.config = config
-        self.model = Decoder(config, checkpoint_blocks=checkpoint_blocks)
+        self.model = Decoder(config, segments=segments)
         self.lm_head = (
             None
             if config.tie_word_embeddings

@@ -83,10 +83,11 @@ def fusion_obstacles(
             f"optimizer.name is {config.optimizer.name}",
         ),
         (training.deterministic, "training.deterministic is true"),
+        (training.activation_checkpointing is True, "training.activation_checkpointing is true"),
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
-        (training.activation_checkpointing, "training.activation_checkpointing is true"),
         (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
         (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
+        (shape.qk_norm, f"model_type {shape.model_type} norms q and k"),
         (
             shape.window(config.data.seq_len) is not None,
             f"sliding_window {shape.sliding_window} is below data.seq_len {config.data.seq_len}",
@@ -161,11 +162,13 @@ def _fused(config: Config) -> MemoryEstimate:
 
     Per token and layer 4 D + 2 H E + 2 K E + 2 F: both norms' results and both points of the
     residual stream, q, k, v, attention's result, gate and SwiGLU's result; fp32 statistics of two
-    norms and H heads; where q and k are normed, q, k, v as they were projected, too, 2 H E + 4 K E
-    bytes. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm
+    norms and H heads. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm
     (2 D) and the head's gradient (D), and the larger of a piece of logits, whose gradient is
     written over them, and what one layer's backward needs.
     Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
+
+    Where segments of blocks are computed again, it is that of the layers of one, and 5 D bytes a
+    token at the beginning of each but the last.
 
     Up to GRAPHED_TOKENS a step is replayed as CUDA graphs, whose memory nobody else uses. An
     evaluation has one layer at a time, 13 D + 8 H E + 4 K E + 4 F bytes a token, and then logits in
@@ -188,18 +191,17 @@ def _fused(config: Config) -> MemoryEstimate:
     mixer = 2 * D + 2 * mixed + 2 * shape.key_width  # numbers of attention and norms
     always = 2 * (mixer + D + 2 * F) + D + F if is_fp8 else 2 * (mixer + 2 * D + 2 * F)
     always += 4 * (2 + shape.num_attention_heads)
-    projected = 2 * (mixed + 2 * shape.key_width) if shape.qk_norm else 0  # q, k, v before norms
-    always += projected
     logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
     one_backward = tokens * (2 * (2 * D + mixed) + (2 * D + 6 * F if is_fp8 else 2 * F))
     one_backward += 4 * norms * NORM_PROGRAMS
-    step = tokens * (L * always + 6 * D) + max(logits, one_backward)
+    kept = _over_blocks(config, block=always, border=5 * D + 4, is_last_kept=True)
+    step = tokens * (kept + 6 * D) + max(logits, one_backward)
     step = max(step, _muon_bytes(config, size=2, around=0))
 
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
-    in_a_block = 4 * (4 * D + 4 * mixed + 4 * F) + _normed_heads(config, size=4)
-    in_fp32 = compared * (L * in_a_block + _eager_head(config))
-    beside = 8 * N + compared * (L * always + 6 * D + 8 * V)
+    in_fp32 = _over_blocks(config, block=4 * (4 * D + 4 * mixed + 4 * F), border=4 * D)
+    in_fp32 = compared * (in_fp32 + _eager_head(config))
+    beside = 8 * N + compared * (kept + 6 * D + 8 * V)
     half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
     return MemoryEstimate(
         step="fused",
@@ -212,7 +214,7 @@ def _fused(config: Config) -> MemoryEstimate:
         evaluation=_plain_evaluation(config) + 2 * shape.num_matmul_parameters
         if is_fp8
         else max(
-            tokens * (13 * D + 8 * mixed + 4 * shape.key_width + 4 * F + projected),
+            tokens * (13 * D + 8 * mixed + 4 * shape.key_width + 4 * F),
             6 * D * tokens + _scored(config, each=2),
         ),
         keeps_activations=tokens <= GRAPHED_TOKENS,
@@ -254,7 +256,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
               70.8 GiB for the 350M class at B 4, 16, 64 of 1024 where an H200 took 9.4, 21.7, 71.1
               (9.0, 20.2, 65.1 with a stream in bf16). Gradients, which come as activations go, are
               counted beside them here: micro-batches add theirs up.
-    With activation checkpointing L s D and one whole eager block.
+    With activation checkpointing s D for each segment of blocks, and one whole eager segment.
     fsdp: 4 N and the optimizer's state over the ranks, and what is gathered at a time (two blocks,
     embedding, head); gradients that accumulate are whole; blocks are compiled, the head is not.
     """
@@ -276,8 +278,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
     checked = 4 * (
         6 * D + 4 * shape.query_width + 4 * F
     )  # of a token of the one sequence, in a block, in fp32
-    checkpoints = config.training.activation_checkpointing
-    checked = layers * 4 * D + checked if checkpoints else layers * checked
+    checked = _over_blocks(config, block=checked, border=4 * D)
     in_fp32 = (
         config.data.seq_len * (checked + _eager_head(config))
         if is_compiled and not _is_sharded(config)
@@ -302,7 +303,8 @@ def _kept_of_a_token(config: Config, *, is_compiled: bool) -> int:
     size = 2 if half else 4
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     mixed, keys = shape.query_width, 2 * shape.key_width
-    normed = _normed_heads(config, size=size)
+    heads = shape.num_attention_heads + shape.num_key_value_heads
+    normed = (8 + (4 + size) * shape.head_dim) * heads if shape.qk_norm else 0
     point = D * (4 if config.training.residual_in_fp32 or not half else 2)
     attended = 6 * D + 2 * mixed if half else 4 * D + 4 * mixed
     block, head = 2 * point + size * (attended + 4 * F), _eager_head(config)
@@ -314,15 +316,19 @@ def _kept_of_a_token(config: Config, *, is_compiled: bool) -> int:
         blocks *= layers
         head = head if _is_sharded(config) else 2 * shape.vocab_size
     if config.training.activation_checkpointing:
-        blocks = layers * point + block
+        blocks = _over_blocks(config, block=block, border=point)
     return blocks + head
 
 
-def _normed_heads(config: Config, *, size: int) -> int:
-    """Bytes of a token in a block that autograd keeps of norms of q and k, as told above."""
-    shape = config.model.architecture.shape()
-    heads = shape.num_attention_heads + shape.num_key_value_heads
-    return (8 + (4 + size) * shape.head_dim) * heads if shape.qk_norm else 0
+def _over_blocks(config: Config, *, block: int, border: int, is_last_kept: bool = False) -> int:
+    """Bytes of a token in all blocks: `block` each, or, where segments of them are computed again,
+    in one segment at a time, and `border` where each begins. `is_last_kept`: that one is not.
+    """
+    layers = config.model.architecture.num_hidden_layers
+    segments = config.training.segments(layers)
+    if not segments:
+        return layers * block
+    return -(-layers // segments) * block + (segments - is_last_kept) * border
 
 
 def _mask(config: Config) -> int:

@@ -380,16 +380,17 @@ def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
     """
     training, data = config.training, config.data
     distributed = training.distributed
+    layers = config.model.architecture.num_hidden_layers
     sequences = data.batch_size * training.gradient_accumulation
     sharded = distributed.world_size > 1 and distributed.strategy == "ddp"
     for batch in _divisors(sequences, up_to=data.batch_size):
-        for is_checkpointed in dict.fromkeys((training.activation_checkpointing, True)):
+        for segments in dict.fromkeys((training.activation_checkpointing, max(2, layers), True)):
             for strategy in (distributed.strategy, *(["fsdp"] if sharded else [])):
                 words = []
                 if strategy != distributed.strategy:
                     words.append(f"training.distributed.strategy={strategy}")
-                if is_checkpointed != training.activation_checkpointing:
-                    words.append("training.activation_checkpointing=true")
+                if segments != training.activation_checkpointing:
+                    words.append(f"training.activation_checkpointing={str(segments).lower()}")
                 if batch != data.batch_size:
                     accumulated = f"training.gradient_accumulation={sequences // batch}"
                     words.append(f"data.batch_size={batch} with {accumulated}")
@@ -397,7 +398,7 @@ def _smaller(config: Config) -> Iterator[tuple[str, Config]]:
                     _with(config, "data", batch_size=batch),
                     "training",
                     gradient_accumulation=sequences // batch,
-                    activation_checkpointing=is_checkpointed,
+                    activation_checkpointing=segments,
                     distributed=distributed.model_copy(update={"strategy": strategy}),
                 )
                 if words:

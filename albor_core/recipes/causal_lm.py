@@ -79,9 +79,9 @@ class CausalLM(Recipe):
 
     def model(self, device: torch.device) -> Llama:
         """Memory is taken once: PyTorch's own initialisation would be thrown away."""
-        recomputes = self.config.training.activation_checkpointing
+        segments = self.config.training.segments(self.shape.num_hidden_layers)
         with torch.device("meta"):
-            model = Llama(self.shape, checkpoint_blocks=recomputes)
+            model = Llama(self.shape, segments=segments)
         model.to_empty(device=device)
         return model
 

@@ -208,3 +208,20 @@ def test_the_peer_by_hand_learns_in_its_time() -> None:
         loss = model(rows[:8].long(), rows[:8].long())[1]
     assert loss is not None and loss.item() < math.log(16) - 0.1
     assert sys.modules["sprint_peers"].UNCOUNTED == 11
+
+
+def test_a_claim_needs_seconds_kept_and_weights_that_load() -> None:
+    from sprint import claims, recipe
+
+    def rows(**of_ours: Any) -> list[dict[str, Any]]:
+        kept = {"within": True, "loads_in_transformers": True} | recipe("ours") | of_ours
+        mine = [{"run": "ours", "seconds": 5.0, "bpb": 1 + i / 1000, **kept} for i in range(3)]
+        other = [{"run": "hand", "seconds": 5.0, "bpb": 1.1 + i / 1000} for i in range(3)]
+        return [*mine, *other, {"run": "hand", "seconds": 9.0, "bpb": 0.1}]
+
+    (found,) = claims(rows(), 5.0)
+    assert found["against"] == "hand" and found["holds"]
+    assert found["difference"] == pytest.approx(-0.1)
+    assert not claims(rows(within=False), 5.0)[0]["holds"]
+    assert not claims(rows(loads_in_transformers=False), 5.0)[0]["holds"]
+    assert claims(rows(recipe="of another time"), 5.0) == []

@@ -287,7 +287,8 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     if not isinstance(parts.optimizer, FlatAdamW):
         return _plain(parts, event, f"not fused: {parts.obstacle}"[:500])
     assert isinstance(parts.model, Llama)
-    fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales)
+    segments = parts.config.training.segments(parts.model.config.num_hidden_layers)
+    fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales, segments=segments)
     step, faults = _graphed(parts, fused)
     faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
     if step is not None and not faults:

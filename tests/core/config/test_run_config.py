@@ -232,6 +232,22 @@ def test_every_number_of_a_config_has_bounds_that_fp32_holds():
         assert least >= 0 or least == -most, one  # a value that a rule compares with
 
 
+@pytest.mark.parametrize(
+    ("said", "kept", "segments"),
+    [("true", True, 12), ("no", False, 0), ("4", 4, 4), ("1K", 1000, 12), ("2", 2, 2)],
+)
+def test_blocks_are_computed_again_in_as_many_segments_as_there_are_blocks(said, kept, segments):
+    training = parsed(f"training.activation_checkpointing={said}").training
+    assert training.activation_checkpointing is kept or training.activation_checkpointing == kept
+    assert training.segments(12) == segments
+
+
+@pytest.mark.parametrize("said", ["1", "-2", "0.5", "some"])
+def test_one_segment_or_none_is_refused(said):
+    with pytest.raises(ConfigError, match=r"a number of segments from 2 on"):
+        parsed(f"training.activation_checkpointing={said}")
+
+
 @pytest.mark.parametrize("setting", ["muon_lr=0.02", "muon_momentum=0.9"])
 def test_a_setting_of_muon_is_refused_where_another_optimizer_would_not_read_it(setting):
     (found,) = problems(overrides=[f"optimizer.{setting}"])

@@ -168,6 +168,12 @@ def test_a_way_that_is_wrong_is_named_and_not_timed(wrong, monkeypatch):
     assert found.ours.us
 
 
+@pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 1 << 25, (1 << 30) - 1])
+def test_what_is_compared_lies_in_the_matrix_and_reaches_both_ends(size):
+    rows = room._spread(size, CPU).tolist()
+    assert (rows[0], rows[-1], len(set(rows))) == (0, size - 1, min(size, room.SAMPLED))
+
+
 def test_ours_that_is_wrong_is_not_timed_either_and_has_no_share(bench, monkeypatch):
     monkeypatch.setitem(room.CALLS, "mm out", lambda a, b, c: a @ b + 1)
     found = document(bench("--op", "gemm", "--json", *WORDS)[1])

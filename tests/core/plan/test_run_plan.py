@@ -242,14 +242,22 @@ BF16 = "training.mixed_precision=bf16"
 FP8 = "training.mixed_precision=fp8"
 
 
-def test_recomputing_is_said_to_give_up_the_fused_step():
+def test_recomputing_is_proposed_and_keeps_the_fused_step():
     one = (BF16, "data.batch_size=1", "data.seq_len=1024", "training.max_steps=5000")
     deep = (*one, "model.architecture.num_hidden_layers=96")
-    need = planned(*deep, "training.activation_checkpointing=true").memory.total
+    segmented = (*deep, "training.activation_checkpointing=96")
+    need = planned(*segmented, **HOPPER).memory.total
     problem = one_problem(planned(*deep, **{**HOPPER, "device_memory_bytes": need}))
-    assert problem.hint == (
-        "training.activation_checkpointing=true would fit, without the fused step"
+    assert problem.hint == "training.activation_checkpointing=96 would fit"
+    deep = (*deep, "data.batch_size=4")
+    kept, *fewer = (
+        planned(*deep, f"training.activation_checkpointing={said}", **HOPPER).memory
+        for said in ("false", 2, 6, 12)
     )
+    assert {kept.step, *(one.step for one in fewer)} == {"fused"}
+    sizes = [kept.activations, *(one.activations for one in fewer)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 4 * sizes[2]
     made = planned(*one, "training.activation_checkpointing=true", **HOPPER)
     assert made.memory.step == "compiled"
     assert any("fused step is off: training.activation_ch" in note for note in made.notes)

@@ -107,6 +107,22 @@ def test_what_the_fused_step_does_not_take_is_compiled_and_passes_its_gate(tmp_p
     assert val[24] < val[0] - 0.2
 
 
+def test_segments_that_are_computed_again_change_no_bit(tmp_path):
+    losses = []
+    for name, segments in (("kept", False), ("again", 2)):
+        (tmp_path / name).mkdir()
+        run = gpu_run(
+            tmp_path / name,
+            training__compile=True,
+            training__mixed_precision="bf16",
+            training__activation_checkpointing=segments,
+        )
+        assert train_here(run).reason == "completed"
+        assert [e["data"]["backend"] for e in events(run, "step.chosen")] == ["fused"]
+        losses.append([value for _, value, _ in history(run, ("train/loss",))])
+    assert losses[0] == losses[1]
+
+
 NEEDS_HOPPER = pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 9,
     reason="fp8 needs Hopper",

@@ -5,7 +5,7 @@
 
 Everyone trains on the same texts (timed_runs.py), on one card, for --seconds of steps: compiling,
 warming up, packing and evaluating do not count. Ours goes through `albor train apply` with OURS; a
-calibration of 200 steps says how many steps fit, and a run that took longer makes no claim.
+calibration of 600 steps says how many steps fit, and a run that took longer makes no claim.
 autoresearch and hand look at the clock; both train 11 steps before it starts, and autoresearch
 keeps what they learned. Judged by bits per byte of all held-out files (bits_per_byte.py): nats of
 every token over ln 2 and the bytes of UTF-8, each with its own tokenizer and the context that it

@@ -61,7 +61,7 @@ class Sizes:
         return ""
 
 
-OF_HEADS = ("rope_qkv", "attention")
+OF_HEADS = ("rope_qkv", "qk_norm", "attention")
 """Ops on a fused buffer, which are told how many heads lie in it."""
 LIKE_350M = Sizes(16384, 1024, 4096, 32768, 16, 4)
 FOR_A_CPU = Sizes(512, 256, 1024, 4096, 8, 2)
@@ -69,7 +69,7 @@ FOR_A_CPU = Sizes(512, 256, 1024, 4096, 8, 2)
 _BY_ROW = {
     "intermediate": ("swiglu", "swiglu_up", "swiglu_down", "fp8"),
     "vocab": ("cross_entropy",),
-    "hidden": ("rms_norm", "add_rms_norm", "rope", "rope_qkv", "attention"),
+    "hidden": ("rms_norm", "add_rms_norm", "rope", *OF_HEADS),
 }
 GROWS_WITH = {name: ("rows", size) for size, names in _BY_ROW.items() for name in names}
 GROWS_WITH |= dict.fromkeys(("embedding", "adamw", "muon"), ("vocab", "hidden"))
@@ -198,10 +198,15 @@ def _input_sets(name: str, sizes: Sizes, device: torch.device, dtype: torch.dtyp
     return [first, *islice(draws, min(MOST_SETS, wanted) - 1)]
 
 
-def _angles(name: str, T: int, E: int, device: torch.device) -> tuple[Tensor, ...]:
-    """cos and sin of the positions, for an op that turns heads."""
-    turns = name in ("rope", *OF_HEADS)
-    return tuple(table.to(device) for table in tables(T, E)) if turns else ()
+def _beside_heads(name: str, T: int, E: int, source: torch.Generator) -> tuple[Tensor, ...]:
+    """What an op that turns heads takes besides: weights if it norms them, cos and sin of the
+    positions.
+    """
+    if name not in ("rope", *OF_HEADS):
+        return ()
+    weights = 1 + 0.1 * torch.randn(2, E, generator=source, device=source.device)
+    angles = (table.to(source.device) for table in tables(T, E))
+    return (*(weights if name == "qk_norm" else ()), *angles)
 
 
 def _draws(
@@ -217,7 +222,7 @@ def _draws(
     def labels(high: int) -> Tensor:
         return torch.randint(0, high, (sizes.rows,), generator=source, device=device)
 
-    angles = _angles(name, T, E, device)
+    constant = _beside_heads(name, T, E, source)
     weight = 1 + 0.1 * random(sizes.hidden, kind=torch.float32)
     while True:
         match name:
@@ -227,9 +232,9 @@ def _draws(
                 yield random(sizes.rows, sizes.hidden), random(sizes.rows, sizes.hidden), weight
             case "rope":
                 q, k = (random(B, T, n, E).transpose(1, 2) for n in (heads, kv))
-                yield q, k, *angles
-            case "rope_qkv" | "attention":
-                yield random(B, T, (heads + 2 * kv) * E), *angles
+                yield q, k, *constant
+            case "rope_qkv" | "qk_norm" | "attention":
+                yield random(B, T, (heads + 2 * kv) * E), *constant
             case "swiglu":
                 yield (random(sizes.rows, 2 * sizes.intermediate),)
             case "swiglu_up":

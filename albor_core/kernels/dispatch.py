@@ -39,6 +39,7 @@ OPS = (
     "add_rms_norm",
     "rope",
     "rope_qkv",
+    "qk_norm",
     "attention",
     "swiglu",
     "swiglu_up",

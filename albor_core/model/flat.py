@@ -1,18 +1,27 @@
 """A model's parameters in two flat buffers, with half-precision shadows and gradients beside them.
 
-Matrices lie in one buffer, vectors (norms) in another, in named_parameters order; the module's own
-parameters become views, so its state dict, its checkpoints and its plain forward do not notice.
-q_proj, k_proj, v_proj and gate_proj, up_proj follow each other: one view over each row of them is
-a fused projection.
+Matrices lie in one buffer, vectors (norms) in another, in named_parameters order, but norms of
+heads behind those of the residual stream, whose length is another; the module's own parameters
+become views, so its state dict, its checkpoints and its plain forward do not notice. q_proj,
+k_proj, v_proj and gate_proj, up_proj follow each other: one view over each row of them is a fused
+projection.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 ALIGNED = 128  # elements: a view starts on 256 bytes in bf16
 _JOINED = ("k_proj", "v_proj", "up_proj")  # right behind the one before
+_OF_HEADS = ("q_norm", "k_norm")
+
+
+def is_of_heads(name: str) -> bool:
+    """Whether a parameter norms the heads of q or k."""
+    return name.split(".")[-2] in _OF_HEADS
 
 
 class Segment:
@@ -48,11 +57,16 @@ class Segment:
             return flat[begin : begin + size].view(shape)
         return flat[begin : begin + size].view(-1, shape[1])
 
-    def rows(self, flat: Tensor) -> Tensor:
-        """All parameters in such a buffer as a matrix, for vectors of one length (n, D)."""
-        starts, lengths = zip(*((at, *shape) for at, shape in self.places.values()), strict=True)
+    def rows(self, flat: Tensor, names: Sequence[str]) -> Tensor:
+        """Vectors of one length, two or more that lie in a row in such a buffer, as a matrix
+        (n, D).
+        """
+        starts, lengths = zip(
+            *((at, *shape) for at, shape in (self.places[n] for n in names)), strict=True
+        )
         assert len(set(lengths)) == 1
-        return flat.as_strided((len(starts), lengths[0]), (starts[1] - starts[0], 1))
+        begin, step = starts[0], starts[1] - starts[0]
+        return flat[begin:].as_strided((len(starts), lengths[0]), (step, 1))
 
 
 class FlatParameters:
@@ -67,13 +81,18 @@ class FlatParameters:
             raise ValueError(f"{frozen[0]} is frozen; a flat model trains all of its parameters")
         self.dtype = dtype
         self.matrices = Segment([(n, p) for n, p in named if p.ndim >= 2], dtype)
-        self.vectors = Segment([(n, p) for n, p in named if p.ndim < 2], torch.float32)
+        vectors = sorted(((n, p) for n, p in named if p.ndim < 2), key=lambda v: is_of_heads(v[0]))
+        self.vectors = Segment(vectors, torch.float32)
         self.refresh()
 
     @torch.no_grad()
     def refresh(self) -> None:
         """The shadows follow the masters, after something else wrote those (a checkpoint)."""
         self.matrices.shadow.copy_(self.matrices.master)
+
+    def norms(self, *, of_heads: bool) -> list[str]:
+        """The vectors that norm each head of q or k, or those that norm the residual stream."""
+        return [name for name in self.vectors.places if is_of_heads(name) == of_heads]
 
     def segment(self, name: str) -> Segment:
         """Where the parameter `name` lies."""

@@ -7,9 +7,10 @@ weights go straight to their place in the flat buffer, and what a backward needs
 The residual stream and its gradient are what the products read, in half precision, and 8 bits more
 beside it (kernels/ops/add_rms_norm.py): as good as fp32, which the plain model has, and only the
 first is kept. `residual_in_fp32` false leaves those bits out in both. Per token and layer that is
-14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision; N tokens,
-otherwise the letters of llama.py. With segments it is that of the layers of one, and 2.5 D at the
-beginning of each: a backward computes a segment again, in the same bits, and then takes its tapes.
+14.5 D (LLaMA shapes with I = 4 D and a quarter of the heads as keys) in half precision, and 1.5 D
+more where q and k are normed; N tokens, otherwise the letters of llama.py. With segments it is that
+of the layers of one, and 2.5 D at the beginning of each: a backward computes a segment again, in
+the same bits, and then takes its tapes.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.documents import attention as documents
-from albor_core.kernels.ops import attention, cross_entropy
+from albor_core.kernels.ops import attention, cross_entropy, qk_norm, rope_qkv
 from albor_core.kernels.ops.add_rms_norm import add_norm_forward
 from albor_core.kernels.ops.embedding import embedding_backward
 from albor_core.kernels.ops.rms_norm import empty_parts, norm_dx, norm_forward, sum_parts
-from albor_core.model.flat import FlatParameters, Segment
+from albor_core.model.flat import FlatParameters, Segment, is_of_heads
 from albor_core.model.fp8 import Fp8Mlp, Scales
 from albor_core.model.llama import IGNORED, SCORED_BYTES, Llama, cut_in, shifted
 from albor_core.model.mlp import HalfMlp, Weight
@@ -36,13 +37,15 @@ from albor_core.model.mlp import HalfMlp, Weight
 LOGITS_BYTES = 1 << 30  # logits that exist at one time: 16,384 tokens of 32,768 in bf16
 OPS = ("rms_norm", "add_rms_norm", "rope_qkv", "swiglu", "cross_entropy", "embedding")
 """The kernels it cannot do without."""
+QK_NORM_OPS = ("qk_norm",)
+"""Those that it needs besides where q and k are normed."""
 
 
 @dataclass
 class Norm:
     weight: Tensor
     number: int
-    """Its place among the vectors, where its gradient belongs."""
+    """Its place among the norms of its kind, where its gradient belongs."""
 
 
 class Layer:
@@ -51,8 +54,15 @@ class Layer:
     def __init__(self, flat: FlatParameters, number: int, scales: Scales | None) -> None:
         prefix = f"model.layers.{number}"
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
-        self.input_norm = norm_of(flat.vectors, f"{prefix}.input_layernorm")
-        self.middle_norm = norm_of(flat.vectors, f"{prefix}.post_attention_layernorm")
+        self.input_norm = norm_of(flat, f"{prefix}.input_layernorm")
+        self.middle_norm = norm_of(flat, f"{prefix}.post_attention_layernorm")
+        self.head_norms: tuple[Norm, Norm] | None = None
+        """Of q and of k."""
+        if flat.norms(of_heads=True):
+            self.head_norms = (
+                norm_of(flat, f"{attention}.q_norm"),
+                norm_of(flat, f"{attention}.k_norm"),
+            )
         self.qkv = weight_of(flat.matrices, f"{attention}.q_proj", f"{attention}.v_proj")
         self.o = weight_of(flat.matrices, f"{attention}.o_proj")
         gate_up = weight_of(flat.matrices, f"{mlp}.gate_proj", f"{mlp}.up_proj")
@@ -66,10 +76,11 @@ def weight_of(segment: Segment, first: str, last: str = "") -> Weight:
     return Weight(segment.view(segment.shadow, *names), segment.view(segment.gradient, *names))
 
 
-def norm_of(segment: Segment, module: str) -> Norm:
+def norm_of(flat: FlatParameters, module: str) -> Norm:
     """fp32: the kernels round where transformers does."""
-    name = f"{module}.weight"
-    return Norm(segment.view(segment.master, name), list(segment.places).index(name))
+    name, vectors = f"{module}.weight", flat.vectors
+    alike = flat.norms(of_heads=is_of_heads(name))
+    return Norm(vectors.view(vectors.master, name), alike.index(name))
 
 
 @dataclass
@@ -86,6 +97,8 @@ class Tape:
     """What the backward of a layer needs."""
 
     before: Normed
+    projected: Tensor | None
+    """q, k and v before norms of q and k, where there are such."""
     attended: attention.Attended | documents.AttendedDocuments
     middle: tuple[Tensor, Tensor]
     """Residual stream and rstd; its norm is the MLP's to keep."""
@@ -125,8 +138,12 @@ class FusedLlama:
         self.head = self.embedding if tied else weight_of(flat.matrices, "lm_head")
         self.scales = scales
         self.layers = [Layer(flat, i, scales) for i in range(config.num_hidden_layers)]
-        self.final_norm = norm_of(flat.vectors, "model.norm")
-        self.norm_gradients = flat.vectors.rows(flat.vectors.gradient)
+        self.final_norm = norm_of(flat, "model.norm")
+        vectors, of_heads = flat.vectors, flat.norms(of_heads=True)
+        self.norm_gradients = vectors.rows(vectors.gradient, flat.norms(of_heads=False))
+        self.head_norm_gradients: Tensor | None = None
+        if of_heads:
+            self.head_norm_gradients = vectors.rows(vectors.gradient, of_heads)
         self._segments = cut_in(max(1, segments), config.num_hidden_layers)
         self.tapes: list[Tape] = []
         self._borders: list[Border] = []
@@ -254,17 +271,28 @@ class FusedLlama:
         stretches: tuple[Tensor, Tensor] | None,
     ) -> tuple[Normed, Tape]:
         eps = self.config.rms_norm_eps
-        qkv = layer.qkv(before.y).view(*shape, -1)
+        qkv, projected = self._turned(layer, layer.qkv(before.y).view(*shape, -1), tables)
         attended: attention.Attended | documents.AttendedDocuments
         if stretches is None:
-            attended = attention.attend(qkv, *tables, *self.heads)
+            attended = attention.attend_turned(qkv, *self.heads)
         else:
-            attended = documents.attend(qkv, *tables, *stretches, *self.heads)
+            attended = documents.attend_turned(qkv, *stretches, *self.heads)
         added = layer.o(attended.y)
         y, *middle = add_norm_forward(added, before.total, layer.middle_norm.weight, eps, rest=rest)
         added, kept = layer.mlp.forward(y)
         after = Normed(*add_norm_forward(added, middle[0], following.weight, eps, rest=rest))
-        return after, Tape(before, attended, (middle[0], middle[1]), [kept])
+        return after, Tape(before, projected, attended, (middle[0], middle[1]), [kept])
+
+    def _turned(
+        self, layer: Layer, qkv: Tensor, tables: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """(q, k and v as attention reads them, `Tape.projected`)."""
+        if layer.head_norms is None:
+            rope_qkv.rotate_in_place(qkv, *tables, *self.heads)
+            return qkv, None
+        q, k = (norm.weight for norm in layer.head_norms)
+        eps = self.config.rms_norm_eps
+        return qk_norm.norm_and_turn(qkv, q, k, *tables, *self.heads, eps), qkv
 
     def _score(self, h: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
         """Loss, head's gradient and dh, in as many pieces as the logits' size asks for."""
@@ -292,6 +320,8 @@ class FusedLlama:
         assert after is not None
         tables = self.rotary(ids.shape[1])
         parts = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
+        head_parts = self._empty_head_parts(ids.numel())
+        through_heads = partial(self._heads_backward, head_parts)
         through = partial(_norm_backward, parts, self._no_rest(after.y))
         norms = self._following()
         for part in reversed(self._segments):
@@ -300,12 +330,23 @@ class FusedLlama:
                 border.again(part, border.at, border.rest, keeps=True)
             for layer, following in zip(self.layers[part][::-1], norms[part][::-1], strict=True):
                 tape = self.tapes.pop()
-                dy, dsum = self._backward(layer, tape, after, following, dy, dsum, tables, through)
+                dy, dsum = self._backward(
+                    layer, tape, after, following, dy, dsum, tables, through, through_heads
+                )
                 after = tape.before
         dx = through(self.layers[0].input_norm, after.total, after.rstd, dy, dsum)
         sum_parts(parts, self.norm_gradients)
+        if head_parts is not None and self.head_norm_gradients is not None:
+            sum_parts(head_parts, self.head_norm_gradients)
         embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
         self._dh = self._last = None
+
+    def _empty_head_parts(self, tokens: int) -> Tensor | None:
+        """For the gradients of the weights that norm heads, if there are such."""
+        norms, like = self.head_norm_gradients, self.layers[0].head_norms
+        if norms is None or like is None:
+            return None
+        return qk_norm.empty_parts(len(norms), tokens, *self.heads, like[0].weight)
 
     def _no_rest(self, x: Tensor) -> Tensor | None:
         """Of a stream like x that nothing was added to; fp32 has none, nor has one that is to stay
@@ -324,6 +365,7 @@ class FusedLlama:
         dsum: Tensor | None,
         tables: tuple[Tensor, Tensor],
         through: Callable[..., Tensor],
+        through_heads: Callable[..., None],
     ) -> tuple[Tensor, Tensor]:
         """(gradient at the layer's normed input, gradient at its residual stream)."""
         d_after = through(following, after.total, after.rstd, dy, dsum)
@@ -335,7 +377,22 @@ class FusedLlama:
             dqkv = attention.gradient_of(kept, d_rows, *tables, *self.heads)
         else:
             dqkv = documents.gradient_of(kept, d_rows, *tables, *self.heads)
+        if tape.projected is not None:
+            through_heads(layer, tape.projected, dqkv)
         return layer.qkv.backward(tape.before.y, dqkv.flatten(0, 1)), d_middle
+
+    def _heads_backward(
+        self, parts: Tensor | None, layer: Layer, projected: Tensor, dqkv: Tensor
+    ) -> None:
+        """dqkv, of normed q and k, becomes that of what was `projected`; `parts` are those of a
+        whole pass.
+        """
+        assert layer.head_norms is not None
+        assert parts is not None
+        q, k = layer.head_norms
+        found = dqkv, parts[q.number], parts[k.number]
+        eps = self.config.rms_norm_eps
+        qk_norm.norm_gradient(projected, q.weight, k.weight, *found, *self.heads, eps)
 
 
 def _norm_backward(

@@ -87,7 +87,6 @@ def fusion_obstacles(
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
         (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
         (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
-        (shape.qk_norm, f"model_type {shape.model_type} norms q and k"),
         (
             shape.window(config.data.seq_len) is not None,
             f"sliding_window {shape.sliding_window} is below data.seq_len {config.data.seq_len}",
@@ -162,7 +161,8 @@ def _fused(config: Config) -> MemoryEstimate:
 
     Per token and layer 4 D + 2 H E + 2 K E + 2 F: both norms' results and both points of the
     residual stream, q, k, v, attention's result, gate and SwiGLU's result; fp32 statistics of two
-    norms and H heads. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm
+    norms and H heads; where q and k are normed, q, k, v as they were projected, too, 2 H E + 4 K E
+    bytes. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm
     (2 D) and the head's gradient (D), and the larger of a piece of logits, whose gradient is
     written over them, and what one layer's backward needs.
     Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
@@ -191,6 +191,8 @@ def _fused(config: Config) -> MemoryEstimate:
     mixer = 2 * D + 2 * mixed + 2 * shape.key_width  # numbers of attention and norms
     always = 2 * (mixer + D + 2 * F) + D + F if is_fp8 else 2 * (mixer + 2 * D + 2 * F)
     always += 4 * (2 + shape.num_attention_heads)
+    projected = 2 * (mixed + 2 * shape.key_width) if shape.qk_norm else 0  # q, k, v before norms
+    always += projected
     logits = 2 * V * min(tokens, max(1, LOGITS_BYTES // (2 * V)))
     one_backward = tokens * (2 * (2 * D + mixed) + (2 * D + 6 * F if is_fp8 else 2 * F))
     one_backward += 4 * norms * NORM_PROGRAMS
@@ -199,7 +201,8 @@ def _fused(config: Config) -> MemoryEstimate:
     step = max(step, _muon_bytes(config, size=2, around=0))
 
     compared = min(GATE_ROWS, share.batch_size) * config.data.seq_len
-    in_fp32 = _over_blocks(config, block=4 * (4 * D + 4 * mixed + 4 * F), border=4 * D)
+    in_a_block = 4 * (4 * D + 4 * mixed + 4 * F) + _normed_heads(config, size=4)
+    in_fp32 = _over_blocks(config, block=in_a_block, border=4 * D)
     in_fp32 = compared * (in_fp32 + _eager_head(config))
     beside = 8 * N + compared * (kept + 6 * D + 8 * V)
     half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
@@ -214,7 +217,7 @@ def _fused(config: Config) -> MemoryEstimate:
         evaluation=_plain_evaluation(config) + 2 * shape.num_matmul_parameters
         if is_fp8
         else max(
-            tokens * (13 * D + 8 * mixed + 4 * shape.key_width + 4 * F),
+            tokens * (13 * D + 8 * mixed + 4 * shape.key_width + 4 * F + projected),
             6 * D * tokens + _scored(config, each=2),
         ),
         keeps_activations=tokens <= GRAPHED_TOKENS,
@@ -303,8 +306,7 @@ def _kept_of_a_token(config: Config, *, is_compiled: bool) -> int:
     size = 2 if half else 4
     D, F, layers = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     mixed, keys = shape.query_width, 2 * shape.key_width
-    heads = shape.num_attention_heads + shape.num_key_value_heads
-    normed = (8 + (4 + size) * shape.head_dim) * heads if shape.qk_norm else 0
+    normed = _normed_heads(config, size=size)
     point = D * (4 if config.training.residual_in_fp32 or not half else 2)
     attended = 6 * D + 2 * mixed if half else 4 * D + 4 * mixed
     block, head = 2 * point + size * (attended + 4 * F), _eager_head(config)
@@ -329,6 +331,13 @@ def _over_blocks(config: Config, *, block: int, border: int, is_last_kept: bool 
     if not segments:
         return layers * block
     return -(-layers // segments) * block + (segments - is_last_kept) * border
+
+
+def _normed_heads(config: Config, *, size: int) -> int:
+    """Bytes of a token in a block that autograd keeps of norms of q and k, as told above."""
+    shape = config.model.architecture.shape()
+    heads = shape.num_attention_heads + shape.num_key_value_heads
+    return (8 + (4 + size) * shape.head_dim) * heads if shape.qk_norm else 0
 
 
 def _mask(config: Config) -> int:

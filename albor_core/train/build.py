@@ -24,7 +24,7 @@ from albor_core.kernels.documents import attention as documents
 from albor_core.kernels.toolchain import takes_hoppers
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import Scales
-from albor_core.model.fused import OPS
+from albor_core.model.fused import OPS, QK_NORM_OPS
 from albor_core.model.llama import Llama
 from albor_core.plan.memory import fusion_obstacles
 from albor_core.recipes.batch import Batch
@@ -270,7 +270,8 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement) -> str:
         return obstacles[0]
     is_fp8 = placement.precision == "fp8"
     update = OPTIMIZERS[config.optimizer.name].kernels
-    for op in (*OPS, *update, *(("fp8",) if is_fp8 else ())):
+    normed = QK_NORM_OPS if config.model.architecture.shape().qk_norm else ()
+    for op in (*OPS, *normed, *update, *(("fp8",) if is_fp8 else ())):
         if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):
             return f"{op}: {reason}"
     if config.data.document_mask:

@@ -222,8 +222,13 @@ def attend(
     qkv: Tensor, cos: Tensor, sin: Tensor, first: Tensor, last: Tensor, H: int, K: int
 ) -> AttendedDocuments:
     """Rotates qkv where it lies, and attends by the kernels. Autograd sees nothing."""
-    B, T, width = qkv.shape
     rope_qkv.rotate_in_place(qkv, cos, sin, H, K)
+    return attend_turned(qkv, first, last, H, K)
+
+
+def attend_turned(qkv: Tensor, first: Tensor, last: Tensor, H: int, K: int) -> AttendedDocuments:
+    """`attend` of q and k that are turned already. Writes over nothing."""
+    B, T, width = qkv.shape
     y = qkv.new_empty(B * T, H * E)
     log_sum = torch.empty(B, H, T, dtype=torch.float32, device=qkv.device)
     rows = TensorDescriptor.from_tensor(qkv.view(B * T, width), [TILE, E])

@@ -265,9 +265,14 @@ def attend(
     `by_kernels`: what the backward will be, if SDPA keeps what it takes; None: what is quickest
     here of what passes parity, which the first call finds out.
     """
+    rope_qkv.rotate_in_place(qkv, cos, sin, H, K)
+    return attend_turned(qkv, H, K, by_kernels=by_kernels)
+
+
+def attend_turned(qkv: Tensor, H: int, K: int, *, by_kernels: bool | None = None) -> Attended:
+    """`attend` of q and k that are turned already. Writes over nothing."""
     if by_kernels is None:
         by_kernels = not misfit(qkv, H, K) and use_triton("attention", qkv)
-    rope_qkv.rotate_in_place(qkv, cos, sin, H, K)
     leaves = [t.detach().requires_grad_() for t in rope_qkv.views(qkv, H, K)]
     with torch.enable_grad():
         mixed = _sdpa(*leaves)

@@ -15,7 +15,7 @@ from albor_core.checkpoint.folder import TRAINER, Checkpoint, Snapshot
 from albor_core.config.clock import Place, place_in
 from albor_core.config.resume_changes import binding, change_refused
 from albor_core.kernels import dispatch
-from albor_core.model.fused import OPS
+from albor_core.model.fused import OPS, QK_NORM_OPS
 from albor_core.run.errors import ConfigError, NoCheckpointError
 from albor_core.run.values.flatten import Difference
 from albor_core.run.values.lenient import strict_json
@@ -235,8 +235,9 @@ def pin_backends(parts: Parts, trainer: Mapping[str, Any]) -> dict[str, str]:
         return {}
     chosen = trainer["progress"].get("kernels", {}).items()  # old ones have "inductor", too
     known = {op: backend for op, backend in chosen if backend in ("triton", "reference")}
-    is_plain = isinstance(parts.optimizer, Optimizer)  # a fused step has no choice of OPS
-    dispatch.pin({op: known[op] for op in known if is_plain or op.split()[0] not in OPS})
+    is_plain = isinstance(parts.optimizer, Optimizer)
+    fixed = () if is_plain else (*OPS, *QK_NORM_OPS)  # a fused step has no choice of these
+    dispatch.pin({op: known[op] for op in known if op.split()[0] not in fixed})
     return known
 
 

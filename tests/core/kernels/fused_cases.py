@@ -15,6 +15,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "swiglu": [(2, 16, 512), (5, 3, 246), (1, 1, 2), (3, 9000)],  # last: more than one block
     "embedding": [(300, 50, 123), (700, 9, 16), (128, 1, 8), (1, 1, 1)],  # N V D; whole chunks
     "rope": [(2, 4, 2, 16, 64), (3, 5, 2, 7, 24), (1, 1, 1, 1, 2), (1, 8, 8, 3, 128)],  # B H K T E
+    "qk_norm": [(2, 9, 64), (3, 7, 24), (1, 1, 2)],  # B T E, of 4 + 2 heads
     "attention": [(1, 192), (1, 64)],  # B T, of 4 + 2 heads of 64
     "cross_entropy": [(7, 512), (5, 123), (1, 1), (2, 3, 640)],
 }
@@ -26,6 +27,7 @@ WIDE = {  # for a GPU only: interpreted they take too long, or are not at all (t
     "swiglu_down": [(4096, 4096, 1024), (1280, 384, 192), (256, 128, 64)],
     "embedding": [(16384, 32768, 1024)],
     "rope": [(4, 16, 4, 1024, 64)],
+    "qk_norm": [(16, 1024, 64), (4, 1024, 128)],
     "attention": [(32, 1024), (3, 320)],  # first: several bands of heads
     "cross_entropy": [(600, 32768), (40, 50257), (9, 131072)],
 }
@@ -59,6 +61,11 @@ def inputs(
         B, H, K, T, E = shape
         turned = (draw(B, T, heads, E).transpose(1, 2) for heads in (H, K))
         return [*turned, *(table.to(device) for table in rope.tables(T, E))]
+    if op == "qk_norm":
+        B, T, E = shape
+        weights = (1 + 0.1 * torch.randn(2, E, generator=source)).to(device)
+        angles = (table.to(device) for table in rope.tables(T, E))
+        return [draw(B, T, 8 * E), weights[0], weights[1], *angles]
     if op == "attention":  # not so large that the order of a score's 64 sums decides in fp32
         qkv = draw(*shape, 8 * 64) / 2
         return [qkv, *(table.to(device) for table in rope.tables(shape[1], 64))]
@@ -86,6 +93,7 @@ RESULTS = {  # outputs and gradients
     "swiglu": 2,
     "embedding": 2,
     "rope": 4,
+    "qk_norm": 6,
     "attention": 2,
     "cross_entropy": 2,
 }

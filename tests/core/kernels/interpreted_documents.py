@@ -47,12 +47,13 @@ def main() -> None:
             found = deviations(kernel, plain, *given)
             broken = [str(one) for one in found if not one.is_accurate()]
             print(json.dumps({"case": [H, K, B, T, str(dtype)], "broken": broken}))
-    fused()
+    fused("llama")
+    fused("qwen3")
 
 
-def fused() -> None:
+def fused(family: str) -> None:
     """The written-out step of a batch with documents, beside autograd's."""
-    model = Llama(LlamaConfig(128, 2, 2, 1, 128, 96, 128))
+    model = Llama(LlamaConfig(128, 2, 2, 1, 128, 96, 128, model_type=family))
     init_weights(model, 0)
     flat = FlatParameters(model, torch.float32)
     written = FusedLlama(model, flat)
@@ -80,7 +81,7 @@ def fused() -> None:
     off = {n: float((found[n] - g).norm() / g.norm()) for n, g in gradients.items()}
     off["loss"] = abs(loss.item() / wanted.item() - 1)
     broken = {name: error for name, error in off.items() if not error < 1e-5}
-    print(json.dumps({"case": "fused", "broken": broken}))
+    print(json.dumps({"case": f"fused {family}", "broken": broken}))
 
 
 if __name__ == "__main__":

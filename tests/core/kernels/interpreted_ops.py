@@ -18,7 +18,7 @@ from stream_cases import (
 )
 from torch import Tensor
 
-from albor_core.kernels.ops import attention, rms_norm, rope, swiglu
+from albor_core.kernels.ops import attention, qk_norm, rms_norm, rope, swiglu
 from albor_core.kernels.ops import cross_entropy as ce
 
 
@@ -252,6 +252,39 @@ def attention_of_other_heads_is_refused() -> bool:
     return told == wanted
 
 
+def heads_of_any_number_are_normed() -> bool:
+    """As many keys as queries, one key for all, groups of heads that hold queries and keys, and
+    more tiles than programs.
+    """
+    fine = []
+    for B, T, H, K, E in ((2, 5, 3, 3, 16), (1, 70, 5, 1, 8), (3, 4, 9, 3, 24)):
+        source = torch.Generator().manual_seed(T + H)
+        given = [torch.randn(B, T, (H + 2 * K) * E, generator=source)]
+        given += [1 + 0.3 * torch.randn(E, generator=source) for _ in "qk"]
+        upstream = [torch.randn(B, n, T, E, generator=source) for n in (H, K, K)]
+        found = []
+        for fn, wide in ((qk_norm.qk_norm_triton, False), (qk_norm.qk_norm_reference, True)):
+            leaves = [(t.double() if wide else t.clone()).requires_grad_() for t in given]
+            made = fn(*leaves, *rope.tables(T, E), H, K, 1e-6)
+            arriving = [t.to(made[0].dtype) for t in upstream]
+            found.append([*made, *torch.autograd.grad(made, leaves, arriving)])
+        pairs = zip(*found, strict=True)
+        fine += [torch.allclose(a.double(), b, rtol=1e-5, atol=2e-5) for a, b in pairs]
+    return all(fine)
+
+
+def norms_of_heads_leave_their_input_and_copy_values() -> bool:
+    (qkv, *rest), H, K = inputs("qk_norm", (2, 9, 64), torch.float16), 4, 2
+    before = qkv.clone()
+    made = qk_norm.norm_and_turn(qkv, *rest, H, K, 1e-5)
+    is_copied = torch.equal(made[:, :, -K * 64 :], before[:, :, -K * 64 :])
+    gradient = torch.ones_like(qkv)
+    parts = qk_norm.empty_parts(2, 18, H, K, rest[0])
+    qk_norm.norm_gradient(qkv, *rest[:2], gradient, parts[0], parts[1], H, K, 1e-5)
+    passes = bool((gradient[:, :, -K * 64 :] == 1).all())
+    return is_copied and passes and torch.equal(qkv, before)
+
+
 PROMISES = {
     fn.__name__: fn
     for fn in (
@@ -271,6 +304,8 @@ PROMISES = {
         attention_that_did_not_run_is_not_taken_for_one,
         attention_leaves_its_input_as_it_was,
         attention_of_other_heads_is_refused,
+        heads_of_any_number_are_normed,
+        norms_of_heads_leave_their_input_and_copy_values,
         stream_and_rest_are_what_plain_pytorch_keeps,
         stream_with_its_rest_is_as_good_as_fp32,
         gradient_with_its_rest_is_as_good_as_fp32,
@@ -280,6 +315,7 @@ PROMISES = {
 
 def main() -> None:
     rms_norm.PROGRAMS = 8  # every program of the backward loops; 396 interpreted ones take seconds
+    qk_norm.PROGRAMS = 3
     for op in SHAPES:
         accuracy(op, op)
     for where in ("on chip", "looped"):

@@ -15,7 +15,7 @@ import torch
 
 from albor_core.config.sections import OptimizerConfig
 from albor_core.config.shape import RopeScaling
-from albor_core.kernels.ops import adamw, fp8, muon, rms_norm
+from albor_core.kernels.ops import adamw, fp8, muon, qk_norm, rms_norm
 from albor_core.kernels.parity import deviations
 from albor_core.model import fused as fused_module
 from albor_core.model.flat import FlatParameters
@@ -44,6 +44,7 @@ SWITCHED: dict[str, dict[str, Any]] = {
     "a window that holds the row": {"model_type": "mistral", "sliding_window": 17},
 }
 UNTIED = LlamaConfig(64, 1, 4, 2, 128, 96, 64, tie_word_embeddings=False)
+NORMED = {"model_type": "qwen3", "head_dim": 32}
 
 
 def say(name: str, holds: bool, detail: object = "") -> None:
@@ -102,6 +103,8 @@ def computed_again(what: str, dtype: torch.dtype) -> None:
     """Segments change what is kept, and not a bit of any gradient."""
     is_fp8 = what == "fp8"
     config = LlamaConfig(64, 3, 4, 2, 64, 96, 64)
+    if what == "qk-norm":
+        config = replace(config, **NORMED)
     ids = tokens(64 if is_fp8 else 17)
 
     def gradients(segments: int) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
@@ -126,6 +129,57 @@ def computed_again(what: str, dtype: torch.dtype) -> None:
         say(f"computed again in {segments} segments, {what}", holds, (same, kept))
 
 
+def norms_of_heads() -> None:
+    """With weights that tell q from k and layers from each other."""
+    for name, config, T in (
+        ("tied", replace(TINY, **NORMED), 17),
+        ("wide", replace(WIDE_HEADS, model_type="qwen3"), 64),
+    ):
+        model, fused, optimizer = made(config)
+        uneven_head_norms(model)
+        wanted = plain(model, tokens(T))
+        error = worst(fused_gradients(fused, optimizer, tokens(T)), wanted)
+        gradients = [n for n in wanted.gradients if n.endswith(("q_norm.weight", "k_norm.weight"))]
+        say(f"qk-norm: {name}", error < 2e-6 and len(gradients) == 2 * len(fused.layers), error)
+    resumes_to_the_same_bits()
+
+
+def uneven_head_norms(model: Llama) -> None:
+    source = torch.Generator().manual_seed(8)
+    for name, weight in model.named_parameters():
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            weight.data.add_(0.3 * torch.randn(weight.shape, generator=source))
+
+
+def resumes_to_the_same_bits() -> None:
+    """Two steps, and one of them from what the first one left."""
+    config, finals = replace(UNTIED, **NORMED), []
+    model, state = Llama(config), {}
+    init_weights(model, 0)
+    uneven_head_norms(model)
+    for steps in (2, 1):
+        flat = FlatAdamW(FlatParameters(model, torch.float32), **HYPER)
+        if state:
+            model.load_state_dict(state["weights"])
+            flat.load(state["optimizer"])
+        step = GraphedStep(
+            FusedLlama(model, flat.flat), flat, batch=(2, 9), accumulation=1, clip=Clip(0.5)
+        )
+        for _ in range(steps):
+            loss = step.forward(Batch(tokens(9)))
+            step.backward(0)
+            step.update(loss)
+            if not state:
+                parts = {"weights": model.state_dict(), "optimizer": flat.tensors()}
+                state = {name: copy.deepcopy(tensors) for name, tensors in parts.items()}
+        finals.append({n: t.clone() for n, t in {**model.state_dict(), **flat.tensors()}.items()})
+        model = Llama(config)
+    same = all(torch.equal(finals[1][name], t) for name, t in finals[0].items())
+    key = "model.layers.0.self_attn.q_norm.weight"
+    moved = not torch.equal(finals[0][key], state["weights"][key])
+    say("qk-norm: resumed, it goes on to the same bits", same and moved)
+
+
 def scores_like_the_plain_model(model: Llama, fused: FusedLlama) -> None:
     """An evaluation: no z-loss, nothing kept for a backward, some positions not counted."""
     labels = tokens().clone()
@@ -141,9 +195,9 @@ def scores_like_the_plain_model(model: Llama, fused: FusedLlama) -> None:
     say("scored without gradients", error < 1e-6 and not kept, error)
 
 
-def updates_like_torch() -> None:
-    model, fused, _ = made(UNTIED)
-    twin = Llama(UNTIED)
+def updates_like_torch(config: LlamaConfig, prefix: str = "") -> None:
+    model, fused, _ = made(config)
+    twin = Llama(config)
     init_weights(twin, 0)
     optimizer = Optimizer(twin, **HYPER, fused=False)
     flat = FlatAdamW(FlatParameters(model, torch.float32), **HYPER, accumulates=True)
@@ -165,9 +219,11 @@ def updates_like_torch() -> None:
         norms.append(float(norm / step.update(total).norm))
     pairs = zip(model.parameters(), twin.parameters(), strict=True)
     moved = max(float((a - b).norm() / b.norm()) for a, b in pairs)
-    say("three clipped, accumulated steps", moved < 1e-4, moved)
-    say("the norm before clipping", all(abs(n - 1) < 1e-5 for n in norms), norms)
-    say("state under the same names", set(flat.tensors()) == set(optimizer.tensors()))
+    say(f"{prefix}three clipped, accumulated steps", moved < 1e-4, moved)
+    say(f"{prefix}the norm before clipping", all(abs(n - 1) < 1e-5 for n in norms), norms)
+    say(f"{prefix}state under the same names", set(flat.tensors()) == set(optimizer.tensors()))
+    if prefix:
+        return
     skips_what_is_not_sound(model, step, flat)
     takes_over_a_state(optimizer, flat)
 
@@ -414,13 +470,16 @@ def fp8_errs_as_its_arithmetic_does() -> None:
 
 
 def main() -> None:
-    rms_norm.PROGRAMS = 8
+    rms_norm.PROGRAMS = qk_norm.PROGRAMS = 8
     adamw.SUM_BLOCK, adamw.SUM_PROGRAMS = 8192, 3
     equals_autograd()
     computed_again("fp32", torch.float32)
     computed_again("fp16, with bits beside it", torch.float16)
     computed_again("fp8", torch.float32)
-    updates_like_torch()
+    computed_again("qk-norm", torch.float16)
+    norms_of_heads()
+    updates_like_torch(UNTIED)
+    updates_like_torch(replace(UNTIED, **NORMED), "qk-norm: ")
     muon_is_the_same_over_flat_buffers()
     muon_kernels_keep_the_error_rule()
     shadows_follow("", lambda flat: FlatAdamW(flat, **HYPER))

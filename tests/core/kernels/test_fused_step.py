@@ -35,6 +35,14 @@ CLAIMS = [
     "computed again in 3 segments, fp16, with bits beside it",
     "computed again in 2 segments, fp8",
     "computed again in 3 segments, fp8",
+    "computed again in 2 segments, qk-norm",
+    "computed again in 3 segments, qk-norm",
+    "qk-norm: tied",
+    "qk-norm: wide",
+    "qk-norm: resumed, it goes on to the same bits",
+    "qk-norm: three clipped, accumulated steps",
+    "qk-norm: the norm before clipping",
+    "qk-norm: state under the same names",
     "scored without gradients",
     "three clipped, accumulated steps",
     "the norm before clipping",
@@ -168,6 +176,24 @@ def test_projections_that_are_fused_lie_in_a_row_and_views_start_aligned():
     assert torch.equal(fused, weights.detach().bfloat16())
     starts = {name: place[0] for name, place in flat.matrices.places.items()}
     assert all(at % ALIGNED == 0 for name, at in starts.items() if "o_proj" in name)
+
+
+def test_gradients_of_norms_of_heads_lie_where_their_weights_do():
+    """Behind the others, which are longer, though the model has them between."""
+    model = Llama(replace(TINY, model_type="qwen3", head_dim=16))
+    flat = FlatParameters(model, torch.bfloat16)
+    fused = FusedLlama(model, flat)
+    assert fused.norm_gradients.shape == (5, 64)
+    assert fused.head_norm_gradients.shape == (4, 16)
+    fused.norm_gradients.copy_(torch.arange(5.0)[:, None].expand(5, 64))
+    fused.head_norm_gradients.copy_(torch.arange(5.0, 9.0)[:, None].expand(4, 16))
+    found = {name: set(g.tolist()) for name, g in flat.gradients().items() if g.ndim == 1}
+    blocks = [f"model.layers.{i}" for i in range(2)]
+    wide = [f"{b}.{n}_layernorm.weight" for b in blocks for n in ("input", "post_attention")]
+    narrow = [f"{b}.self_attn.{n}_norm.weight" for b in blocks for n in "qk"]
+    order = [*wide, "model.norm.weight", *narrow]
+    assert found == {name: {float(number)} for number, name in enumerate(order)}
+    assert [norm.number for layer in fused.layers for norm in layer.head_norms] == [0, 1, 2, 3]
 
 
 def test_loading_a_checkpoint_reaches_the_shadows():

@@ -94,7 +94,7 @@ def test_a_block_of_every_family_costs_what_the_formula_says(more, half):
 
 @pytest.mark.slow  # imports torch
 def test_the_plan_counts_with_the_trainers_own_numbers():
-    from albor_core.kernels.ops import fp8, rms_norm
+    from albor_core.kernels.ops import fp8, qk_norm, rms_norm
     from albor_core.model import fused, llama
     from albor_core.train.optim import muon
     from albor_core.train.step import choose
@@ -104,7 +104,7 @@ def test_the_plan_counts_with_the_trainers_own_numbers():
     assert estimated.LOGITS_BYTES == fused.LOGITS_BYTES
     assert estimated.SCORED_BYTES == llama.SCORED_BYTES == fused.SCORED_BYTES
     assert estimated.GRAPHED_TOKENS == graphed.GRAPHED_TOKENS
-    assert estimated.NORM_PROGRAMS == rms_norm.PROGRAMS
+    assert estimated.NORM_PROGRAMS == rms_norm.PROGRAMS == qk_norm.PROGRAMS
     assert estimated.MUON_BATCH == muon.BATCH_ELEMENTS
     assert estimated.FP8_MULTIPLE == fp8.TILE
 
@@ -177,11 +177,12 @@ def test_the_optimizers_state_has_the_bytes_of_the_plan(name):
 
 
 @pytest.mark.slow
-def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(family, monkeypatch):
     """Bytes on the tape of the real model, with kernels that only make their results' shapes."""
     import torch
 
-    from albor_core.kernels.ops import attention, rope_qkv, swiglu_up
+    from albor_core.kernels.ops import attention, qk_norm, rope_qkv, swiglu_up
     from albor_core.model import fused
     from albor_core.model.flat import FlatParameters
     from albor_core.model.llama import Llama, LlamaConfig
@@ -195,11 +196,12 @@ def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
     monkeypatch.setattr(fused, "norm_forward", norm)
     monkeypatch.setattr(fused, "add_norm_forward", add_norm)
     monkeypatch.setattr(rope_qkv, "rotate_in_place", lambda *_: None)
+    monkeypatch.setattr(qk_norm, "norm_and_turn", lambda qkv, *_: torch.empty_like(qkv))
     monkeypatch.setattr(attention, "_sdpa", lambda q, k, v: torch.empty_like(q).requires_grad_())
     monkeypatch.setattr(swiglu_up, "swiglu_forward", lambda x, *, over: None)
 
     def kept(layers):
-        shape = LlamaConfig(128, layers, 4, 2, 384, 512, SEQ_LEN)
+        shape = LlamaConfig(128, layers, 4, 2, 384, 512, SEQ_LEN, model_type=family)
         model = Llama(shape)
         step = fused.FusedLlama(model, FlatParameters(model, torch.bfloat16))
         step.hidden(torch.zeros((BATCH, SEQ_LEN), dtype=torch.int64))
@@ -209,17 +211,20 @@ def test_a_layer_of_the_fused_step_keeps_what_the_formula_says(monkeypatch):
             at = tape.attended
             many = (tape.before.y, tape.before.total, tape.before.rstd, at.qkv, at.y,
                     *at.graph[1], *tape.middle, y, gate_up)  # fmt: skip
+            many += () if tape.projected is None else (tape.projected,)
             found |= {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in many}
         return sum(found.values())
 
     def planned(layers):
-        layers = f"model.architecture.num_hidden_layers={layers}"
-        config = parse_config(TINY, file="c", overrides=[layers])
+        fields = (f"num_hidden_layers={layers}", f"model_type={family}")
+        overrides = [f"model.architecture.{field}" for field in fields]
+        config = parse_config(TINY, file="c", overrides=overrides)
         need = memory(config, PlanFacts(Path("c"), SplitFacts(Path("x")), device="cuda"))
         assert need.step == "fused"
         return need.activations
 
-    norms_gradients = 4 * 2 * 2 * 128 * estimated.NORM_PROGRAMS  # of two layers more
+    of_heads = 2 * 32 if family == "qwen3" else 0
+    norms_gradients = 4 * 2 * (2 * 128 + of_heads) * estimated.NORM_PROGRAMS  # of two layers more
     logsumexp = 2 * 4 * 4 * BATCH * SEQ_LEN  # attention keeps it, fp32
     expected = planned(4) - planned(2)
     measured = kept(4) - kept(2) + logsumexp

@@ -39,7 +39,7 @@ class Journal:
 class Fused:
     """Stands where FusedLlama would; takes any batch but for one kernel."""
 
-    def __init__(self, model, flat, scales):
+    def __init__(self, model, flat, scales, *, segments=0):
         self.scales, self.calibrated = scales, []
 
     def left_out(self, rows, tokens):

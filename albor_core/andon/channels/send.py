@@ -113,14 +113,15 @@ class Channel:
                 return (1 - self._tokens) * REFILL_S
             is_flood = len(self._waiting) > BURST or self._tokens < 2 or self._closing
             taken = list(self._waiting) if is_flood else [self._waiting[0]]
-            lost = self._lost
+            lost, is_last = self._lost, self._closing
         notice = self._notice(taken, lost)
         try:
             self._deliver(notice)
         except DeliveryError as error:
-            self._failed(error, taken)
+            self._failed(error, taken, is_last=is_last)
         except Exception as error:  # a fault of ours must not end the thread
-            self._failed(DeliveryError(f"{type(error).__name__}", is_final=True), taken)
+            fault = DeliveryError(f"{type(error).__name__}", is_final=True)
+            self._failed(fault, taken, is_last=is_last)
         else:
             self._arrived(taken, lost)
         return 0.0
@@ -137,7 +138,8 @@ class Channel:
             self._lost -= lost
             self._failures, self._is_dead, self._why, self._since = 0, False, "", None
 
-    def _failed(self, error: DeliveryError, taken: Sequence[Alert]) -> None:
+    def _failed(self, error: DeliveryError, taken: Sequence[Alert], *, is_last: bool) -> None:
+        """`is_last`: the try began when the sink was already to end; what waits has had its own."""
         with self._lock:
             if error.is_final:  # the next one may be taken, this one never is
                 self._lost += self._drop(taken)
@@ -148,7 +150,7 @@ class Channel:
             self._is_dead = self._is_dead or error.is_final or self._failures >= DEAD_TRIES
             wait_s = WAITS_S[min(self._failures, len(WAITS_S)) - 1]
             self._try_at = self._clock() + max(wait_s, error.retry_after_s)
-            if self._closing:  # there is no later
+            if is_last:  # there is no later
                 self._lost += self._drop(list(self._waiting))
 
     def _drop(self, taken: Sequence[Alert]) -> int:

@@ -116,6 +116,36 @@ def test_a_sink_that_fails_is_tried_again_ever_less_often():
     assert stage.channel.state().why == ""
 
 
+def test_what_waits_while_a_try_fails_is_tried_once_more_when_the_sink_ends_meanwhile():
+    stage = Stage()
+    deliver = stage.channel._deliver
+
+    def ends_meanwhile(notice: Notice) -> None:
+        stage.channel.put(an_alert(2))
+        stage.channel.close()
+        stage.channel._deliver = deliver
+        raise DeliveryError("503")
+
+    stage.channel._deliver = ends_meanwhile
+    stage.channel.put(an_alert(1))
+    stage.run(0)
+    (notice,) = stage.got
+    assert notice.fields["summary"]["count"] == 2
+    assert stage.channel.tend() is None
+
+
+def test_what_the_last_try_of_a_sink_that_ends_could_not_send_is_counted():
+    stage = Stage()
+    stage.error = DeliveryError("503")
+    stage.channel.put(an_alert(1))
+    stage.channel.put(an_alert(2))
+    stage.channel.close()
+    stage.run(0)
+    assert stage.tries == 1
+    assert "2 alerts were dropped" in stage.channel.state().why
+    assert stage.channel.tend() is None
+
+
 def test_a_sink_is_dead_after_tries_in_a_row_with_why_and_since():
     stage = Stage()
     stage.error = DeliveryError("no connection: Connection refused")

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import queue
+import shutil
 import statistics
 import subprocess
 import sys
@@ -36,14 +37,23 @@ from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 
+VOCABULARY = 32768
 POLL_S = 0.25
 TRIED_STEPS, LOGGED = 600, 10  # of the calibration; steps between journal lines
 CALIBRATED = 0.97  # of the rate that it saw: a card slows down as it warms up, once by 9 %
 SAME_BPB = 5e-4  # ours by `albor eval` and by transformers, both in fp32
 
 
-def corpus(folder: Path) -> dict[str, Any]:
-    """As pretrain.shards; `bytes` are those held out. Made once."""
+def corpus(folder: Path, vocabulary: int = VOCABULARY) -> dict[str, Any]:
+    """As pretrain.shards; `bytes` are those held out. Made once. Another vocabulary than the usual
+    has the texts of the folder above.
+    """
+    if vocabulary != VOCABULARY and not (folder / "tokenizer.json").exists():
+        folder.mkdir(exist_ok=True)
+        for split in ("train", "held"):
+            shutil.copy(folder.parent / f"{split}.parquet", folder)
+        albor("tokenizer", "apply", folder / "train.parquet", "-o", folder / "tokenizer.json",
+              "--vocab-size", vocabulary)  # fmt: skip
     if not (folder / "tokenizer.json").exists():
         raw = folder / "raw"
         raw.mkdir(exist_ok=True)
@@ -54,11 +64,12 @@ def corpus(folder: Path) -> dict[str, Any]:
         kept, seen = (pq.read_metadata(f / "train.parquet").num_rows for f in (folder, raw))
         print(f"near-duplicates: {seen - kept:,} of {seen:,} training files left out", flush=True)
         albor("tokenizer", "apply", folder / "train.parquet", "-o", folder / "tokenizer.json",
-              "--vocab-size", 32768)  # fmt: skip
+              "--vocab-size", VOCABULARY)  # fmt: skip
     held = texts(folder, "held")
     return shards(folder) | {
         "held_text": folder / "held.parquet",
         "bytes": sum(len(text.encode()) for text in held),
+        "vocabulary": vocabulary,
     }
 
 
@@ -94,6 +105,7 @@ class Recipe:
             "data.train": data["train"],
             "data.val": data["held"],
             "data.tokenizer": data["tokenizer"],
+            "model.architecture.vocab_size": data["vocabulary"],
             "data.batch_size": self.batch,
             "training.epochs": 1000,
             "training.max_steps": steps,
@@ -206,7 +218,7 @@ def ours(
         "tokens": made * recipe.batch * T,
         "parameters": parameters,
         "context": T,
-        "vocabulary": 32768,
+        "vocabulary": data["vocabulary"],
         "calibrated_step_ms": round(step_s * 1000, 3),
         "sets": list(recipe.sets),
         "checkpoint": str(checkpoint),

@@ -210,6 +210,30 @@ def test_the_peer_by_hand_learns_in_its_time() -> None:
     assert sys.modules["sprint_peers"].UNCOUNTED == 11
 
 
+def test_a_variant_of_ours_is_named_by_what_it_sets_and_claims_for_itself() -> None:
+    import argparse
+
+    from sprint import claims, contender, is_small, recipe, recipe_of
+
+    name = contender("ours-8k+model.architecture.model_type=qwen3")
+    assert is_small(name) and not is_small(contender("ours+optimizer.lr=1e-3"))
+    assert recipe_of(name).sets[-1] == "model.architecture.model_type=qwen3"
+    assert recipe(name) != recipe("ours") and recipe("hand") == {}
+    for wrong in ("ours+lr", "hand+optimizer.lr=1", "theirs", "ours-9k"):
+        with pytest.raises(argparse.ArgumentTypeError, match="none of ours, autoresearch"):
+            contender(wrong)
+    kept = {"within": True, "loads_in_transformers": True, "seconds": 5.0}
+    rows = [
+        {"run": one, "bpb": bpb + i / 1000, **kept, **recipe(one)}
+        for one, bpb in (("ours", 1.2), (name, 1.0), ("hand", 1.1))
+        for i in range(3)
+    ]
+    assert {claim["of"]: claim["holds"] for claim in claims(rows, 5.0)} == {
+        "ours": False,
+        name: True,
+    }
+
+
 def test_a_claim_needs_seconds_kept_and_weights_that_load() -> None:
     from sprint import claims, recipe
 

@@ -234,7 +234,7 @@ def test_every_number_of_a_config_has_bounds_that_fp32_holds():
 
 @pytest.mark.parametrize(
     ("said", "kept", "segments"),
-    [("true", True, 12), ("no", False, 0), ("4", 4, 4), ("1K", 1000, 12), ("2", 2, 2)],
+    [("true", True, 12), ("no", False, 0), ("4", 4, 4), ("1K", 1024, 12), ("2", 2, 2)],
 )
 def test_blocks_are_computed_again_in_as_many_segments_as_there_are_blocks(said, kept, segments):
     training = parsed(f"training.activation_checkpointing={said}").training

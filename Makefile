@@ -57,7 +57,7 @@ ui: $(STAMP)     ## the cockpit on a simulated live run
 	$(BIN)/python tests/tui/sim_run.py --cockpit
 
 bench: $(STAMP)  ## benchmarks of this machine
-	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/cockpit/startup.py
 
 gpu: $(STAMP)    ## tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

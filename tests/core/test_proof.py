@@ -1,4 +1,4 @@
-"""benchmarks/proof.py on a CPU: a small model from texts to a report, stopped and killed."""
+"""benchmarks/results/proof.py on a CPU: a small model from texts to a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 SMALL = (
     "model.architecture.vocab_size=512",
     "data.seq_len=128",

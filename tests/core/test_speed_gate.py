@@ -1,4 +1,4 @@
-"""benchmarks/gate.py: what is slower is found, what scatters is not, and who is asked says so."""
+"""benchmarks/step/gate.py: what is slower is found, what scatters is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "benchmarks" / "gate.py"
+SCRIPT = ROOT / "benchmarks" / "step" / "gate.py"
 
 
 @pytest.fixture

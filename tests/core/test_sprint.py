@@ -1,4 +1,4 @@
-"""benchmarks/sprint.py: contenders are judged alike, ported faithfully and run once."""
+"""benchmarks/results/sprint.py: contenders are judged alike, ported faithfully and run once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,9 @@ Own fit  Without an earlier run: L(t) = a + b t^-c through the blocks of the run
 Word     Blocks in a row beyond the same bound, each for one, beyond it by its width again for two:
          ENOUGH of them; else it is on track.
 Units    Nats per token; steps. In logarithms, so that widths are shares of the loss.
-Source   Kaplan et al. 2020, arXiv:2001.08361 (power law of a loss); benchmarks/expected_loss.py
-         measures how often it speaks of equal runs, and how early of a tenth of the rate.
+Source   Kaplan et al. 2020, arXiv:2001.08361 (power law of a loss);
+         benchmarks/watching/expected_loss.py measures how often it speaks of equal runs, and how
+         early of a tenth of the rate.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Shapes  qkv, cos, sin as in kernels/ops/attention.py; first, last (B, T) int32: 
         a row: a rotation tells distances alone. The result is (B T, H E).
 Memory  keeps qkv, WHICH THE FORWARD WRITES OVER, the result, and one fp32 per token and head.
 Limits  bf16 and fp16, E of 64, T a multiple of 64, Hopper or later (tensor descriptors; timed
-        nowhere yet: benchmarks/document_attention.py).
+        nowhere yet: benchmarks/step/document_attention.py).
 Source  Dao 2023, arXiv:2307.08691; gradient derived in docs/concepts/kernels.md.
 """
 

@@ -15,7 +15,7 @@ Design  up to ON_CHIP columns a row stays in registers: read once, exponentiated
         hide its loads behind: 542 us with that prefetch, 640 without, 757 reading each row twice;
         16384 x 32768 bf16, H200). Longer rows are read twice, in blocks.
 Speed   the same, with the small launches around it: forward and backward 574 us (Inductor 1367,
-        plain PyTorch 6488, a copy of the same bytes 513): benchmarks/kernels.py, torch 2.11.
+        plain PyTorch 6488, a copy of the same bytes 513): benchmarks/step/kernels.py, torch 2.11.
 Source  online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867; z-loss: Chowdhery et al. 2022,
         arXiv:2204.02311, section 5; gradient derived in docs/concepts/kernels.md.
 """

@@ -6,7 +6,7 @@ Memory  keeps x and one fp32 per row (rstd); the normalised rows are recomputed.
         at most PROGRAMS * D fp32 for dw while it runs.
 Limits  D <= 65536 (a row is one block); copies x if it is not contiguous; first derivatives only.
 Speed   H200, bf16, fp32 w, 16384 x 1024: forward 19 us, with backward 48 us (Inductor 20, 59; plain
-        PyTorch 279, 920; a copy of the same bytes 16, 41): benchmarks/kernels.py, torch 2.11.
+        PyTorch 279, 920; a copy of the same bytes 16, 41): benchmarks/step/kernels.py, torch 2.11.
 Source  Zhang & Sennrich 2019, arXiv:1910.07467. With n = x * rstd and g = w * dy:
         dx = rstd * (g - n * mean(g * n)), dw = sum over rows of dy * n.
 """

@@ -10,7 +10,8 @@ Shapes  q (B, H, T, E), k (B, K, T, E) in fp32/bf16/fp16, any strides with a con
 Memory  keeps the tables only: the gradient is the same rotation by the opposite angle.
 Limits  E even and at most 512; first derivatives only.
 Speed   H200, bf16, 16384 tokens of 16 + 4 heads of 64: forward 22 us, with backward 45 (Inductor
-        28, 116; plain PyTorch 429, 867; a copy of the same bytes 20, 40): benchmarks/kernels.py.
+        28, 116; plain PyTorch 429, 867; a copy of the same bytes 20, 40):
+        benchmarks/step/kernels.py.
 Source  Su et al. 2021, arXiv:2104.09864; gradient derived in docs/concepts/kernels.md.
 """
 

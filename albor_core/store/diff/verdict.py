@@ -14,10 +14,10 @@ Method  Both curves are cut to the x range they share; the last quarter of it is
         interval reaches further from its middle than 8 times the scatter of the differences.
 Level   An interval without 0 decides. It is made for 3.5 % (LEVEL) of pairs that differ by noise
         alone, so that no more than 5 of 100 (1 - CONFIDENCE) are called different;
-        benchmarks/verdicts.py measures that for AR(1) noise of correlations up to 0.97 from 25
-        differences on, and what is found of real gaps beside a test that knows the true standard
-        error. Of eight differences 12 of 100 pairs at a correlation of 0.97, 2 at 0.9 (simulated,
-        1,000 pairs). A last point alone decides nothing.
+        benchmarks/watching/verdicts.py measures that for AR(1) noise of correlations up to 0.97
+        from 25 differences on, and what is found of real gaps beside a test that knows the true
+        standard error. Of eight differences 12 of 100 pairs at a correlation of 0.97, 2 at 0.9
+        (simulated, 1,000 pairs). A last point alone decides nothing.
 Trend   Where one run still gains on the other, the differences drift, and a drift looks like noise
         that remembers for ever. So differences that leave 0 undecided are also held against the
         straight line through them: one that is at both ends of the window more than 8 times their

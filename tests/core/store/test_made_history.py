@@ -14,7 +14,7 @@ from albor_core.store.index.indexer import Indexer
 from albor_core.store.query.filter import parse_filter
 from albor_core.store.query.table import RunList
 
-SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "make_history.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "tracker" / "make_history.py"
 spec = importlib.util.spec_from_file_location("make_history", SCRIPT)
 assert spec is not None and spec.loader is not None
 make_history = importlib.util.module_from_spec(spec)

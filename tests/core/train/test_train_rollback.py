@@ -467,7 +467,7 @@ def test_a_checkpoint_from_before_these_settings_is_resumed(tmp_path):
 
 
 def spikes_benchmark():
-    path = Path(__file__).parents[3] / "benchmarks" / "spikes.py"
+    path = Path(__file__).parents[3] / "benchmarks" / "watching" / "spikes.py"
     spec = importlib.util.spec_from_file_location("spikes_benchmark", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

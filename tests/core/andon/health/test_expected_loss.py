@@ -17,7 +17,7 @@ from albor_core.andon.health.expected_loss import (
     fit_power_law,
 )
 
-SCRIPT = Path(__file__).resolve().parents[4] / "benchmarks" / "expected_loss.py"
+SCRIPT = Path(__file__).resolve().parents[4] / "benchmarks" / "watching" / "expected_loss.py"
 
 
 def benchmark():

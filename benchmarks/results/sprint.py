@@ -1,0 +1,161 @@
+"""What so many seconds of training on one GPU reach: ours, autoresearch, plain PyTorch by hand.
+
+    python benchmarks/results/sprint.py --out DIR --seconds 120 [--runs ours ours-8k autoresearch]
+        [--seeds 1 2 3] [--cards N] [--peers DIR] [--json FILE] [--stop-after S]
+
+Everyone trains on the same texts (timed_runs.py), on one card, for --seconds of steps: compiling,
+warming up, packing and evaluating do not count. Ours goes through `albor train apply` with OURS; a
+calibration of 600 steps says how many steps fit, and a run that took longer makes no claim.
+autoresearch and hand look at the clock; both train 11 steps before it starts, and autoresearch
+keeps what they learned. Judged by bits per byte of all held-out files (bits_per_byte.py): nats of
+every token over ln 2 and the bytes of UTF-8, each with its own tokenizer and the context that it
+was trained with; ours in fp32 by `albor eval`, and again as transformers loads it.
+
+`ours-8k` is ours with a vocabulary of 8,192; OURS+FIELD=VALUE sets a field of the config besides.
+The peer is cloned to PEERS/autoresearch as peer_source.py says. `autoresearch` has its own
+vocabulary of 8,192, `autoresearch-32k` ours. nanochat is not here.
+Results in --json are not made again, and each is written at once: call it again until nothing is
+left. No run begins that would not end within --stop-after seconds. Exit code 2 without a GPU, 1
+where something is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from peer_source import VOCABULARY as VOCABULARY_8K
+from pretrain import BEST
+from sprint_peers import autoresearch, hand, small_tokenizer
+from timed_runs import Recipe, Results, corpus, ours, spread
+from verdict_of_seeds import compare
+
+OURS = Recipe(BEST, (), batch=32, warmup=0.05)
+"""What is trained: a config, what is set in it, rows of 1,024 a step, share of warm-up."""
+SMALL = "ours-8k"
+PEERS = ("autoresearch", "autoresearch-32k", "hand")
+RUNS = ("ours", *PEERS)
+MARGIN, P_BELOW = 0.02, 0.01  # bits per byte below a peer, and the chance of that
+BESIDE_S = 150.0  # of a run, besides its seconds: start, compile, calibrate, evaluate
+
+
+def contender(word: str) -> str:
+    """Argument of --runs; with choices argparse would refuse an empty list."""
+    name, *sets = word.split("+")
+    is_ours = name in ("ours", SMALL) and all("=" in one for one in sets)
+    if word not in PEERS and not is_ours:
+        known = ", ".join((*RUNS, SMALL))
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {known}, nor ours+FIELD=VALUE")
+    return word
+
+
+def recipe_of(name: str) -> Recipe:
+    """Of ours, with what its name sets."""
+    return replace(OURS, sets=(*OURS.sets, *name.split("+")[1:]))
+
+
+def is_small(name: str) -> bool:
+    return name.split("+")[0] == SMALL
+
+
+def recipe(name: str) -> dict[str, str]:
+    """Marks results of ours: those of another OURS are kept, but do not count."""
+    return {"recipe": recipe_of(name).digest} if name.startswith("ours") else {}
+
+
+def contend(name: str, seed: int, options: Any) -> dict[str, Any]:
+    """Of one contender: bpb and what it took."""
+    seconds, out = options.seconds, options.out
+    out = out / "8k" if is_small(name) else out
+    data = json.loads((out / "data.json").read_text())
+    if name.startswith("ours"):
+        return ours(recipe_of(name), data, out, seconds, seed)
+    if name == "hand":
+        return hand(data, out, seconds, seed)
+    small = name == "autoresearch"
+    return autoresearch(data, out, seconds, seed, options.peers, small=small)
+
+
+def claims(rows: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
+    """Ours against each peer, at these seconds. A run of ours that took longer, or that
+    transformers does not load alike, makes no claim.
+    """
+    rows = [row for row in rows if row["seconds"] == seconds]
+    names = dict.fromkeys(row["run"] for row in rows if row["run"] not in PEERS)
+    found = []
+    for name, peer in itertools.product(names, PEERS):
+        mine = [row for row in rows if {"run": name, **recipe(name)}.items() <= row.items()]
+        is_fair = all(row["within"] and row["loads_in_transformers"] for row in mine)
+        theirs = [row["bpb"] for row in rows if row["run"] == peer]
+        if mine and theirs:
+            told = compare([row["bpb"] for row in mine], theirs, margin=MARGIN, p_below=P_BELOW)
+            told["holds"] = told["holds"] and is_fair
+            claim = {"of": name, "against": peer, "seconds": seconds, "fair": is_fair}
+            found.append({**claim, **told})
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
+    parser.add_argument("--seconds", type=float, required=True, help="of training")
+    parser.add_argument("--runs", nargs="*", type=contender, default=list(RUNS),
+                        help=f"of {', '.join((*RUNS, SMALL))}; none: make the corpus")  # fmt: skip
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
+    parser.add_argument("--peers", type=Path, help="holds autoresearch/train.py")
+    parser.add_argument("--json", type=Path, help="results, kept and added to; OUT/sprint.json")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.stderr.write("benchmarks/results/sprint.py needs a CUDA GPU; torch sees none here\n")
+        return 2
+    if options.peers is None and any(name.startswith("auto") for name in options.runs):
+        parser.error("--peers DIR: where autoresearch was cloned to; or leave it out of --runs")
+    begun = time.monotonic()
+    options.out = options.out.resolve()
+    if options.worker:
+        name, _, seed = options.worker.rpartition("@")
+        found = contend(name, int(seed), options)
+        options.result.write_text(json.dumps(found))
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    os.environ["ALBOR_HOME"] = str(options.out / "home")
+    (options.out / "data.json").write_text(json.dumps(corpus(options.out), default=str))
+    if any(map(is_small, options.runs)):
+        small = options.out / "8k"
+        (small / "data.json").write_text(json.dumps(corpus(small, VOCABULARY_8K), default=str))
+    if "autoresearch" in options.runs:
+        small_tokenizer(options.out)
+    print(f"{torch.cuda.get_device_name()}; data in {time.monotonic() - begun:.0f} s", flush=True)
+    results = Results(options.json or options.out / "sprint.json")
+    keys = [
+        {"run": run, "seed": seed, "seconds": options.seconds} | recipe(run)
+        for seed in options.seeds
+        for run in options.runs
+    ]
+    words = ["--out", options.out, "--seconds", options.seconds, "--runs", *options.runs]
+    words += [] if options.peers is None else ["--peers", options.peers.resolve()]
+    left = spread(keys, Path(__file__), words, out=options.out, results=results,
+                  cards=options.cards, until=begun + options.stop_after,
+                  each_s=options.seconds + BESIDE_S)  # fmt: skip
+    for claim in claims(results.rows, options.seconds):
+        print(json.dumps(claim))
+    for line in left:
+        print(f"left: {line}", file=sys.stderr)
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

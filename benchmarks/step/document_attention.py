@@ -1,0 +1,136 @@
+"""What keeping documents apart costs and saves in attention: one GPU.
+
+    python benchmarks/step/document_attention.py [--tokens 65536] [--rows 4096 8192] [--json FILE]
+
+Forward with backward, RoPE's gradient with it, bf16, 16 + 4 heads of 64, rows of 4,096 and 8,192
+tokens by default: causal attention over whole rows as the step takes it (`causal`), the kernels
+that stay within documents (`documents`) where a document has T / 4, T / 8 and T / 16 tokens on
+average and where a row is one, and torch's attention with a mask of (B, 1, T, T) booleans (`mask`).
+`skipped` is the share of the causal tiles that no query sees. Medians of interleaved rounds; every
+result is first held to its reference. Exit code 2 without a GPU, 1 where one fails parity.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albor_core.kernels import dispatch
+from albor_core.kernels.documents import attention as documents
+from albor_core.kernels.ops import attention
+from albor_core.kernels.ops.rope import tables
+
+H, K, E, TILE = 16, 4, attention.E, attention.TILE
+ROUNDS, REPEATS = 9, 5
+SHARES = (1, 4, 8, 16)  # T over the mean length of a document; 1: a row is one
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    if not torch.cuda.is_available():
+        print("no GPU: nothing is timed", file=sys.stderr)
+        return 2
+    device = torch.device("cuda")
+    if reason := dispatch.rejection(documents.OP, device, torch.bfloat16):
+        print(f"documents: {reason}", file=sys.stderr)
+        return 1
+    found = [row for T in options.rows for row in compare(T, options.tokens // T, device)]
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, {H} + {K} heads of {E}"
+    )
+    print("     T  mean  skipped   causal us  documents us  mask us  of causal")
+    for one in found:
+        print(
+            f"{one['T']:6} {one['mean']:5} {one['skipped']:8.1%} {one['causal_us']:11.0f}"
+            f" {one['documents_us']:13.0f} {one['mask_us'] or float('nan'):8.0f}"
+            f" {one['documents_us'] / one['causal_us']:10.2f}"
+        )
+    if options.json is not None:
+        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+        options.json.write_text(json.dumps({**about, "rows": found}, indent=1))
+    return 0
+
+
+def compare(T: int, B: int, device: torch.device) -> list[dict[str, Any]]:
+    """One entry for each mean length of a document, in rows of T tokens."""
+    source = torch.Generator(device).manual_seed(0)
+    qkv = torch.randn(B, T, (H + 2 * K) * E, generator=source, device=device).bfloat16()
+    cos, sin = (table.to(device) for table in tables(T, E))
+    rows = []
+    for share in SHARES:
+        document = torch.zeros(B, T, dtype=torch.int64, device=device)
+        if share > 1:
+            document = documents.drawn_documents(B, T, T // share, source)
+        bounds = documents.stretches(document)
+        ways: dict[str, Callable[[Tensor], Tensor]] = {
+            "causal": partial(attention.attention_triton, cos=cos, sin=sin, H=H, K=K),
+            "documents": partial(_documents, cos=cos, sin=sin, bounds=bounds),
+        }
+        if B * T * T <= 1 << 30:
+            ways["mask"] = partial(_mask, cos=cos, sin=sin, bounds=bounds)
+        times = race(ways, qkv)
+        rows.append(
+            {
+                "T": T,
+                "mean": T // share,
+                "skipped": skipped(bounds[0]),
+                **{f"{name}_us": times.get(name) for name in ("causal", "documents", "mask")},
+            }
+        )
+    return rows
+
+
+def _documents(x: Tensor, cos: Tensor, sin: Tensor, bounds: tuple[Tensor, Tensor]) -> Tensor:
+    return documents.document_attention(x, cos, sin, *bounds, H=H, K=K)
+
+
+def _mask(x: Tensor, cos: Tensor, sin: Tensor, bounds: tuple[Tensor, Tensor]) -> Tensor:
+    return documents.document_attention_reference(x, cos, sin, *bounds, H=H, K=K)
+
+
+def skipped(first: Tensor) -> float:
+    """Share of the causal tiles that no query of theirs sees."""
+    begins = first[:, ::TILE].long() // TILE
+    tiles = begins.shape[1]
+    walked = int((torch.arange(1, tiles + 1, device=first.device) - begins).sum())
+    return 1 - walked / (len(first) * tiles * (tiles + 1) / 2)
+
+
+def race(ways: dict[str, Callable[[Tensor], Tensor]], qkv: Tensor) -> dict[str, float]:
+    """Microseconds of forward and backward; the first round warms up."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    leaf = qkv.detach().requires_grad_()
+    upstream = torch.randn_like(ways["documents"](qkv))
+    for _ in range(ROUNDS + 1):
+        for name, way in ways.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(REPEATS):
+                torch.autograd.grad(way(leaf), leaf, upstream)
+            end.record()
+            end.synchronize()
+            times[name].append(1000 * begin.elapsed_time(end) / REPEATS)
+    return {name: statistics.median(found[1:]) for name, found in times.items()}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tokens", type=int, default=65536, help="of a batch")
+    parser.add_argument("--rows", type=int, nargs="+", default=[4096, 8192], help="tokens of a row")
+    parser.add_argument("--json", type=Path, help="write the numbers here, too")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

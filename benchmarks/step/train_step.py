@@ -1,0 +1,367 @@
+"""Whole training steps against their peers, interleaved in one process: one GPU.
+
+    python benchmarks/step/train_step.py [--shape 350m] [--batches 4 16 64] [--only NAME ...]
+                                         [--rounds 9] [--warm 20] [--profile] [--json FILE]
+
+350m: 24 layers of 1024, 16 + 4 heads, 4096; 50m, 125m: those of configs/train; h128: 350m with 8 +
+2 heads of 128; qwen0.5b, llama1b: sizes of Qwen2.5-0.5B and Llama-3.2-1B; all tied, T = 1024, bf16
+arithmetic over fp32 master weights, random tokens; forward, backward, clip at 1.0 and AdamW
+("ours-muon": Muon for the hidden matrices; "ours-6-segments": blocks computed again in so many;
+"bf16-residual": as by training.residual_in_fp32: false). Peers start from the same weights: the
+plain model of this repository under torch.compile ("hand+compile"), transformers' Llama under
+torch.compile, transformers with Liger's kernels.
+Whoever is not installed is "not measured". After 20 s of load that all share, every round times
+each for about 0.7 s; the ratio is the median over rounds of a round's ratio. Loss and gradients of
+the first step are compared with those of fp32 without TF32 ("worst gradient": the largest relative
+error of any parameter's). Peak memory is what building and first steps of one peer added to the
+process. Exit code 2 without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import gc
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albor_core.kernels import dispatch
+from albor_core.model.flat import FlatParameters
+from albor_core.model.fp8 import Scales
+from albor_core.model.fused import FusedLlama
+from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
+from albor_core.recipes.batch import Batch
+from albor_core.train.optim.adamw import FlatAdamW
+from albor_core.train.optim.clipping import Clip
+from albor_core.train.optim.muon import FlatMuon
+from albor_core.train.step.fused import GraphedStep
+
+SHAPES = {
+    "350m": LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024),
+    "50m": LlamaConfig(512, 12, 8, 2, 2048, 32768, 1024),
+    "125m": LlamaConfig(768, 12, 12, 4, 3072, 32768, 1024),
+    "h128": LlamaConfig(1024, 24, 8, 2, 4096, 32768, 1024),
+    "qwen0.5b": LlamaConfig(896, 24, 14, 2, 4864, 151936, 1024),
+    "llama1b": LlamaConfig(2048, 16, 32, 8, 8192, 128256, 1024),
+}
+T = 1024
+HYPER: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+WARM_LOAD_S, ROUND_S = 20.0, 0.7
+REFERENCE_ROWS = 4  # of a batch at a time: fp32 attention is not frugal
+
+
+@dataclass
+class Peer:
+    """One way to take a step."""
+
+    name: str
+    step: Callable[[Tensor], Tensor]
+    peak_gib: float = 0.0
+    build_s: float = 0.0
+    loss_error: float = 0.0
+    gradient_error: float = 0.0
+    ms: list[float] = field(default_factory=list)
+    clock_mhz: list[int] = field(default_factory=list)
+
+
+def rounded(start: Llama) -> Llama:
+    """The same weights with a residual stream in bf16."""
+    model = Llama(dataclasses.replace(start.config, residual_in_fp32=False))
+    model.load_state_dict(start.state_dict())
+    return model.cuda()
+
+
+def ours(
+    start: Llama, B: int, *, in_fp8: bool = False, muon: bool = False, segments: int = 0
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Any]]:
+    """(step, loss and gradients without an update) of the trainer's fused step."""
+    model = copy.deepcopy(start)
+    flat = FlatParameters(model, torch.bfloat16)
+    optimizer = (
+        FlatMuon(flat, muon_lr=None, momentum=0.95, **HYPER) if muon else FlatAdamW(flat, **HYPER)
+    )
+    scales = Scales.of(model.config, torch.device("cuda")) if in_fp8 else None
+    fused = FusedLlama(model, flat, scales, segments=segments)
+    graphed = GraphedStep(fused, optimizer, batch=(B, T), accumulation=1, clip=Clip(1.0))
+    fused.calibrate(torch.randint(0, start.config.vocab_size, (2, T), device="cuda"))
+
+    def step(ids: Tensor) -> Tensor:
+        optimizer.set_lr(HYPER["lr"])
+        loss = graphed.forward(Batch(ids))
+        graphed.backward(0)
+        graphed.update(loss)
+        return loss
+
+    def look(ids: Tensor) -> Any:
+        loss = graphed.forward(Batch(ids)).clone()
+        graphed.backward(0)
+        return loss, flat.gradients()
+
+    return step, look
+
+
+def torch_step(
+    model: nn.Module, forward: Callable[[Tensor], Tensor]
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Any]]:
+    """The same with autograd, clip_grad_norm_ and torch's fused AdamW under autocast."""
+    groups = param_groups(model, HYPER["weight_decay"])
+    optimizer = torch.optim.AdamW(groups, **HYPER, fused=True)
+    parameters = list(model.parameters())
+
+    def half(ids: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = forward(ids)
+        loss.backward()
+        return loss
+
+    def step(ids: Tensor) -> Tensor:
+        loss = half(ids)
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def look(ids: Tensor) -> Any:
+        loss = half(ids).detach().clone()
+        gradients = {name: p.grad for name, p in model.named_parameters()}
+        optimizer.zero_grad(set_to_none=True)
+        return loss, gradients
+
+    return step, look
+
+
+def hand(start: Llama, B: int) -> Any:
+    model = copy.deepcopy(start)
+    compiled = torch.compile(model, dynamic=False)
+    return torch_step(model, lambda ids: compiled(ids, ids)[1])
+
+
+def own_copy(module: str, name: str) -> Any:
+    """`module` loaded anew beside itself: what patches the one does not reach the other."""
+    found = importlib.util.find_spec(module)
+    assert found is not None
+    assert found.origin is not None
+    full = f"{module.rpartition('.')[0]}.{name}"  # its relative imports go on working
+    spec = importlib.util.spec_from_file_location(full, found.origin)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[full] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+def hugging_face(start: Llama, B: int, *, liger: bool = False) -> Any:
+    from transformers import LlamaConfig as Theirs
+
+    room = own_copy("transformers.models.llama.modeling_llama", "modeling_llama_untouched")
+    if liger:
+        from liger_kernel.transformers import apply_liger_kernel_to_llama
+        from transformers.models.llama import modeling_llama as room
+
+        apply_liger_kernel_to_llama()
+    known = Theirs(**{k: v for k, v in start.config.to_hf().items() if k != "dtype"})
+    known.use_cache = False
+    known._attn_implementation = "sdpa"
+    with torch.device("cuda"):
+        model = room.LlamaForCausalLM(known).float().train()
+    model.load_state_dict(start.state_dict(), strict=False)
+    run = model if liger else torch.compile(model, dynamic=False)
+    return torch_step(model, lambda ids: run(input_ids=ids, labels=ids).loss)
+
+
+PEERS: dict[str, Callable[[Llama, int], Any]] = {
+    "ours": ours,
+    "ours-muon": lambda start, B: ours(start, B, muon=True),
+    "ours-fp8": lambda start, B: ours(start, B, in_fp8=True),
+    "ours-bf16-residual": lambda start, B: ours(rounded(start), B),
+    "ours-2-segments": lambda start, B: ours(start, B, segments=2),
+    "ours-6-segments": lambda start, B: ours(start, B, segments=6),
+    "hand+compile": hand,
+    "hand-bf16-residual+compile": lambda start, B: hand(rounded(start), B),
+    "hf+compile": hugging_face,
+    "hf+liger": lambda start, B: hugging_face(start, B, liger=True),
+}
+NEEDS = {"hf+compile": ("transformers",), "hf+liger": ("transformers", "liger_kernel")}
+
+
+def truth(start: Llama, ids: Tensor) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients in fp32, a few rows at a time."""
+    start.zero_grad(set_to_none=True)
+    pieces = ids.split(REFERENCE_ROWS)
+    total = 0.0
+    for piece in pieces:
+        _, loss = start(piece, piece)
+        (loss / len(pieces)).backward()
+        total += loss.item() / len(pieces)
+    found = {name: p.grad for name, p in start.named_parameters()}
+    start.zero_grad(set_to_none=True)
+    return total, found
+
+
+def worst(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
+    """Largest relative error of a parameter's gradient; NaN counts as infinite."""
+    errors = [float((found[n].float() - g).norm() / g.norm()) for n, g in wanted.items()]
+    return max(e if e == e else float("inf") for e in errors)
+
+
+def build(name: str, start: Llama, ids: Tensor, wanted: Any) -> Peer:
+    """Made, compared with fp32, and run often enough that nothing is left to compile."""
+    gc.collect(), torch.cuda.empty_cache(), torch.cuda.reset_peak_memory_stats()
+    before, begun = torch.cuda.memory_allocated(), time.time()
+    step, look = PEERS[name](start, len(ids))
+    loss, gradients = look(ids)
+    peer = Peer(name, step)
+    peer.loss_error = abs(loss.item() - wanted[0]) / wanted[0]
+    peer.gradient_error = worst(gradients, wanted[1])
+    del gradients
+    for _ in range(3):
+        step(ids)
+    torch.cuda.synchronize()
+    peer.build_s = time.time() - begun
+    peer.peak_gib = (torch.cuda.max_memory_allocated() - before) / 2**30
+    return peer
+
+
+def seconds(peer: Peer, batches: list[Tensor], steps: int) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    peer.step(batches[0])  # the queue is not empty when the clock starts
+    start.record()
+    for i in range(steps):
+        peer.step(batches[i % len(batches)])
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1000
+
+
+def clock_mhz() -> int:
+    query = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "-i", "0"]
+    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
+
+
+def contest(
+    shape: LlamaConfig, names: list[str], B: int, rounds: int, warm_s: float = WARM_LOAD_S
+) -> list[Peer]:
+    torch.manual_seed(0)
+    start = Llama(shape)
+    init_weights(start, 0)
+    start.cuda()
+    batches = [torch.randint(0, shape.vocab_size, (B, T), device="cuda") for _ in range(4)]
+    wanted = truth(start, batches[0])
+    peers = []
+    for name in names:
+        try:
+            peers.append(build(name, start, batches[0], wanted))
+            print(f"B{B} {name}: built in {peers[-1].build_s:.0f} s", file=sys.stderr, flush=True)
+        except Exception as error:  # a peer that cannot run is a result too
+            print(f"B{B} {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+    del wanted
+    begun = time.time()
+    while time.time() - begun < warm_s:
+        for peer in peers:
+            seconds(peer, batches, 2)
+    counts = {p.name: max(2, int(ROUND_S / (seconds(p, batches, 3) / 3))) for p in peers}
+    for _ in range(rounds):
+        for peer in peers:
+            steps = counts[peer.name]
+            peer.ms.append(1000 * seconds(peer, batches, steps) / steps)
+            for i in range(max(2, steps // 2)):
+                peer.step(batches[i % 4])
+            peer.clock_mhz.append(clock_mhz())  # while the queue is still full
+            torch.cuda.synchronize()
+    return peers
+
+
+def line(shape: LlamaConfig, peer: Peer, first: Peer, B: int) -> dict[str, Any]:
+    ratios = [theirs / mine for theirs, mine in zip(peer.ms, first.ms, strict=True)]
+    ms = statistics.median(peer.ms)
+    return {
+        "B": B,
+        "peer": peer.name,
+        "ms": round(ms, 2),
+        "ms_range": [round(min(peer.ms), 2), round(max(peer.ms), 2)],
+        "tokens_per_s": round(B * T / ms * 1000),
+        "mfu": round(shape.flops_per_token(T) * B * T / ms * 1000 / 989e12, 4),
+        "ratio": round(statistics.median(ratios), 4),
+        "ratio_range": [round(min(ratios), 3), round(max(ratios), 3)],
+        "peak_gib": round(peer.peak_gib, 1),
+        "sm_mhz": int(statistics.median(peer.clock_mhz)),
+        "loss_error": peer.loss_error,
+        "worst_gradient": round(peer.gradient_error, 5),
+        "build_s": round(peer.build_s, 1),
+    }
+
+
+def profile(peer: Peer, ids: Tensor, top: int = 30) -> list[tuple[str, float, int]]:
+    """(kernel, ms a step, launches a step), the longest first."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as recording
+
+    with recording(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(2):
+            peer.step(ids)
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for event in found.key_averages():
+        times[event.key[:90]][0] += event.self_device_time_total / 2000
+        times[event.key[:90]][1] += event.count / 2
+    rows = [(name, round(ms, 3), int(n)) for name, (ms, n) in times.items()]
+    return sorted(rows, key=lambda row: -row[1])[:top]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", default="350m", choices=SHAPES)
+    parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64])
+    parser.add_argument("--only", nargs="*", default=[], choices=PEERS)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--warm", type=float, default=WARM_LOAD_S, help="seconds of load before")
+    parser.add_argument("--json", type=Path, help="write all figures here, too")
+    parser.add_argument("--profile", action="store_true", help="kernels of a step, by time")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.stderr.write("benchmarks/step/train_step.py needs a CUDA GPU; torch sees none here\n")
+        return 2
+    shape = SHAPES[options.shape]
+    names = [n for n in PEERS if not options.only or n in options.only]
+    for name in list(names):
+        missing = [m for m in NEEDS.get(name, ()) if importlib.util.find_spec(m) is None]
+        if missing:
+            print(f"{name}: not measured, {missing[0]} is not installed")
+            names.remove(name)
+    # peers take turns with one cache of memory: blocks of fixed sizes would be freed and asked anew
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
+    rows: list[dict[str, Any]] = []
+    for B in options.batches:
+        peers = contest(shape, names, B, options.rounds, options.warm)
+        for peer in peers:
+            rows.append(line(shape, peer, peers[0], B))
+            print(json.dumps(rows[-1]), flush=True)
+            if options.profile:
+                ids = torch.randint(0, shape.vocab_size, (B, T), device="cuda")
+                rows[-1]["profile"] = profile(peer, ids)
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1))
+        print("chosen:", *(f"{c.op} {c.backend}" for c in dispatch.choices()), file=sys.stderr)
+        del peers
+        torch._dynamo.reset()
+        gc.collect(), torch.cuda.empty_cache()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -47,9 +47,11 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
+_SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
 def _auto_or_bool(value: object) -> object:
-    words = {"auto": "auto", "true": True, "yes": True, "on": True}
-    words |= {"false": False, "no": False, "off": False}
+    words = {"auto": "auto", **_SWITCH}
     word = str(value).lower() if isinstance(value, str | bool) else ""
     if word not in words:
         raise ValueError("must be auto, true or false")
@@ -57,8 +59,7 @@ def _auto_or_bool(value: object) -> object:
 
 
 def _segments(value: object) -> object:
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-    found = words.get(str(value).lower(), value)
+    found = _SWITCH.get(str(value).lower(), value)
     if found is None or isinstance(found, bool):
         return bool(found)
     try:

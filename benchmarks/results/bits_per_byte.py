@@ -3,7 +3,7 @@
 Each text stands behind one token that begins it; windows are as long as the model's context, and
 each but the first of a text scores the half that follows what it has read. Every token is scored
 once, so the sum of nats is that of all bytes: bpb = nats / (ln 2 * bytes of UTF-8). For a model
-that never read a row without that token each window has it in front, and is no longer for it.
+that never read a row without that token each window begins with it, and has the same length.
 """
 
 from __future__ import annotations

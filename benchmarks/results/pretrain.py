@@ -32,11 +32,11 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,7 @@ COLUMNS = ("text", "source", "file")
 LARGEST, LETTERS = 100_000, 0.25
 UNUSED = 0.002  # of the training files: packing splits off a validation of its own
 T = 1024
+Item, Card, Result = TypeVar("Item"), TypeVar("Card"), TypeVar("Result")
 POLL_S, LIMIT_S = 0.25, 560.0
 
 
@@ -325,29 +326,24 @@ def train(
     }
 
 
-def train_all(
-    asked: list[Asked],
-    one: Callable[[Asked, int | None], dict[str, Any]],
-    cards: int,
-    file: Path | None,
-) -> None:
-    """`one` of each, one at a time on each card; results are told as they come."""
-    free: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-    for card in range(cards) if cards > 1 else [None]:
+def over_cards(
+    items: Sequence[Item], work: Callable[[Item, Card], Result], cards: Sequence[Card]
+) -> Iterator[Result]:
+    """`work` of each item, one at a time on each card; results as they come."""
+    free: queue.SimpleQueue[Card] = queue.SimpleQueue()
+    for card in cards:
         free.put(card)
-    results: list[dict[str, Any]] = []
 
-    def on_a_card(run: Asked) -> dict[str, Any]:
+    def on_a_card(item: Item) -> Result:
         card = free.get()
         try:
-            return one(run, card)
+            return work(item, card)
         finally:
             free.put(card)
 
-    with ThreadPoolExecutor(cards) as pool:
-        for done in as_completed([pool.submit(on_a_card, run) for run in asked]):
-            results.append(done.result())
-            tell(results, file)
+    with ThreadPoolExecutor(len(cards)) as pool:
+        for done in as_completed([pool.submit(on_a_card, item) for item in items]):
+            yield done.result()
 
 
 def tell(results: list[dict[str, Any]], file: Path | None) -> None:
@@ -382,7 +378,11 @@ def main() -> int:
     def one(asked: Asked, card: int | None) -> dict[str, Any]:
         return train(asked, data, options.out, options.steps, options.every, card)
 
-    train_all(options.runs, one, options.cards, options.json)
+    cards = [*range(options.cards)] if options.cards > 1 else [None]
+    results: list[dict[str, Any]] = []
+    for result in over_cards(options.runs, one, cards):
+        results.append(result)
+        tell(results, options.json)
     return 0
 
 

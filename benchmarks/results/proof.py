@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 from pretrain import BATCH, LARGE, T, albor
-from timed_runs import ENDED, corpus, measured
+from timed_runs import ENDED, corpus, measured, phase_of
 
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
@@ -106,7 +106,7 @@ def train(proof: Proof, words: Sequence[str], steps: int, until: float) -> Path 
         made = told("train", "apply", *words, "--name", "proof", "--detach")
         proof.keep("begun", {"command": made["command"], "run": made["found"]["run"]["path"]})
     path = Path(proof.known["begun"]["run"])
-    if phase(path) in ("stopped", None):
+    if phase_of(path) in ("stopped", None):
         with suppress(SystemExit):  # its guard may live still: then it is followed
             albor("train", "resume", path, "--detach")
             proof.keep("resumed", proof.known.get("resumed", 0) + 1)
@@ -128,11 +128,6 @@ def train(proof: Proof, words: Sequence[str], steps: int, until: float) -> Path 
         time.sleep(POLL_S)
     albor("guard", "stop", path)
     return None
-
-
-def phase(run: Path) -> str | None:
-    found: str | None = (read_state(RunDir(run).state) or {}).get("phase")
-    return found
 
 
 def wait_for_another(run: Path, pid: int, until: float) -> None:

@@ -24,12 +24,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import torch
+from pretrain import BEST
 from timed_runs import Recipe, Results, calibrated, corpus, ours, spread
 from verdict_of_seeds import compare
 
-MUON = "configs/train/pretrain-50m-muon.yaml"
-EPOCH = Recipe(MUON, ())
-SLOW = Recipe(MUON, ("optimizer.weight_decay=1.6",))
+EPOCH = Recipe(BEST, ())
+SLOW = Recipe(BEST, ("optimizer.weight_decay=1.6",))
 RECIPES = {"epoch": EPOCH, "slow": SLOW}
 BESIDE_S = 40.0  # until the last step is done
 

@@ -115,8 +115,8 @@ def hand(data: Mapping[str, Any], folder: Path, seconds: float, seed: int) -> di
 
 
 def small_tokenizer(folder: Path) -> Path:
-    """Of 8,192, from the same texts; made once."""
-    file = folder / "tokenizer-8k" / "tokenizer.json"
+    """Of 8,192, from the same texts, as `ours-8k` has it; made once."""
+    file = folder / "8k" / "tokenizer.json"
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
         albor("tokenizer", "apply", folder / "train.parquet", "-o", file,

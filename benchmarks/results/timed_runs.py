@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import queue
 import shutil
 import statistics
 import subprocess
@@ -18,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +27,7 @@ import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
 from bits_per_byte import UNSCORED, bits_per_byte
-from pretrain import ROOT, T, albor, shards, write_corpora
+from pretrain import ROOT, T, albor, over_cards, shards, write_corpora
 from torch import Tensor
 
 from albor_core.data.pack.special_tokens import END_OF_TEXT
@@ -48,10 +46,11 @@ def corpus(folder: Path, vocabulary: int = VOCABULARY) -> dict[str, Any]:
     """As pretrain.shards; `bytes` are those held out. Made once. Another vocabulary than the usual
     has the texts of the folder above.
     """
-    if vocabulary != VOCABULARY and not (folder / "tokenizer.json").exists():
+    if vocabulary != VOCABULARY and not (folder / "held.parquet").exists():
         folder.mkdir(exist_ok=True)
         for split in ("train", "held"):
             shutil.copy(folder.parent / f"{split}.parquet", folder)
+    if vocabulary != VOCABULARY and not (folder / "tokenizer.json").exists():
         albor("tokenizer", "apply", folder / "train.parquet", "-o", folder / "tokenizer.json",
               "--vocab-size", vocabulary)  # fmt: skip
     if not (folder / "tokenizer.json").exists():
@@ -131,7 +130,7 @@ def run(name: str, words: Sequence[str], limit_s: float, begun: Path | None = No
     """
     if begun is not None and begun.exists():
         path = Path(begun.read_text())
-        if _phase(path) != "completed":
+        if phase_of(path) != "completed":
             with suppress(SystemExit):  # its guard may have outlived that call: it is followed
                 albor("train", "resume", path, "--detach")
     else:
@@ -141,7 +140,7 @@ def run(name: str, words: Sequence[str], limit_s: float, begun: Path | None = No
             begun.write_text(str(path))
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
-        phase = _phase(path)
+        phase = phase_of(path)
         shown = albor("runs", "show", path) if phase in ENDED else None
         if shown and shown["run"]["ended_status"] is not None:
             if phase != "completed":
@@ -152,7 +151,8 @@ def run(name: str, words: Sequence[str], limit_s: float, begun: Path | None = No
     raise SystemExit(f"{path}: not done after {limit_s:.0f} s, stopped; see {path}/logs")
 
 
-def _phase(path: Path) -> str | None:
+def phase_of(path: Path) -> str | None:
+    """What the state file of a run says."""
     found: str | None = (read_state(RunDir(path).state) or {}).get("phase")
     return found
 
@@ -284,39 +284,33 @@ def spread(
     one GPU; what is known is left out. None begins that would not be done by `until`, of
     time.monotonic(). What was not done, in words.
     """
-    free: queue.SimpleQueue[str] = queue.SimpleQueue()
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    for card in (seen.split(",") if seen else list(map(str, range(cards))))[:cards]:
-        free.put(card)
+    names = (seen.split(",") if seen else list(map(str, range(cards))))[:cards]
     left: list[str] = []
 
-    def one(key: dict[str, Any]) -> None:
+    def one(key: dict[str, Any], card: str) -> None:
         name = f"{key['run']}@{key['seed']}"
-        card = free.get()
-        try:
-            if time.monotonic() + each_s > until:
-                left.append(f"{name}: no time left in this call")
-                return
-            begun, tag = time.monotonic(), f"{name}-{key['seconds']:g}"
-            found, log = out / f"{tag}.json", out / f"{tag}.log"
-            found.unlink(missing_ok=True)
-            env = os.environ | {
-                "CUDA_VISIBLE_DEVICES": card,
-                "ALBOR_HOME": str(out / "home"),
-            }
-            line = [sys.executable, script, "--worker", name, "--result", found, *words]
-            with log.open("w") as stream:
-                done = subprocess.run(
-                    list(map(str, line)), stdout=stream, stderr=stream, env=env, cwd=ROOT
-                )
-            if done.returncode or not found.exists():
-                left.append(f"{name}: exit {done.returncode}, {log}: {log.read_text()[-1500:]}")
-                return
-            wall = round(time.monotonic() - begun, 1)
-            results.add(key | json.loads(found.read_text()) | {"wall_s": wall, "card": card})
-        finally:
-            free.put(card)
+        if time.monotonic() + each_s > until:
+            left.append(f"{name}: no time left in this call")
+            return
+        begun, tag = time.monotonic(), f"{name}-{key['seconds']:g}"
+        found, log = out / f"{tag}.json", out / f"{tag}.log"
+        found.unlink(missing_ok=True)
+        env = os.environ | {
+            "CUDA_VISIBLE_DEVICES": card,
+            "ALBOR_HOME": str(out / "home"),
+        }
+        line = [sys.executable, script, "--worker", name, "--result", found, *words]
+        with log.open("w") as stream:
+            done = subprocess.run(
+                list(map(str, line)), stdout=stream, stderr=stream, env=env, cwd=ROOT
+            )
+        if done.returncode or not found.exists():
+            left.append(f"{name}: exit {done.returncode}, {log}: {log.read_text()[-1500:]}")
+            return
+        wall = round(time.monotonic() - begun, 1)
+        results.add(key | json.loads(found.read_text()) | {"wall_s": wall, "card": card})
 
-    with ThreadPoolExecutor(cards) as pool:
-        list(pool.map(one, [key for key in keys if not results.has(key)]))
+    for _ in over_cards([key for key in keys if not results.has(key)], one, names):
+        pass
     return left

@@ -144,7 +144,7 @@ def test_a_checkout_whose_bench_fails_ends_with_2_and_its_own_words(tmp_path):
 
 @pytest.mark.sweep
 def test_a_kernel_that_works_twice_is_found_by_name_and_a_copy_passes():
-    """By so much that it is no question of how busy the machine is."""
+    """By far more than what else the machine does can explain."""
     words = ["--self-test", "rms_norm", "--op", "swiglu", "--device", "cpu", "--limit", "1"]
     done = subprocess.run(
         [sys.executable, SCRIPT, *words, "--times", "6", "--pairs", "7"],

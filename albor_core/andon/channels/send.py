@@ -150,7 +150,7 @@ class Channel:
             self._is_dead = self._is_dead or error.is_final or self._failures >= DEAD_TRIES
             wait_s = WAITS_S[min(self._failures, len(WAITS_S)) - 1]
             self._try_at = self._clock() + max(wait_s, error.retry_after_s)
-            if is_last:  # there is no later
+            if is_last:  # no other try follows
                 self._lost += self._drop(list(self._waiting))
 
     def _drop(self, taken: Sequence[Alert]) -> int:

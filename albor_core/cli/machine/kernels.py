@@ -131,17 +131,18 @@ def bench(
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     is_gpu = device.type == "cuda"
+    precision = dtype or ("bf16" if is_gpu else "fp32")
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    kind = kinds[precision]
     if unknown := [name for name in ops if name not in (*OPS, GEMM)]:
         raise UsageError(f"no op {unknown[0]!r}", hint=f"there are {', '.join((*OPS, GEMM))}")
     usual = room.LIKE_350M if is_gpu else room.FOR_A_CPU
     if GEMM in ops:
         sizes = _sizes(usual, given, ["attention"])
         beside = {**given, "layers": layers, "compile": compiled}
-        bench_gemm(device, dtype, sizes, shapes, rounds, beside, as_json=as_json)
+        bench_gemm(device, precision, kind, sizes, shapes, rounds, beside, as_json=as_json)
         return
     sizes = _sizes(usual, given, ops or OPS)
-    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    kind = kinds[dtype or ("bf16" if is_gpu else "fp32")]
     races = is_gpu if compiled is None else compiled
     timed = partial(room.bench, sizes=sizes, device=device, dtype=kind, rounds=rounds)
     results = [_timed(name, sizes, partial(timed, compiled=races)) for name in ops or OPS]

@@ -48,7 +48,8 @@ class MatrixShape(click.ParamType):  # type: ignore[type-arg]  # generic from cl
 
 def bench_gemm(
     device: torch.device,
-    dtype: str | None,
+    precision: str,
+    kind: torch.dtype,
     sizes: Sizes,
     shapes: tuple[Shape, ...],
     rounds: int,
@@ -56,8 +57,9 @@ def bench_gemm(
     *,
     as_json: bool,
 ) -> None:
-    """Time and print them. `beside` are the other options, None where they were not given. Raises
-    UsageError for those without a meaning here, AlborError where there is not memory enough.
+    """Time and print them, in `kind`, which a config calls `precision`. `beside` are the other
+    options, None where they were not given. Raises UsageError for those without a meaning here,
+    AlborError where there is not memory enough.
     """
     import torch
 
@@ -67,9 +69,7 @@ def bench_gemm(
     _check_meaning([name for name, value in beside.items() if value is not None], bool(shapes))
     is_gpu = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if is_gpu else None
-    precision = dtype or ("bf16" if is_gpu else "fp32")
-    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    kind, depth = kinds[precision], cast(int, beside["layers"] or LAYERS[device.type])
+    depth = cast(int, beside["layers"] or LAYERS[device.type])
     pieces = max(1, LOGITS_BYTES // (sizes.vocab * kind.itemsize))
     if shapes:
         wanted = [one for shape in shapes for one in gemm.shape_products(*shape)]

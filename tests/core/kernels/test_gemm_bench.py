@@ -84,7 +84,7 @@ def test_the_document_has_every_product_with_its_ceiling_and_shares(bench):
         assert one["ceiling_us"] == timed[one["ceiling"]] == min(timed.values())
         assert one["ceiling_share"] == pytest.approx(one["ceiling_us"] / one["us"], abs=1e-4)
         assert one["tflops"] == pytest.approx(flops / one["us"] / 1e6, abs=1e-3)
-        assert one["datasheet_share"] is None  # nobody has written down this CPU's
+        assert one["datasheet_share"] is None  # not known of a CPU
         assert one["sustained_share"] > 0
     weights = [(one["per_step"], one["us"], one["ceiling_us"]) for one in found["products"]]
     share = sum(n * best for n, _, best in weights) / sum(n * us for n, us, _ in weights)

@@ -272,10 +272,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         is_screen = "cockpit" in getattr(item, "fixturenames", ())
         is_left_out = is_screen and not any(part in item.nodeid for part in SCREENS_IN_CHECK)
-        if is_left_out or any(part in item.nodeid for part in STARTS_THINGS + SWEEPS):
-            item.add_marker(pytest.mark.slow)
-        if any(part in item.nodeid for part in SWEEPS):
+        is_sweep = any(part in item.nodeid for part in SWEEPS)
+        if is_sweep:
             item.add_marker(pytest.mark.sweep)
+        is_long = is_sweep or item.get_closest_marker("sweep") is not None
+        if is_left_out or is_long or any(part in item.nodeid for part in STARTS_THINGS):
+            item.add_marker(pytest.mark.slow)
 
 
 def hash_of(text):

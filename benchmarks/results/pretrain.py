@@ -204,7 +204,7 @@ def albor(*words: object, card: int | None = None) -> Any:
     return json.loads(done.stdout)
 
 
-def shards(folder: Path) -> dict[str, Any]:
+def shards(folder: Path, context: int = T) -> dict[str, Any]:
     """Folders of token rows by split, and the tokenizer; made once."""
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.exists():
@@ -212,9 +212,10 @@ def shards(folder: Path) -> dict[str, Any]:
         albor("tokenizer", "apply", folder / "train.parquet", "-o", tokenizer,
               "--vocab-size", 32768)  # fmt: skip
     report = albor("data", "pretokenize", folder / "train.parquet", "--tokenizer", tokenizer,
-                   "-o", folder / "train", "--seq-len", T, "--val-fraction", UNUSED)  # fmt: skip
+                   "--seq-len", context, "-o", folder / "train",
+                   "--val-fraction", UNUSED)  # fmt: skip
     train = report["splits"]["train"]
-    tokens = pack_held_out(folder, tokenizer)
+    tokens = pack_held_out(folder, tokenizer, context)
     print(f"tokens: {train['tokens']:,} to train on, {tokens:,} held out")
     return {
         "tokenizer": tokenizer,
@@ -224,7 +225,7 @@ def shards(folder: Path) -> dict[str, Any]:
     }
 
 
-def pack_held_out(folder: Path, file: Path) -> int:
+def pack_held_out(folder: Path, file: Path, context: int) -> int:
     """All of held.parquet, packed like the rest but not split; the number of tokens."""
     tokenizer, texts = load_tokenizer(file), pq.read_table(folder / "held.parquet")["text"]
     end: int = tokenizer.token_to_id(END_OF_TEXT)  # type: ignore[assignment]  # it was made with one
@@ -232,8 +233,8 @@ def pack_held_out(folder: Path, file: Path) -> int:
     ids = [
         one for encoded in tokenizer.encode_batch(texts.to_pylist()) for one in (*encoded.ids, end)
     ]
-    rows = np.array(ids[: len(ids) // T * T], np.uint32)
-    write_shard(folder / "held" / "shard-00000.parquet", rows, T)
+    rows = np.array(ids[: len(ids) // context * context], np.uint32)
+    write_shard(folder / "held" / "shard-00000.parquet", rows, context)
     return len(rows)
 
 

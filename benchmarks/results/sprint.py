@@ -11,7 +11,8 @@ keeps what they learned. Judged by bits per byte of all held-out files (bits_per
 every token over ln 2 and the bytes of UTF-8, each with its own tokenizer and the context that it
 was trained with; ours in fp32 by `albor eval`, and again as transformers loads it.
 
-`ours-8k` is ours with a vocabulary of 8,192; OURS+FIELD=VALUE sets a field of the config besides.
+`ours-8k` has a vocabulary of 8,192, `ours-t2048` rows of so many tokens and as many a step,
+`ours-8k-t2048` both; OURS+FIELD=VALUE sets a field of the config besides.
 The peer is cloned to PEERS/autoresearch as peer_source.py says. `autoresearch` has its own
 vocabulary of 8,192, `autoresearch-32k` ours. nanochat is not here.
 Results in --json are not made again, and each is written at once: call it again until nothing is
@@ -25,6 +26,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -33,17 +35,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peer_source import VOCABULARY as VOCABULARY_8K
-from pretrain import BEST
-from sprint_peers import autoresearch, hand, small_tokenizer
-from timed_runs import Recipe, Results, corpus, ours, spread
+from peer_source import VOCABULARY as SMALL
+from pretrain import BEST, T
+from sprint_peers import autoresearch, hand
+from timed_runs import (
+    VOCABULARY,
+    Recipe,
+    Results,
+    Rows,
+    corpus,
+    folder_of,
+    ours,
+    spread,
+    tokenizer_of,
+)
 from verdict_of_seeds import compare
 
 OURS = Recipe(BEST, (), batch=32, warmup=0.05)
 """What is trained: a config, what is set in it, rows of 1,024 a step, share of warm-up."""
-SMALL = "ours-8k"
+OWN = re.compile(r"ours(?:-(?P<thousands>\d+)k)?(?:-t(?P<context>\d+))?")
+"""Names of ours: vocabulary in 1,024, tokens a row."""
 PEERS = ("autoresearch", "autoresearch-32k", "hand")
 RUNS = ("ours", *PEERS)
+VARIANT = "nor ours[-8k][-t2048][+FIELD=VALUE ...]"
 MARGIN, P_BELOW = 0.02, 0.01  # bits per byte below a peer, and the chance of that
 BESIDE_S = 150.0  # of a run, besides its seconds: start, compile, calibrate, evaluate
 
@@ -51,10 +65,10 @@ BESIDE_S = 150.0  # of a run, besides its seconds: start, compile, calibrate, ev
 def contender(word: str) -> str:
     """Argument of --runs; with choices argparse would refuse an empty list."""
     name, *sets = word.split("+")
-    is_ours = name in ("ours", SMALL) and all("=" in one for one in sets)
+    is_ours = OWN.fullmatch(name) and all("=" in one for one in sets)
     if word not in PEERS and not is_ours:
-        known = ", ".join((*RUNS, SMALL))
-        raise argparse.ArgumentTypeError(f"{word!r} is none of {known}, nor ours+FIELD=VALUE")
+        known = ", ".join(RUNS)
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {known}, {VARIANT}")
     return word
 
 
@@ -63,8 +77,13 @@ def recipe_of(name: str) -> Recipe:
     return replace(OURS, sets=(*OURS.sets, *name.split("+")[1:]))
 
 
-def is_small(name: str) -> bool:
-    return name.split("+")[0] == SMALL
+def rows_of(name: str) -> Rows:
+    """What it reads; peers and `hand` have the usual texts."""
+    told = OWN.fullmatch(name.split("+")[0])
+    if told is None:
+        return Rows()
+    thousands, context = told["thousands"], told["context"]
+    return Rows(int(thousands) * 1024 if thousands else VOCABULARY, int(context or T))
 
 
 def recipe(name: str) -> dict[str, str]:
@@ -75,10 +94,10 @@ def recipe(name: str) -> dict[str, str]:
 def contend(name: str, seed: int, options: Any) -> dict[str, Any]:
     """Of one contender: bpb and what it took."""
     seconds, out = options.seconds, options.out
-    out = out / "8k" if is_small(name) else out
-    data = json.loads((out / "data.json").read_text())
+    rows = folder_of(out, rows_of(name))
+    data = json.loads((rows / "data.json").read_text())
     if name.startswith("ours"):
-        return ours(recipe_of(name), data, out, seconds, seed)
+        return ours(recipe_of(name), data, rows, seconds, seed)
     if name == "hand":
         return hand(data, out, seconds, seed)
     small = name == "autoresearch"
@@ -109,7 +128,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
     parser.add_argument("--seconds", type=float, required=True, help="of training")
     parser.add_argument("--runs", nargs="*", type=contender, default=list(RUNS),
-                        help=f"of {', '.join((*RUNS, SMALL))}; none: make the corpus")  # fmt: skip
+                        help=f"of {', '.join(RUNS)}, {VARIANT}; none: make the corpus")  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
     parser.add_argument("--peers", type=Path, help="holds autoresearch/train.py")
@@ -132,12 +151,11 @@ def main() -> int:
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ["ALBOR_HOME"] = str(options.out / "home")
-    (options.out / "data.json").write_text(json.dumps(corpus(options.out), default=str))
-    if any(map(is_small, options.runs)):
-        small = options.out / "8k"
-        (small / "data.json").write_text(json.dumps(corpus(small, VOCABULARY_8K), default=str))
+    for rows in dict.fromkeys((Rows(), *map(rows_of, options.runs))):
+        made = corpus(options.out, rows)
+        (folder_of(options.out, rows) / "data.json").write_text(json.dumps(made, default=str))
     if "autoresearch" in options.runs:
-        small_tokenizer(options.out)
+        tokenizer_of(options.out, SMALL)
     print(f"{torch.cuda.get_device_name()}; data in {time.monotonic() - begun:.0f} s", flush=True)
     results = Results(options.json or options.out / "sprint.json")
     keys = [

@@ -19,14 +19,14 @@ from typing import Any
 import peer_source
 import torch
 from bits_per_byte import bits_per_byte
-from pretrain import T, albor
-from timed_runs import encoded, nats_of
+from pretrain import T
+from timed_runs import VOCABULARY, encoded, nats_of, tokenizer_of
 from torch import Tensor
 
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.optim.schedules import Schedule
 
-HAND = LlamaConfig(512, 12, 8, 2, 2048, 32768, T)
+HAND = LlamaConfig(512, 12, 8, 2, 2048, VOCABULARY, T)
 HAND_BATCH, HAND_LR, WARMUP = 64, 2e-3, 0.05
 UNCOUNTED = 11  # steps, after which its weights start again
 AHEAD = 1  # steps that wait for the GPU while one is computed
@@ -111,17 +111,7 @@ def hand(data: Mapping[str, Any], folder: Path, seconds: float, seed: int) -> di
     bpb = bits_per_byte(nats, [one.tolist() for one in texts], data["bytes"], first=first,
                         context=T, batch=16, device=torch.device("cuda"))  # fmt: skip
     size = sum(weight.numel() for weight in model.parameters())
-    return {"bpb": bpb, **about, "parameters": size, "context": T, "vocabulary": 32768}
-
-
-def small_tokenizer(folder: Path) -> Path:
-    """Of 8,192, from the same texts, as `ours-8k` has it; made once."""
-    file = folder / "8k" / "tokenizer.json"
-    if not file.exists():
-        file.parent.mkdir(exist_ok=True)
-        albor("tokenizer", "apply", folder / "train.parquet", "-o", file,
-              "--vocab-size", peer_source.VOCABULARY)  # fmt: skip
-    return file
+    return {"bpb": bpb, **about, "parameters": size, "context": T, "vocabulary": VOCABULARY}
 
 
 def autoresearch(
@@ -129,8 +119,8 @@ def autoresearch(
 ) -> dict[str, Any]:
     """Its train.py, run in this process."""
     os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    tokenizer = small_tokenizer(folder) if small else Path(data["tokenizer"])
-    vocabulary, rows = (peer_source.VOCABULARY, 128) if small else (32768, 32)
+    vocabulary, rows = (peer_source.VOCABULARY, 128) if small else (VOCABULARY, 32)
+    tokenizer = tokenizer_of(folder, vocabulary)
     source = peer_source.port(peer_source.read(peers), seed=seed, rows=rows)
     device, context = torch.device("cuda"), peer_source.CONTEXT
     documents, first = encoded(folder, "train", tokenizer)

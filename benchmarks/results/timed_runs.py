@@ -42,17 +42,31 @@ CALIBRATED = 0.97  # of the rate that it saw: a card slows down as it warms up, 
 SAME_BPB = 5e-4  # ours by `albor eval` and by transformers, both in fp32
 
 
-def corpus(folder: Path, vocabulary: int = VOCABULARY) -> dict[str, Any]:
-    """As pretrain.shards; `bytes` are those held out. Made once. Another vocabulary than the usual
-    has the texts of the folder above.
+@dataclass(frozen=True)
+class Rows:
+    """How the texts are cut: tokens of which vocabulary, how many a row."""
+
+    vocabulary: int = VOCABULARY
+    context: int = T
+
+
+USUAL = Rows()
+
+
+def corpus(folder: Path, rows: Rows | None = None) -> dict[str, Any]:
+    """As pretrain.shards; `bytes` are those held out. Made once. Other rows than the usual ones are
+    those of the same texts, in a folder of their own.
     """
-    if vocabulary != VOCABULARY and not (folder / "held.parquet").exists():
+    rows = rows or USUAL
+    if rows != USUAL:
+        folder, usual = folder_of(folder, rows), folder
         folder.mkdir(exist_ok=True)
-        for split in ("train", "held"):
-            shutil.copy(folder.parent / f"{split}.parquet", folder)
-    if vocabulary != VOCABULARY and not (folder / "tokenizer.json").exists():
-        albor("tokenizer", "apply", folder / "train.parquet", "-o", folder / "tokenizer.json",
-              "--vocab-size", vocabulary)  # fmt: skip
+        for name in ("train.parquet", "held.parquet"):
+            if not (folder / name).exists():
+                shutil.copy(usual / name, folder)
+        tokenizer = tokenizer_of(usual, rows.vocabulary)
+        if not (folder / "tokenizer.json").exists():
+            shutil.copy(tokenizer, folder)
     if not (folder / "tokenizer.json").exists():
         raw = folder / "raw"
         raw.mkdir(exist_ok=True)
@@ -62,14 +76,30 @@ def corpus(folder: Path, vocabulary: int = VOCABULARY) -> dict[str, Any]:
         (folder / "held.parquet").write_bytes((raw / "held.parquet").read_bytes())
         kept, seen = (pq.read_metadata(f / "train.parquet").num_rows for f in (folder, raw))
         print(f"near-duplicates: {seen - kept:,} of {seen:,} training files left out", flush=True)
-        albor("tokenizer", "apply", folder / "train.parquet", "-o", folder / "tokenizer.json",
-              "--vocab-size", VOCABULARY)  # fmt: skip
+        tokenizer_of(folder, rows.vocabulary)
     held = texts(folder, "held")
-    return shards(folder) | {
+    return shards(folder, rows.context) | {
         "held_text": folder / "held.parquet",
         "bytes": sum(len(text.encode()) for text in held),
-        "vocabulary": vocabulary,
+        "vocabulary": rows.vocabulary,
+        "context": rows.context,
     }
+
+
+def folder_of(folder: Path, rows: Rows) -> Path:
+    """Where `rows` lie; `folder` has the texts and the usual ones."""
+    return folder if rows == USUAL else folder / f"{rows.vocabulary}x{rows.context}"
+
+
+def tokenizer_of(folder: Path, vocabulary: int) -> Path:
+    """A BPE of `vocabulary`, from the texts of `folder`; made once."""
+    file = folder / (
+        "tokenizer.json" if vocabulary == USUAL.vocabulary else f"bpe-{vocabulary}.json"
+    )
+    if not file.exists():
+        albor("tokenizer", "apply", folder / "train.parquet", "-o", file,
+              "--vocab-size", vocabulary)  # fmt: skip
+    return file
 
 
 def texts(folder: Path, split: str) -> list[str]:
@@ -92,6 +122,7 @@ class Recipe:
     config: str
     sets: tuple[str, ...]
     batch: int = 32
+    """Times T tokens a step, in rows of any length."""
     warmup: float = 0.05
 
     @property
@@ -105,7 +136,9 @@ class Recipe:
             "data.val": data["held"],
             "data.tokenizer": data["tokenizer"],
             "model.architecture.vocab_size": data["vocabulary"],
-            "data.batch_size": self.batch,
+            "data.batch_size": self.batch * T // data["context"],
+            "data.seq_len": data["context"],
+            "model.architecture.max_position_embeddings": data["context"],
             "training.epochs": 1000,
             "training.max_steps": steps,
             "training.warmup_steps": int(self.warmup * steps),
@@ -217,7 +250,7 @@ def ours(
         "steps": made,
         "tokens": made * recipe.batch * T,
         "parameters": parameters,
-        "context": T,
+        "context": data["context"],
         "vocabulary": data["vocabulary"],
         "calibrated_step_ms": round(step_s * 1000, 3),
         "sets": list(recipe.sets),
@@ -240,7 +273,7 @@ def by_transformers(
         return nats_of(model(read).logits, targets)
 
     bpb = bits_per_byte(nats, [one.tolist() for one in ids], data["bytes"], first=first,
-                        context=T, batch=16, device=device)  # fmt: skip
+                        context=data["context"], batch=16, device=device)  # fmt: skip
     return bpb, sum(weight.numel() for weight in model.parameters())
 
 

@@ -36,8 +36,8 @@ def test_a_proof_goes_on_where_it_was_stopped_and_shows_each_step_once(tmp_path,
             pq.write_table(table, folder / f"{split}.parquet")
 
     monkeypatch.setattr(timed_runs, "write_corpora", some_texts)
-    monkeypatch.setattr(timed_runs, "VOCABULARY", 512)
-    monkeypatch.setattr(proof, "corpus", lambda folder: timed_runs.corpus(folder, 512))
+    rows = timed_runs.Rows(vocabulary=512)
+    monkeypatch.setattr(timed_runs, "USUAL", rows)
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
     options = argparse.Namespace(
         out=tmp_path / "out", steps=300, rows=2, config="configs/demo.yaml", set=list(SMALL),

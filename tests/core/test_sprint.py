@@ -213,13 +213,15 @@ def test_the_peer_by_hand_learns_in_its_time() -> None:
 def test_a_variant_of_ours_is_named_by_what_it_sets_and_claims_for_itself() -> None:
     import argparse
 
-    from sprint import claims, contender, is_small, recipe, recipe_of
+    from sprint import claims, contender, recipe, recipe_of, rows_of
+    from timed_runs import Rows
 
-    name = contender("ours-8k+model.architecture.model_type=qwen3")
-    assert is_small(name) and not is_small(contender("ours+optimizer.lr=1e-3"))
+    name = contender("ours-8k-t2048+model.architecture.model_type=qwen3")
+    assert rows_of(name) == Rows(8192, 2048)
+    assert rows_of(contender("ours+optimizer.lr=1e-3")) == rows_of("autoresearch") == Rows()
     assert recipe_of(name).sets[-1] == "model.architecture.model_type=qwen3"
     assert recipe(name) != recipe("ours") and recipe("hand") == {}
-    for wrong in ("ours+lr", "hand+optimizer.lr=1", "theirs", "ours-9k"):
+    for wrong in ("ours+lr", "hand+optimizer.lr=1", "theirs", "ours-8"):
         with pytest.raises(argparse.ArgumentTypeError, match="none of ours, autoresearch"):
             contender(wrong)
     kept = {"within": True, "loads_in_transformers": True, "seconds": 5.0}

@@ -66,7 +66,7 @@ def corpus(folder: Path, rows: Rows | None = None) -> dict[str, Any]:
                 shutil.copy(usual / name, folder)
         tokenizer = tokenizer_of(usual, rows.vocabulary)
         if not (folder / "tokenizer.json").exists():
-            shutil.copy(tokenizer, folder)
+            shutil.copy(tokenizer, folder / "tokenizer.json")
     if not (folder / "tokenizer.json").exists():
         raw = folder / "raw"
         raw.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What so many seconds of training on one GPU reach: ours, autoresearch, plain PyTorch by hand.
+"""What so many seconds of training on one GPU reach: ours, its peers, plain PyTorch by hand.
 
     python benchmarks/results/sprint.py --out DIR --seconds 120 [--runs ours ours-8k autoresearch]
         [--seeds 1 2 3] [--cards N] [--peers DIR] [--json FILE] [--stop-after S]
@@ -6,15 +6,15 @@
 Everyone trains on the same texts (timed_runs.py), on one card, for --seconds of steps: compiling,
 warming up, packing and evaluating do not count. Ours goes through `albor train apply` with OURS; a
 calibration of 600 steps says how many steps fit, and a run that took longer makes no claim.
-autoresearch and hand look at the clock; both train 11 steps before it starts, and autoresearch
-keeps what they learned. Judged by bits per byte of all held-out files (bits_per_byte.py): nats of
+The others look at the clock; they train 11 steps before it starts, and but for hand keep what
+they learned. Judged by bits per byte of all held-out files (bits_per_byte.py): nats of
 every token over ln 2 and the bytes of UTF-8, each with its own tokenizer and the context that it
 was trained with; ours in fp32 by `albor eval`, and again as transformers loads it.
 
 `ours-8k` has a vocabulary of 8,192, `ours-t2048` rows of so many tokens and as many a step,
 `ours-8k-t2048` both; OURS+FIELD=VALUE sets a field of the config besides.
-The peer is cloned to PEERS/autoresearch as peer_source.py says. `autoresearch` has its own
-vocabulary of 8,192, `autoresearch-32k` ours. nanochat is not here.
+Peers are cloned to PEERS/autoresearch and PEERS/nanochat as peer_source.py and sprint_nanochat.py
+say. `autoresearch` and `nanochat` have a vocabulary of 8,192, `autoresearch-32k` that of `ours`.
 Results in --json are not made again, and each is written at once: call it again until nothing is
 left. No run begins that would not end within --stop-after seconds. Exit code 2 without a GPU, 1
 where something is left.
@@ -37,6 +37,7 @@ from typing import Any
 import torch
 from peer_source import VOCABULARY as SMALL
 from pretrain import BEST, T
+from sprint_nanochat import nanochat
 from sprint_peers import autoresearch, hand
 from timed_runs import (
     VOCABULARY,
@@ -55,7 +56,8 @@ OURS = Recipe(BEST, (), batch=32, warmup=0.05)
 """What is trained: a config, what is set in it, rows of 1,024 a step, share of warm-up."""
 OWN = re.compile(r"ours(?:-(?P<thousands>\d+)k)?(?:-t(?P<context>\d+))?")
 """Names of ours: vocabulary in 1,024, tokens a row."""
-PEERS = ("autoresearch", "autoresearch-32k", "hand")
+PEERS = ("autoresearch", "autoresearch-32k", "nanochat", "hand")
+FETCHED = ("autoresearch", "autoresearch-32k", "nanochat")
 RUNS = ("ours", *PEERS)
 VARIANT = "nor ours[-8k][-t2048][+FIELD=VALUE ...]"
 MARGIN, P_BELOW = 0.02, 0.01  # bits per byte below a peer, and the chance of that
@@ -100,6 +102,8 @@ def contend(name: str, seed: int, options: Any) -> dict[str, Any]:
         return ours(recipe_of(name), data, rows, seconds, seed)
     if name == "hand":
         return hand(data, out, seconds, seed)
+    if name == "nanochat":
+        return nanochat(data, out, tokenizer_of(out, SMALL), seconds, seed, options.peers)
     small = name == "autoresearch"
     return autoresearch(data, out, seconds, seed, options.peers, small=small)
 
@@ -131,7 +135,7 @@ def main() -> int:
                         help=f"of {', '.join(RUNS)}, {VARIANT}; none: make the corpus")  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
-    parser.add_argument("--peers", type=Path, help="holds autoresearch/train.py")
+    parser.add_argument("--peers", type=Path, help="holds autoresearch/, nanochat/")
     parser.add_argument("--json", type=Path, help="results, kept and added to; OUT/sprint.json")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -140,8 +144,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/results/sprint.py needs a CUDA GPU; torch sees none here\n")
         return 2
-    if options.peers is None and any(name.startswith("auto") for name in options.runs):
-        parser.error("--peers DIR: where autoresearch was cloned to; or leave it out of --runs")
+    if options.peers is None and not set(FETCHED).isdisjoint(options.runs):
+        parser.error("--peers DIR: where the peers were cloned to; or leave them out of --runs")
     begun = time.monotonic()
     options.out = options.out.resolve()
     if options.worker:
@@ -154,7 +158,7 @@ def main() -> int:
     for rows in dict.fromkeys((Rows(), *map(rows_of, options.runs))):
         made = corpus(options.out, rows)
         (folder_of(options.out, rows) / "data.json").write_text(json.dumps(made, default=str))
-    if "autoresearch" in options.runs:
+    if not {"autoresearch", "nanochat"}.isdisjoint(options.runs):
         tokenizer_of(options.out, SMALL)
     print(f"{torch.cuda.get_device_name()}; data in {time.monotonic() - begun:.0f} s", flush=True)
     results = Results(options.json or options.out / "sprint.json")

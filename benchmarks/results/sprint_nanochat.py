@@ -212,7 +212,7 @@ def nanochat(
     seed: int,
     peers: Path,
 ) -> dict[str, Any]:
-    """Trained and judged in this process, with a tokenizer of VOCABULARY; `peers` holds nanochat."""
+    """Trained and judged in this process; `peers` holds nanochat, `tokenizer` has VOCABULARY."""
     os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     device = torch.device("cuda")
     documents, first = encoded(folder, "train", tokenizer)

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROJECT := $(shell sha256sum pyproject.toml | cut -c1-12)
+unexport PYTHONDONTWRITEBYTECODE  # or each process of the tests compiles the package anew
 STAMP := $(VENV)/installed-$(PROJECT)
 USER_STAMP := $(VENV)/user-$(PROJECT)
 

@@ -1,5 +1,6 @@
 """Every test has a home of its own: none may read or write the developer's runs."""
 
+import inspect
 import itertools
 import os
 import re
@@ -145,9 +146,8 @@ STARTS_THINGS = (
     "tui/tabs/test_tab_card",
 )
 
-# Of the tests that open a cockpit `make check` runs these: one takes as long as a hundred others.
+# Of the tests that open a screen `make check` runs these: one takes as long as a hundred others.
 SCREENS_IN_CHECK = (
-    "tui/cockpit/test_cockpit_keys",
     "tui/cockpit/test_cockpit_words",
     "tui/test_readonly",
 )
@@ -270,7 +270,7 @@ def pytest_collection_modifyitems(config, items):
     if (within := config.option.within) is not None:  # the same order in all processes
         items.sort(key=lambda item: hash_of(f"{within} {item.path}"))
     for item in items:
-        is_screen = "cockpit" in getattr(item, "fixturenames", ())
+        is_screen = inspect.iscoroutinefunction(item.obj)  # Textual's Pilot is async, nothing else
         is_left_out = is_screen and not any(part in item.nodeid for part in SCREENS_IN_CHECK)
         is_sweep = any(part in item.nodeid for part in SWEEPS)
         if is_sweep:

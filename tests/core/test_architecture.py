@@ -109,27 +109,18 @@ def test_no_folder_of_tests_holds_more_than_thirty_modules():
         assert len([*folder.glob("*.py")]) <= 30, folder
 
 
-@pytest.fixture
-def no_collector():
-    """To look for garbage among all syntax trees takes longer than to build them."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def test_no_function_has_more_than_fifteen_branches(monkeypatch, no_collector):
+def test_no_function_is_too_complex_and_a_public_class_name_means_one_thing(monkeypatch):
     """As benchmarks/house.py counts them; what is above is said in parts that have names."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import house
 
-    assert house.too_complex(house.modules_of(ROOT)) == []
-
-
-def test_a_public_class_name_means_one_thing(monkeypatch, no_collector):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import house
-
-    assert house.doubles(house.modules_of(ROOT)) == {}
+    modules = house.modules_of(ROOT)
+    gc.disable()  # to look for garbage among all syntax trees takes longer than to build them
+    try:
+        assert house.too_complex(modules) == []
+        assert house.doubles(modules) == {}
+    finally:
+        gc.enable()
 
 
 def test_code_is_ascii_except_the_table_of_symbols():

@@ -23,9 +23,9 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("name", sorted(pages()))
-def test_the_reference_is_what_the_code_says(name):
-    assert (ROOT / "docs" / "reference" / name).read_text() == pages()[name], "run make golden"
+def test_the_reference_is_what_the_code_says():
+    for name, page in pages().items():
+        assert (ROOT / "docs" / "reference" / name).read_text() == page, f"{name}: run make golden"
 
 
 def test_every_command_explains_itself():

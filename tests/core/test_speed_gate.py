@@ -133,6 +133,7 @@ def test_what_cannot_be_measured_ends_with_2(room, monkeypatch, capsys, words, s
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_checkout_whose_bench_fails_ends_with_2_and_its_own_words(tmp_path):
     (tmp_path / "albor_core" / "kernels").mkdir(parents=True)
     (tmp_path / "albor_core" / "__init__.py").write_text("raise ImportError('broken on purpose')")

@@ -92,6 +92,7 @@ def test_the_peer_that_was_fetched_is_ported() -> None:
     compile(port(whole, seed=7, rows=32), "train.py", "exec")
 
 
+@pytest.mark.slow
 def test_a_band_is_what_flash_attention_sees() -> None:
     from peer_source import attend, make_band, seen_through
 
@@ -195,6 +196,7 @@ def test_what_is_known_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert {row["card_seen"] for row in rows} <= {"0", "1"}
 
 
+@pytest.mark.slow
 def test_the_peer_by_hand_learns_in_its_time() -> None:
     from sprint_peers import train_by_hand
 

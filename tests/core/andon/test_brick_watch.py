@@ -90,6 +90,7 @@ def test_what_happens_now_and_then_is_judged_by_its_last_few_times(brick):
     assert course.rules == [f"brick-{brick}-learned"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_thousands_of_undisturbed_steps_trip_nothing(seed):
     assert Course(noise=0.06, seed=seed).go(400).alerts == []

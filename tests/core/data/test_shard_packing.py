@@ -119,6 +119,7 @@ def test_units_of_any_size_give_the_same_bytes(corpus, tokenizer, packed, tmp_pa
     assert tree_hash(tmp_path) == tree_hash(packed)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_bytes(corpus, tokenizer, packed, tmp_path, many_units):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "ONE_PROCESS_BYTES", 0)

@@ -223,6 +223,7 @@ def test_an_output_that_cannot_be_written_is_named(tree, tmp_path):
         import_sources([tree], tmp_path / "file" / "c.parquet")
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_keeps_the_previous_output(tree, tmp_path):
     # a file size limit fails the write the way a full disk does, half way through
     out = tmp_path / "c.parquet"

@@ -76,6 +76,7 @@ def test_a_missing_vocabulary_is_written_beside_the_same_tokenizer(corpus, tmp_p
     assert train_tokenizer(corpus, tmp_path, vocab_size=300).reused
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_same_wordpiece(corpus, trained, tmp_path):
     script = (
         "import sys; from pathlib import Path\n"

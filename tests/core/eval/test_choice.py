@@ -46,6 +46,7 @@ def test_accuracy_is_of_the_likeliest_and_its_norm_of_the_likeliest_a_character(
     assert (items["1"]["chosen"], items["1"]["chosen_norm"]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_of_equal_choices_the_first_is_taken_and_ties_are_counted(folder, tmp_path):
     file = write_jsonl(
         tmp_path / "t.jsonl", [{"context": "x", "choices": [" a", " b", " a"], "answer": 2}]

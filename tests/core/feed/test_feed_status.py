@@ -172,6 +172,7 @@ def test_a_guard_that_has_not_started_anything_is_queued(run, hold):
     assert run_status(run).word == "queued"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reason", "code", "word"),
     [

@@ -38,6 +38,7 @@ def test_a_stretch_is_from_the_beginning_of_a_document_to_behind_its_end():
     assert last.tolist() == [[2, 2, 5, 5, 5, 6], [6] * 6]
 
 
+@pytest.mark.slow
 def test_the_reference_of_one_document_is_causal_attention():
     qkv, angles = torch.randn(2, 64, 8 * 64), tables(64, 64)
     found = document_attention_reference(qkv, *angles, *stretches(torch.zeros(2, 64)))

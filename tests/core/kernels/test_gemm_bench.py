@@ -73,6 +73,7 @@ def test_the_heads_products_are_of_as_many_rows_as_logits_exist_at_a_time():
     assert {one.per_step for one in head} == {3}
 
 
+@pytest.mark.slow
 def test_the_document_has_every_product_with_its_ceiling_and_shares(bench):
     code, out, _ = bench("--op", "gemm", "--json", *WORDS)
     found = document(out)
@@ -91,6 +92,7 @@ def test_the_document_has_every_product_with_its_ceiling_and_shares(bench):
     assert found["ceiling_share"] == pytest.approx(share, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_person_reads_a_line_a_product_and_what_a_step_reaches(bench):
     code, out, _ = bench("--op", "gemm", *WORDS)
     head, *lines = out.splitlines()
@@ -174,6 +176,7 @@ def test_what_is_compared_lies_in_the_matrix_and_reaches_both_ends(size):
     assert (rows[0], rows[-1], len(set(rows))) == (0, size - 1, min(size, room.SAMPLED))
 
 
+@pytest.mark.slow
 def test_ours_that_is_wrong_is_not_timed_either_and_has_no_share(bench, monkeypatch):
     monkeypatch.setitem(room.CALLS, "mm out", lambda a, b, c: a @ b + 1)
     found = document(bench("--op", "gemm", "--json", *WORDS)[1])
@@ -186,6 +189,7 @@ def test_ours_that_is_wrong_is_not_timed_either_and_has_no_share(bench, monkeypa
         assert one["ceiling"].startswith(("mm fresh", "linear"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [FP32, torch.bfloat16, torch.float16], ids=str)
 def test_rounding_is_no_fault_and_every_way_of_a_step_is_timed(dtype):
     for one in (*products(48), *products(20), Gemm("long", "product", 3, 5, 9000, "TT")):
@@ -195,6 +199,7 @@ def test_rounding_is_no_fault_and_every_way_of_a_step_is_timed(dtype):
         assert [route for route in found.routes if not route.us] == []
 
 
+@pytest.mark.slow
 def test_a_kernel_with_swiglu_in_it_is_held_to_both_of_its_results(monkeypatch):
     """Made-up ones in the place of those that need a GPU; `by` is their fault."""
 

@@ -190,6 +190,7 @@ def pretended(monkeypatch):
     return decide
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("triton_ms", "reference_ms", "faster"), [(1.0, 2.0, "triton"), (2.0, 1.0, "reference")]
 )

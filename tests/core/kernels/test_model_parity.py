@@ -31,6 +31,7 @@ def injected(fault):
     return check
 
 
+@pytest.mark.slow
 def test_a_right_backend_is_compared_at_load_and_after_ten_steps(tmp_path, monkeypatch):
     plain, compared = (make_run(tmp_path / name, name) for name in ("plain", "compared"))
     train_here(plain, stop_after=12)
@@ -60,6 +61,7 @@ def test_a_wrong_backend_is_a_warning_with_the_next_command(tmp_path, monkeypatc
     assert found["data"]["rounded_cosine"] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_model_too_large_for_the_host_is_left_out_and_why_is_said(tmp_path, monkeypatch):
     from albor_core.train.step import model_parity as room
 

@@ -40,6 +40,7 @@ def holders(folder: Path) -> list[Path]:
     return [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_header_is_in_no_file_of_its_run_and_is_sent_all_the_same(tmp_path):
     run = begin(tmp_path, OTLP)
     train_here(run)  # its journal has every field, its checkpoints have the config

@@ -165,6 +165,7 @@ print(run.path)
 """
 
 
+@pytest.mark.slow
 def test_a_tracked_script_that_nobody_committed_is_kept_in_its_run(repository, monkeypatch):
     monkeypatch.setenv("ALBOR_HOME", str(repository.parent / "home"))
     (repository / "mine.py").write_text(PROGRAM)

@@ -320,6 +320,7 @@ run.finish()
 """
 
 
+@pytest.mark.slow
 def test_a_foreign_program_is_traced_across_a_kill_of_its_index_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: FakeCollector
 ) -> None:

@@ -389,6 +389,7 @@ def test_a_store_of_a_newer_albor_is_read_and_what_cannot_be_written_is_said(ben
 # -- S11: media that cannot be written ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_read_only_mount_with_a_live_wal_shows_every_committed_row(bench):
     run = written(bench)
     with Indexer(run, None) as indexer:

@@ -118,6 +118,7 @@ def test_few_points_come_as_they_are(bench):
 values = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.inf, -math.inf, None]))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.integers(0, 3000), values, max_size=200), st.sampled_from([8, 64, 512]))
 def test_buckets_of_points_are_merged_single_points(points, width):

@@ -47,6 +47,7 @@ def test_what_is_spared_is_not_the_programs(program):
     assert ProgramProcesses(spared=(child,)).sample(process.pid).processes == 1
 
 
+@pytest.mark.slow
 def test_processor_time_is_that_between_two_looks():
     own = ProgramProcesses()
     own.sample(os.getpid())

@@ -53,6 +53,7 @@ def artifacts(run):
     return [row for row in media_rows(run.dir) if row.kind == "artifact"]
 
 
+@pytest.mark.slow
 def test_a_copy_stays_when_the_program_changes_or_removes_its_file(model):
     with track.start("a") as run:
         digest = run.artifact(model, name="model", kind="checkpoint", copy=True, step=7)

@@ -51,6 +51,7 @@ def test_the_value_that_a_program_chose_stands_for_its_run():
     assert "noise" not in found
 
 
+@pytest.mark.slow
 def test_the_list_names_the_value_as_filters_do():
     with track.start("e", id="x") as run:
         run.define_metric("wer", goal="min", summary="min")

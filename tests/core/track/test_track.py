@@ -537,6 +537,7 @@ def test_steps_are_counted_in_whole_numbers(steps, known):
         assert run.dir.metadata()["max_steps"] == known
 
 
+@pytest.mark.slow
 def test_a_run_whose_end_fails_does_not_take_the_end_of_the_others(script):
     run, process = script(
         "first = begin()\n"

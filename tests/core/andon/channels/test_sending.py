@@ -372,6 +372,7 @@ def test_a_command_that_fails_is_a_dead_sink_and_is_not_run_again_for_that_alert
     assert (state.ok, state.why) == (False, f"{why}; 1 alert was dropped")
 
 
+@pytest.mark.slow
 def test_a_command_that_never_ends_or_never_stops_talking_is_ended(run):
     from albor_core.andon.channels.command import OUTPUT_BYTES, run_command
 

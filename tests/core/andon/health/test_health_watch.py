@@ -70,6 +70,7 @@ TROUBLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("planted", "rule"), TROUBLES.items(), ids=TROUBLES)
 def test_each_planted_trouble_is_found_and_nothing_before_it(planted, rule):
     run = SimulatedRun(7, planted=planted, num_steps=1_500)

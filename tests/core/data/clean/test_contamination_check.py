@@ -91,6 +91,7 @@ def runs(text: str, n: int = 10) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
 
 
+@pytest.mark.slow
 def test_every_planted_solution_is_found_with_what_it_shares(planted, tasks):
     counts = check_corpus(planted, contamination_step([tasks]))
     hits = counts.findings["hits"]

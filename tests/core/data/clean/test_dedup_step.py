@@ -99,6 +99,7 @@ def test_numbers_of_shingles_are_those_of_a_plain_tokenizer():
         assert told.tolist() == [similarity(plain[a], other) for other in plain[:-1]]
 
 
+@pytest.mark.slow
 def test_bands_catch_what_the_page_promises():
     """Planted pairs of every similarity against exact Jaccard of all of them."""
     chance = random.Random(11)
@@ -119,6 +120,7 @@ def test_bands_catch_what_the_page_promises():
     assert len(close) > 30 and sum(close) / len(close) >= 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 0.95])
 def test_what_stays_is_what_comparing_all_with_all_says(tmp_path, many_units, threshold):
     texts = families(3, 70)
@@ -191,6 +193,7 @@ def test_others_of_the_same_name_are_told_apart(tmp_path, monkeypatch):
     assert len(set(step.settings()["against"].values())) == 2
 
 
+@pytest.mark.slow
 def test_shares_on_disk_say_what_one_sort_in_memory_says(tmp_path, many_units, monkeypatch):
     texts = families(8, 25)
     corpus = write_corpus(tmp_path / "c.parquet", texts, groups=4)

@@ -182,6 +182,7 @@ def test_hostile_documents_come_out_as_they_went_in():
     assert kept.column("text").to_pylist() == HOSTILE and not counts.extra
 
 
+@pytest.mark.slow
 def test_corpus_is_the_same_by_one_process_and_two_and_needs_no_second_mask(tmp_path, monkeypatch):
     monkeypatch.setattr(units, "UNIT_BYTES", 1)
     texts = [(PLAIN, MAIL, LEAK, LEAK + MAIL)[n % 4] + f"# {n}\n" for n in range(60)]

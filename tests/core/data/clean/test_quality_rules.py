@@ -62,6 +62,7 @@ SYLLABLES = st.sampled_from(
 TEXTS = st.one_of(st.text(max_size=40), st.lists(SYLLABLES, max_size=60).map("".join))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TEXTS, max_size=6))
 @example([""])
@@ -243,6 +244,7 @@ def test_documents_of_a_wrong_size_are_not_measured(monkeypatch):
     assert seen == [CODE]
 
 
+@pytest.mark.slow
 def test_corpus_is_the_same_by_one_process_and_two_and_its_record_tells_all(tmp_path, monkeypatch):
     monkeypatch.setattr(units, "UNIT_BYTES", 1)
     texts = [CODE + f"# {n}\n" if n % 3 else "short" for n in range(60)] + [GENERATED[0] + CODE]

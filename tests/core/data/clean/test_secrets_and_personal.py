@@ -318,6 +318,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_searched_in_linear_time(name):
     """400 KB each: anything worse than linear takes minutes, which the timeout of tests ends."""
@@ -342,6 +343,7 @@ class Counted(bytes):
         return at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_twice_the_text_is_twice_the_work(name):
     work = []

@@ -104,6 +104,7 @@ def test_every_sequence_appears_once_in_an_epoch_but_for_the_dropped_tail():
     assert order.epoch(7, 4, 3) == 0 and order.epoch(8, 4, 3) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, database=None)
 @given(st.integers(0, 2**70), st.integers(1, 60), st.lists(st.integers(0, 400), min_size=1))
 def test_a_step_holds_the_same_sequences_whatever_was_asked_before(seed, num_sequences, steps):

@@ -82,6 +82,7 @@ def weights_to_try():
     yield from [(0.7, 0.2, 0.1), (0.5, *(0.05,) * 10), (1.0,), (0.0, 3.0), (1e-3, 1.0)]
 
 
+@pytest.mark.slow
 def test_every_source_has_its_share_of_every_beginning_off_by_less_than_one():
     for weights in weights_to_try():
         made, exact = interleaving(weights), [Fraction(repr(weight)) for weight in weights]

@@ -180,6 +180,7 @@ RANK = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 def test_of_ranks_that_begin_together_one_writes_and_the_others_wait(split):
     ranks = [
         subprocess.Popen(

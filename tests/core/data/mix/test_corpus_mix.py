@@ -188,6 +188,7 @@ m.mix(asked, Path(sys.argv[1]), shuffle=True)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_mix_goes_on_to_the_same_bytes(pair, tmp_path, small_units):
     asked = ingredients(pair, "1.5", "1.5")
     mix(asked, tmp_path / "whole", shuffle=True)

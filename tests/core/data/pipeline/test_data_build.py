@@ -98,6 +98,7 @@ def check_kills(room: Path, moments: int) -> None:
         shutil.rmtree(room / "out")
 
 
+@pytest.mark.slow
 def test_killed_build_ends_in_the_same_bytes(room):
     check_kills(room, 1)  # three processes, each of which loads everything
 
@@ -108,6 +109,7 @@ def test_fifty_kills_end_in_the_same_bytes_by_one_process_and_by_two(room):
     check_kills(room, 50)
 
 
+@pytest.mark.slow
 def test_changed_recipe_is_refused_until_forced_and_then_redoes_what_depends_on_it(room):
     build(load_recipe(room / "tiny.yaml"), room / "out")
     before = tree_hash(room / "out")
@@ -201,6 +203,7 @@ def test_shards_that_changed_are_found_and_never_vouched_for(room):
         build(loaded, room / "out")
 
 
+@pytest.mark.slow
 def test_two_data_sets_of_one_name_are_both_known(room):
     loaded = load_recipe(room / "tiny.yaml")
     for out in ("one", "two"):
@@ -221,6 +224,7 @@ def test_two_builds_do_not_meet(room):
             build(load_recipe(room / "tiny.yaml"), room / "out")
 
 
+@pytest.mark.slow
 def test_installed_packages_are_sources_by_distribution():
     found = {one.name: one for one in installed_packages([".py"])}
     assert list(found) == sorted(found) and "python" in found

@@ -44,6 +44,7 @@ def outcome(task, completion):
     return run_program(task.job(task.cut(completion)), AMPLE).outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", [FUNCTION, PROGRAM], ids=["HumanEval", "MBPP"])
 def test_both_layouts_are_judged_by_their_tests(tmp_path, record):
     (task,) = read_tasks(written(tmp_path / "tasks.jsonl", record))
@@ -70,6 +71,7 @@ def test_the_function_is_found_where_it_is_not_named(tmp_path):
     assert task.names == ("twice",)
 
 
+@pytest.mark.slow
 def test_a_program_may_define_what_python_has_too_but_only_what_it_is_asked_for(tmp_path):
     record = PROGRAM | {"code": "def sum(a, b):\n    return a + b", "test_list": [
         "assert set([sum(1, 2)]) == set([3])"]}  # fmt: skip

@@ -1,20 +1,19 @@
 """A model that answers: how likely a text is to it, and how it goes on with one.
 
-`logprobs` is one forward a batch, right-padded, and takes logits of scored positions alone; sums
-are in fp64 whatever the model computes in. `complete` writes with a key/value cache.
+`logprobs` is one forward a batch, right-padded, by fused kernels where they can be
+(model/token_scores.py), and takes logits of scored positions alone; sums are in fp64 whatever the
+model computes in. `complete` writes with a key/value cache.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
-from torch.nn import functional as F
 
 from albor_core.data.pack.special_tokens import SpecialIds
 from albor_core.eval.result import Likelihood
@@ -25,10 +24,10 @@ from albor_core.model.generate.text import text_after
 from albor_core.model.generate.text_model import TextModel, stop_ids
 from albor_core.model.hf.tensors import load_model
 from albor_core.model.llama import Llama
+from albor_core.model.token_scores import TokenScorer
 from albor_core.run.errors import DataError, UsageError
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.half}
-LOGITS_BYTES = 256 << 20  # of scored positions at once, in fp32
 Pair = tuple[Sequence[int], Sequence[int]]
 
 
@@ -52,14 +51,20 @@ class EvaluatedModel:
     max_context: int
     stop_ids: frozenset[int]
     """Tokens that end a text."""
+    scorer: TokenScorer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scorer = TokenScorer(self.model)
 
     def facts(self) -> dict[str, Any]:
-        """What stands in every result."""
+        """What stands in every result; what likelihoods came from once there are any."""
         return {
             "batch_size": self.batch_size,
             "dtype": self.dtype,
             "device": self.device.type,
             "backend": f"pytorch {torch.__version__}",
+            "path": self.scorer.path,
+            "path_reason": self.scorer.reason,
         }
 
     def encode(self, text: str) -> list[int]:
@@ -98,30 +103,14 @@ class EvaluatedModel:
         read = torch.zeros(len(rows), width, dtype=torch.int64)
         for row, (ids, _) in enumerate(rows):
             read[row, : len(ids) - 1] = torch.tensor(ids[:-1])
-        hidden = self.model.model(read.to(self.device))
         at = [(row, len(ids) - 1 - n + i) for row, (ids, n) in enumerate(rows) for i in range(n)]
         targets = [token for ids, n in rows for token in ids[len(ids) - n :]]
         where = torch.tensor(at, dtype=torch.int64, device=self.device).view(-1, 2)
-        scored = hidden[where[:, 0], where[:, 1]]
         wanted = torch.tensor(targets, dtype=torch.int64, device=self.device)
-        logs, hits = self._of_tokens(scored, wanted)
+        logs, hits = self.scorer(read.to(self.device), where, wanted)
         counts = [n for _, n in rows]
         parts = zip(logs.split(counts), hits.split(counts), counts, strict=True)  # type: ignore[no-untyped-call]
         return [Likelihood(float(p.sum()), n, bool(hit.all())) for p, hit, n in parts]
-
-    def _of_tokens(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """(N,) ln p of each target in fp64, and whether it was the likeliest, both on the CPU."""
-        head = self.model.head_weight
-        size = max(1, LOGITS_BYTES // (8 * len(head)))
-        logs, hits = [], []
-        for h, wanted in zip(hidden.split(size), targets.split(size), strict=True):  # type: ignore[no-untyped-call]
-            logits = F.linear(h, head)
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            log_p = logits.log_softmax(-1).gather(-1, wanted[:, None])[:, 0]
-            logs.append(log_p.double().cpu())
-            hits.append((logits.argmax(-1) == wanted).cpu())
-        none = torch.zeros(0)
-        return torch.cat(logs or [none.double()]), torch.cat(hits or [none.bool()])
 
     def complete(
         self,

@@ -25,10 +25,19 @@ def is_of_heads(name: str) -> bool:
 
 
 class Segment:
-    """Some parameters in a row: `master` fp32, `shadow` and `gradient` in `dtype`."""
+    """Some parameters in a row: `master` fp32, `shadow` and `gradient` in `dtype`; frozen ones are
+    in `dtype` alone, and their gradient has no memory to be written to.
+    """
 
-    def __init__(self, named: list[tuple[str, nn.Parameter]], dtype: torch.dtype) -> None:
-        """Moves the parameters' data into `master`; their values stay."""
+    def __init__(
+        self,
+        named: list[tuple[str, nn.Parameter]],
+        dtype: torch.dtype,
+        *,
+        is_frozen: bool = False,
+        moves: bool = True,
+    ) -> None:
+        """Moves the parameters' data into `master`, their values stay; or copies it."""
         self.places: dict[str, tuple[int, torch.Size]] = {}
         end = 0
         for name, parameter in named:
@@ -37,14 +46,16 @@ class Segment:
             self.places[name] = (end, parameter.shape)
             end += parameter.numel()
         device = named[0][1].device
-        self.master = torch.zeros(end, dtype=torch.float32, device=device)
-        is_wide = dtype is torch.float32
-        self.shadow = self.master if is_wide else torch.zeros(end, dtype=dtype, device=device)
-        self.gradient = torch.zeros(end, dtype=dtype, device=device)
+        wide = dtype if is_frozen else torch.float32
+        self.master = torch.zeros(end, dtype=wide, device=device)
+        is_one = dtype is wide
+        self.shadow = self.master if is_one else torch.zeros(end, dtype=dtype, device=device)
+        self.gradient = torch.zeros(end, dtype=dtype, device="meta" if is_frozen else device)
         for name, parameter in named:
             view = self.view(self.master, name)
             view.copy_(parameter.detach())
-            parameter.data = view
+            if moves:
+                parameter.data = view
 
     def view(self, flat: Tensor, first: str, last: str = "") -> Tensor:
         """The parameter `first` inside a buffer laid out like this segment; with `last`, all rows
@@ -72,7 +83,8 @@ class Segment:
 class FlatParameters:
     """Every parameter of `model`; `dtype`: of matrices in a forward and their gradients.
 
-    Norm weights and their gradients stay fp32. ValueError for a frozen parameter.
+    Norm weights and their gradients stay fp32. ValueError for a frozen parameter, or, where all
+    are to be (`of_frozen`), for one that is not.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -80,10 +92,25 @@ class FlatParameters:
         if frozen := [name for name, p in named if not p.requires_grad]:
             raise ValueError(f"{frozen[0]} is frozen; a flat model trains all of its parameters")
         self.dtype = dtype
-        self.matrices = Segment([(n, p) for n, p in named if p.ndim >= 2], dtype)
-        vectors = sorted(((n, p) for n, p in named if p.ndim < 2), key=lambda v: is_of_heads(v[0]))
+        matrices, vectors = _parted(named)
+        self.matrices = Segment(matrices, dtype)
         self.vectors = Segment(vectors, torch.float32)
         self.refresh()
+
+    @classmethod
+    def of_frozen(cls, model: nn.Module) -> FlatParameters:
+        """For forwards alone, in the dtype of the model's own matrices: nothing beside them but the
+        norms in fp32, which are copies. Twice the matrices while they are moved.
+        """
+        named = list(model.named_parameters())
+        if trained := [name for name, p in named if p.requires_grad]:
+            raise ValueError(f"{trained[0]} is trained; nothing would follow it")
+        self = cls.__new__(cls)
+        matrices, vectors = _parted(named)
+        self.dtype = matrices[0][1].dtype
+        self.matrices = Segment(matrices, self.dtype, is_frozen=True)
+        self.vectors = Segment(vectors, torch.float32, is_frozen=True, moves=False)
+        return self
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -105,3 +132,11 @@ class FlatParameters:
             for segment in (self.matrices, self.vectors)
             for name in segment.places
         }
+
+
+def _parted(
+    named: list[tuple[str, nn.Parameter]],
+) -> tuple[list[tuple[str, nn.Parameter]], list[tuple[str, nn.Parameter]]]:
+    """Matrices, and vectors, of which those of heads come last."""
+    vectors = sorted(((n, p) for n, p in named if p.ndim < 2), key=lambda v: is_of_heads(v[0]))
+    return [(n, p) for n, p in named if p.ndim >= 2], vectors

@@ -250,7 +250,9 @@ class FusedLlama:
     ) -> Normed:
         """Some layers in a row; fills the tape, if it `keeps` what a backward needs."""
         for layer, following in zip(self.layers[part], self._following()[part], strict=True):
-            at, tape = self._forward(layer, at, rest, following, tables, shape, stretches)
+            at, tape = self._forward(
+                layer, at, rest, following, tables, shape, stretches, keeps=keeps
+            )
             if keeps:
                 self.tapes.append(tape)
             del tape
@@ -269,12 +271,15 @@ class FusedLlama:
         tables: tuple[Tensor, Tensor],
         shape: torch.Size,
         stretches: tuple[Tensor, Tensor] | None,
+        *,
+        keeps: bool,
     ) -> tuple[Normed, Tape]:
         eps = self.config.rms_norm_eps
         qkv, projected = self._turned(layer, layer.qkv(before.y).view(*shape, -1), tables)
         attended: attention.Attended | documents.AttendedDocuments
         if stretches is None:
-            attended = attention.attend_turned(qkv, *self.heads)
+            by_kernels = None if keeps else False  # of a backward: the forward is SDPA's anyway
+            attended = attention.attend_turned(qkv, *self.heads, by_kernels=by_kernels)
         else:
             attended = documents.attend_turned(qkv, *stretches, *self.heads)
         added = layer.o(attended.y)

@@ -38,7 +38,8 @@ class HalfMlp:
     def __init__(self, gate_up: Weight, down: Weight) -> None:
         self.gate_up, self.down = gate_up, down
         swiglu_up.decide(gate_up.value)
-        swiglu_down.decide(down.value)
+        if not down.gradient.is_meta:  # frozen: no backward comes
+            swiglu_down.decide(down.value)
 
     def left_out(self, rows: int) -> dict[str, str]:
         """Ops whose kernels do not take so many rows, and why: they run in passes."""

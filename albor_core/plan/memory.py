@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from albor_core.config.choices import FUSED_OPTIMIZERS
 from albor_core.config.load import Config
 from albor_core.config.microbatches import share_of
+from albor_core.config.shape import ModelShape
 from albor_core.plan.facts import PlanFacts
 
 CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator slack
@@ -85,12 +86,7 @@ def fusion_obstacles(
         (training.deterministic, "training.deterministic is true"),
         (training.activation_checkpointing is True, "training.activation_checkpointing is true"),
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
-        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
-        (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
-        (
-            shape.window(config.data.seq_len) is not None,
-            f"sliding_window {shape.sliding_window} is below data.seq_len {config.data.seq_len}",
-        ),
+        *((True, reason) for reason in shape_obstacles(shape, config.data.seq_len, "data.seq_len")),
         (
             config.data.document_mask and (shape.head_dim != 64 or config.data.seq_len % 64 != 0),
             "data.document_mask needs a head_dim of 64 and a seq_len of a multiple of it",
@@ -112,6 +108,19 @@ def fusion_obstacles(
             capability is not None and capability < lowest,
             f"it needs compute capability {_dotted(lowest)}, and the GPU has "
             f"{_dotted(capability or lowest)}",
+        ),
+    )
+    return tuple(reason for is_so, reason in found if is_so)
+
+
+def shape_obstacles(shape: ModelShape, length: int, name: str) -> tuple[str, ...]:
+    """Why model/fused.py has no form of a model that reads `length` tokens; `name` says whose."""
+    found = (
+        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
+        (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
+        (
+            shape.window(length) is not None,
+            f"sliding_window {shape.sliding_window} is below {name} {length}",
         ),
     )
     return tuple(reason for is_so, reason in found if is_so)

@@ -56,9 +56,11 @@ def attention_reference(qkv: Tensor, cos: Tensor, sin: Tensor, H: int = 4, K: in
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(
-        q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
-    )
+    shares = q.shape[1] != k.shape[1]
+    if shares and q.element_size() > 2:  # no fp32 kernel on a GPU does: it would build T x T
+        k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
+        shares = False
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shares)
 
 
 def _rows(mixed: Tensor) -> Tensor:

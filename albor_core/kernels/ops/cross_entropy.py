@@ -190,8 +190,25 @@ def score(
     `count` (int64 scalar) where these rows are part of a larger mean: then the sum over such parts
     is the loss.
     """
-    V, rows = logits.shape[-1], labels.numel()
     count = (labels != IGNORED).sum() if count is None else count
+    loss = _row_losses(logits, labels, z_loss, upstream, count, writes=writes)
+    # In fp64: of a few rows, fp32 partial sums alone can cost twice what torch's rounding does.
+    return (loss.sum(dtype=torch.float64) / count.clamp_min(1)).to(torch.float32)
+
+
+def nats(logits: Tensor, labels: Tensor) -> Tensor:
+    """-ln p of each label (rows,), fp32, 0 where it is IGNORED; writes nothing else. Contiguous
+    logits (rows, V).
+    """
+    one = torch.ones((), dtype=torch.int64, device=logits.device)
+    return _row_losses(logits, labels, 0.0, one.float(), one, writes=False)
+
+
+def _row_losses(
+    logits: Tensor, labels: Tensor, z_loss: float, upstream: Tensor, count: Tensor, *, writes: bool
+) -> Tensor:
+    """(rows,) fp32; if `writes`, the gradient of their sum over `count` is over the logits."""
+    V, rows = logits.shape[-1], labels.numel()
     # 0 is a loss; what a kernel that never ran leaves is not
     loss = torch.full((rows,), torch.nan, dtype=torch.float32, device=logits.device)
     same = {"z_loss": z_loss, "V": V, "IGNORED": IGNORED, "WRITES": writes}
@@ -203,8 +220,7 @@ def score(
         _looped[(rows,)](
             logits, labels, loss, count, upstream, **same, BLOCK=LOOPED_BLOCK, num_warps=4
         )
-    # In fp64: of a few rows, fp32 partial sums alone can cost twice what torch's rounding does.
-    return (loss.sum(dtype=torch.float64) / count.clamp_min(1)).to(torch.float32)
+    return loss
 
 
 class _CrossEntropy(torch.autograd.Function):

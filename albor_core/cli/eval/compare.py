@@ -123,7 +123,7 @@ def _differences(one: Kept, two: Kept, shared: Sequence[str]) -> Iterator[dict[s
     told = [("settings", one.document["settings"], two.document["settings"])]
     told += [(task, one.tasks[task]["section"], two.tasks[task]["section"]) for task in shared]
     for where, a, b in told:
-        for field in sorted({*a, *b} - {"data", "name"}):
+        for field in sorted({*a, *b} - {"data", "name", "path_reason"}):
             if a.get(field) != b.get(field):
                 yield {"where": where, "field": field, "a": a.get(field), "b": b.get(field)}
 

@@ -239,6 +239,8 @@ def _watched(model: str, told: EvaluationRequest, as_json: bool) -> None:
 def _print(document: Mapping[str, Any]) -> None:
     model, how = document["model"], document["settings"]
     words = f"batches of {how['batch_size']}, {how['dtype']}, {how['device']}, {how['backend']}"
+    if how.get("path") is not None:
+        words += f", {how['path']}"
     print_line(f"{clean(model['name'])} ({words})")
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Likelihoods by the fused kernels are the plain model's, and a result says which of them it has."""
+"""Likelihoods by the fused kernels are the plain model's, and a result says whose it has."""
 
 from __future__ import annotations
 

@@ -95,8 +95,8 @@ class TokenScorer:
     def __init__(self, model: Llama) -> None:
         self._model = model
         self._scorer: Scorer = PlainScorer(model)
-        if model.head_weight.device.type != "cuda":  # known before anything is scored
-            self.path, self.reason = "plain", f"not fused: {obstacle(model)}"
+        if model.head_weight.device.type != "cuda" and (why := obstacle(model)):
+            self.path, self.reason = "plain", f"not fused: {why}"  # also where nothing is scored
 
     def __call__(self, ids: Tensor, where: Tensor, targets: Tensor) -> Scores:
         """As `Scorer`; N > 0."""

@@ -53,7 +53,6 @@ def test_every_claim_about_scores_is_listed(claims):
 
 def test_on_a_cpu_the_result_says_plain_and_why(tmp_path):
     subject = subject_of(make_model(tmp_path / "m"))
-    assert subject.facts()["path"] is None
     subject.logprobs([([1, 2], [3])])
     facts = subject.facts()
     assert facts["path"] == "plain"

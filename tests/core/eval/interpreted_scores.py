@@ -96,9 +96,9 @@ def a_wrong_one_is_rejected() -> None:
         other.model.layers[1].self_attn.o_proj.weight.mul_(1.05)
         fault = violation(model, FusedScorer(other), padded()[0])
         say(f"gate: other weights in {dtype}", "plainly" in fault, fault)
-    scorer = TokenScorer(made(TINY, torch.float32))
     honest, obstacle = token_scores.FusedScorer, token_scores.obstacle
     token_scores.FusedScorer, token_scores.obstacle = lambda model: honest(other), lambda model: ""
+    scorer = TokenScorer(made(TINY, torch.float32))
     asked = padded()
     found, _ = scorer(*asked)
     token_scores.FusedScorer, token_scores.obstacle = honest, obstacle

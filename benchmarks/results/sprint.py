@@ -37,7 +37,7 @@ from typing import Any
 import torch
 from peer_source import VOCABULARY as SMALL
 from pretrain import BEST, T
-from sprint_nanochat import nanochat
+from sprint_nanochat import check, nanochat
 from sprint_peers import autoresearch, hand
 from timed_runs import (
     VOCABULARY,
@@ -146,6 +146,8 @@ def main() -> int:
         return 2
     if options.peers is None and not set(FETCHED).isdisjoint(options.runs):
         parser.error("--peers DIR: where the peers were cloned to; or leave them out of --runs")
+    if "nanochat" in options.runs:
+        check(options.peers)
     begun = time.monotonic()
     options.out = options.out.resolve()
     if options.worker:

@@ -34,7 +34,7 @@ install: $(STAMP)
 demo: $(USER_STAMP)   ## two small models on real source code, compared, in minutes
 	$(BIN)/albor demo
 
-test: $(STAMP)   ## every behaviour, on a CPU: under 15 minutes
+test: $(STAMP)   ## every behaviour, on a CPU: 12 to 18 minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not sweep'
 
 sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hostile names on every screen, the commands of the docs
@@ -43,7 +43,7 @@ sweep: $(STAMP)  ## what takes long: all kernels interpreted and compiled, hosti
 chaos: $(STAMP)  ## 200 faults over the whole of a run, for two seeds: it must end where the undisturbed one does
 	$(BIN)/python tests/chaos/soak.py --faults 200 --seeds 1 2
 
-check: $(STAMP)  ## format, lint, types, import floors, fast tests: under a minute
+check: $(STAMP)  ## format, lint, types, import floors, fast tests: about a minute on two idle cores
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy

@@ -89,7 +89,7 @@ class TokenScorer:
     """The fused one where it can be and passes, else the plain one; decided by the first batch."""
 
     path: Literal["fused", "plain"] | None = None
-    """None: nothing has been scored yet."""
+    """None: on a GPU, where nothing has been scored yet."""
     reason: str | None = None
 
     def __init__(self, model: Llama) -> None:

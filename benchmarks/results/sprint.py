@@ -56,8 +56,8 @@ OURS = Recipe(BEST, (), batch=32, warmup=0.05)
 """What is trained: a config, what is set in it, rows of 1,024 a step, share of warm-up."""
 OWN = re.compile(r"ours(?:-(?P<thousands>\d+)k)?(?:-t(?P<context>\d+))?")
 """Names of ours: vocabulary in 1,024, tokens a row."""
-PEERS = ("autoresearch", "autoresearch-32k", "nanochat", "hand")
 FETCHED = ("autoresearch", "autoresearch-32k", "nanochat")
+PEERS = (*FETCHED, "hand")
 RUNS = ("ours", *PEERS)
 VARIANT = "nor ours[-8k][-t2048][+FIELD=VALUE ...]"
 MARGIN, P_BELOW = 0.02, 0.01  # bits per byte below a peer, and the chance of that
@@ -160,7 +160,7 @@ def main() -> int:
     for rows in dict.fromkeys((Rows(), *map(rows_of, options.runs))):
         made = corpus(options.out, rows)
         (folder_of(options.out, rows) / "data.json").write_text(json.dumps(made, default=str))
-    if not {"autoresearch", "nanochat"}.isdisjoint(options.runs):
+    if not set(FETCHED).isdisjoint(options.runs):
         tokenizer_of(options.out, SMALL)
     print(f"{torch.cuda.get_device_name()}; data in {time.monotonic() - begun:.0f} s", flush=True)
     results = Results(options.json or options.out / "sprint.json")

@@ -64,10 +64,8 @@ def corpus(folder: Path, rows: Rows | None = None) -> dict[str, Any]:
         for name in ("train.parquet", "held.parquet"):
             if not (folder / name).exists():
                 shutil.copy(usual / name, folder)
-        tokenizer = tokenizer_of(usual, rows.vocabulary)
-        if not (folder / "tokenizer.json").exists():
-            shutil.copy(tokenizer, folder / "tokenizer.json")
-    if not (folder / "tokenizer.json").exists():
+        shutil.copy(tokenizer_of(usual, rows.vocabulary), folder / "tokenizer.json")
+    elif not (folder / "tokenizer.json").exists():
         raw = folder / "raw"
         raw.mkdir(exist_ok=True)
         write_corpora(raw)

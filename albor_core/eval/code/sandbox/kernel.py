@@ -6,6 +6,7 @@ no; whoever calls decides what to fall back to.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -241,13 +242,20 @@ def descendants(of: int) -> list[int]:
     """All processes below one, parents first, as far as they can be seen now."""
     found, stack = [], [of]
     while stack:
-        for task in Path(f"/proc/{stack.pop()}/task").glob("*/children"):
-            try:
-                children = [int(word) for word in task.read_text().split()]
-            except OSError:
-                continue  # gone since
-            found += children
-            stack += children
+        children = _children(stack.pop())
+        found += children
+        stack += children
+    return found
+
+
+def _children(of: int) -> list[int]:
+    """Those that one process's threads started, less what is gone by the time it is read."""
+    found: list[int] = []
+    threads = Path(f"/proc/{of}/task")
+    with contextlib.suppress(OSError):  # the process is gone, at once or while its threads are read
+        for thread in os.listdir(threads):
+            with contextlib.suppress(OSError):  # this thread is
+                found += map(int, (threads / thread / "children").read_text().split())
     return found
 
 

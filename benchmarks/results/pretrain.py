@@ -26,22 +26,20 @@ import argparse
 import hashlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from jobs import ROOT, over_cards
 
 from albor_core.data.pack.shard_writer import write_shard
 from albor_core.data.pack.special_tokens import END_OF_TEXT
@@ -49,7 +47,6 @@ from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 
-ROOT = Path(__file__).resolve().parents[2]
 HELD_OUT = (
     *("xarray", "anyio", "click", "torchdiffeq", "cloudpickle", "json", "http", "sqlite3"),
     *("logging", "concurrent", "argparse.py", "tarfile.py", "difflib.py", "statistics.py"),
@@ -58,10 +55,7 @@ COLUMNS = ("text", "source", "file")
 LARGEST, LETTERS = 100_000, 0.25
 UNUSED = 0.002  # of the training files: packing splits off a validation of its own
 T = 1024
-Item, Card, Result = TypeVar("Item"), TypeVar("Card"), TypeVar("Result")
 POLL_S, LIMIT_S = 0.25, 560.0
-
-
 STEPS, BATCH = 1190, 64  # of 1,024 tokens; a recipe with a smaller batch has more steps
 
 
@@ -325,26 +319,6 @@ def train(
         "tokens_per_s": rates[len(rates) // 2],
         "wall_s": round(spent, 1),
     }
-
-
-def over_cards(
-    items: Sequence[Item], work: Callable[[Item, Card], Result], cards: Sequence[Card]
-) -> Iterator[Result]:
-    """`work` of each item, one at a time on each card; results as they come."""
-    free: queue.SimpleQueue[Card] = queue.SimpleQueue()
-    for card in cards:
-        free.put(card)
-
-    def on_a_card(item: Item) -> Result:
-        card = free.get()
-        try:
-            return work(item, card)
-        finally:
-            free.put(card)
-
-    with ThreadPoolExecutor(len(cards)) as pool:
-        for done in as_completed([pool.submit(on_a_card, item) for item in items]):
-            yield done.result()
 
 
 def tell(results: list[dict[str, Any]], file: Path | None) -> None:

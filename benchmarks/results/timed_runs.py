@@ -27,7 +27,8 @@ import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
 from bits_per_byte import UNSCORED, bits_per_byte
-from pretrain import ROOT, T, albor, over_cards, shards, write_corpora
+from jobs import ROOT, over_cards
+from pretrain import T, albor, shards, write_corpora
 from torch import Tensor
 
 from albor_core.data.pack.special_tokens import END_OF_TEXT

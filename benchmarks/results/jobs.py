@@ -1,0 +1,136 @@
+"""Many measurements on the cards of one host, within the time that it is there.
+
+    python benchmarks/results/jobs.py FILE --out DIR [--cards N] [--minutes M]
+
+FILE has a job a line, the most wanted first: `SECONDS NAME COMMAND`, where $OUT in a command is
+DIR. Each sees one card alone, one at a time; a line `---` waits for all before it (a corpus that
+the rest reads). A job is begun only if it would end in time, and ended (-9, all of its processes)
+after twice its seconds. NAME.log in DIR has what it says, jobs.json how each ended; what ended well
+is not run again. Exit code 0 where all ended well, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMES = 2.0  # the seconds a job says, and it is ended
+
+
+Item, Card, Result = TypeVar("Item"), TypeVar("Card"), TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Job:
+    seconds: float
+    name: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    name: str
+    how: str
+    """exit N, no time, or too long."""
+    seconds: float
+    card: str
+
+
+def stages(text: str) -> Iterator[list[Job]]:
+    """Jobs that may run beside each other. SystemExit names a line that is none."""
+    found: list[Job] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split(maxsplit=2)
+        if not words or words[0].startswith("#"):
+            continue
+        if words == ["---"]:
+            yield found
+            found = []
+            continue
+        try:
+            seconds, name, command = words
+            found.append(Job(float(seconds), name, command))
+        except ValueError:
+            raise SystemExit(f"line {number}: {line!r} is not SECONDS NAME COMMAND") from None
+    yield found
+
+
+def over_cards(
+    items: Sequence[Item], work: Callable[[Item, Card], Result], cards: Sequence[Card]
+) -> Iterator[Result]:
+    """`work` of each item, one at a time on each card; results as they come."""
+    free: queue.SimpleQueue[Card] = queue.SimpleQueue()
+    for card in cards:
+        free.put(card)
+
+    def on_a_card(item: Item) -> Result:
+        card = free.get()
+        try:
+            return work(item, card)
+        finally:
+            free.put(card)
+
+    with ThreadPoolExecutor(len(cards)) as pool:
+        for done in as_completed([pool.submit(on_a_card, item) for item in items]):
+            yield done.result()
+
+
+def run(job: Job, card: str, out: Path, until: float) -> Ended:
+    begun = time.monotonic()
+    if begun + job.seconds > until:
+        return Ended(job.name, "no time", 0.0, card)
+    limit = min(TIMES * job.seconds, until - begun)
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": card, "OUT": str(out)}
+    with (out / f"{job.name}.log").open("w") as log:
+        process = subprocess.Popen(
+            ["bash", "-c", job.command], cwd=ROOT, env=env, stdout=log, stderr=log,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            how = f"exit {process.wait(limit)}"
+        except subprocess.TimeoutExpired:
+            how = "too long"
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return Ended(job.name, how, round(time.monotonic() - begun, 1), card)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="logs and results go here")
+    parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the jobs over")
+    parser.add_argument("--minutes", type=float, default=600.0, help="until all is to be over")
+    options = parser.parse_args()
+    until = time.monotonic() + 60 * options.minutes
+    out = options.out.resolve()
+    parts = list(stages(options.file.read_text()))
+    out.mkdir(parents=True, exist_ok=True)
+    kept = out / "jobs.json"
+    known = {one["name"]: one for one in json.loads(kept.read_text())} if kept.exists() else {}
+    cards = [str(number) for number in range(options.cards)]
+    for jobs in parts:
+        left = [job for job in jobs if known.get(job.name, {}).get("how") != "exit 0"]
+        for ended in over_cards(left, lambda job, card: run(job, card, out, until), cards):
+            print(f"{ended.name}: {ended.how}, {ended.seconds} s on card {ended.card}", flush=True)
+            known[ended.name] = asdict(ended)
+            kept.write_text(json.dumps(list(known.values()), indent=1))
+    return int(any(known[job.name]["how"] != "exit 0" for jobs in parts for job in jobs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

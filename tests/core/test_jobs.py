@@ -1,0 +1,62 @@
+"""benchmarks/results/jobs.py: each job once on a card of its own, in time or not at all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "jobs.py"
+
+
+def jobs(tmp_path, *lines, **options):
+    (tmp_path / "jobs.txt").write_text("\n".join(lines))
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    line = [sys.executable, SCRIPT, tmp_path / "jobs.txt", "--out", tmp_path / "out", *words]
+    done = subprocess.run(list(map(str, line)), capture_output=True, text=True)
+    kept = tmp_path / "out" / "jobs.json"
+    found = json.loads(kept.read_text()) if kept.exists() else []
+    return done, {one["name"]: one["how"] for one in found}
+
+
+def test_jobs_wait_for_the_stage_before_and_see_one_card_each(tmp_path):
+    done, how = jobs(
+        tmp_path,
+        "9 first sleep 0.3; echo made > $OUT/corpus",
+        "---",
+        "# those that read it",
+        "9 one cat $OUT/corpus; echo $CUDA_VISIBLE_DEVICES >> $OUT/cards; sleep 1",
+        "9 two cat $OUT/corpus; echo $CUDA_VISIBLE_DEVICES >> $OUT/cards; sleep 1",
+        cards=2,
+    )
+    assert (done.returncode, how) == (0, {"first": "exit 0", "one": "exit 0", "two": "exit 0"})
+    assert (tmp_path / "out" / "two.log").read_text() == "made\n"
+    assert sorted((tmp_path / "out" / "cards").read_text().split()) == ["0", "1"]
+
+
+def test_what_ended_well_is_not_run_again_and_the_rest_is(tmp_path):
+    lines = ("9 good echo x >> $OUT/times", "9 bad test -e $OUT/now")
+    done, how = jobs(tmp_path, *lines)
+    assert (done.returncode, how) == (1, {"good": "exit 0", "bad": "exit 1"})
+    (tmp_path / "out" / "now").touch()
+    done, how = jobs(tmp_path, *lines)
+    assert (done.returncode, how) == (0, {"good": "exit 0", "bad": "exit 0"})
+    assert (tmp_path / "out" / "times").read_text() == "x\n"
+
+
+def test_a_job_that_would_not_end_in_time_does_not_begin_and_one_that_lasts_is_ended(tmp_path):
+    done, how = jobs(
+        tmp_path,
+        "0.4 endless sleep 60 & sleep 60",
+        "999 long touch $OUT/long",
+        minutes=0.2,
+    )
+    assert (done.returncode, how) == (1, {"endless": "too long", "long": "no time"})
+    assert not (tmp_path / "out" / "long").exists()
+
+
+def test_a_line_that_is_no_job_is_named_before_anything_runs(tmp_path):
+    done, _ = jobs(tmp_path, "9 good touch $OUT/good", "soon bad true")
+    assert "line 2: 'soon bad true' is not SECONDS NAME COMMAND" in done.stderr
+    assert done.returncode == 1 and not (tmp_path / "out").exists()

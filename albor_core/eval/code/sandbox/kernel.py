@@ -251,11 +251,10 @@ def descendants(of: int) -> list[int]:
 def _children(of: int) -> list[int]:
     """Those that one process's threads started, less what is gone by the time it is read."""
     found: list[int] = []
-    threads = Path(f"/proc/{of}/task")
     with contextlib.suppress(OSError):  # the process is gone, at once or while its threads are read
-        for thread in os.listdir(threads):
+        for thread in Path(f"/proc/{of}/task").iterdir():
             with contextlib.suppress(OSError):  # this thread is
-                found += map(int, (threads / thread / "children").read_text().split())
+                found += map(int, (thread / "children").read_text().split())
     return found
 
 

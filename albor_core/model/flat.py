@@ -68,6 +68,10 @@ class Segment:
             return flat[begin : begin + size].view(shape)
         return flat[begin : begin + size].view(-1, shape[1])
 
+    def begin_of(self, prefix: str) -> int:
+        """Where the first parameter lies whose name begins so."""
+        return next(at for name, (at, _) in self.places.items() if name.startswith(prefix))
+
     def rows(self, flat: Tensor, names: Sequence[str]) -> Tensor:
         """Vectors of one length, two or more that lie in a row in such a buffer, as a matrix
         (n, D).

@@ -15,7 +15,7 @@ the same bits, and then takes its tapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -317,34 +317,51 @@ class FusedLlama:
         self._dh = dh
         return loss
 
-    @torch.no_grad()
     def backward(self, ids: Tensor) -> None:
         """Every gradient at its place in the flat buffers, over the last one; empties the tape."""
+        for _ in self.backward_parts(ids, 1):
+            pass
+
+    @torch.no_grad()
+    def backward_parts(self, ids: Tensor, parts: int) -> Generator[int]:
+        """`backward` in so many steps, whose ends are those of `last_first(parts)`: at each the
+        gradients of that layer's matrices and of all behind them are there, at the end all.
+        """
         dy, dsum, after = self._dh, None, self._last
         assert dy is not None
         assert after is not None
         tables = self.rotary(ids.shape[1])
-        parts = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
-        head_parts = self._empty_head_parts(ids.numel())
-        through_heads = partial(self._heads_backward, head_parts)
-        through = partial(_norm_backward, parts, self._no_rest(after.y))
-        norms = self._following()
+        sums = empty_parts(len(self.norm_gradients), ids.numel(), after.y)
+        head_sums = self._empty_head_parts(ids.numel())
+        through_heads = partial(self._heads_backward, head_sums)
+        through = partial(_norm_backward, sums, self._no_rest(after.y))
+        norms, stops = self._following(), self.last_first(parts)[:-1]
         for part in reversed(self._segments):
             if not self.tapes:
                 border = self._borders.pop()
                 border.again(part, border.at, border.rest, keeps=True)
-            for layer, following in zip(self.layers[part][::-1], norms[part][::-1], strict=True):
-                tape = self.tapes.pop()
+            for number in reversed(range(len(self.layers))[part]):
+                layer, following, tape = self.layers[number], norms[number], self.tapes.pop()
                 dy, dsum = self._backward(
                     layer, tape, after, following, dy, dsum, tables, through, through_heads
                 )
                 after = tape.before
+                del tape
+                if number in stops:
+                    yield number
         dx = through(self.layers[0].input_norm, after.total, after.rstd, dy, dsum)
-        sum_parts(parts, self.norm_gradients)
-        if head_parts is not None and self.head_norm_gradients is not None:
-            sum_parts(head_parts, self.head_norm_gradients)
+        sum_parts(sums, self.norm_gradients)
+        if head_sums is not None and self.head_norm_gradients is not None:
+            sum_parts(head_sums, self.head_norm_gradients)
         embedding_backward(ids, dx, self.embedding.gradient, adds=self.head is self.embedding)
         self._dh = self._last = None
+        yield 0
+
+    def last_first(self, parts: int) -> list[int]:
+        """The first layers of so many parts of all (or of as many as there are layers), in the
+        order of a backward.
+        """
+        return [part.start for part in cut_in(min(parts, len(self.layers)), len(self.layers))][::-1]
 
     def _empty_head_parts(self, tokens: int) -> Tensor | None:
         """For the gradients of the weights that norm heads, if there are such."""

@@ -58,9 +58,13 @@ class Part(Ranks):
         self.host_group = dist.new_group(members, backend="gloo")
 
     def total(self, value: Tensor) -> Tensor:
-        if not self.is_alone:
-            dist.all_reduce(value, group=self.device_group)
+        self.begin_total(value)()
         return value
+
+    def begin_total(self, value: Tensor) -> Callable[[], object]:
+        if self.is_alone:
+            return lambda: None
+        return dist.all_reduce(value, group=self.device_group, async_op=True).wait
 
     def slowest(self, seconds: float) -> float:
         found = torch.tensor([seconds], dtype=torch.float64)
@@ -74,7 +78,13 @@ def ours(start: Llama, batch: int, parts: dict[int, Part]) -> dict[int, Step]:
     flat = FlatParameters(model, torch.bfloat16)
     optimizer = FlatAdamW(flat, **HYPER)
     fused = FusedLlama(model, flat)
-    graphed = GraphedStep(fused, optimizer, batch=(batch, T), accumulation=1, clip=Clip(1.0))
+    graphed = GraphedStep(
+        *(fused, optimizer),
+        batch=(batch, T),
+        accumulation=1,
+        clip=Clip(1.0),
+        ranks=parts[max(parts)],  # so that gradients are sent as a backward goes on
+    )
 
     def step_of(part: Part) -> Step:
         def step(ids: Tensor) -> None:

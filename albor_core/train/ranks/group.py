@@ -11,6 +11,7 @@ Alone (world_size 1) nothing here does anything.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
@@ -142,6 +143,11 @@ class Ranks:
         if not self.is_alone:
             dist.all_reduce(value)
         return value
+
+    def begin_total(self, value: Tensor) -> Callable[[], object]:
+        """`total` beside what the device does next. What is returned makes it wait for the sum."""
+        work = None if self.is_alone else dist.all_reduce(value, async_op=True)
+        return (lambda: None) if work is None else work.wait
 
     def leave(self) -> None:
         """No collective follows."""

@@ -4,12 +4,17 @@ A small batch's kernels end sooner than a host can launch the next; a replay lau
 Shapes never change in a run, so one capture serves all its steps. The graphs share one pool of
 memory, because what the forward keeps is what the backward frees. Large batches are launched one
 kernel at a time: nothing waits there, and a pool would keep their memory from everybody else.
+
+Several ranks add up the gradients of some layers while those before them are still computed: the
+backward is cut into parts, each a graph. Where micro-batches are added up it is not: only the last
+has something to send, and that is a smaller share of the step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,6 +29,7 @@ from albor_core.train.optim.gradients import Updated
 from albor_core.train.ranks.group import ALONE, Ranks
 
 GRAPHED_TOKENS = 32768  # of a micro-batch, at most
+SENT_IN = 8  # parts of a backward; what the last waits for is an eighth, and the embedding
 WARM_UP = 2  # runs before a capture: Triton compiles, cuBLAS and cuDNN choose and allocate
 
 
@@ -61,7 +67,14 @@ class GraphedStep:
         self._total = torch.full((), torch.nan, device=device)  # of a step: warm-up skips
         self._loss = torch.full_like(self._total, torch.nan)
         self._norm = self._skip = self._spike = self._total
-        self._run: list[Callable[[], None]] = [self._forward, self._backward, self._update]
+        parts = 1 if optimizer.accumulates or ranks.is_alone else SENT_IN
+        self._layers = model.last_first(parts)
+        self._passing: Generator[int] | None = None
+        self._run: list[Callable[[], None]] = [
+            self._forward,
+            *(partial(self._backward, number) for number in range(len(self._layers))),
+            self._update,
+        ]
         if device.type != "cuda" or self._ids.numel() > GRAPHED_TOKENS:
             return
         self._pool = torch.cuda.graph_pool_handle()
@@ -89,8 +102,13 @@ class GraphedStep:
     def _forward(self) -> None:
         self._loss = self.model.forward(self._ids, self._upstream, self._labels, self._document)
 
-    def _backward(self) -> None:
-        self.model.backward(self._ids)
+    def _backward(self, part: int) -> None:
+        if part == 0:
+            self._passing = self.model.backward_parts(self._ids, len(self._layers))
+        assert self._passing is not None
+        next(self._passing)
+        if part == len(self._layers) - 1:
+            self._passing.close()  # what it held is free
 
     def _update(self) -> None:
         self._norm, self._skip, self._spike = self.optimizer.step(self._total, self.clip)
@@ -137,11 +155,33 @@ class GraphedStep:
     def backward(self, micro: int, brick: Brick = nullcontext) -> None:
         """Its gradients; they add up over a step's micro-batches."""
         with brick("backward"):
-            self._run[1]()
+            arrivals = []
+            for run, ready in zip(self._run[1:-1], self._ready(), strict=True):
+                run()
+                if ready is not None and self._is_last:
+                    arrivals.append(self.ranks.begin_total(ready))
             self.optimizer.accumulate(micro)
-            if self._is_last:
-                for gradient in self.optimizer.gradients():
-                    self.ranks.total(gradient)
+            if not self._is_last:
+                return
+            matrices, vectors = self.optimizer.gradients()
+            self.ranks.total(vectors)
+            if not arrivals:
+                self.ranks.total(matrices)
+            for arrive in arrivals:
+                arrive()
+
+    def _ready(self) -> list[Tensor | None]:
+        """What of the matrices' gradients can be sent after each part of the backward."""
+        if len(self._layers) == 1:
+            return [None]
+        matrices = self.optimizer.flat.matrices
+        found: list[Tensor | None] = []
+        end = len(matrices.gradient)
+        for first in self._layers:
+            begin = matrices.begin_of(f"model.layers.{first}.") if first else 0
+            found.append(matrices.gradient[begin:end])
+            end = begin
+        return found
 
     def norm(self) -> Tensor:
         """Of the gradients so far, on the device."""
@@ -162,5 +202,5 @@ class GraphedStep:
         """Clip and apply, unless `total` (the step's loss) or the norm is not finite."""
         with brick(self.clips_in):
             self._total.copy_(total)
-            self._run[2]()
+            self._run[-1]()
         return Updated(self._norm, self._skip, self._skip, self._spike)

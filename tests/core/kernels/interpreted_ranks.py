@@ -20,29 +20,32 @@ from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.group import ALONE, Ranks
+from albor_core.train.step import fused
 from albor_core.train.step.fused import GraphedStep
 
-TINY = LlamaConfig(64, 1, 4, 2, 128, 96, 64)
+TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
 # eps: no weight moves by the sign of a rounding error
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-4, "weight_decay": 0.1}
-STEPS, ACCUMULATION, B, T, WORLD = 2, 2, 2, 16, 2
+STEPS, B, T, WORLD = 2, 2, 8, 2
+COURSES = {"added up": 2, "sent in parts": 1}
+"""Micro-batches a step."""
 
 
-def course(ranks: Ranks) -> tuple[list[float], dict[str, Tensor]]:
+def course(ranks: Ranks, accumulation: int) -> tuple[list[float], dict[str, Tensor]]:
     """Losses and gradient norms of a few steps, and the weights after them."""
     torch.set_num_threads(1)
     rms_norm.PROGRAMS, adamw.SUM_BLOCK, adamw.SUM_PROGRAMS = 8, 8192, 3
     source = torch.Generator().manual_seed(3)
-    ids = torch.randint(0, 96, (STEPS, ACCUMULATION, B, T), generator=source)
+    ids = torch.randint(0, 96, (STEPS, accumulation, B, T), generator=source)
     model = Llama(TINY)
     init_weights(model, 0)
     flat = FlatParameters(model, torch.float32)
-    optimizer, mine = FlatAdamW(flat, **HYPER, accumulates=True), B // ranks.world_size
+    optimizer, mine = FlatAdamW(flat, **HYPER, accumulates=accumulation > 1), B // ranks.world_size
     step = GraphedStep(
         FusedLlama(model, flat),
         optimizer,
         batch=(mine, T),
-        accumulation=ACCUMULATION,
+        accumulation=accumulation,
         clip=Clip(1.0),
         ranks=ranks,
     )
@@ -51,7 +54,7 @@ def course(ranks: Ranks) -> tuple[list[float], dict[str, Tensor]]:
         total = torch.zeros(())
         for micro, rows in enumerate(batch):
             share = rows[ranks.rank * mine :][:mine]
-            total = total + step.forward(Batch(share), is_last=micro == ACCUMULATION - 1)
+            total = total + step.forward(Batch(share), is_last=micro == accumulation - 1)
             step.backward(micro)
         total = ranks.mean(total)
         found += [float(total), float(step.update(total).norm)]
@@ -62,20 +65,29 @@ def rank_of(rank: int, folder: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD
     )
-    found = course(Ranks(rank, WORLD, control=dist.group.WORLD))
+    ranks = Ranks(rank, WORLD, control=dist.group.WORLD)
+    found = {name: course(ranks, accumulation) for name, accumulation in COURSES.items()}
+    fused.SENT_IN = 1
+    found["sent at once"] = course(ranks, COURSES["sent in parts"])
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
 def main() -> None:
-    said, weights = course(ALONE)
+    alone = {name: course(ALONE, accumulation) for name, accumulation in COURSES.items()}
+    alone["sent at once"] = alone["sent in parts"]
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(rank_of, (folder,), nprocs=WORLD)
         for rank in range(WORLD):
-            values, found = torch.load(Path(folder) / f"{rank}.pt")
-            errors = [float((found[n] - w).norm() / w.norm()) for n, w in weights.items()]
-            worst = [abs(a - b) for a, b in zip(values, said, strict=True)]
-            sys.stdout.write(json.dumps({"said": max(worst), "weights": max(errors)}) + "\n")
+            of_rank = torch.load(Path(folder) / f"{rank}.pt")
+            for name, (values, found) in of_rank.items():
+                said, weights = alone[name]
+                errors = [float((found[n] - w).norm() / w.norm()) for n, w in weights.items()]
+                worst = [abs(a - b) for a, b in zip(values, said, strict=True)]
+                line = {"course": name, "said": max(worst), "weights": max(errors)}
+                same = (torch.equal(found[n], of_rank["sent at once"][1][n]) for n in weights)
+                line["bits of one message"] = all(same)
+                sys.stdout.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

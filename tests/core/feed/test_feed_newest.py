@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from test_feed_status import exits, guard_says, hold, kill, run  # noqa: F401
 
 from albor_core import history
-from albor_core.cli.runs.group import show
+from albor_core.cli.main import cli
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.runs.listed_status import now_of
@@ -204,7 +204,7 @@ def test_a_run_that_its_guard_starts_again_has_no_end_until_it_ends(run, hold): 
     status, row, _ = now_of(row_of(run))
     assert status.word == "restarting"
     assert (row.ended_status, row.ended_reason, row.ended_wall) == (None, None, None)
-    told = CliRunner().invoke(show, [run.id]).output
+    told = CliRunner().invoke(cli, ["runs", "show", run.id]).output
     assert "restarting" in told and "stopped" not in told and "ended" not in told
     for read in (history.run(run.id), history.runs()[0]):
         assert (read.status, read.ended) == ("restarting", None)

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from albor_core import track
-from albor_core.cli.runs.group import show
+from albor_core.cli.main import cli
 from albor_core.feed.run.files import RunFiles
 from albor_core.feed.runs.listed_status import now_of
 from albor_core.feed.runs.status import run_status
@@ -394,12 +394,12 @@ def test_a_resumed_run_is_running_then_lost_if_it_is_killed_then_what_it_ended_a
 def test_an_attempt_that_was_killed_says_so_and_how_long_it_lasted(tmp_path):
     killed(tmp_path, "run.log({'loss': 1.0}, step=1)")
     for word in ("lost", "completed"):
-        told = json.loads(CliRunner().invoke(show, ["r", "--json"]).stdout)
+        told = json.loads(CliRunner().invoke(cli, ["runs", "show", "r", "--json"]).stdout)
         assert (told["status"], len(told["attempts"])) == (word, 1 + (word == "completed"))
         first = told["attempts"][0]
         assert (first["ended"], first["reason"]) == (None, NO_END)
         assert first["started"] < first["last_wall"] <= told["run"]["last_wall"]
-        page = CliRunner().invoke(show, ["r"]).stdout
+        page = CliRunner().invoke(cli, ["runs", "show", "r"]).stdout
         assert re.search(rf"\n +1  .* \d\w+ +lost +1  {NO_END[:20]}", page), page
         with track.start(id="r", resume="allow") as run:
             train(run, [2])

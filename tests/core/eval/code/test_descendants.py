@@ -10,7 +10,7 @@ from albor_core.eval.code.sandbox import kernel
 
 CHURN = """
 import os
-for _ in range(1500):
+for _ in range(600):
     if not os.fork():
         os._exit(0)
     os.wait()

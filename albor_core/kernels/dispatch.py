@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -123,9 +123,21 @@ Check = Callable[[Op, torch.device, torch.dtype], ParityVerdict]
 Timer = Callable[[Callable[..., Outputs], tuple[Tensor, ...]], float]
 """Milliseconds of a backend on some inputs."""
 
+
+class Memory(Protocol):
+    """Choices of earlier processes."""
+
+    def read(self, op: str, device: torch.device, dtype: str) -> Choice | None:
+        """One that holds here still, if there is one."""
+
+    def write(self, choice: Choice, device: torch.device) -> None:
+        """A choice between backends that both pass."""
+
+
 _ops: dict[str, Op] = {}
 _choices: Choices = {}
 _pinned: dict[str, str] = {}
+_memory: Memory | None = None
 
 
 def register(op: Op) -> None:
@@ -207,6 +219,12 @@ def pin(backends: Mapping[str, str]) -> None:
     _choices.clear()
 
 
+def remember(memory: Memory | None) -> None:
+    """Ask it before an op is examined, and tell it what was found."""
+    global _memory
+    _memory = memory
+
+
 @contextmanager
 def deciding_anew(
     *,
@@ -215,19 +233,20 @@ def deciding_anew(
     choices: Choices | None = None,
     pinned: dict[str, str] | None = None,
 ) -> Iterator[None]:
-    """Nothing is decided at the beginning, or `choices` and `pinned` are; what is decided, pinned
-    or registered inside is forgotten after it. `check` and `timer` in place of parity and clock.
+    """Nothing is decided or remembered at the beginning, or `choices` and `pinned` are; what is
+    decided, pinned or registered inside is forgotten after it. `check` and `timer` in place of
+    parity and clock.
     """
-    global _ops, _choices, _pinned, _check, _timer
-    kept = _ops, _choices, _pinned, _check, _timer
-    _ops = dict(_ops)
+    global _ops, _choices, _pinned, _check, _timer, _memory
+    kept = _ops, _choices, _pinned, _check, _timer, _memory
+    _ops, _memory = dict(_ops), None
     _choices = {} if choices is None else choices
     _pinned = {} if pinned is None else pinned
     _check, _timer = check or _check, timer or _timer
     try:
         yield
     finally:
-        _ops, _choices, _pinned, _check, _timer = kept
+        _ops, _choices, _pinned, _check, _timer, _memory = kept
 
 
 def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) -> Choice:
@@ -249,12 +268,32 @@ def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) ->
         return chosen("reference", "asked for, not measured")
     if not HAS_TRITON:
         return chosen("reference", "Triton is not installed")
+    if _memory is None:
+        return _examined(op, device, dtype, chosen, races=wanted != "triton")
+    if kept := _memory.read(op.name, device, kind):
+        asked = {"backend": "triton", "evidence": "asked for; passed parity before"}
+        return replace(kept, **asked) if wanted == "triton" else kept  # type: ignore[arg-type]
+    choice = _examined(op, device, dtype, chosen, races=wanted != "triton")
+    if any(one.us is not None for one in choice.candidates):  # it was raced
+        _memory.write(choice, device)
+    return choice
+
+
+def _examined(
+    op: Op,
+    device: torch.device,
+    dtype: torch.dtype,
+    chosen: Callable[..., Choice],
+    *,
+    races: bool,
+) -> Choice:
+    """By parity and, unless one is asked for, by speed."""
     reason, found = _check(op, device, dtype)
     if reason:
         log.warning("%s: triton on %s in %s is NOT used: %s", op.name, device, dtype, reason)
         choice = chosen("reference", "the only one left", f"triton: {reason}")
         return replace(choice, candidates=found)
-    if wanted == "triton":
+    if not races:
         return replace(chosen("triton", "asked for; passes parity, not raced"), candidates=found)
     best, evidence, medians = _race(op, device, dtype)
     known = {c.backend: c for c in found}

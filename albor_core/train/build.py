@@ -32,8 +32,10 @@ from albor_core.recipes.own import check_model, check_objective, sources_of
 from albor_core.recipes.recipe import Forward, Recipe, Rows, Source
 from albor_core.recipes.registry import recipe_of
 from albor_core.run.errors import ConfigError
+from albor_core.run.rundir import albor_home
 from albor_core.run.values.quantity import counted
 from albor_core.telemetry.peaks import DevicePeaks
+from albor_core.train.kernel_choices import KeptChoices
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer
 from albor_core.train.optim.clipping import Clip, NoiseScale, clip_from
 from albor_core.train.optim.gradients import LossScale
@@ -182,7 +184,8 @@ class Parts:
 
 def build(config: Config, *, begins: bool = True, folder: Path | None = None) -> Parts:
     """Everything in place, nothing computed. Without `begins` the weights are random: a checkpoint
-    will replace them, and what `model.path` names may be gone by now. `folder` as in `recipe_of`.
+    will replace them, what `model.path` names may be gone by now, and kernels are what earlier
+    attempts found them to be here. `folder` as in `recipe_of`.
 
     Raises ConfigError, DataError or NotFoundError before the device is touched where it can.
     """
@@ -198,6 +201,7 @@ def build(config: Config, *, begins: bool = True, folder: Path | None = None) ->
     if not recipe.compiles:
         placement = replace(placement, compiles=False)
     model = _model(recipe, placement, begins=begins)
+    dispatch.remember(KeptChoices(albor_home() / "cache" / "kernels", reads=not begins))
     obstacle = placement.ranks.first(obstacle_to_fusion(recipe, placement))
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)

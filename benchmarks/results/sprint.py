@@ -12,7 +12,8 @@ every token over ln 2 and the bytes of UTF-8, each with its own tokenizer and th
 was trained with; ours in fp32 by `albor eval`, and again as transformers loads it.
 
 `ours-8k` has a vocabulary of 8,192, `ours-t2048` rows of so many tokens and as many a step,
-`ours-8k-t2048` both; OURS+FIELD=VALUE sets a field of the config besides.
+`ours-8k-t2048` both; OURS+FIELD=VALUE sets a field of the config besides. With --trial ours
+calibrates by a third of the steps and is not loaded by transformers; that makes no claim.
 Peers are cloned to PEERS/autoresearch and PEERS/nanochat as peer_source.py and sprint_nanochat.py
 say. `autoresearch` and `nanochat` have a vocabulary of 8,192, `autoresearch-32k` that of `ours`.
 Results in --json are not made again, and each is written at once: call it again until nothing is
@@ -88,9 +89,11 @@ def rows_of(name: str) -> Rows:
     return Rows(int(thousands) * 1024 if thousands else VOCABULARY, int(context or T))
 
 
-def recipe(name: str) -> dict[str, str]:
-    """Marks results of ours: those of another OURS are kept, but do not count."""
-    return {"recipe": recipe_of(name).digest} if name.startswith("ours") else {}
+def recipe(name: str, *, is_trial: bool = False) -> dict[str, Any]:
+    """Marks results of ours: those of another OURS, and trials, are kept, but do not count."""
+    if not name.startswith("ours"):
+        return {}
+    return {"recipe": recipe_of(name).digest, "trial": is_trial}
 
 
 def contend(name: str, seed: int, options: Any) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def contend(name: str, seed: int, options: Any) -> dict[str, Any]:
     rows = folder_of(out, rows_of(name))
     data = json.loads((rows / "data.json").read_text())
     if name.startswith("ours"):
-        return ours(recipe_of(name), data, rows, seconds, seed)
+        return ours(recipe_of(name), data, rows, seconds, seed, is_trial=options.trial)
     if name == "hand":
         return hand(data, out, seconds, seed)
     if name == "nanochat":
@@ -138,6 +141,9 @@ def main() -> int:
     parser.add_argument("--peers", type=Path, help="holds autoresearch/, nanochat/")
     parser.add_argument("--json", type=Path, help="results, kept and added to; OUT/sprint.json")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
+    parser.add_argument(
+        "--trial", action="store_true", help="ours in less time: makes no claim, only looks"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -165,11 +171,12 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}; data in {time.monotonic() - begun:.0f} s", flush=True)
     results = Results(options.json or options.out / "sprint.json")
     keys = [
-        {"run": run, "seed": seed, "seconds": options.seconds} | recipe(run)
+        {"run": run, "seed": seed, "seconds": options.seconds} | recipe(run, is_trial=options.trial)
         for seed in options.seeds
         for run in options.runs
     ]
     words = ["--out", options.out, "--seconds", options.seconds, "--runs", *options.runs]
+    words += ["--trial"] if options.trial else []
     words += [] if options.peers is None else ["--peers", options.peers.resolve()]
     left = spread(keys, Path(__file__), words, out=options.out, results=results,
                   cards=options.cards, until=begun + options.stop_after,

@@ -39,6 +39,7 @@ from albor_core.run.state import read_state
 VOCABULARY = 32768
 POLL_S = 0.25
 TRIED_STEPS, LOGGED = 600, 10  # of the calibration; steps between journal lines
+TRIAL_STEPS = 200  # of that of a trial
 CALIBRATED = 0.95  # of the rate that it saw: a card slows down as it warms up, once by 4 %
 SAME_BPB = 5e-4  # ours by `albor eval` and by transformers, both in fp32
 
@@ -208,14 +209,16 @@ def measured(shown: Mapping[str, Any]) -> tuple[float, int]:
     return step_seconds(series), series[-1][0]
 
 
-def calibrated(recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: float) -> float:
-    """Seconds a step on this card; measured once for a card and recipe."""
-    card = f"{torch.cuda.get_device_properties(0).uuid} {recipe}"
+def calibrated(
+    recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: float, tried: int = TRIED_STEPS
+) -> float:
+    """Seconds a step on this card; measured once for a card, recipe and number of steps."""
+    card = f"{torch.cuda.get_device_properties(0).uuid} {recipe} {tried}"
     file = folder / f"rate-{hashlib.sha256(card.encode()).hexdigest()[:12]}.json"
     if not file.exists():
-        words = recipe.words(data, folder, TRIED_STEPS, 0)
+        words = recipe.words(data, folder, tried, 0)
         shown = run(f"rate-{time.time_ns()}", words, 240 + seconds)
-        late = [ms for step, ms, _ in shown["points"]["perf/step_ms"] if step > TRIED_STEPS // 2]
+        late = [ms for step, ms, _ in shown["points"]["perf/step_ms"] if step > tried // 2]
         file.write_text(json.dumps({"step_s": statistics.mean(late) / 1000, "of": card}))
     found: float = json.loads(file.read_text())["step_s"]
     return found
@@ -223,10 +226,12 @@ def calibrated(recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: f
 
 def ours(
     recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: float, seed: int,
-    *, most_steps: int | None = None,
+    *, most_steps: int | None = None, is_trial: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Trained for `seconds`, or `most_steps` if those come first, evaluated and loaded anew."""
-    step_s = calibrated(recipe, data, folder, seconds)
+    """Trained for `seconds`, or `most_steps` if those come first, evaluated and loaded anew; a
+    trial is calibrated by fewer steps and not loaded.
+    """
+    step_s = calibrated(recipe, data, folder, seconds, TRIAL_STEPS if is_trial else TRIED_STEPS)
     steps = int(seconds * CALIBRATED / step_s)
     steps = steps if most_steps is None else min(steps, most_steps)
     words = recipe.words(data, folder, steps, seed)
@@ -238,12 +243,13 @@ def ours(
                   "--batch-size", 32, "--dtype", "fp32")  # fmt: skip
     scores = {one["name"]: one["value"] for task in found["tasks"] for one in task["scores"]}
     checkpoint = sorted((path / "checkpoints").glob("step-*"))[-1]
-    again, parameters = by_transformers(checkpoint, folder, data, torch.device("cuda"))
-    bpb = scores["held/bpb"]
+    bpb, again, parameters = scores["held/bpb"], None, None
+    if not is_trial:
+        again, parameters = by_transformers(checkpoint, folder, data, torch.device("cuda"))
     return {
         "bpb": bpb,
         "bpb_transformers": again,
-        "loads_in_transformers": abs(again - bpb) <= SAME_BPB,
+        "loads_in_transformers": again is not None and abs(again - bpb) <= SAME_BPB,
         "train_s": round(spent, 2),
         "within": spent <= seconds,
         "steps": made,

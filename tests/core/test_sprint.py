@@ -253,3 +253,4 @@ def test_a_claim_needs_seconds_kept_and_weights_that_load() -> None:
     assert not claims(rows(within=False), 5.0)[0]["holds"]
     assert not claims(rows(loads_in_transformers=False), 5.0)[0]["holds"]
     assert claims(rows(recipe="of another time"), 5.0) == []
+    assert claims(rows(trial=True), 5.0) == []

@@ -14,6 +14,8 @@ FUSED_OPTIMIZERS = frozenset(("adamw", "muon"))
 """Those that the fused step can take; a run with another trains in a plain one."""
 ScheduleName = Literal["cosine", "linear", "sqrt", "constant"]
 """training.lr_scheduler -> train/optim/schedules.py"""
+PackingName = Literal["concat", "best-fit"]
+"""data.packing -> data/pack/work/pieces.py (PACKINGS)"""
 AlertAction = Literal["notify", "command", "checkpoint", "pause", "rollback", "stop"]
 """action of a rule -> andon/actions.py, in order of strength"""
 BudgetAction = Literal["notify", "checkpoint", "pause", "stop"]

@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from albor_core.config.choices import OptimizerName, ScheduleName
+from albor_core.config.choices import OptimizerName, PackingName, ScheduleName
 from albor_core.config.hf_config import MOST_LAYERS, SIZES, architecture_of, refusals
 from albor_core.config.microbatches import MAX_RANKS
 from albor_core.config.recipes import registry as recipes
@@ -474,6 +474,10 @@ class DataConfig(Section):
     tokenizer: Path | None = None
     """tokenizer.json the shards were made with, or its folder; needed for samples and for the
     vocabulary check."""
+    packing: PackingName = "concat"
+    """How text in `train` comes into rows: documents one after the other, cut where a row ends, or
+    by `best-fit`, which keeps whole what fits into a row. Shards are as they were packed: best-fit
+    asks for such. Text in `val` is always packed by concat, so that losses compare."""
     input_column: str = "input_ids"
     """Column of the shards that holds the token ids."""
     document_mask: bool = False

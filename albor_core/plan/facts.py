@@ -87,6 +87,8 @@ class SplitFacts:
     problems: tuple[Problem, ...] = ()
     eos_token_id: int | None = None
     """What ends each document."""
+    packing: str | None = None
+    """How documents came into rows."""
     parts: tuple[SplitFacts, ...] = ()
     """Of a mixture, its sources, which the other fields add up; rows of several lengths have
     none."""
@@ -347,11 +349,12 @@ def _from_manifest(path: Path, manifest: Path, field: str) -> SplitFacts:
             data_hash=str(document["data_hash"]),
             tokenizer_sha256=str(document["tokenizer_sha256"]),
             eos_token_id=document.get("eos_token_id"),
+            packing=str(document.get("packing", {}).get("name", "concat")),
             problems=tuple(_shard_problems(path, shards, field)),
         )
     except OSError as error:
         return _bad(path, field, f"{manifest}: {error.strerror}", _PACK)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return _bad(path, field, f"{manifest}: not a whole manifest: {_cause(error)}", _PACK)
 
 

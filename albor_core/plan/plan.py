@@ -159,6 +159,7 @@ def plan(
         *(_split_problems(config, facts.val, "data.val") if facts.val is not None else ()),
         *_tokenizer_problems(config, facts),
         *_fim_problems(config, facts),
+        *_packing_problems(config, facts),
         *_device_problems(config, facts),
         *_memory_problems(config, facts, cost.memory, steps),
         *_disk_problems(config, facts, space),
@@ -295,6 +296,16 @@ def _fim_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
         if split.sequences is not None and split.eos_token_id is None:
             message = f"nothing says which token ends a document in {split.path}"
             yield Problem("data.fim", message, "pack it again, or leave data.fim out")
+
+
+def _packing_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
+    """Shards of `concat` are what is there anyway, where nothing else is asked for."""
+    wanted = config.data.packing
+    for split in facts.train.parts or (facts.train,):
+        if wanted != "concat" and split.packing not in (None, wanted):
+            message = f"{split.path} was packed by {split.packing}, not by {wanted}"
+            hint = f"albor data pretokenize ... --packing {wanted}, or leave data.packing out"
+            yield Problem("data.packing", message, hint)
 
 
 def _device_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:

@@ -5,11 +5,11 @@
 The text: the Python packages that are installed here, imported once into DIR, with a tokenizer
 trained on a part of them. The peer holds all of it in memory as str and calls encode_batch_fast,
 with its own threads on all cores, and throws the ids away. Ours reads the corpus from Parquet,
-encodes, packs, compresses, hashes and writes shards and manifests. A process each, in turns, round
-by round; the start of the interpreter and of imports is left out of both, the start of our worker
-processes is not. Printed: seconds and MB/s of each round, their medians, the CPU seconds of each,
-the ratio of the rates (round by round, and of the medians), and the load of the machine. To be
-believed on a machine that does nothing else.
+encodes, packs, compresses, hashes and writes shards and manifests, by concat and by best-fit. A
+process each, in turns, round by round; the start of the interpreter and of imports is left out, the
+start of our worker processes is not. Printed: seconds and MB/s of each round, their medians, the
+CPU seconds of each, the ratio of the rates of the peer and of concat (round by round, and of the
+medians), and the load of the machine. To be believed on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ import json, os, sys, time
 from pathlib import Path
 from albor_core.data.pack.pretokenize import pretokenize
 if __name__ == "__main__":
-    corpus, tokenizer, out, workers = sys.argv[1:5]
+    corpus, tokenizer, out, workers, packing = sys.argv[1:6]
     before, began = os.times(), time.monotonic()
     made = pretokenize(
         Path(corpus), Path(tokenizer), Path(out), seq_len=1024, val_fraction=0,
-        shard_sequences=1024, workers=int(workers), force=True,
+        shard_sequences=1024, workers=int(workers), force=True, packing=packing,
     )
     seconds, after = time.monotonic() - began, os.times()
     cpu = sum(after[i] - before[i] for i in range(4))
@@ -125,27 +125,33 @@ def main() -> None:
     asked.folder.mkdir(parents=True, exist_ok=True)
     corpus = text(asked.folder, asked.mb)
     words = tokenizer(asked.folder, corpus, asked.vocab)
-    rounds: list[tuple[dict[str, float], dict[str, float]]] = []
+    rounds: list[tuple[dict[str, float], ...]] = []
     for number in range(asked.rounds):
         peer = timed(PEER, corpus, words)
-        with tempfile.TemporaryDirectory(dir=asked.folder) as out:
-            ours = timed(OURS, corpus, words, Path(out) / "shards", asked.workers)
-        if (peer["tokens"], peer["bytes"]) != (ours["tokens"], ours["bytes"]):
-            raise SystemExit(f"not the same work: {peer} {ours}")
-        rounds.append((peer, ours))
+        found = []
+        for packing in ("concat", "best-fit"):
+            with tempfile.TemporaryDirectory(dir=asked.folder) as out:
+                ours = timed(OURS, corpus, words, Path(out) / "shards", asked.workers, packing)
+            if (peer["tokens"], peer["bytes"]) != (ours["tokens"], ours["bytes"]):
+                raise SystemExit(f"not the same work: {peer} {ours}")
+            found.append(ours)
+        ours, best = found
+        rounds.append((peer, ours, best))
         ratio = peer["seconds"] / ours["seconds"]
         print(
             f"round {number + 1}: peer {peer['seconds']:.1f} s, {peer['cpu']:.1f} CPU; "
             f"ours {ours['seconds']:.1f} s, {ours['cpu']:.1f} CPU; ratio {ratio:.2f}; "
+            f"best-fit {best['seconds']:.1f} s, {best['cpu']:.1f} CPU; "
             f"load {os.getloadavg()[0]:.1f}",
             flush=True,
         )
     size = rounds[0][0]["bytes"] / 1e6
-    seconds = [statistics.median(one[side]["seconds"] for one in rounds) for side in (0, 1)]
-    ratios = sorted(peer["seconds"] / ours["seconds"] for peer, ours in rounds)
+    seconds = [statistics.median(one[side]["seconds"] for one in rounds) for side in range(3)]
+    ratios = sorted(peer["seconds"] / ours["seconds"] for peer, ours, _ in rounds)
     print(f"{size:.0f} MB, {rounds[0][0]['tokens'] / 1e6:.1f} M tokens, {asked.workers} cores")
     print(f"encode_batch_fast   {size / seconds[0]:6.2f} MB/s (median)")
     print(f"ours                {size / seconds[1]:6.2f} MB/s (median)")
+    print(f"ours, best-fit      {size / seconds[2]:6.2f} MB/s (median)")
     print(
         f"ratio               {seconds[0] / seconds[1]:6.2f} of medians; "
         f"rounds {ratios[0]:.2f} to {ratios[-1]:.2f}; load {os.getloadavg()[0]:.1f}"

@@ -22,12 +22,14 @@ from albor_core.config.choices import (
     AlertAction,
     HealthCheck,
     OptimizerName,
+    PackingName,
     ScheduleName,
     SinkKind,
     SinkSeverity,
     WebhookFormat,
 )
 from albor_core.config.sections import OptimizerConfig
+from albor_core.data.pack.work.pieces import PACKINGS
 from albor_core.integrations.importers.find import ALBOR, IMPORTERS, SOURCES
 from albor_core.kernels.dispatch import OPS
 from albor_core.run.values.sink_fields import FORMATS, SINK_KINDS, THRESHOLDS
@@ -47,6 +49,10 @@ def test_every_optimizer_of_a_config_can_be_built_and_no_other():
     assert tuple(OPTIMIZERS) == get_args(OptimizerName)
     flat = {name for name, entry in OPTIMIZERS.items() if entry.flat is not None}
     assert flat == FUSED_OPTIMIZERS
+
+
+def test_every_packing_of_a_config_is_known_and_no_other():
+    assert tuple(PACKINGS) == get_args(PackingName)
 
 
 def test_every_schedule_of_a_config_has_a_decay_and_no_other():

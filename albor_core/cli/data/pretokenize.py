@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -12,11 +12,15 @@ from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.output import clean, emit, json_option, print_line
 from albor_core.cli.common.progress import progress
 from albor_core.cli.data.step_command import plan_option, plan_refused, workers_option
+from albor_core.config.choices import PackingName
 from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
+    from albor_core.data.pack.manifest import Manifest
     from albor_core.data.pack.pack_plan import ShardPlan
     from albor_core.data.pack.pretokenize import ShardReport
+
+_WHOLENESS = ("cut_documents", "long_documents", "rows_from_start")
 
 
 @click.command()
@@ -37,6 +41,13 @@ if TYPE_CHECKING:
     metavar="TOKEN",
     help="End each document with TOKEN.  [default: the tokenizer's end of text]",
 )
+@click.option(
+    "--packing",
+    type=click.Choice(get_args(PackingName)),
+    default="concat",
+    show_default=True,
+    help="Cut rows anywhere, or keep documents whole where they fit into a row.",
+)
 @workers_option
 @click.option("--force", is_flag=True, help="Replace shards made from other inputs.")
 @plan_option
@@ -49,6 +60,7 @@ def pretokenize(
     val_fraction: float | None,
     seed: int,
     eos: str | None,
+    packing: PackingName,
     workers: int | None,
     force: bool,
     only_plan: bool,
@@ -64,7 +76,7 @@ def pretokenize(
     from albor_core.data.stage.workers import default_workers
 
     asked: dict[str, Any] = {"seq_len": seq_len, "val_fraction": val_fraction, "seed": seed}
-    asked |= {"eos": eos, "force": force}
+    asked |= {"eos": eos, "packing": packing, "force": force}
     if only_plan:
         _show_plan(out, plan_pretokenize(corpus, tokenizer, out, **asked), as_json)
         return
@@ -74,12 +86,12 @@ def pretokenize(
         )
     register_dataset(out, "dataset")
     if as_json:
-        emit(_document(report, seq_len))
+        emit(_document(report, seq_len, packing))
         return
     for name, split in report.splits.items():
         print_line(
             f"{clean(out / name)}: {counted(split.sequences, 'sequence')}, "
-            f"{counted(split.tokens, 'token')}"
+            f"{counted(split.tokens, 'token')}{_wholeness(split)}"
         )
     if report.reused:
         print_line("made before from the same inputs; nothing was written")
@@ -87,17 +99,29 @@ def pretokenize(
         print_line(f"went on after {counted(report.resumed_units, 'part')} of an earlier try")
 
 
-def _document(report: ShardReport, seq_len: int) -> dict[str, Any]:
+def _wholeness(split: Manifest) -> str:
+    """Nothing for shards of before it was counted."""
+    told = split.packing
+    if not told or not split.documents:
+        return ""
+    cut, begun = told["cut_documents"] / split.documents, told["rows_from_start"] / split.sequences
+    return f"; {cut:.1%} of documents cut, {begun:.1%} of sequences begin with a document"
+
+
+def _document(report: ShardReport, seq_len: int, packing: PackingName) -> dict[str, Any]:
     return {
         "schema": "albor.data.pretokenize/1",
         "out": str(report.out_dir),
         "seq_len": seq_len,
+        "packing": packing,
         "splits": {
             name: {
                 "folder": str(report.out_dir / name),
                 "sequences": split.sequences,
                 "tokens": split.tokens,
+                "dropped_tokens": split.dropped_tokens,
                 "documents": split.documents,
+                **{name: (split.packing or {}).get(name) for name in _WHOLENESS},
                 "data_hash": split.data_hash,
             }
             for name, split in report.splits.items()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from albor_core.cli.common.output import clean, print_note
 from albor_core.cli.common.progress import progress
+from albor_core.config.choices import PackingName
 from albor_core.config.recipes.own import own_class
 from albor_core.feed.data.folder import SHARDS, kind_of
 from albor_core.run.errors import AlborError, ConfigError, Problem
@@ -25,12 +26,13 @@ def packed_overrides(config: Config, file: str, *, packs: bool) -> tuple[str, ..
     if own_class(config.training.mode) is not None:
         return ()
     data, found = config.data, []
-    places = {"data.train": None if data.mixture else data.train, "data.val": data.val}
-    for field, path in places.items():
+    train: tuple[Path | None, PackingName] = None if data.mixture else data.train, data.packing
+    places = {"data.train": train, "data.val": (data.val, "concat")}
+    for field, (path, packing) in places.items():
         if path is None or _holds_shards(path):
             continue
         try:
-            split = _packed(path, config, packs=packs)
+            split = _packed(path, config, packing, packs=packs)
         except AlborError as error:
             problem = Problem(field, error.message, error.hint, file)
             raise ConfigError(
@@ -48,7 +50,7 @@ def _holds_shards(path: Path) -> bool:
     return kind_of(path) == SHARDS
 
 
-def _packed(path: Path, config: Config, *, packs: bool) -> Path:
+def _packed(path: Path, config: Config, packing: PackingName, *, packs: bool) -> Path:
     from albor_core.data.pack.packed_corpus import packed_corpus, packed_place, text_corpus
     from albor_core.data.stage.workers import default_workers
 
@@ -60,20 +62,21 @@ def _packed(path: Path, config: Config, *, packs: bool) -> Path:
     if corpus is None:
         return path
     if not packs and data.tokenizer is not None:
-        split = packed_place(corpus, data.tokenizer, data.seq_len)
+        split = packed_place(corpus, data.tokenizer, data.seq_len, packing)
         if split.parent.joinpath("manifest.json").exists():
             return split
         raise ConfigError(
             f"{path}: holds text (column {corpus.column}) that is not packed yet",
             hint="`albor train apply` packs it and goes on; to plan first, pack it: albor data "
             f"pretokenize {path} --tokenizer {data.tokenizer} --seq-len {data.seq_len} "
-            "--val-fraction 0 --out DIR",
+            f"--packing {packing} --val-fraction 0 --out DIR",
         )
     with progress(lambda done, total: f"{done:,} of {total:,} documents packed") as tell:
         return packed_corpus(
             path,
             data.tokenizer,
             data.seq_len,
+            packing=packing,
             workers=default_workers(),
             say=lambda text: print_note(clean(text)),
             progress=tell,

@@ -23,7 +23,7 @@ DATASET_SCHEMA = "albor.dataset/1"
 """Of the manifest over the splits of a data set."""
 MANIFEST_NAME = "manifest.json"
 _MAX_BYTES = 64 << 20
-TOLD = ("sources", "histogram", "history")
+TOLD = ("sources", "histogram", "history", "packing")
 _TOLD_HASH = "told_sha256"
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _HINT = (
@@ -74,6 +74,10 @@ class Manifest:
     """Of document lengths, as `LengthHistogram` tells it."""
     history: tuple[Mapping[str, Any], ...] | None = None
     """Records of the steps that made them, oldest first."""
+    packing: Mapping[str, Any] | None = None
+    """Its name, documents that were cut (and how many are longer than a row), rows that begin with
+    a document; None in a scan and in older shards, which are `concat`.
+    """
 
     def paths(self) -> list[Path]:
         """The shard files in order."""
@@ -210,4 +214,5 @@ def _from_json(directory: Path, document: dict[str, Any]) -> Manifest:
         sources=document.get("sources"),
         histogram=document.get("histogram"),
         history=tuple(document["history"]) if "history" in document else None,
+        packing=document.get("packing"),
     )

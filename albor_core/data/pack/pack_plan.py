@@ -6,12 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+import numpy as np
+
+from albor_core.config.choices import PackingName
 from albor_core.data.pack.manifest import MANIFEST_NAME
 from albor_core.data.pack.output_folder import check_folder, refuse_foreign
 from albor_core.data.pack.tokenizer import decode_document
 from albor_core.data.pack.work.inputs import PackInput, check_arguments, open_input
+from albor_core.data.pack.work.pieces import CONCAT, PACKINGS, Stretch, wholeness
 from albor_core.data.pack.work.recipe import (
     PackTokenizer,
     made_before,
@@ -31,9 +35,10 @@ T = TypeVar("T")
 class ShardPlan:
     """What packing would read and write. It can be done where `problems` is empty.
 
-    Tokens, sequences, seconds (of encoding, on the cores here) and bytes of disk (while it works,
-    the shards included) are estimates from the first documents; None where the corpus or the
-    tokenizer cannot be read. `action`: write, resume, replace, or keep what is made already.
+    Tokens, sequences, seconds (of encoding, on the cores here), bytes of disk (while it works, the
+    shards included) and shares (of the documents those that are cut, of the rows those that begin
+    with a document) are estimates from the first documents; None where the corpus or the tokenizer
+    cannot be read. `action`: write, resume, replace, or keep what is made already.
     """
 
     splits: tuple[str, ...]
@@ -45,6 +50,9 @@ class ShardPlan:
     sequences: int | None = None
     seconds: float | None = None
     disk_bytes: int | None = None
+    packing: PackingName = CONCAT
+    share_cut: float | None = None
+    share_from_start: float | None = None
     action: str = "write"
     problems: tuple[Problem, ...] = ()
 
@@ -59,6 +67,7 @@ def plan_pretokenize(
     seed: int = 0,
     shard_sequences: int = 4096,
     eos: str | None = None,
+    packing: PackingName = CONCAT,
     force: bool = False,
     column: str = "text",
 ) -> ShardPlan:
@@ -69,9 +78,9 @@ def plan_pretokenize(
     encoder = trial.ask("tokenizer", lambda: open_tokenizer(tokenizer, eos))
     action = _action(out_dir)
     trial.ask("out", lambda: check_folder(out_dir))
-    sample: tuple[float, float] | None = None
+    sample: _Sample | None = None
     if source is not None and encoder is not None and not trial.problems:
-        recipe = recipe_of(source, encoder, seq_len, seed, shard_sequences)
+        recipe = recipe_of(source, encoder, seq_len, seed, shard_sequences, packing)
         sample = trial.ask("corpus", lambda: _sample(source, encoder))
         trial.ask("corpus", source.check_split)
         for one in source.corpora:
@@ -85,6 +94,7 @@ def plan_pretokenize(
         source.rows if source else None,
         source.text_bytes if source else None,
         encoder.vocab_size if encoder else None,
+        packing=packing,
         action=action,
         problems=tuple(dict.fromkeys(trial.problems)),
     )
@@ -112,19 +122,36 @@ def _action(out_dir: Path) -> str:
     return "resume" if (out_dir / WORK_NAME / "encoded").exists() else "write"
 
 
-def _with_estimates(plan: ShardPlan, sample: tuple[float, float], seq_len: int) -> ShardPlan:
-    """What follows from bytes per token and bytes per second."""
-    density, rate = sample
+def _with_estimates(plan: ShardPlan, sample: _Sample, seq_len: int) -> ShardPlan:
+    density = sample.bytes / (sum(sample.lengths) - len(sample.lengths))
     plan = replace(plan, bytes_per_token=density)
-    if not plan.text_bytes or not density or plan.vocab_size is None:
+    if not plan.text_bytes or plan.vocab_size is None:
         return plan
     tokens = int(plan.text_bytes / density)
-    return replace(
+    plan = replace(
         plan,
         tokens=tokens,
         sequences=tokens // seq_len,
-        seconds=plan.text_bytes / rate,
+        seconds=plan.text_bytes / sample.bytes * sample.seconds,
         disk_bytes=tokens * _id_bytes(plan.vocab_size),
+    )
+    return _with_shares(plan, sample.lengths, seq_len)
+
+
+def _with_shares(plan: ShardPlan, lengths: list[int], seq_len: int) -> ShardPlan:
+    """As though the documents of the sample were all; nothing where they fill no row."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    rows = int(ends[-1]) // seq_len
+    if not rows:
+        return plan
+    size = rows * seq_len
+    begins = (ends - lengths)[ends - lengths < size]
+    stretch = Stretch(begins, size, max(0, int(ends[len(begins) - 1]) - size))
+    whole = wholeness(stretch, PACKINGS[plan.packing](stretch, seq_len), seq_len)
+    return replace(
+        plan,
+        share_cut=whole.cut_documents / len(begins),
+        share_from_start=whole.rows_from_start / rows,
     )
 
 
@@ -133,8 +160,18 @@ def _id_bytes(vocab_size: int) -> int:
     return 2 * (2 if vocab_size <= 1 << 16 else 4)
 
 
-def _sample(source: PackInput, encoder: PackTokenizer) -> tuple[float, float] | None:
-    """Bytes per token and bytes per second of the first documents, some 2 MiB of text."""
+class _Sample(NamedTuple):
+    """The first documents, some 2 MiB of text."""
+
+    bytes: int
+    lengths: list[int]
+    """In tokens, with the end of text."""
+    seconds: float
+    """Of encoding them."""
+
+
+def _sample(source: PackInput, encoder: PackTokenizer) -> _Sample | None:
+    """None where they hold no token."""
     texts: list[str] = []
     size = 0
     for _, data in source.corpora[0].documents():
@@ -146,5 +183,5 @@ def _sample(source: PackInput, encoder: PackTokenizer) -> tuple[float, float] | 
     began = time.monotonic()
     encoded = encoder.encoder.encode_batch_fast(texts, add_special_tokens=False)
     elapsed = time.monotonic() - began
-    tokens = sum(len(one) for one in encoded)
-    return (size / tokens, size / max(elapsed, 1e-6)) if tokens else None
+    lengths = [len(one) + 1 for one in encoded]
+    return _Sample(size, lengths, elapsed) if sum(lengths) > len(lengths) else None

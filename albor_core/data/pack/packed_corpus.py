@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from albor_core.config.choices import PackingName
 from albor_core.data.pack.manifest import MANIFEST_NAME, SCHEMA
 from albor_core.data.pack.pretokenize import pretokenize
+from albor_core.data.pack.work.pieces import CONCAT
 from albor_core.data.pack.work.recipe import open_tokenizer
 from albor_core.data.progress import Progress
 from albor_core.data.read.corpus import open_corpus, read_footer
@@ -58,11 +60,14 @@ def text_corpus(path: Path) -> TextCorpus | None:
     )
 
 
-def packed_place(corpus: TextCorpus, tokenizer: Path, seq_len: int) -> Path:
+def packed_place(
+    corpus: TextCorpus, tokenizer: Path, seq_len: int, packing: PackingName = CONCAT
+) -> Path:
     """The split that `packed_corpus` makes, there or not. Raises as it does."""
     opened = open_corpus(corpus.path, corpus.column)
     words = open_tokenizer(tokenizer, None)
     settings = {"seq_len": seq_len, "column": corpus.column, "end": words.end}
+    settings |= {} if packing == CONCAT else {"packing": packing}
     inputs = {"corpus": content_hash(opened), "tokenizer": words.sha256}
     key = identity_of("packed", settings, inputs)[:32]
     return albor_home() / "cache" / "packed" / key / "train"
@@ -73,6 +78,7 @@ def packed_corpus(
     tokenizer: Path | None,
     seq_len: int,
     *,
+    packing: PackingName = CONCAT,
     workers: int = 1,
     say: Callable[[str], None] | None = None,
     progress: Progress | None = None,
@@ -90,7 +96,7 @@ def packed_corpus(
             f"{path}: holds text (column {corpus.column}), and no tokenizer is named",
             hint="set data.tokenizer, or pack it first: albor data pretokenize",
         )
-    split = packed_place(corpus, tokenizer, seq_len)
+    split = packed_place(corpus, tokenizer, seq_len, packing)
     if say is not None and not (split.parent / MANIFEST_NAME).exists():
         say(
             f"{path}: holds text (column {corpus.column}): packing it with {tokenizer} into rows "
@@ -103,6 +109,7 @@ def packed_corpus(
             split.parent,
             seq_len=seq_len,
             val_fraction=_FRACTION,
+            packing=packing,
             column=corpus.column,
             workers=workers,
             progress=progress,

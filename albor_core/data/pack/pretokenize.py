@@ -14,12 +14,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from albor_core.config.choices import PackingName
 from albor_core.data.mix.split import largest_held_out
 from albor_core.data.pack.manifest import (
     DATASET_SCHEMA,
@@ -39,6 +40,7 @@ from albor_core.data.pack.work.layout import (
     ShardJob,
     SplitTotals,
 )
+from albor_core.data.pack.work.pieces import CONCAT, Wholeness
 from albor_core.data.pack.work.recipe import (
     PackRecipe,
     PackTokenizer,
@@ -85,6 +87,7 @@ def pretokenize(
     seed: int = 0,
     shard_sequences: int = 4096,
     eos: str | None = None,
+    packing: PackingName = CONCAT,
     workers: int = 1,
     force: bool = False,
     column: str = "text",
@@ -97,6 +100,7 @@ def pretokenize(
     alone, except that a huge one always trains: see `largest_held_out`. They are joined by the
     token `eos`, or by the one that the tokenizer ends a text with (`end_of_text`); a sentinel
     spelled out inside a document is plain text, but for those that `albor data fim` put there.
+    `packing` says where they are cut: see pieces.py.
     A complete output of the same inputs is reused; one of different inputs is refused unless
     `force`. What a failed or killed try did is kept in `out_dir`/.work for the next, unless the
     input itself was refused. `progress` is called with the documents encoded and the documents in
@@ -109,7 +113,7 @@ def pretokenize(
     source = open_input(corpus, val_fraction, seed, column)
     encoder = open_tokenizer(tokenizer, eos)
     check_folder(out_dir)
-    recipe = recipe_of(source, encoder, seq_len, seed, shard_sequences)
+    recipe = recipe_of(source, encoder, seq_len, seed, shard_sequences, packing)
     if not force and (found := made_before(out_dir, source, recipe)) is not None:
         _sweep(out_dir)
         elapsed = time.monotonic() - began
@@ -118,9 +122,9 @@ def pretokenize(
     for one in source.corpora:
         refuse_overlap(one.path, out_dir)
     source.check_split()
-    packing = _Packing(source, encoder, recipe, out_dir, workers, progress)
+    packer = _Packing(source, encoder, recipe, out_dir, workers, progress)
     with working(Output(out_dir)) as work:
-        return packing.run(work, began)
+        return packer.run(work, began)
 
 
 def _sweep(out_dir: Path) -> None:
@@ -160,10 +164,11 @@ class _Packing:
                 tuple(tuple(total.starts) for total in totals),
                 self.recipe.seq_len,
                 self.recipe.shard_sequences,
+                self.recipe.packing or CONCAT,
                 work / "shards",
             )
             shards = list(
-                each(job.numbers(), job, work / "packed", workers=self.workers, in_threads=True)
+                each(job.numbers(), job, work / "rows", workers=self.workers, in_threads=True)
             )
             splits, skipped = self._publish(job, totals, shards, content, units)
             shutil.rmtree(work)
@@ -233,17 +238,21 @@ class _Packing:
         paths: dict[str, list[Path]] = {name: [] for name in self.source.names}
         shards: dict[str, list[Shard]] = {name: [] for name in self.source.names}
         largest: dict[str, int] = dict.fromkeys(self.source.names, 0)
+        whole: dict[str, Wholeness] = dict.fromkeys(self.source.names, Wholeness())
         for number, result in enumerate(results):
             name, path = self.source.names[job.place(number)[0]], job.path(number)
             paths[name].append(path)
             told = result["bytes"], result["sha256"], result["sequences"]
             shards[name].append(Shard(path.name, *told))
             largest[name] = max(largest[name], result["max_id"])
+            whole[name] += Wholeness(**result["wholeness"])
         hashes = self._hashes(units)
         refuse_foreign(self.out_dir, self.source.names, force=True)
         place_shards(self.out_dir, paths)
         made = {
-            total.name: self._seal(total, shards[total.name], largest[total.name], hashes)
+            total.name: self._seal(
+                total, shards[total.name], largest[total.name], hashes, whole[total.name]
+            )
             for total in totals
         }
         lost = sum(
@@ -274,7 +283,12 @@ class _Packing:
         return dict(zip(self.source.names, found, strict=True))
 
     def _seal(
-        self, total: SplitTotals, shards: list[Shard], max_id: int, hashes: dict[str, str]
+        self,
+        total: SplitTotals,
+        shards: list[Shard],
+        max_id: int,
+        hashes: dict[str, str],
+        whole: Wholeness,
     ) -> Manifest:
         sequences = sum(shard.sequences for shard in shards)
         tokens = sequences * self.recipe.seq_len
@@ -295,11 +309,11 @@ class _Packing:
                 "bos_token_id": self.tokenizer.begin,
                 "shards": shard_fields(tuple(shards)),
             },
-            self._told(total),
+            self._told(total, whole),
         )
 
-    def _told(self, total: SplitTotals) -> dict[str, Any]:
-        """What the manifest says beside that: where the tokens are from."""
+    def _told(self, total: SplitTotals, whole: Wholeness) -> dict[str, Any]:
+        """What the manifest says beside that: where the tokens are from, and how they lie."""
         record = read_record(self.source.corpus_of(total.name).path)
         own = {
             "step": "pretokenize",
@@ -312,6 +326,7 @@ class _Packing:
             "sources": {name: dict(one) for name, one in sorted(total.sources.items())},
             "histogram": total.lengths.to_json("tokens"),
             "history": [*(dict(one) for one in (record.steps() if record else ())), own],
+            "packing": {"name": self.recipe.packing or CONCAT, **asdict(whole)},
         }
 
 

@@ -362,8 +362,9 @@ def _pack_stage(recipe: BuildRecipe, parts: Path, tokenizer: Path, out: Path) ->
 
     def do(how: How) -> Made:
         report = pretokenize(
-            parts, tokenizer, out, seq_len=section.seq_len, eos=section.eos, **vars(how)
-        )
+            parts, tokenizer, out, seq_len=section.seq_len, eos=section.eos,
+            packing=section.packing, **vars(how),
+        )  # fmt: skip
         splits = report.splits
         return Made(
             "pretokenize", out, sum(one.documents or 0 for one in splits.values()), None,

@@ -13,6 +13,7 @@ from albor_core.data.pack.shard_check import DEFAULT_COLUMN, read_manifest
 from albor_core.data.pack.special_tokens import tokenizer_file
 from albor_core.data.pack.token_rows import token_rows
 from albor_core.data.pack.tokenizer import load_tokenizer
+from albor_core.data.pack.work.pieces import CONCAT
 from albor_core.run.errors import DataError
 from albor_core.run.files.publish import sha256_file
 
@@ -22,8 +23,9 @@ _TOGETHER = 256
 
 def shard_documents(split: Path, tokenizer: Path) -> Iterator[tuple[str, str, str]]:
     """(split, "row N" where the document begins, text). Documents are told apart by the token that
-    ends them, by row where nothing says which that is. Special tokens are left out. Raises
-    DataError for a tokenizer that the shards were not made with.
+    ends them, by row where nothing says which that is; where rows do not follow each other, a
+    document that was cut is several. Special tokens are left out. Raises DataError for a tokenizer
+    that the shards were not made with.
     """
     manifest = read_manifest(split, scan=True)
     encoder = load_tokenizer(tokenizer)
@@ -33,7 +35,8 @@ def shard_documents(split: Path, tokenizer: Path) -> Iterator[tuple[str, str, st
             f"{file}: not the tokenizer that {split} was packed with",
             hint="name that one with --tokenizer",
         )
-    documents = _documents(manifest.paths(), manifest.eos_token_id)
+    follows = (manifest.packing or {}).get("name", CONCAT) == CONCAT
+    documents = _documents(manifest.paths(), manifest.eos_token_id, follows=follows)
     waiting: list[tuple[int, list[int]]] = []
     for row, ids in documents:
         waiting.append((row, ids.tolist()))
@@ -51,8 +54,10 @@ def _decoded(
         yield split.resolve().name, f"row {row}", text
 
 
-def _documents(files: list[Path], end: int | None) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-    """(row of its first token, ids)."""
+def _documents(
+    files: list[Path], end: int | None, *, follows: bool
+) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+    """(row of its first token, ids). `follows`: a document may go on in the next row."""
     pieces: list[NDArray[np.uint32]] = []
     begun = row = 0
     for file in files:
@@ -62,7 +67,7 @@ def _documents(files: list[Path], end: int | None) -> Iterator[tuple[int, NDArra
                     if not pieces:
                         begun = row
                     pieces.append(piece)
-                    if is_end or sum(map(len, pieces)) >= MOST_TOKENS:
+                    if is_end or not follows or sum(map(len, pieces)) >= MOST_TOKENS:
                         yield begun, np.concatenate(pieces)
                         pieces = []
                 row += 1

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
+from albor_core.config.choices import PackingName
 from albor_core.config.config_file import packaged_recipes, read_config_file
 from albor_core.config.sections import CROSS_CHECK, Section
 from albor_core.config.strict_yaml import MAX_BYTES, KeyPath, YamlDocument, read_yaml, refusal
@@ -145,6 +146,8 @@ class PretokenizeSection(Section):
     """Tokens of a sequence."""
     eos: str | None = None
     """What ends each document; the tokenizer's end of text where it is not given."""
+    packing: PackingName = "concat"
+    """How documents come into rows: one after the other, or whole where they fit."""
 
 
 class BuildRecipe(Section):

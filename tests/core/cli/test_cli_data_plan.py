@@ -52,6 +52,29 @@ def test_the_plan_of_packing_estimates_what_packing_then_makes(room):
     tokens = sum(split["tokens"] for split in made.values())
     assert plan["tokens"] == pytest.approx(tokens, rel=0.1)
     assert valid(room.quick(*words, "--plan", "--json"))["action"] == "keep"
+    other = room.quick(*words, "--packing", "best-fit", "--plan", "--json")
+    assert other.code == 1 and "packing differ" in other.error["problems"][0]["message"]
+
+
+def test_plan_and_result_say_how_whole_the_documents_are(room):
+    cut = {}
+    for way in ("concat", "best-fit"):
+        words = ("data", *PACK, "-o", way, "--packing", way)
+        plan = valid(room.quick(*words, "--plan", "--json"))
+        told = room.quick(*words)
+        made = valid(room.quick(*words, "--json"))
+        assert plan["packing"] == made["packing"] == way
+        train = made["splits"]["train"]
+        cut[way] = train["cut_documents"]
+        assert f"{train['cut_documents'] / train['documents']:.1%} of documents cut" in told.out
+        begun = train["rows_from_start"] / train["sequences"]
+        assert f"{begun:.1%} of sequences begin with a document" in told.out
+        assert plan["share_cut"] == pytest.approx(cut[way] / train["documents"], abs=0.2)
+        assert plan["share_from_start"] == pytest.approx(begun, abs=0.2)
+    assert cut["best-fit"] <= cut["concat"]
+    wrong = room.quick("data", *PACK, "-o", "other", "--packing", "tight")
+    assert wrong.code == 2 and "'concat', 'best-fit'" in wrong.err
+    assert not (room.folder / "other").exists()
 
 
 def test_a_plan_names_every_problem_at_once_and_ends_with_one(room):

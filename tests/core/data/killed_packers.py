@@ -1,10 +1,10 @@
 """Packs, is killed at one of its operations on files, packs again: for each number it is given.
 
-    python killed_packers.py CORPUS TOKENIZER FOLDER WHOLE NUMBER...     a NUMBER of 0 counts them
+    python killed_packers.py CORPUS TOKENIZER FOLDER WHOLE PACKING NUMBER...
 
-Each packer is a fork of this process, which starts no thread, so that a try costs milliseconds.
-Prints "NUMBER ok", or what is wrong. An operation is what Python audits: a file opened to write,
-renamed, linked, removed, a folder made or removed.
+A NUMBER of 0 counts them. Each packer is a fork of this process, which starts no thread, so that a
+try costs milliseconds. Prints "NUMBER ok", or what is wrong. An operation is what Python audits: a
+file opened to write, renamed, linked, removed, a folder made or removed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir"}
 
 def main() -> None:
     corpus, tokenizer, folder, whole = map(Path, sys.argv[1:5])
+    ARGS["packing"] = sys.argv[5]
     encode.UNIT_BYTES = 1
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     expected = tree(whole)
-    for number in map(int, sys.argv[5:]):
+    for number in map(int, sys.argv[6:]):
         out = folder / str(number)
         status = in_a_fork(lambda out=out, number=number: pack(corpus, tokenizer, out, number))
         if number == 0:

@@ -31,6 +31,14 @@ def test_text_is_packed_once_with_a_line_that_says_so(corpus, tokenizer, home, t
     assert packed_corpus(corpus, tokenizer, 16) != split
 
 
+def test_text_that_is_packed_otherwise_is_kept_beside_it(corpus, tokenizer, home):
+    plain = packed_corpus(corpus, tokenizer, 64)
+    best = packed_corpus(corpus, tokenizer, 64, packing="best-fit")
+    assert best != plain == packed_place(text_corpus(corpus), tokenizer, 64)
+    assert best == packed_place(text_corpus(corpus), tokenizer, 64, "best-fit")
+    assert [load_manifest(one).packing["name"] for one in (plain, best)] == ["concat", "best-fit"]
+
+
 def test_a_run_that_begins_while_another_packs_its_text_waits_for_it(corpus, tokenizer, home):
     split = packed_place(text_corpus(corpus), tokenizer, 32)
     split.parents[1].mkdir(parents=True)

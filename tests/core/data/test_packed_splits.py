@@ -12,7 +12,7 @@ import pytest
 
 from albor_core.data.mix import split as parting
 from albor_core.data.pack.datasets import register_dataset
-from albor_core.data.pack.manifest import load_manifest
+from albor_core.data.pack.manifest import TOLD, load_manifest
 from albor_core.data.pack.pack_plan import plan_pretokenize
 from albor_core.data.pack.pretokenize import pretokenize, verify_shards
 from albor_core.data.pack.shard_check import split_folders
@@ -132,12 +132,12 @@ def test_steps_before_are_told(parts, packed):
 
 def test_shards_that_tell_nothing_of_their_documents_are_read_as_before(packed, tmp_path):
     document = json.loads((packed / "val" / "manifest.json").read_text())
-    for key in ("sources", "histogram", "history", "told_sha256"):
+    for key in (*TOLD, "told_sha256"):
         del document[key]
     (tmp_path / "manifest.json").write_text(json.dumps(document))
     manifest = load_manifest(tmp_path)
     assert manifest.data_hash == load_manifest(packed / "val").data_hash
-    assert manifest.sources is manifest.histogram is manifest.history is None
+    assert [getattr(manifest, name) for name in TOLD] == [None] * len(TOLD)
 
 
 def test_what_is_told_cannot_be_changed_unseen(packed, tmp_path):

@@ -164,31 +164,44 @@ def test_replacing_by_force_and_dying_keeps_what_was_whole(corpus, tokenizer, tm
     assert tree_hash(tmp_path) == before, "what was begun is gone"
 
 
-def killed(corpus, tokenizer, packed, folder, numbers) -> list[str]:
+@pytest.fixture(scope="module", params=["concat", "best-fit"])
+def packing_and_whole(request, corpus, tokenizer, tmp_path_factory) -> tuple[str, Path]:
+    out = tmp_path_factory.mktemp("whole") / "data"
+    pretokenize(corpus, tokenizer, out, **ARGS, packing=request.param)
+    return request.param, out
+
+
+def killed(corpus, tokenizer, packing_and_whole, folder, numbers) -> list[str]:
+    packing, whole = packing_and_whole
     script = Path(__file__).with_name("killed_packers.py")
-    argv = [sys.executable, script, corpus, tokenizer, folder, packed, *map(str, numbers)]
+    argv = [sys.executable, script, corpus, tokenizer, folder, whole, packing]
+    argv += map(str, numbers)
     done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\n")[:-1]
 
 
 @pytest.fixture(scope="module")
-def operations(corpus, tokenizer, packed, tmp_path_factory) -> int:
-    (count,) = killed(corpus, tokenizer, packed, tmp_path_factory.mktemp("count"), [0])
+def operations(corpus, tokenizer, packing_and_whole, tmp_path_factory) -> int:
+    (count,) = killed(corpus, tokenizer, packing_and_whole, tmp_path_factory.mktemp("count"), [0])
     return int(count)
 
 
-def test_kill_9_at_some_operations_loses_nothing(corpus, tokenizer, packed, tmp_path, operations):
+def test_kill_9_at_some_operations_loses_nothing(
+    corpus, tokenizer, packing_and_whole, tmp_path, operations
+):
     assert operations > 100
     numbers = sorted({1 + n * (operations - 1) // 11 for n in range(12)})
-    said = killed(corpus, tokenizer, packed, tmp_path, numbers)
+    said = killed(corpus, tokenizer, packing_and_whole, tmp_path, numbers)
     assert said == [f"{number} ok" for number in numbers]
 
 
 @pytest.mark.sweep
-def test_kill_9_at_every_operation_loses_nothing(corpus, tokenizer, packed, tmp_path, operations):
+def test_kill_9_at_every_operation_loses_nothing(
+    corpus, tokenizer, packing_and_whole, tmp_path, operations
+):
     numbers = range(1, operations + 1)
-    said = killed(corpus, tokenizer, packed, tmp_path, numbers)
+    said = killed(corpus, tokenizer, packing_and_whole, tmp_path, numbers)
     assert said == [f"{number} ok" for number in numbers]
 
 

@@ -1,23 +1,26 @@
 """The second half of packing: encoded units into the shards of each split.
 
 A split is one stream of ids: its documents in the order of the corpus. Shard k holds the k-th
-stretch of it, so any process can write any shard.
+stretch of it, so any process can write any shard; how the ids lie in its rows is for pieces.py.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from albor_core.config.choices import PackingName
 from albor_core.data.mix.split import OTHER_PART
 from albor_core.data.pack.shard_writer import shard_name, write_shard
 from albor_core.data.pack.work.encode import EncodedUnit
+from albor_core.data.pack.work.pieces import CONCAT, PACKINGS, Stretch, wholeness
 from albor_core.data.stage.counts import Counts
 from albor_core.data.stage.lengths import LengthHistogram
 
@@ -125,6 +128,7 @@ class ShardJob:
     """Of each split, `SplitTotals.starts`."""
     seq_len: int
     shard_sequences: int
+    packing: PackingName
     folder: Path
 
     def numbers(self) -> range:
@@ -147,13 +151,18 @@ class ShardJob:
         split, within = self.place(number)
         size = self.shard_sequences * self.seq_len
         end = self.starts[split][-1] // self.seq_len * self.seq_len
-        ids = self._stream(split, within * size, min((within + 1) * size, end))
+        first, last = within * size, min((within + 1) * size, end)
+        ids, stretch = self._stream(split, first, last), self._stretch(split, first, last)
+        pieces = PACKINGS[self.packing](stretch, self.seq_len)
+        if self.packing != CONCAT:
+            ids = pieces.order(ids)
         shard = write_shard(self.path(number), ids, self.seq_len)
         return {
             "bytes": shard.bytes,
             "sha256": shard.sha256,
             "sequences": shard.sequences,
             "max_id": int(ids.max()),
+            "wholeness": asdict(wholeness(stretch, pieces, self.seq_len)),
         }
 
     def _shards(self, split: int) -> int:
@@ -161,16 +170,34 @@ class ShardJob:
 
     def _stream(self, split: int, first: int, last: int) -> NDArray[np.uint32]:
         """The ids of a split from `first` to `last`, exclusive."""
-        starts = np.array(self.starts[split])
         pieces = []
-        number = int(np.searchsorted(starts, first, side="right")) - 1
-        while number < len(self.units) and starts[number] < last:
-            begin = max(first - int(starts[number]), 0)
-            end = min(last, int(starts[number + 1])) - int(starts[number])
-            if end > begin:
-                pieces.append(self._piece(split, self.units[number], begin, end))
-            number += 1
+        for number, start, end in self._units_of(split, first, last):
+            begin = max(first - start, 0)
+            pieces.append(self._piece(split, self.units[number], begin, min(last, end) - start))
         return np.concatenate(pieces).astype(np.uint32)
+
+    def _stretch(self, split: int, first: int, last: int) -> Stretch:
+        """The same without the ids."""
+        starts, ends = [], []
+        for number, start, _ in self._units_of(split, first, last):
+            table = self.units[number].table()
+            tokens = table["tokens"][self.membership.mask(self.units[number], table, split)]
+            ends.append(start + tokens.astype(np.int64).cumsum())
+            starts.append(ends[-1] - tokens)
+        begins = np.concatenate(starts)
+        behind = int(np.concatenate(ends)[begins < last][-1]) - last
+        inside = begins[(begins >= first) & (begins < last)]
+        return Stretch(inside - first, last - first, max(behind, 0))
+
+    def _units_of(self, split: int, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Number, first and last id (exclusive) of the units with ids from `first` to `last`."""
+        starts = self.starts[split]
+        for number in range(bisect_right(starts, first) - 1, len(self.units)):
+            start, end = starts[number], starts[number + 1]
+            if start >= last:
+                return
+            if end > max(first, start):
+                yield number, start, end
 
     def _piece(self, split: int, unit: EncodedUnit, begin: int, end: int) -> NDArray[Any]:
         """The same of one unit, counted from its first id in that split."""

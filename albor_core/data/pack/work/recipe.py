@@ -10,12 +10,14 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from albor_core.config.choices import PackingName
 from albor_core.data.mix.fim import sentinels_of
 from albor_core.data.pack.manifest import MANIFEST_NAME, Manifest, load_manifest
 from albor_core.data.pack.shard_check import verify_shards
 from albor_core.data.pack.special_tokens import end_of_text, special_ids, tokenizer_file
 from albor_core.data.pack.tokenizer import load_tokenizer, vocabulary_size
 from albor_core.data.pack.work.inputs import PackInput
+from albor_core.data.pack.work.pieces import CONCAT
 from albor_core.data.read.corpus import CorpusHash
 from albor_core.data.stage.record import read_record
 from albor_core.run.errors import AlborError, DataError
@@ -38,12 +40,15 @@ class PackRecipe:
     shard_sequences: int
     sentinels: Mapping[str, int] | None = None
     """Word -> id, where documents were cut for fill-in-the-middle."""
+    packing: PackingName | None = None
+    """None where documents follow each other, as they all did once."""
 
     def settings(self) -> dict[str, Any]:
         """What is not said is not there: shards that know no sentinels say nothing of them."""
         found = asdict(self)
-        if self.sentinels is None:
-            del found["sentinels"]
+        for name in ("sentinels", "packing"):
+            if found[name] is None:
+                del found[name]
         return found
 
     def fields(self, documents: str | dict[str, str]) -> dict[str, Any]:
@@ -74,7 +79,12 @@ def open_tokenizer(path: Path, eos: str | None) -> PackTokenizer:
 
 
 def recipe_of(
-    source: PackInput, tokenizer: PackTokenizer, seq_len: int, seed: int, shard_sequences: int
+    source: PackInput,
+    tokenizer: PackTokenizer,
+    seq_len: int,
+    seed: int,
+    shard_sequences: int,
+    packing: PackingName = CONCAT,
 ) -> PackRecipe:
     fraction = None if source.is_split else source.rule.val_fraction if source.rule else 0.0
     return PackRecipe(
@@ -86,6 +96,7 @@ def recipe_of(
         None if source.is_split else seed,
         shard_sequences,
         _sentinels(source, tokenizer),
+        None if packing == CONCAT else packing,
     )
 
 

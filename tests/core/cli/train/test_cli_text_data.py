@@ -27,6 +27,14 @@ def test_text_is_packed_once_and_trained_on(user, data):
     assert load_manifest(split).documents == pq.read_metadata(data / "corpus.parquet").num_rows
     planned = user.albor("train", "plan", "tiny.yaml", *named)
     assert planned.code == 0, planned.err
+    best = user.albor("train", "plan", "tiny.yaml", *named, "--set", "data.packing=best-fit")
+    assert best.code == 1 and "--packing best-fit" in best.err, "it is not packed that way"
+    shards = f"data.train={split}"
+    other = user.albor("train", "plan", "tiny.yaml", "--set", shards, "--set",
+                       "data.packing=best-fit", "--json")  # fmt: skip
+    (problem,) = other.document["problems"]
+    assert problem["field"] == "data.packing"
+    assert "was packed by concat, not by best-fit" in problem["message"]
     untold = user.albor(
         "train", "plan", "tiny.yaml", *named, "--set", "data.tokenizer=null", "--json"
     )

@@ -120,6 +120,14 @@ def test_changed_recipe_is_refused_until_forced_and_then_redoes_what_depends_on_
     forced = build(load_recipe(room / "tiny.yaml"), room / "out", force=True)
     redone = [made.stage for made in forced.made if not made.reused]
     assert redone == ["tokenizer", "pretokenize"]
+    best = RECIPE.replace("300", "310").replace("seq_len: 16", "seq_len: 16, packing: best-fit")
+    (room / "tiny.yaml").write_text(best)
+    with pytest.raises(DataError, match="packing differ"):
+        build(load_recipe(room / "tiny.yaml"), room / "out")
+    forced = build(load_recipe(room / "tiny.yaml"), room / "out", force=True)
+    assert [made.stage for made in forced.made if not made.reused] == ["pretokenize"]
+    packed = [one for one in forced.provenance["steps"] if one["step"] == "pretokenize"]
+    assert {step["settings"]["packing"] for step in packed} == {"best-fit"}
 
 
 def test_benchmark_tasks_go_from_every_part(room):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from albor_core.cli.schema import schema_of
-from albor_core.data.pack.manifest import MANIFEST_NAME, write_manifest
+from albor_core.data.pack.manifest import MANIFEST_NAME, TOLD, write_manifest
 from albor_core.data.pack.pretokenize import pretokenize
 from albor_core.data.pipeline.history import contamination_of
 from albor_core.data.pipeline.stats import data_stats
@@ -117,7 +117,7 @@ def test_shards_of_one_split_and_of_all(corpus, tokenizer, tmp_path):
 def seal(folder: Path, **told) -> None:
     """Rewrite a manifest that tells this of its documents; as an old one, where nothing."""
     document = json.loads((folder / MANIFEST_NAME).read_text())
-    known = {"schema", "data_hash", "told_sha256", "sources", "histogram", "history"}
+    known = {"schema", "data_hash", "told_sha256", *TOLD}
     fields = {key: value for key, value in document.items() if key not in known}
     write_manifest(folder, fields, told or None)
 

@@ -117,6 +117,7 @@ RateOrZero = Annotated[float, Field(ge=0, le=100), _REAL]
 Epsilon = Annotated[float, Field(ge=1e-30, lt=1), _REAL]
 Scale = Annotated[float, Field(ge=0.5, le=10), _REAL]
 ScaleOrZero = Annotated[float, Field(ge=0, le=10), _REAL]
+Deviation = Annotated[float, Field(ge=1e-6, le=10), _REAL]
 QUIETEST = 0.01  # below it blocks that write alike are quieter than those that need not
 Factor = Annotated[float, Field(ge=1e-12, le=1e12), _REAL]
 Hours = Annotated[float, Field(gt=0, le=1e6), _REAL]
@@ -301,11 +302,19 @@ class InitializationConfig(Section):
     """Whether the halves of the residual stream begin alike and cancel in the head, so that the
     loss begins at the logarithm of the vocabulary; false: embeddings of standard deviation 0.02 and
     norms of 1, as in GPT-2."""
+    embedding: Deviation | None = None
+    """Standard deviation of the embedding, where nothing is mirrored; without it 0.02."""
+    head: Deviation | None = None
+    """That of a head of its own."""
 
     def problems(self) -> Iterator[Problem]:
         if 0 < self.residual < QUIETEST:
             message = f"must be 0 or at least {QUIETEST:g}, is {self.residual:g}"
             yield Problem("residual", message)
+        for field in ("embedding", "head") if self.mirrored else ():
+            if getattr(self, field) is not None:
+                message = "is given, and a mirrored start has embedding and head of its own"
+                yield Problem(field, message, "set model.initialization.mirrored to false")
 
 
 def _unread(folder: Path, about: Mapping[str, Any] | None) -> tuple[Problem, ...]:
@@ -570,6 +579,11 @@ class OptimizerConfig(Section):
     """Peak rate of Muon's matrices, whose schedule has the shape of lr's; without it lr."""
     muon_momentum: Fraction01 = 0.95
     """Decay of Muon's (Nesterov) momentum."""
+    embedding_lr: Rate | None = None
+    """AdamW's peak rate for the embedding, whose schedule has the shape of lr's; without it lr. It
+    decays as it does without."""
+    head_lr: Rate | None = None
+    """The same for a head of its own, which no tied embedding is."""
 
     @field_validator("min_lr", mode="before")
     @classmethod
@@ -577,6 +591,12 @@ class OptimizerConfig(Section):
         if value is not None:
             return value
         return float(f"{info.data.get('lr', 0.0) / 10:.15g}")  # 3e-5, not 2.9999999999999997e-05
+
+    @property
+    def own_lr(self) -> dict[str, float]:
+        """Peak rates of those that have one of their own: "embedding", "head"."""
+        rates = {"embedding": self.embedding_lr, "head": self.head_lr}
+        return {kind: rate for kind, rate in rates.items() if rate is not None}
 
     def problems(self) -> Iterator[Problem]:
         if self.min_lr > self.lr:

@@ -45,6 +45,10 @@ class LlamaConfig(ModelShape):
     """Of the matrices that read the residual stream."""
     residual_scale: float = 0.0
     """Of o_proj and down_proj, which then write to both halves of it alike; 0: barely anything."""
+    embedding_std: float | None = None
+    """Standard deviation of the embedding, and of the head unless `head_std` says it; either leaves
+    nothing mirrored."""
+    head_std: float | None = None
     mirrored: bool = True
     """Whether logits begin near 0 since the halves of the residual stream cancel in the head."""
     residual_in_fp32: bool = True
@@ -437,7 +441,7 @@ def init_std(config: LlamaConfig) -> dict[str, float]:
     return {
         "matrix": config.matrix_scale * unit,
         "residual": (config.residual_scale or quiet) * unit / math.sqrt(2 * L),
-        "embedding": EMBEDDING_STD,
+        "embedding": config.embedding_std or EMBEDDING_STD,
     }
 
 
@@ -457,7 +461,8 @@ def final_norm(config: LlamaConfig) -> Tensor:
 
 def is_mirrored(config: LlamaConfig) -> bool:
     """Whether a start makes the halves of the residual stream cancel; see `init_weights`."""
-    return config.mirrored and config.initializer_range is None
+    own = config.initializer_range, config.embedding_std, config.head_std
+    return config.mirrored and all(std is None for std in own)
 
 
 def init_weights(model: Llama, seed: int) -> None:
@@ -488,7 +493,9 @@ def init_weights(model: Llama, seed: int) -> None:
                 continue
             role = role_of(name)
             draw = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
-            draw.normal_(generator=_stream(seed, name)).mul_(stds[role])
+            is_head = name == "lm_head.weight"
+            std = config.head_std if is_head and config.head_std is not None else stds[role]
+            draw.normal_(generator=_stream(seed, name)).mul_(std)
             if role == "embedding" and mirrors:
                 draw[:, half:] = draw[:, :half]
             if role == "residual" and mirrors and config.residual_scale:

@@ -141,7 +141,9 @@ def _starts_quiet(config: Config) -> bool:
     """Whether a new model begins with the house's quiet weights."""
     has_weights = start_weights(config.model) or config.training.continue_from
     is_own = own_class(config.training.mode)
-    return not (is_own or config.model.initialization.residual or has_weights)
+    begin = config.model.initialization
+    is_loud = begin.residual or begin.embedding or begin.head
+    return not (is_own or is_loud or has_weights)
 
 
 def _speed_here(config: Config, facts: PlanFacts) -> MeasuredSpeed | None:

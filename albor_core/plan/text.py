@@ -72,6 +72,8 @@ def _model(plan: Plan) -> Iterator[str]:
         and start_weights(plan.config.model) is None
     ):
         scales = f"matrix {begin.matrix:g}, residual {begin.residual:g}"
+        for what, std in (("embedding", begin.embedding), ("head", begin.head)):
+            scales += "" if std is None else f", {what} of deviation {std:g}"
         yield _row("Weights:", f"random, {scales}{'' if begin.mirrored else ', not mirrored'}")
     precision = plan.config.training.mixed_precision
     stream = "" if plan.config.training.residual_in_fp32 else ", residual stream too"

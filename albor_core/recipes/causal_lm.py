@@ -186,6 +186,8 @@ def shape_of(config: Config) -> LlamaConfig:
         matrix_scale=begin.matrix,
         residual_scale=begin.residual,
         mirrored=begin.mirrored,
+        embedding_std=begin.embedding,
+        head_std=begin.head,
         residual_in_fp32=config.training.residual_in_fp32,
         z_loss=config.training.stability.z_loss,
     )

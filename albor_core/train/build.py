@@ -18,6 +18,7 @@ from albor_core.config.clock import Clock
 from albor_core.config.load import Config
 from albor_core.config.microbatches import RankShare, share_of
 from albor_core.config.recipes.own import own_class
+from albor_core.config.sections import OptimizerConfig
 from albor_core.data.load.order import Order
 from albor_core.kernels import dispatch
 from albor_core.kernels.documents import attention as documents
@@ -36,7 +37,7 @@ from albor_core.run.rundir import albor_home
 from albor_core.run.values.quantity import counted
 from albor_core.telemetry.peaks import DevicePeaks
 from albor_core.train.kernel_choices import KeptChoices
-from albor_core.train.optim.adamw import FlatAdamW, Optimizer
+from albor_core.train.optim.adamw import FlatAdamW, Optimizer, kind_of
 from albor_core.train.optim.clipping import Clip, NoiseScale, clip_from
 from albor_core.train.optim.gradients import LossScale
 from albor_core.train.optim.muon import hidden_matrices
@@ -202,6 +203,7 @@ def build(config: Config, *, begins: bool = True, folder: Path | None = None) ->
         placement = replace(placement, compiles=False)
     model = _model(recipe, placement, begins=begins)
     dispatch.remember(KeptChoices(albor_home() / "cache" / "kernels", reads=not begins))
+    refuse_absent_rates(config.optimizer, model)
     obstacle = placement.ranks.first(obstacle_to_fusion(recipe, placement))
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)
@@ -244,6 +246,16 @@ def fp8_refused(reason: str) -> ConfigError:
     return ConfigError(
         f"training.mixed_precision: fp8 cannot be used here: {reason}", hint="use bf16"
     )
+
+
+def refuse_absent_rates(wanted: OptimizerConfig, model: nn.Module) -> None:
+    """Refuse a rate for what the model has not, or does not train. Raises ConfigError."""
+    trained = [name for name, p in model.named_parameters() if p.requires_grad and p.ndim > 1]
+    kinds = {kind_of(name, wanted.own_lr) for name in trained}
+    for kind in wanted.own_lr:
+        if kind not in kinds:
+            what = f"optimizer.{kind}_lr: the model has no {kind} that is trained"
+            raise ConfigError(what, hint="leave it out")
 
 
 def plain_optimizer(config: Config, model: nn.Module) -> Optimizer:

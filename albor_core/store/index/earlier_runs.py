@@ -21,7 +21,10 @@ from albor_core.store.index.levels import unpack_preview
 
 INCIDENTAL = ("training.seed", "training.output_dir", "monitoring.", "guard.", "data.num_workers")
 """Settings that do not change what is learned, only where it lies and who looks at it."""
-_RATES = ("optimizer.lr", "optimizer.min_lr", "optimizer.muon_lr", "lr", "learning_rate")
+_RATES = (
+    *("optimizer.lr", "optimizer.min_lr", "optimizer.muon_lr", "optimizer.embedding_lr"),
+    *("optimizer.head_lr", "lr", "learning_rate"),
+)
 _LOSS = "train/loss"
 _MOST, _MOST_ASKED = 5, 100
 _EARLIER = (

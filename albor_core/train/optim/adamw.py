@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -16,13 +17,17 @@ from albor_core.model.llama import param_groups
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.sharding import part_of
 
+_NAMED = {"embedding": "embed_tokens", "head": "lm_head"}
+"""Modules whose matrices may have a rate of their own."""
+
 
 @dataclass(frozen=True)
 class Group:
     """Hyper-parameters as an optimizer uses them, named like the config's fields."""
 
     kind: str
-    """matrices or vectors of AdamW; hidden: Muon's matrices."""
+    """matrices or vectors of AdamW, embedding and head where they have a rate of their own; hidden:
+    Muon's matrices."""
     values: Mapping[str, float]
 
 
@@ -33,6 +38,7 @@ def settings(wanted: OptimizerConfig) -> dict[str, Any]:
         "betas": (wanted.beta1, wanted.beta2),
         "eps": wanted.eps,
         "weight_decay": wanted.weight_decay,
+        "own_lr": wanted.own_lr,
     }
 
 
@@ -45,7 +51,17 @@ def expected(wanted: OptimizerConfig) -> dict[str, dict[str, float]]:
         "eps": wanted.eps,
         "weight_decay": wanted.weight_decay,
     }
-    return {"matrices": matrices, "vectors": {**matrices, "weight_decay": 0.0}}
+    own = {
+        kind: {**matrices, "lr": lr, "weight_decay": wanted.weight_decay * wanted.lr / lr}
+        for kind, lr in wanted.own_lr.items()
+    }
+    return {"matrices": matrices, "vectors": {**matrices, "weight_decay": 0.0}, **own}
+
+
+def kind_of(name: str, own_lr: Collection[str]) -> str:
+    """The kind of group of a matrix that AdamW updates."""
+    found = (kind for kind in own_lr if _NAMED[kind] in name.split("."))
+    return next(found, "matrices")
 
 
 class Optimizer:
@@ -57,19 +73,40 @@ class Optimizer:
         self,
         model: nn.Module,
         *,
+        lr: float,
         weight_decay: float,
         fused: bool,
+        own_lr: Mapping[str, float] | None = None,
         without: frozenset[str] = frozenset(),
         **settings: Any,
     ) -> None:
-        """`without`: parameters that somebody else updates; `settings`: as `make` takes them."""
+        """`own_lr`: as `OptimizerConfig.own_lr`; `without`: parameters that somebody else updates;
+        `settings`: as `make` takes them.
+        """
         mine = {id(p): n for n, p in model.named_parameters() if p.requires_grad}
         self._names = {key: name for key, name in mine.items() if name not in without}
-        groups = param_groups(model, weight_decay)
-        for group in groups:
-            group["params"] = [p for p in group["params"] if id(p) in self._names]
+        groups = [
+            part
+            for group in param_groups(model, weight_decay)
+            for part in self._by_kind(group, lr, own_lr or {})
+        ]
         self._fused = fused
-        self.inner = self.make([group for group in groups if group["params"]], **settings)
+        self.inner = self.make(groups, lr=lr, **settings)
+
+    def _by_kind(
+        self, group: dict[str, Any], lr: float, own_lr: Mapping[str, float]
+    ) -> Iterator[dict[str, Any]]:
+        """What is ours of matrices or of vectors, in parts that have one rate each."""
+        kinds: dict[str, list[Tensor]] = {}
+        for p in group["params"]:
+            if (name := self._names.get(id(p))) is not None:
+                kind = "vectors" if p.ndim < 2 else kind_of(name, own_lr)
+                kinds.setdefault(kind, []).append(p)
+        for kind, mine in kinds.items():
+            times = own_lr.get(kind, lr) / lr
+            decay = group["weight_decay"] / times
+            yield {"params": mine, "weight_decay": decay, "lr": lr * times, "times": times,
+                   "kind": kind}  # fmt: skip
 
     def make(
         self, groups: list[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float
@@ -95,7 +132,7 @@ class Optimizer:
         """What torch was told, read from torch."""
         return [
             Group(
-                "vectors" if group["params"][0].ndim < 2 else "matrices",
+                group["kind"],
                 {
                     "lr": group["lr"],
                     "beta1": group["betas"][0],
@@ -109,7 +146,7 @@ class Optimizer:
 
     def set_lr(self, lr: float) -> None:
         for group in self.inner.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["times"]
 
     def step(self, skip: Tensor) -> None:
         """Apply the gradients unless `skip` (a float scalar on the device) is 1.
@@ -153,8 +190,12 @@ class Optimizer:
 class Piece:
     """A range of a flat segment that one AdamW kernel updates, and its moments (zero at first)."""
 
-    def __init__(self, segment: Segment, begin: int, end: int, decay: float) -> None:
+    def __init__(
+        self, segment: Segment, begin: int, end: int, decay: float, kind: str, times: float = 1.0
+    ) -> None:
+        """`times`: its rate, of the schedule's."""
         self.segment, self.begin, self.end, self.decay = segment, begin, end, decay
+        self.kind, self.times = kind, times
         self.exp_avg = torch.zeros_like(segment.master[begin:end])
         self.exp_avg_sq = torch.zeros_like(self.exp_avg)
 
@@ -185,12 +226,14 @@ class FlatAdamW:
         betas: tuple[float, float],
         eps: float,
         weight_decay: float,
+        own_lr: Mapping[str, float] | None = None,
         accumulates: bool = False,
     ) -> None:
-        """Vectors (norms) do not decay, as in `param_groups`. `accumulates`: gradients come in
-        several parts, by `accumulate`, and are added up in fp32.
+        """Vectors (norms) do not decay, as in `param_groups`. `own_lr` as there. `accumulates`:
+        gradients come in several parts, by `accumulate`, and are added up in fp32.
         """
         self.flat, self.betas, self.eps, self.weight_decay = flat, betas, eps, weight_decay
+        self._times = {kind: rate / lr for kind, rate in (own_lr or {}).items()}
         self.accumulates = accumulates
         self._segments = (flat.matrices, flat.vectors)
         self._pieces = self._cut()
@@ -207,24 +250,25 @@ class FlatAdamW:
     def _cut(self) -> list[Piece]:
         """What AdamW updates: everything."""
         flat = self.flat
-        return [
-            Piece(flat.matrices, 0, flat.matrices.master.numel(), self.weight_decay),
-            Piece(flat.vectors, 0, flat.vectors.master.numel(), 0.0),
-        ]
+        vectors = Piece(flat.vectors, 0, flat.vectors.master.numel(), 0.0, "vectors")
+        return [*self._by_kind(0, flat.matrices.master.numel()), vectors]
+
+    def _by_kind(self, begin: int, end: int) -> Iterator[Piece]:
+        """What AdamW updates of the matrices between two places, in pieces that have one rate."""
+        matrices = self.flat.matrices
+        inside = [(name, at) for name, (at, _) in matrices.places.items() if begin <= at < end]
+        for kind, names in groupby(inside, lambda one: kind_of(one[0], self._times)):
+            first, last = (starts := [at for _, at in names])[0], starts[-1]
+            until = min((at for _, at in inside if at > last), default=end)
+            times = self._times.get(kind, 1.0)
+            yield Piece(matrices, first, until, self.weight_decay / times, kind, times)
 
     def groups(self) -> list[Group]:
         """What the kernels are told."""
-        shared = {
-            "lr": float(self._lr),
-            "beta1": self.betas[0],
-            "beta2": self.betas[1],
-            "eps": self.eps,
-        }
+        lr = float(self._lr)
+        shared = {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
         return [
-            Group(
-                "vectors" if piece.segment is self.flat.vectors else "matrices",
-                {**shared, "weight_decay": piece.decay},
-            )
+            Group(piece.kind, {"lr": lr * piece.times, **shared, "weight_decay": piece.decay})
             for piece in self._pieces
         ]
 
@@ -267,12 +311,16 @@ class FlatAdamW:
         self._step += 1 - skip
         corrections = (1 - self._betas.pow(self._step.double())).float()  # fp32 powers lose 1e-4
         size, root = self._lr / corrections[0], corrections[1].rsqrt()
-        control = torch.stack((skip, scale, self._lr, size, root))
+        controls = {
+            times: torch.stack((skip, scale, self._lr * times, size * times, root))
+            for times in dict.fromkeys(piece.times for piece in self._pieces)
+        }
         by_segment = dict(zip(map(id, self._segments), self.gradients(), strict=True))
         for piece in self._pieces:
             segment, gradient = piece.segment, piece.cut(by_segment[id(piece.segment)])
             shadow = None if segment.shadow is segment.master else piece.cut(segment.shadow)
             state = (piece.cut(segment.master), piece.exp_avg, piece.exp_avg_sq, gradient, shadow)
+            control = controls[piece.times]
             adamw(*state, control, betas=self.betas, eps=self.eps, decay=piece.decay)
 
     def tensors(self) -> dict[str, Tensor]:

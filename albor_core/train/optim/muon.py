@@ -189,10 +189,10 @@ class MuonOptimizer(Optimizer):
         super().__init__(
             model, lr=lr, weight_decay=weight_decay, without=frozenset(hidden), **adamw
         )
-        self._times = 1.0 if muon_lr is None else muon_lr / lr
+        self._muon_times = 1.0 if muon_lr is None else muon_lr / lr
         self.muon = Muon(hidden, momentum=momentum, weight_decay=weight_decay)
         device = next(iter(hidden.values())).device
-        self._lr = torch.full((), lr * self._times, device=device)
+        self._lr = torch.full((), lr * self._muon_times, device=device)
 
     def named(self) -> dict[str, Tensor]:
         return {**super().named(), **self.muon.parameters}
@@ -203,7 +203,7 @@ class MuonOptimizer(Optimizer):
 
     def set_lr(self, lr: float) -> None:
         super().set_lr(lr)
-        self._lr.fill_(lr * self._times)
+        self._lr.fill_(lr * self._muon_times)
 
     def step(self, skip: Tensor) -> None:
         if self._fused or not skip.item():
@@ -247,7 +247,7 @@ class FlatMuon(FlatAdamW):
         self._end = places[hidden[-1]][0] + places[hidden[-1]][1].numel()
         super().__init__(flat, lr=lr, weight_decay=weight_decay, **adamw)
         master = flat.matrices.master
-        self._times = 1.0 if muon_lr is None else muon_lr / lr
+        self._muon_times = 1.0 if muon_lr is None else muon_lr / lr
         self._momentum = momentum
         self._moment = torch.zeros_like(master[self._begin : self._end])
         is_wide = flat.matrices.shadow is flat.matrices.master
@@ -268,23 +268,22 @@ class FlatMuon(FlatAdamW):
     def _cut(self) -> list[Piece]:
         """Embedding, head and norms; what lies between the first two is Muon's."""
         matrices, vectors = self.flat.matrices, self.flat.vectors
-        size, decay = matrices.master.numel(), self.weight_decay
+        size = matrices.master.numel()
         starts = [at for at, _ in matrices.places.values() if at >= self._end]
-        pieces = [
-            Piece(matrices, 0, self._begin, decay),
-            Piece(matrices, min(starts, default=size), size, decay),
-            Piece(vectors, 0, vectors.master.numel(), 0.0),
+        return [
+            *self._by_kind(0, self._begin),
+            *self._by_kind(min(starts, default=size), size),
+            Piece(vectors, 0, vectors.master.numel(), 0.0, "vectors"),
         ]
-        return [piece for piece in pieces if piece.end > piece.begin]
 
     def groups(self) -> list[Group]:
-        own = _group(self._lr * self._times, self._momentum, self.weight_decay)
+        own = _group(self._lr * self._muon_times, self._momentum, self.weight_decay)
         return [*super().groups(), own]
 
     def _apply(self, scale: Tensor, skip: Tensor) -> None:
         super()._apply(scale, skip)
         matrices, here = self.flat.matrices, slice(self._begin, self._end)
-        control = torch.stack((skip, scale, self._lr * self._times))
+        control = torch.stack((skip, scale, self._lr * self._muon_times))
         gradient = self.gradients()[0][here]
         kernels.update(self._moment, gradient, self._update, control, momentum=self._momentum)
         for names in self._batches:

@@ -26,7 +26,7 @@ from albor_core.recipes.batch import Batch
 from albor_core.recipes.recipe import Forward
 from albor_core.run.errors import AlborError
 from albor_core.train.build import BatchWeight, Parts, fp8_refused, plain_optimizer
-from albor_core.train.optim.adamw import FlatAdamW, Optimizer
+from albor_core.train.optim.adamw import FlatAdamW, Optimizer, kind_of
 from albor_core.train.optim.gradients import Updated, gradient_norms, scale_gradients
 from albor_core.train.optim.muon import hidden_matrices
 from albor_core.train.optim.registry import wrong_groups
@@ -273,13 +273,14 @@ def check_optimizer(parts: Parts, event: Callable[..., None], *, is_new: bool) -
 
 def _absent_kinds(parts: Parts) -> frozenset[str]:
     """Kinds of groups that a model without such parameters has not."""
-    trained = [p.ndim for p in parts.model.parameters() if p.requires_grad]
-    hidden = len(hidden_matrices(parts.model)) if parts.config.optimizer.name == "muon" else 0
-    left = {
-        "vectors": sum(ndim < 2 for ndim in trained),
-        "matrices": sum(ndim >= 2 for ndim in trained) - hidden,
+    wanted, model = parts.config.optimizer, parts.model
+    hidden = hidden_matrices(model) if wanted.name == "muon" else {}
+    there = {
+        "vectors" if p.ndim < 2 else kind_of(name, wanted.own_lr)
+        for name, p in model.named_parameters()
+        if p.requires_grad and name not in hidden
     }
-    return frozenset(kind for kind, number in left.items() if not number)
+    return frozenset({"vectors", "matrices"} - there)
 
 
 def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainStep | GraphedStep]:

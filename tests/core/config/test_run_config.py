@@ -255,6 +255,28 @@ def test_a_setting_of_muon_is_refused_where_another_optimizer_would_not_read_it(
     assert parsed("optimizer.muon_lr=null", "optimizer.muon_momentum=0.95")
 
 
+UNTIED = "model.architecture.tie_word_embeddings=false"
+PLAIN = "model.initialization.mirrored=false"
+
+
+def test_a_tied_head_has_neither_rate_nor_start_of_its_own():
+    for setting, instead in (
+        ("optimizer.head_lr=0.1", "optimizer.embedding_lr"),
+        ("model.initialization.head=0.1", "model.initialization.embedding"),
+    ):
+        (found,) = problems(overrides=[setting, PLAIN])
+        assert setting.partition("=")[0] in found and "the head is the embedding" in found
+        assert instead in found
+        assert parsed(setting, PLAIN, UNTIED)
+
+
+def test_a_deviation_of_ones_own_is_refused_where_the_start_is_mirrored():
+    (found,) = problems(overrides=["model.initialization.embedding=1"])
+    assert "set model.initialization.mirrored to false" in found
+    (found,) = problems(overrides=["model.initialization.embedding=0", PLAIN])
+    assert "model.initialization.embedding" in found
+
+
 def test_sections_that_are_right_are_held_against_each_other_while_another_is_wrong():
     wrong = ("optimizer.lr=nan", "guard.poll_s=no")
     between = ("data.seq_len=2K", "training.distributed.world_size=3")

@@ -271,7 +271,8 @@ def muon_is_the_same_over_flat_buffers() -> None:
     """Untied, so that what AdamW keeps lies on both sides of Muon's matrices."""
     model, twin = Llama(UNTIED), Llama(UNTIED)
     init_weights(model, 0), init_weights(twin, 0)
-    own = {"muon_lr": 0.02, "momentum": 0.9}
+    rates = {"embedding": 0.04, "head": 0.005}
+    own = {"muon_lr": 0.02, "momentum": 0.9, "own_lr": rates}
     flat = FlatMuon(FlatParameters(model, torch.float32), **HYPER, **own)
     plain = MuonOptimizer(twin, **HYPER, **own, fused=False)
     fused = FusedLlama(model, flat.flat)
@@ -291,8 +292,11 @@ def muon_is_the_same_over_flat_buffers() -> None:
     say("muon: three clipped steps", moved < 1e-4, moved)
     theirs, mine = plain.tensors(), flat.tensors()
     say("muon: state under the same names", set(mine) == set(theirs))
-    wanted = OptimizerConfig(name="muon", lr=0.01 / 3, muon_lr=0.02 / 3, muon_momentum=0.9)
-    say("muon: hyper-parameters", not wrong_groups(flat.groups(), wanted), flat.groups())
+    third = {"lr": 0.01, "muon_lr": 0.02, "embedding_lr": 0.04, "head_lr": 0.005}
+    rates = {name: rate / 3 for name, rate in third.items()}
+    wanted = OptimizerConfig(name="muon", muon_momentum=0.9, **rates)
+    found = wrong_groups(flat.groups(), wanted, frozenset({"matrices"}))
+    say("muon: hyper-parameters", not found, flat.groups())
     flat.reset()
     zero = not any(t.any() for t in flat.tensors().values())
     flat.load(theirs)

@@ -329,3 +329,14 @@ def test_what_is_scored_in_pieces_is_the_mean_of_all_positions(monkeypatch, piec
     wanted = F.cross_entropy(flat, targets, ignore_index=IGNORED)
     assert loss.dtype is torch.float32
     assert float(loss) == pytest.approx(float(wanted), rel=2e-7)
+
+
+def test_a_loud_embedding_with_a_quiet_head_of_its_own_begins_at_the_logarithm():
+    own = {"mirrored": False, "embedding_std": 1.0, "head_std": 0.001, "residual_scale": 1.0}
+    made = Llama(LlamaConfig(64, 2, 4, 2, 128, 1024, 64, tie_word_embeddings=False, **own))
+    init_weights(made, 0)
+    assert made.model.embed_tokens.weight.std().item() == pytest.approx(1.0, rel=0.02)
+    assert made.lm_head.weight.std().item() == pytest.approx(0.001, rel=0.02)
+    assert (made.model.norm.weight == 1).all()
+    ids = torch.randint(0, 1024, (2, 64), generator=torch.Generator().manual_seed(0))
+    assert abs(made(ids, ids)[1].item() - math.log(1024)) < 1e-3

@@ -14,12 +14,14 @@ from tiny_run import events, history, make_run, train_here
 
 from albor_core.checkpoint.folder import MODEL, list_checkpoints, verify
 from albor_core.config.sections import OptimizerConfig
+from albor_core.model.flat import FlatParameters
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.run.errors import ConfigError
+from albor_core.train.build import refuse_absent_rates
 from albor_core.train.optim import muon as room
 from albor_core.train.optim.adamw import Optimizer
 from albor_core.train.optim.muon import Muon, MuonOptimizer, hidden_matrices, orthogonalize
-from albor_core.train.optim.registry import wrong_groups
+from albor_core.train.optim.registry import OPTIMIZERS, wrong_groups
 from albor_core.train.optim.schedules import Schedule
 from albor_core.train.resume.digest import digest
 
@@ -170,12 +172,81 @@ def test_every_hyper_parameter_arrives_with_its_own_rate():
     assert wrong_groups(plain.groups(), wanted) == ["no group of hidden"]
 
 
+OWN = {"embedding": 0.3, "head": 0.004}
+UNTIED = LlamaConfig(32, 2, 4, 2, 64, 64, 32, tie_word_embeddings=False)
+
+
+def test_embedding_and_head_move_by_rates_of_their_own_and_decay_as_without():
+    ids = torch.randint(0, 64, (2, 9), generator=torch.Generator().manual_seed(0))
+    model, twin = Llama(UNTIED), Llama(UNTIED)
+    for one in (model, twin):
+        init_weights(one, 0)
+    named = dict(twin.named_parameters())
+    rates = {"model.embed_tokens.weight": 0.3, "lm_head.weight": 0.004}
+    ours = Optimizer(model, lr=0.01, own_lr=OWN, **HYPER)
+    hyper = {name: value for name, value in HYPER.items() if name not in ("weight_decay", "fused")}
+    theirs = [
+        torch.optim.AdamW([p], lr=rates.get(name, 0.01), weight_decay=0.0, foreach=False, **hyper)
+        for name, p in named.items()
+    ]
+    for factor in (1.0, 0.5, 0.1):
+        ours.set_lr(0.01 * factor)
+        with torch.no_grad():
+            for p in named.values():
+                p.mul_(1 - 0.01 * factor * HYPER["weight_decay"] * (p.ndim > 1))
+        for optimizer, (name, _) in zip(theirs, named.items(), strict=True):
+            optimizer.param_groups[0]["lr"] = rates.get(name, 0.01) * factor
+        for one in (model, twin):
+            one.zero_grad()
+        # one gradient for both: rounding apart, their losses are
+        model(ids, ids)[1].backward()
+        for mine, p in zip(model.parameters(), twin.parameters(), strict=True):
+            p.grad = mine.grad.clone()
+        ours.step(RUN)
+        for optimizer in theirs:
+            optimizer.step()
+    for name, mine in model.named_parameters():
+        torch.testing.assert_close(mine, named[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_rates_of_flat_buffers_are_those_of_torchs_form(kind, is_tied):
+    shape = LlamaConfig(32, 2, 4, 2, 64, 64, 32, tie_word_embeddings=is_tied)
+    own = {"embedding_lr": 0.3} if is_tied else {"embedding_lr": 0.3, "head_lr": 0.004}
+    wanted = OptimizerConfig(name=kind, lr=0.01, **own)
+    entry = OPTIMIZERS[kind]
+    plain = entry.plain(Llama(shape), **entry.settings(wanted), fused=False)
+    flat = entry.flat(FlatParameters(Llama(shape), torch.float32), **entry.settings(wanted))
+    absent = frozenset({"matrices"}) if kind == "muon" else frozenset()
+    for optimizer in (plain, flat):
+        assert wrong_groups(optimizer.groups(), wanted, absent) == []
+        optimizer.set_lr(0.005)
+        rates = {group.kind: group.values["lr"] for group in optimizer.groups()}
+        assert rates["embedding"] == pytest.approx(0.15)
+        assert is_tied or rates["head"] == pytest.approx(0.002)
+    matrices = flat.flat.matrices
+    seen = torch.zeros_like(matrices.master)
+    for piece in flat._pieces:
+        if piece.segment is matrices:
+            seen[piece.begin : piece.end] += 1
+    hidden = [matrices.view(seen, name) for name in hidden_matrices(Llama(shape))]
+    assert seen.max() == 1 and all((one == (kind == "adamw")).all() for one in hidden)
+    assert set(flat.tensors()) >= {"exp_avg.model.embed_tokens.weight", "step.model.norm.weight"}
+
+
+def test_a_rate_for_what_a_model_has_not_is_refused():
+    with pytest.raises(ConfigError, match=r"optimizer\.head_lr: the model has no head"):
+        refuse_absent_rates(OptimizerConfig(lr=0.01, head_lr=0.1), tiny())
+    refuse_absent_rates(OptimizerConfig(lr=0.01, head_lr=0.1), Llama(UNTIED))
+
+
 def test_an_unknown_optimizer_is_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match=r"optimizer\.name: must be 'adamw' or 'muon'"):
         make_run(tmp_path, optimizer={"name": "mouon", "lr": 0.01})
 
 
-MUON = {"optimizer": {"name": "muon", "lr": 0.003, "muon_lr": 0.01}}
+MUON = {"optimizer": {"name": "muon", "lr": 0.003, "muon_lr": 0.01, "embedding_lr": 0.006}}
 SAID = ("train/loss", "optim/lr", "optim/grad_norm", "val/loss")
 
 
@@ -194,7 +265,7 @@ def test_a_stopped_muon_run_ends_in_the_undisturbed_ones_bits(tmp_path):
     assert "exp_avg.model.embed_tokens.weight" in state
     assert "exp_avg.model.layers.0.mlp.up_proj.weight" not in state
     (kinds,) = [e["data"]["groups"] for e in events(whole, "optimizer.ready")]
-    assert {group["kind"] for group in kinds} == {"matrices", "vectors", "hidden"}
+    assert {group["kind"] for group in kinds} == {"embedding", "vectors", "hidden"}
 
 
 @pytest.mark.slow

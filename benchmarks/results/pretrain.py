@@ -198,7 +198,7 @@ def albor(*words: object, card: int | None = None) -> Any:
     return json.loads(done.stdout)
 
 
-def shards(folder: Path, context: int = T) -> dict[str, Any]:
+def shards(folder: Path, context: int = T, packing: str = "concat") -> dict[str, Any]:
     """Folders of token rows by split, and the tokenizer; made once."""
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.exists():
@@ -207,7 +207,7 @@ def shards(folder: Path, context: int = T) -> dict[str, Any]:
               "--vocab-size", 32768)  # fmt: skip
     report = albor("data", "pretokenize", folder / "train.parquet", "--tokenizer", tokenizer,
                    "--seq-len", context, "-o", folder / "train",
-                   "--val-fraction", UNUSED)  # fmt: skip
+                   "--val-fraction", UNUSED, "--packing", packing)  # fmt: skip
     train = report["splits"]["train"]
     tokens = pack_held_out(folder, tokenizer, context)
     print(f"tokens: {train['tokens']:,} to train on, {tokens:,} held out")

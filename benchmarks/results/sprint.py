@@ -12,8 +12,9 @@ every token over ln 2 and the bytes of UTF-8, each with its own tokenizer and th
 was trained with; ours in fp32 by `albor eval`, and again as transformers loads it.
 
 `ours-8k` has a vocabulary of 8,192, `ours-t2048` rows of so many tokens and as many a step,
-`ours-8k-t2048` both; OURS+FIELD=VALUE sets a field of the config besides. With --trial ours
-calibrates by a third of the steps and is not loaded by transformers; that makes no claim.
+`ours-8k-t2048` both, `ours-fit` documents that are cut only where they must be (best fit);
+OURS+FIELD=VALUE sets a field of the config besides. With --trial ours calibrates by a third of
+the steps and is not loaded by transformers; that makes no claim.
 Peers are cloned to PEERS/autoresearch and PEERS/nanochat as peer_source.py and sprint_nanochat.py
 say. `autoresearch` and `nanochat` have a vocabulary of 8,192, `autoresearch-32k` that of `ours`.
 Results in --json are not made again, and each is written at once: call it again until nothing is
@@ -55,12 +56,12 @@ from verdict_of_seeds import compare
 
 OURS = Recipe(BEST, (), batch=32, warmup=0.05)
 """What is trained: a config, what is set in it, rows of 1,024 a step, share of warm-up."""
-OWN = re.compile(r"ours(?:-(?P<thousands>\d+)k)?(?:-t(?P<context>\d+))?")
-"""Names of ours: vocabulary in 1,024, tokens a row."""
+OWN = re.compile(r"ours(?:-(?P<thousands>\d+)k)?(?:-t(?P<context>\d+))?(?P<fit>-fit)?")
+"""Names of ours: vocabulary in 1,024, tokens a row, documents whole."""
 FETCHED = ("autoresearch", "autoresearch-32k", "nanochat")
 PEERS = (*FETCHED, "hand")
 RUNS = ("ours", *PEERS)
-VARIANT = "nor ours[-8k][-t2048][+FIELD=VALUE ...]"
+VARIANT = "nor ours[-8k][-t2048][-fit][+FIELD=VALUE ...]"
 MARGIN, P_BELOW = 0.02, 0.01  # bits per byte below a peer, and the chance of that
 BESIDE_S = 150.0  # of a run, besides its seconds: start, compile, calibrate, evaluate
 
@@ -86,7 +87,8 @@ def rows_of(name: str) -> Rows:
     if told is None:
         return Rows()
     thousands, context = told["thousands"], told["context"]
-    return Rows(int(thousands) * 1024 if thousands else VOCABULARY, int(context or T))
+    vocabulary = int(thousands) * 1024 if thousands else VOCABULARY
+    return Rows(vocabulary, int(context or T), "best-fit" if told["fit"] else "concat")
 
 
 def recipe(name: str, *, is_trial: bool = False) -> dict[str, Any]:

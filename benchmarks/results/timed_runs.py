@@ -46,10 +46,11 @@ SAME_BPB = 5e-4  # ours by `albor eval` and by transformers, both in fp32
 
 @dataclass(frozen=True)
 class Rows:
-    """How the texts are cut: tokens of which vocabulary, how many a row."""
+    """How the texts are cut: tokens of which vocabulary, how many a row, how they fill one."""
 
     vocabulary: int = VOCABULARY
     context: int = T
+    packing: str = "concat"
 
 
 USUAL = Rows()
@@ -78,7 +79,7 @@ def corpus(folder: Path, rows: Rows | None = None) -> dict[str, Any]:
         print(f"near-duplicates: {seen - kept:,} of {seen:,} training files left out", flush=True)
         tokenizer_of(folder, rows.vocabulary)
     held = texts(folder, "held")
-    return shards(folder, rows.context) | {
+    return shards(folder, rows.context, rows.packing) | {
         "held_text": folder / "held.parquet",
         "bytes": sum(len(text.encode()) for text in held),
         "vocabulary": rows.vocabulary,
@@ -88,7 +89,8 @@ def corpus(folder: Path, rows: Rows | None = None) -> dict[str, Any]:
 
 def folder_of(folder: Path, rows: Rows) -> Path:
     """Where `rows` lie; `folder` has the texts and the usual ones."""
-    return folder if rows == USUAL else folder / f"{rows.vocabulary}x{rows.context}"
+    packed = "" if rows.packing == USUAL.packing else f"-{rows.packing}"
+    return folder if rows == USUAL else folder / f"{rows.vocabulary}x{rows.context}{packed}"
 
 
 def tokenizer_of(folder: Path, vocabulary: int) -> Path:

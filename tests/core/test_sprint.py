@@ -220,6 +220,7 @@ def test_a_variant_of_ours_is_named_by_what_it_sets_and_claims_for_itself() -> N
 
     name = contender("ours-8k-t2048+model.architecture.model_type=qwen3")
     assert rows_of(name) == Rows(8192, 2048)
+    assert rows_of(contender("ours-8k-t2048-fit")) == Rows(8192, 2048, "best-fit")
     assert rows_of(contender("ours+optimizer.lr=1e-3")) == rows_of("autoresearch") == Rows()
     assert recipe_of(name).sets[-1] == "model.architecture.model_type=qwen3"
     assert recipe(name) != recipe("ours") and recipe("hand") == {}

@@ -309,6 +309,7 @@ def test_what_only_a_recipe_of_albor_has_is_refused_or_required_by_name(tmp_path
     ("field", "value"),
     [
         ("data.document_mask", "true"),
+        ("data.packing", "best-fit"),
         ("training.seq_len_ramp", "[{until: 2, seq_len: 8}]"),
         ("recipe.width", ".inf"),
         ("recipe.inner.rates", "[1, .nan]"),

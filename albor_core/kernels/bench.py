@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
 
@@ -50,6 +50,13 @@ class Sizes:
     def head_dim(self) -> int:
         return self.hidden // self.heads
 
+    def of_op(self, name: str) -> Sizes:
+        """As many numbers in heads of 128 for the op that takes no others."""
+        if name != "attention_128":
+            return self
+        kv_heads = max(1, self.kv_heads * self.head_dim // 128)
+        return replace(self, heads=max(1, self.hidden // 128), kv_heads=kv_heads)
+
     def problem(self, ops: Iterable[str]) -> str:
         """What cannot be in one of these ops, or ""."""
         if not {"rope", *OF_HEADS}.intersection(ops):
@@ -61,7 +68,7 @@ class Sizes:
         return ""
 
 
-OF_HEADS = ("rope_qkv", "qk_norm", "attention")
+OF_HEADS = ("rope_qkv", "qk_norm", "attention", "attention_128")
 """Ops on a fused buffer, which are told how many heads lie in it."""
 LIKE_350M = Sizes(16384, 1024, 4096, 32768, 16, 4)
 FOR_A_CPU = Sizes(512, 256, 1024, 4096, 8, 2)
@@ -126,7 +133,7 @@ def bench(
     timer: Timer = seconds,
 ) -> Result:
     """Time op `name`; KeyError for an unknown one. `compiled` adds torch.compile: seconds more."""
-    op = dispatch.op(name)
+    op, sizes = dispatch.op(name), sizes.of_op(name)
     sets = _input_sets(name, sizes, device, dtype)
     able: dict[str, Fn] = {"reference": _sized(op, op.reference, sizes)}
     refused: list[Timed] = []
@@ -233,7 +240,7 @@ def _draws(
             case "rope":
                 q, k = (random(B, T, n, E).transpose(1, 2) for n in (heads, kv))
                 yield q, k, *constant
-            case "rope_qkv" | "qk_norm" | "attention":
+            case "rope_qkv" | "qk_norm" | "attention" | "attention_128":
                 yield random(B, T, (heads + 2 * kv) * E), *constant
             case "swiglu":
                 yield (random(sizes.rows, 2 * sizes.intermediate),)

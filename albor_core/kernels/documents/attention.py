@@ -10,8 +10,8 @@ Shapes  qkv, cos, sin as in kernels/ops/attention.py; first, last (B, T) int32: 
         a token sees, and the one behind the last that sees it (`stretches`). Positions go on in
         a row: a rotation tells distances alone. The result is (B T, H E).
 Memory  keeps qkv, WHICH THE FORWARD WRITES OVER, the result, and one fp32 per token and head.
-Limits  bf16 and fp16, E of 64, T a multiple of 64, Hopper or later (tensor descriptors; timed
-        nowhere yet: benchmarks/step/document_attention.py).
+Limits  bf16 and fp16, E of 64 or 128, T a multiple of 64, Hopper or later (tensor descriptors;
+        timed nowhere yet: benchmarks/step/document_attention.py).
 Source  Dao 2023, arXiv:2307.08691; gradient derived in docs/concepts/kernels.md.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -26,13 +27,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.kernels.dispatch import Op
-from albor_core.kernels.ops import rope_qkv
+from albor_core.kernels.ops import attention, rope_qkv
 from albor_core.kernels.ops.attention import (
     BAND,
-    KEYS,
     QUERIES,
     TILE,
-    E,
     _at,
     _in_base_2,
     _rows,
@@ -40,6 +39,7 @@ from albor_core.kernels.ops.attention import (
     _tile_of_queries,
     _turned_back,
     misfit,
+    width_of,
 )
 from albor_core.kernels.ops.rope import tables
 from albor_core.kernels.toolchain import (
@@ -51,7 +51,8 @@ from albor_core.kernels.toolchain import (
     tl,
 )
 
-FORWARD = {"num_warps": 4, "num_stages": 3}
+FORWARD = {64: {"num_warps": 4, "num_stages": 3}, 128: {"num_warps": 4, "num_stages": 2}}
+KEYS = {**attention.KEYS, 128: {"num_warps": 4, "num_stages": 2}}
 
 
 def stretches(document: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,7 +198,7 @@ def _keys(
     tl.store(at + value_at + tl.arange(0, E)[None, :], dv.to(out_ptr.dtype.element_ty))
 
 
-def _flags(H: int, K: int) -> dict[str, int]:
+def _flags(H: int, K: int, E: int) -> dict[str, int]:
     return {"H": H, "K": K, "E": E, "TILE": TILE, "BAND": BAND}
 
 
@@ -228,12 +229,13 @@ def attend(
 
 def attend_turned(qkv: Tensor, first: Tensor, last: Tensor, H: int, K: int) -> AttendedDocuments:
     """`attend` of q and k that are turned already. Writes over nothing."""
-    B, T, width = qkv.shape
+    (B, T, width), E = qkv.shape, width_of(qkv, H, K)
     y = qkv.new_empty(B * T, H * E)
     log_sum = torch.empty(B, H, T, dtype=torch.float32, device=qkv.device)
     rows = TensorDescriptor.from_tensor(qkv.view(B * T, width), [TILE, E])
     grid = (B * H * T // TILE,)
-    _mix[grid](rows, y, log_sum, first, B * H, T, E**-0.5, **_flags(H, K), **_how(FORWARD))
+    flags = _flags(H, K, E)
+    _mix[grid](rows, y, log_sum, first, B * H, T, E**-0.5, **flags, **_how(FORWARD[E]))
     return AttendedDocuments(qkv, y, log_sum, first, last)
 
 
@@ -241,14 +243,15 @@ def gradient_of(
     kept: AttendedDocuments, dy: Tensor, cos: Tensor, sin: Tensor, H: int, K: int
 ) -> Tensor:
     """dqkv (B, T, (H + 2 K) E) as it was before RoPE, from dy (B T, H E), contiguous."""
-    qkv, (B, T, width) = kept.qkv, kept.qkv.shape
+    qkv, (B, T, width), E = kept.qkv, kept.qkv.shape, width_of(kept.qkv, H, K)
     sides = (qkv.view(B * T, width), dy, kept.y)
     rows = [TensorDescriptor.from_tensor(t, [TILE, E]) for t in sides]
     out, share = torch.empty_like(qkv), torch.empty_like(kept.log_sum)
     rest = (kept.log_sum, share, out, cos, sin, kept.first)
-    sizes, flags = (T, E**-0.5), _flags(H, K)
-    _queries[(B * H * T // TILE,)](*rows, *rest, B * H, *sizes, **flags, **_how(QUERIES))
-    _keys[(B * K * T // TILE,)](*rows[:2], *rest, kept.last, B * K, *sizes, **flags, **_how(KEYS))
+    sizes, flags = (T, E**-0.5), _flags(H, K, E)
+    _queries[(B * H * T // TILE,)](*rows, *rest, B * H, *sizes, **flags, **_how(QUERIES[E]))
+    how = _how(KEYS[E])
+    _keys[(B * K * T // TILE,)](*rows[:2], *rest, kept.last, B * K, *sizes, **flags, **how)
     return out
 
 
@@ -285,28 +288,30 @@ def drawn_documents(B: int, T: int, mean: int, source: torch.Generator) -> Tenso
 
 
 def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
-    """With four query and two key heads: rows of a few documents, of many, of one."""
+    """With four query and two key heads: rows of a few documents, of many, of one; both widths."""
     source = torch.Generator(device).manual_seed(2307_08691)
-    for B, T, mean in ((16, 1024, 200), (3, 192, 10), (2, 256, 4096), (1, 64, 3)):
+    sizes = ((16, 1024, 200), (3, 192, 10), (2, 256, 4096), (1, 64, 3))
+    for E, (B, T, mean) in product((64, 128), sizes):
         qkv = torch.randn(B, T, 8 * E, generator=source, device=device).to(dtype)
         cos, sin = (t.to(device) for t in tables(T, E))
         yield qkv, cos, sin, *stretches(drawn_documents(B, T, mean, source))
 
 
 def _launches(dtype: str) -> tuple[KernelLaunch, ...]:
-    """How 16 + 4 + 4 heads of 64 are launched; not at all in fp32."""
+    """How 16 + 4 + 4 heads of 64, and half as many of 128, are launched; not at all in fp32."""
     if dtype == "fp32":
         return ()
-    types = dict.fromkeys(("qkv", "dy_rows", "y_rows"), f"tensordesc<{dtype}[{TILE}, {E}]>")
-    types |= dict.fromkeys(("log_sum_ptr", "share_ptr", "cos_ptr", "sin_ptr"), "*fp32")
-    types |= dict.fromkeys(("first_ptr", "last_ptr"), "*i32")
-    types |= {"out_ptr": f"*{dtype}", "heads": "i32", "T": "i32", "factor": "fp32"}
-    flags: dict[str, Any] = _flags(16, 4)
-    types |= dict.fromkeys(flags, "constexpr")
     made = []
-    for kernel, options in ((_mix, FORWARD), (_queries, QUERIES), (_keys, KEYS)):
-        signature = {argument: types[argument] for argument in kernel.arg_names}
-        made.append(KernelLaunch(kernel, signature, flags, options["num_warps"], options))
+    for E in (64, 128):
+        types = dict.fromkeys(("qkv", "dy_rows", "y_rows"), f"tensordesc<{dtype}[{TILE}, {E}]>")
+        types |= dict.fromkeys(("log_sum_ptr", "share_ptr", "cos_ptr", "sin_ptr"), "*fp32")
+        types |= dict.fromkeys(("first_ptr", "last_ptr"), "*i32")
+        types |= {"out_ptr": f"*{dtype}", "heads": "i32", "T": "i32", "factor": "fp32"}
+        flags: dict[str, Any] = _flags(1024 // E, 256 // E, E)
+        types |= dict.fromkeys(flags, "constexpr")
+        for kernel, options in ((_mix, FORWARD[E]), (_queries, QUERIES[E]), (_keys, KEYS[E])):
+            signature = {argument: types[argument] for argument in kernel.arg_names}
+            made.append(KernelLaunch(kernel, signature, flags, options["num_warps"], options))
     return tuple(made)
 
 

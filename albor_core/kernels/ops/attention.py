@@ -11,11 +11,12 @@ Shapes  qkv (B, T, (H + 2 K) E) contiguous, as one projection writes it: H query
         and K value heads, each for H / K query heads; cos, sin (T, E) in fp32, constants. The
         result is (B T, H E). Scores and sums in fp32, scaled by 1 / sqrt(E).
 Memory  keeps qkv, WHICH THE FORWARD WRITES OVER, the result, and one fp32 per token and head.
-Limits  the kernels: bf16 and fp16, E of 64, T a multiple of 64, Hopper or later (nothing else was
-        measured), SDPA backends that keep their sums of exponentials; elsewhere SDPA's backward and
-        rope_qkv's. B K T / 64 programs share the keys: below some 256 a GPU waits for the longest.
+Limits  the kernels: bf16 and fp16, E of 64 or 128, T a multiple of 64, Hopper or later (nothing
+        else was measured), SDPA backends that keep their sums of exponentials; elsewhere SDPA's
+        backward and rope_qkv's. B K T / 64 programs share the keys: below some 256 a GPU waits for
+        the longest. Heads of 128 race by themselves (`attention_128`).
 Speed   H200, bf16, 16 + 4 heads, T 1024, RoPE's gradient with it: 1,110 us for 65,536 tokens (cuDNN
-        and rope_qkv 1,520), 110 for 4,096 (130).
+        and rope_qkv 1,520), 110 for 4,096 (130). Heads of 128 were timed nowhere yet.
 Source  Dao 2023, arXiv:2307.08691 (tiles, and the sum of dy * y in place of a row of scores);
         gradient derived in docs/concepts/kernels.md.
 """
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,11 +45,13 @@ from albor_core.kernels.toolchain import (
     tl,
 )
 
-E = 64  # of a head
+OPS = {64: "attention", 128: "attention_128"}
+"""By the width of a head: each is checked and raced by itself."""
 TILE = 64  # of queries, and of keys
 BAND = 32  # heads whose rows stay in the L2 while their tiles are finished
-QUERIES = {"num_warps": 4, "num_stages": 2}  # four programs share a multiprocessor
-KEYS = {**QUERIES, "maxnreg": 168}  # three
+_USUAL = {"num_warps": 4, "num_stages": 2}
+QUERIES = {64: _USUAL, 128: _USUAL}  # four programs share a multiprocessor, two of wide heads
+KEYS = {64: {**_USUAL, "maxnreg": 168}, 128: {**_USUAL, "num_warps": 8}}  # three, one
 
 
 def attention_reference(qkv: Tensor, cos: Tensor, sin: Tensor, H: int = 4, K: int = 2) -> Tensor:
@@ -215,11 +219,16 @@ def _keys(
     tl.store(at + value_at + tl.arange(0, E)[None, :], dv.to(out_ptr.dtype.element_ty))
 
 
+def width_of(qkv: Tensor, H: int, K: int) -> int:
+    """Of a head."""
+    return qkv.shape[2] // (H + 2 * K)
+
+
 def misfit(qkv: Tensor, H: int, K: int) -> str:
     """Why the kernels do not take a buffer of that shape and dtype on its device, or ""."""
-    _, T, width = qkv.shape
+    T, E = qkv.shape[1], width_of(qkv, H, K)
     reasons = {
-        f"heads of {width // (H + 2 * K)} numbers, not of {E}": width != (H + 2 * K) * E,
+        f"heads of {E} numbers, neither of 64 nor of 128": E not in OPS,
         f"{T} tokens in a row, not a multiple of {TILE}": T % TILE != 0,
         "neither bf16 nor fp16": not (IS_INTERPRETED or qkv.element_size() == 2),
         "no Hopper GPU, nor a later one": not takes_hoppers(qkv.device),
@@ -231,15 +240,15 @@ def _gradient(
     qkv: Tensor, y: Tensor, log_sum: Tensor, dy: Tensor, cos: Tensor, sin: Tensor, H: int, K: int
 ) -> Tensor:
     """dqkv from rotated qkv, result, its gradient, and log(sum(exp(scores))) (B, H, T)."""
-    B, T, width = qkv.shape
+    (B, T, width), E = qkv.shape, width_of(qkv, H, K)
     rows = [TensorDescriptor.from_tensor(t, [TILE, E]) for t in (qkv.view(B * T, width), dy, y)]
     out, share = torch.empty_like(qkv), torch.empty_like(log_sum)
     rest = (log_sum, share, out, cos, sin)
     flags = {"H": H, "K": K, "E": E, "TILE": TILE, "BAND": BAND}
 
     for kernel, heads, read, options in (
-        (_queries, B * H, rows, QUERIES),
-        (_keys, B * K, rows[:2], KEYS),
+        (_queries, B * H, rows, QUERIES[E]),
+        (_keys, B * K, rows[:2], KEYS[E]),
     ):
         how = {} if IS_INTERPRETED else options
         kernel[(heads * T // TILE,)](*read, *rest, heads, T, E**-0.5, **flags, **how)
@@ -274,7 +283,7 @@ def attend(
 def attend_turned(qkv: Tensor, H: int, K: int, *, by_kernels: bool | None = None) -> Attended:
     """`attend` of q and k that are turned already. Writes over nothing."""
     if by_kernels is None:
-        by_kernels = not misfit(qkv, H, K) and use_triton("attention", qkv)
+        by_kernels = not misfit(qkv, H, K) and use_triton(OPS[width_of(qkv, H, K)], qkv)
     leaves = [t.detach().requires_grad_() for t in rope_qkv.views(qkv, H, K)]
     with torch.enable_grad():
         mixed = _sdpa(*leaves)
@@ -336,7 +345,7 @@ def attention_sdpa(qkv: Tensor, cos: Tensor, sin: Tensor, H: int = 4, K: int = 2
     return y
 
 
-def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+def _cases(E: int, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
     """(B, T) with four query and two key heads, the largest first: it is timed, and fills a GPU."""
     source = torch.Generator(device).manual_seed(2307_08691)
     for B, T in ((16, 1024), (3, 192), (1, 64)):
@@ -345,29 +354,30 @@ def _cases(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, .
         yield qkv, cos, sin
 
 
-def _launches(dtype: str) -> tuple[KernelLaunch, ...]:
-    """How 16 + 4 + 4 heads of 64 are launched; not at all in fp32."""
+def _launches(E: int, dtype: str) -> tuple[KernelLaunch, ...]:
+    """How 16 + 4 + 4 heads of 64, or half as many of 128, are launched; not at all in fp32."""
     if dtype == "fp32":
         return ()
     types = dict.fromkeys(("qkv", "dy_rows", "y_rows"), f"tensordesc<{dtype}[{TILE}, {E}]>")
     types |= dict.fromkeys(("log_sum_ptr", "share_ptr", "cos_ptr", "sin_ptr"), "*fp32")
     types |= {"out_ptr": f"*{dtype}", "heads": "i32", "T": "i32", "factor": "fp32"}
-    flags = {"H": 16, "K": 4, "E": E, "TILE": TILE, "BAND": BAND}
+    flags = {"H": 1024 // E, "K": 256 // E, "E": E, "TILE": TILE, "BAND": BAND}
     types |= dict.fromkeys(flags, "constexpr")
     made = []
-    for kernel, options in ((_queries, QUERIES), (_keys, KEYS)):
+    for kernel, options in ((_queries, QUERIES[E]), (_keys, KEYS[E])):
         signature = {argument: types[argument] for argument in kernel.arg_names}
         made.append(KernelLaunch(kernel, signature, flags, options["num_warps"], options))
     return tuple(made)
 
 
-register(
-    Op(
-        "attention",
-        attention_reference,
-        attention_triton,
-        _cases,
-        _launches,
-        instead=attention_sdpa,
+for _width, _name in OPS.items():
+    register(
+        Op(
+            _name,
+            attention_reference,
+            attention_triton,
+            partial(_cases, _width),
+            partial(_launches, _width),
+            instead=attention_sdpa,
+        )
     )
-)

@@ -17,9 +17,10 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "rope": [(2, 4, 2, 16, 64), (3, 5, 2, 7, 24), (1, 1, 1, 1, 2), (1, 8, 8, 3, 128)],  # B H K T E
     "qk_norm": [(2, 9, 64), (3, 7, 24), (1, 1, 2)],  # B T E, of 4 + 2 heads
     "attention": [(1, 192), (1, 64)],  # B T, of 4 + 2 heads of 64
+    "attention_128": [(1, 192), (1, 64)],
     "cross_entropy": [(7, 512), (5, 123), (1, 1), (2, 3, 640)],
 }
-HALF_ONLY = {"attention", "swiglu_up", "swiglu_down"}  # on a GPU
+HALF_ONLY = {"attention", "attention_128", "swiglu_up", "swiglu_down"}  # on a GPU
 WIDE = {  # for a GPU only: interpreted they take too long, or are not at all (test_products.py)
     "add_rms_norm": [(20000, 1024), (3, 65536)],
     "swiglu": [(20000, 2048)],
@@ -29,6 +30,7 @@ WIDE = {  # for a GPU only: interpreted they take too long, or are not at all (t
     "rope": [(4, 16, 4, 1024, 64)],
     "qk_norm": [(16, 1024, 64), (4, 1024, 128)],
     "attention": [(32, 1024), (3, 320)],  # first: several bands of heads
+    "attention_128": [(32, 1024), (3, 320)],
     "cross_entropy": [(600, 32768), (40, 50257), (9, 131072)],
 }
 
@@ -66,9 +68,10 @@ def inputs(
         weights = (1 + 0.1 * torch.randn(2, E, generator=source)).to(device)
         angles = (table.to(device) for table in rope.tables(T, E))
         return [draw(B, T, 8 * E), weights[0], weights[1], *angles]
-    if op == "attention":  # not so large that the order of a score's 64 sums decides in fp32
-        qkv = draw(*shape, 8 * 64) / 2
-        return [qkv, *(table.to(device) for table in rope.tables(shape[1], 64))]
+    if op.startswith("attention"):  # not so large that the order of a score's sums decides in fp32
+        E = 128 if op.endswith("_128") else 64
+        qkv = draw(*shape, 8 * E) / 2
+        return [qkv, *(table.to(device) for table in rope.tables(shape[1], E))]
     labels = torch.randint(0, shape[-1], shape[:-1], generator=source)
     labels.view(-1)[1::3] = cross_entropy.IGNORED
     return [draw(*shape), labels.to(device)]
@@ -81,6 +84,7 @@ def pair(op: str) -> tuple[Callable[..., object], Callable[..., object]]:
             lambda x, y: cross_entropy.cross_entropy_triton(x, y, 1e-2),
             lambda x, y: cross_entropy.cross_entropy_reference(x, y, 1e-2),
         )
+    op = op.removesuffix("_128")
     room = importlib.import_module(f"albor_core.kernels.ops.{op}")
     return getattr(room, f"{op}_triton"), getattr(room, f"{op}_reference")
 
@@ -95,5 +99,6 @@ RESULTS = {  # outputs and gradients
     "rope": 4,
     "qk_norm": 6,
     "attention": 2,
+    "attention_128": 2,
     "cross_entropy": 2,
 }

@@ -37,16 +37,16 @@ def cases():
 
 def main() -> None:
     source = torch.Generator().manual_seed(1)
-    for dtype in (torch.float32, torch.float16):
+    for dtype, E in ((torch.float32, 64), (torch.float16, 64), (torch.float32, 128)):
         for H, K, document in cases():
             B, T = document.shape
-            qkv = (0.3 * torch.randn(B, T, (H + 2 * K) * 64, generator=source)).to(dtype)
-            given = (qkv, *tables(T, 64), *attention.stretches(document))
+            qkv = (0.3 * torch.randn(B, T, (H + 2 * K) * E, generator=source)).to(dtype)
+            given = (qkv, *tables(T, E), *attention.stretches(document))
             kernel = partial(attention.document_attention, H=H, K=K)
             plain = partial(attention.document_attention_reference, H=H, K=K)
             found = deviations(kernel, plain, *given)
             broken = [str(one) for one in found if not one.is_accurate()]
-            print(json.dumps({"case": [H, K, B, T, str(dtype)], "broken": broken}))
+            print(json.dumps({"case": [H, K, E, B, T, str(dtype)], "broken": broken}))
     fused("llama")
     fused("qwen3")
 

@@ -194,11 +194,15 @@ def attention_has_the_gradient_of_plain_pytorch() -> bool:
     """
     fine = []
     find, band = attention._log_sum, attention.BAND
-    for B, T, H, K, finds in ((2, 128, 4, 1, True), (1, 64, 3, 3, True), (2, 128, 4, 2, False)):
+    heads = (
+        *((2, 128, 4, 1, 64, True), (1, 64, 3, 3, 64, True), (2, 128, 4, 2, 64, False)),
+        *((2, 128, 4, 1, 128, True), (1, 64, 2, 2, 128, True)),
+    )
+    for B, T, H, K, E, finds in heads:
         source = torch.Generator().manual_seed(T + H)
-        qkv = torch.randn(B, T, (H + 2 * K) * 64, generator=source)
-        dy = torch.randn(B * T, H * 64, generator=source)
-        cos, sin = rope.tables(T, 64)
+        qkv = torch.randn(B, T, (H + 2 * K) * E, generator=source)
+        dy = torch.randn(B * T, H * E, generator=source)
+        cos, sin = rope.tables(T, E)
         exact = qkv.double().requires_grad_()
         wanted = attention.attention_reference(exact, cos.double(), sin.double(), H, K)
         wanted.backward(dy.double())
@@ -241,14 +245,17 @@ def attention_leaves_its_input_as_it_was() -> bool:
 
 
 def attention_of_other_heads_is_refused() -> bool:
-    """T that tiles do not fill, and heads that are not 64 wide."""
+    """T that tiles do not fill, and heads of another width."""
     told = []
     for T, width in ((70, 512), (64, 256)):
         try:
             attention.attention_triton(torch.ones(1, T, width), *rope.tables(T, width // 8))
         except ValueError as error:
             told.append(str(error))
-    wanted = ["70 tokens in a row, not a multiple of 64", "heads of 32 numbers, not of 64"]
+    wanted = [
+        "70 tokens in a row, not a multiple of 64",
+        "heads of 32 numbers, neither of 64 nor of 128",
+    ]
     return told == wanted
 
 

@@ -1,11 +1,13 @@
 """What keeping documents apart costs and saves in attention: one GPU.
 
-    python benchmarks/step/document_attention.py [--tokens 65536] [--rows 4096 8192] [--json FILE]
+    python benchmarks/step/document_attention.py [--tokens 65536] [--rows 4096 8192] [--width 64]
+                                                 [--windows 512 ...] [--json FILE]
 
-Forward with backward, RoPE's gradient with it, bf16, 16 + 4 heads of 64, rows of 4,096 and 8,192
-tokens by default: causal attention over whole rows as the step takes it (`causal`), the kernels
-that stay within documents (`documents`) where a document has T / 4, T / 8 and T / 16 tokens on
-average and where a row is one, and torch's attention with a mask of (B, 1, T, T) booleans (`mask`).
+Forward with backward, RoPE's gradient with it, bf16, 16 + 4 heads of 64 or 8 + 2 of 128, rows of
+4,096 and 8,192 tokens by default: causal attention over whole rows, with a backward by kernels
+(`causal`) and by SDPA (`sdpa`); the kernels that stay within documents (`documents`) where a
+document has T / 4, T / 8 and T / 16 tokens on average and where a row is one, or where a token sees
+so many (--windows) of one; and torch's attention with a mask of (B, 1, T, T) booleans (`mask`).
 `skipped` is the share of the causal tiles that no query sees. Medians of interleaved rounds; every
 result is first held to its reference. Exit code 2 without a GPU, 1 where one fails parity.
 """
@@ -29,9 +31,9 @@ from albor_core.kernels.documents import attention as documents
 from albor_core.kernels.ops import attention
 from albor_core.kernels.ops.rope import tables
 
-H, K, E, TILE = 16, 4, attention.E, attention.TILE
+H, K, TILE = 16, 4, attention.TILE  # heads of 64; half as many of 128
 ROUNDS, REPEATS = 9, 5
-SHARES = (1, 4, 8, 16)  # T over the mean length of a document; 1: a row is one
+SHARES = (4, 8, 16)  # T over the mean length of a document
 
 
 def main() -> int:
@@ -43,16 +45,21 @@ def main() -> int:
     if reason := dispatch.rejection(documents.OP, device, torch.bfloat16):
         print(f"documents: {reason}", file=sys.stderr)
         return 1
-    found = [row for T in options.rows for row in compare(T, options.tokens // T, device)]
-    print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, {H} + {K} heads of {E}"
-    )
-    print("     T  mean  skipped   causal us  documents us  mask us  of causal")
+    E = options.width
+    found = [
+        row
+        for T in options.rows
+        for row in compare(T, options.tokens // T, E, options.windows, device)
+    ]
+    heads = f"{H * 64 // E} + {K * 64 // E} heads of {E}"
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, {heads}")
+    print("     T  sees  skipped   causal us  sdpa us  documents us  mask us  of the quicker")
     for one in found:
         print(
-            f"{one['T']:6} {one['mean']:5} {one['skipped']:8.1%} {one['causal_us']:11.0f}"
-            f" {one['documents_us']:13.0f} {one['mask_us'] or float('nan'):8.0f}"
-            f" {one['documents_us'] / one['causal_us']:10.2f}"
+            f"{one['T']:6} {one['sees']:>5} {one['skipped']:8.1%} {one['causal_us']:11.0f}"
+            f" {one['sdpa_us']:8.0f} {one['documents_us']:13.0f}"
+            f" {one['mask_us'] or float('nan'):8.0f}"
+            f" {one['documents_us'] / min(one['causal_us'], one['sdpa_us']):15.2f}"
         )
     if options.json is not None:
         about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
@@ -60,41 +67,50 @@ def main() -> int:
     return 0
 
 
-def compare(T: int, B: int, device: torch.device) -> list[dict[str, Any]]:
-    """One entry for each mean length of a document, in rows of T tokens."""
+def compare(
+    T: int, B: int, E: int, windows: list[int], device: torch.device
+) -> list[dict[str, Any]]:
+    """One entry for each mean length of a document and each window, in rows of T tokens."""
     source = torch.Generator(device).manual_seed(0)
-    qkv = torch.randn(B, T, (H + 2 * K) * E, generator=source, device=device).bfloat16()
+    heads = {"H": H * 64 // E, "K": K * 64 // E}
+    width = (heads["H"] + 2 * heads["K"]) * E
+    qkv = torch.randn(B, T, width, generator=source, device=device).bfloat16()
     cos, sin = (table.to(device) for table in tables(T, E))
-    rows = []
+    whole = torch.zeros(B, T, dtype=torch.int64, device=device)
+    seen = {f"{T}": documents.stretches(whole)}
     for share in SHARES:
-        document = torch.zeros(B, T, dtype=torch.int64, device=device)
-        if share > 1:
-            document = documents.drawn_documents(B, T, T // share, source)
-        bounds = documents.stretches(document)
+        drawn = documents.drawn_documents(B, T, T // share, source)
+        seen[f"~{T // share}"] = documents.stretches(drawn)
+    place = torch.arange(T, device=device, dtype=torch.int32).expand(B, T)
+    for window in windows:
+        ends = (place + window).clamp(max=T).int().contiguous()
+        seen[f"w{window}"] = ((place - window + 1).clamp(min=0).int().contiguous(), ends)
+    rows = []
+    for name, bounds in seen.items():
+        turned = {"cos": cos, "sin": sin, **heads}
         ways: dict[str, Callable[[Tensor], Tensor]] = {
-            "causal": partial(attention.attention_triton, cos=cos, sin=sin, H=H, K=K),
-            "documents": partial(_documents, cos=cos, sin=sin, bounds=bounds),
+            "causal": partial(attention.attention_triton, **turned),
+            "sdpa": partial(attention.attention_sdpa, **turned),
+            "documents": partial(_documents, bounds=bounds, **turned),
         }
         if B * T * T <= 1 << 30:
-            ways["mask"] = partial(_mask, cos=cos, sin=sin, bounds=bounds)
+            ways["mask"] = partial(_mask, bounds=bounds, **turned)
         times = race(ways, qkv)
-        rows.append(
-            {
-                "T": T,
-                "mean": T // share,
-                "skipped": skipped(bounds[0]),
-                **{f"{name}_us": times.get(name) for name in ("causal", "documents", "mask")},
-            }
-        )
+        told = {f"{way}_us": times.get(way) for way in ("causal", "sdpa", "documents", "mask")}
+        rows.append({"T": T, "E": E, "sees": name, "skipped": skipped(bounds[0]), **told})
     return rows
 
 
-def _documents(x: Tensor, cos: Tensor, sin: Tensor, bounds: tuple[Tensor, Tensor]) -> Tensor:
-    return documents.document_attention(x, cos, sin, *bounds, H=H, K=K)
+def _documents(
+    x: Tensor, cos: Tensor, sin: Tensor, bounds: tuple[Tensor, Tensor], **heads: int
+) -> Tensor:
+    return documents.document_attention(x, cos, sin, *bounds, **heads)
 
 
-def _mask(x: Tensor, cos: Tensor, sin: Tensor, bounds: tuple[Tensor, Tensor]) -> Tensor:
-    return documents.document_attention_reference(x, cos, sin, *bounds, H=H, K=K)
+def _mask(
+    x: Tensor, cos: Tensor, sin: Tensor, bounds: tuple[Tensor, Tensor], **heads: int
+) -> Tensor:
+    return documents.document_attention_reference(x, cos, sin, *bounds, **heads)
 
 
 def skipped(first: Tensor) -> float:
@@ -128,6 +144,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tokens", type=int, default=65536, help="of a batch")
     parser.add_argument("--rows", type=int, nargs="+", default=[4096, 8192], help="tokens of a row")
+    parser.add_argument(
+        "--width", type=int, choices=tuple(attention.OPS), default=64, help="of heads"
+    )
+    parser.add_argument("--windows", type=int, nargs="*", default=[], help="tokens that one sees")
     parser.add_argument("--json", type=Path, help="write the numbers here, too")
     return parser
 

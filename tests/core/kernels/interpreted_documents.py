@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import islice
 
 import torch
 from oracle import deviations
@@ -38,7 +39,7 @@ def cases():
 def main() -> None:
     source = torch.Generator().manual_seed(1)
     for dtype, E in ((torch.float32, 64), (torch.float16, 64), (torch.float32, 128)):
-        for H, K, document in cases():
+        for H, K, document in cases() if E == 64 else islice(cases(), 2, 3):
             B, T = document.shape
             qkv = (0.3 * torch.randn(B, T, (H + 2 * K) * E, generator=source)).to(dtype)
             given = (qkv, *tables(T, E), *attention.stretches(document))

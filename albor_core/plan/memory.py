@@ -88,8 +88,9 @@ def fusion_obstacles(
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
         *((True, reason) for reason in shape_obstacles(shape, config.data.seq_len, "data.seq_len")),
         (
-            config.data.document_mask and (shape.head_dim != 64 or config.data.seq_len % 64 != 0),
-            "data.document_mask needs a head_dim of 64 and a seq_len of a multiple of it",
+            config.data.document_mask
+            and (shape.head_dim not in (64, 128) or config.data.seq_len % 64),
+            "data.document_mask needs a head_dim of 64 or 128 and a seq_len of a multiple of 64",
         ),
         (
             config.data.document_mask and capability is not None and capability < (9, 0),

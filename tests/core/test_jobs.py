@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow  # processes, and what they wait for
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "jobs.py"
 
 

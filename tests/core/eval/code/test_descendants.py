@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from albor_core.eval.code.sandbox import kernel
 
 CHURN = """
@@ -17,6 +19,7 @@ for _ in range(600):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_end_while_they_are_counted_are_left_out():
     with subprocess.Popen([sys.executable, "-c", CHURN]) as churn:
         seen = [set(kernel.descendants(os.getpid()))]

@@ -28,6 +28,7 @@ FAMILIES = {
     "Qwen2": (
         {},
         {"tie_word_embeddings": True, "num_key_value_heads": 1},
+        {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
         {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "rms_norm_eps": 1e-6},
         {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, **FIRST, "rope_theta": 1e6}},
     ),
@@ -35,6 +36,8 @@ FAMILIES = {
         {"head_dim": 16},
         {"head_dim": 32, "tie_word_embeddings": True},
         {"head_dim": 8, "num_key_value_heads": 4},
+        {"head_dim": 16, "use_sliding_window": True, "sliding_window": 5,
+         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
         {"head_dim": 32, "num_key_value_heads": 1,
          "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
     ),

@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from albor_core.config.shape import FAMILIES, ROPE_FIELDS, ModelShape, RopeScaling
+from albor_core.config.shape import (
+    FAMILIES,
+    ROPE_FIELDS,
+    WINDOWS_BY_LAYER,
+    ModelShape,
+    RopeScaling,
+)
 from albor_core.run.errors import ConfigError, Problem
 from albor_core.run.values.lenient import is_number
 
@@ -26,7 +32,9 @@ SIZES = (
     "max_position_embeddings",
 )
 MOST_LAYERS = 10_000  # each has names that a plan lists
-_OTHER = "name other weights"
+_OTHER, _REPAIR = "name other weights", "repair config.json"
+_NAMES = ("sliding_attention", "full_attention")
+"""What layer_types says of S and L."""
 _CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -76,9 +84,8 @@ def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "rope_parameters and rope_scaling contradict each other", "take one of them out"
     else:
         yield from _rope_refusals(about)
-    if (family or "").startswith("qwen") and (window := _qwen_window(about)):
-        what = f"use_sliding_window of {family} (a window of {window:,} in some layers)"
-        yield f"{what} is not built", "set use_sliding_window to false for short texts"
+    if family in WINDOWS_BY_LAYER and about.get("use_sliding_window"):
+        yield from _type_refusals(about)
     act = about.get("hidden_act", about.get("hidden_activation"))
     if act not in (None, "silu", "swish"):
         yield f"hidden_act {_told(act)} is not built", f"only silu is: {_OTHER}"
@@ -109,18 +116,33 @@ def _rope_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{name} of rope type {kind} is {_told(value)}", "repair config.json"
 
 
-def _qwen_window(about: Mapping[str, Any]) -> int | None:
-    """The window, where some layer of a Qwen feels it."""
+def _type_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of the layers of a Qwen."""
+    types, layers = about.get("layer_types"), about.get("num_hidden_layers")
+    if types is None:
+        return
+    if not isinstance(types, list):
+        yield f"layer_types {_told(types)} is not a list", _REPAIR
+    elif other := [one for one in types if one not in _NAMES]:
+        yield f"layer_types {_told(other[0])} is not built", f"built are {' and '.join(_NAMES)}"
+    elif type(layers) is int and len(types) != layers:
+        yield f"layer_types tells of {len(types)} layers, and there are {layers}", _REPAIR
+
+
+def _windows(about: Mapping[str, Any]) -> dict[str, Any]:
+    """sliding_window and window_pattern of a Qwen, where some layer feels one."""
     window, longest = about.get("sliding_window"), about.get("max_position_embeddings")
-    if not about.get("use_sliding_window") or not is_number(window):
-        return None
-    layers, first = about.get("num_hidden_layers"), about.get("max_window_layers", 28)
+    layers, first = about.get("num_hidden_layers"), about.get("max_window_layers")
+    first = first if type(first) is int else 28
     types = about.get("layer_types")
+    if not about.get("use_sliding_window") or type(window) is not int or type(layers) is not int:
+        return {}
     if isinstance(types, list):  # where they stand, nothing else says which
-        slides = "sliding_attention" in types
+        pattern = "".join("S" if one == _NAMES[0] else "L" for one in types)
     else:
-        slides = not (is_number(layers) and is_number(first) and first >= layers)
-    return int(window) if slides and not (is_number(longest) and window >= longest) else None
+        pattern = "L" * min(first, layers) + "S" * (layers - first)
+    is_felt = "S" in pattern and not (is_number(longest) and window >= longest)
+    return {"sliding_window": window, "window_pattern": pattern} if is_felt else {}
 
 
 def said_of(about: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,6 +160,8 @@ def said_of(about: Mapping[str, Any]) -> dict[str, Any]:
         found["rope_theta"] = theta
     if family == "mistral" and "sliding_window" in about:
         found["sliding_window"] = about["sliding_window"]
+    if family in WINDOWS_BY_LAYER:
+        found |= _windows(about)
     if any(key in about for key in _ROPE_KEYS):
         found["rope_scaling"] = _scaling(about)
     return found
@@ -282,11 +306,25 @@ def _switches_out(shape: ModelShape) -> dict[str, Any]:
         case "mistral":
             return {"attention_dropout": 0.0, "sliding_window": shape.sliding_window}
         case "qwen2":
-            return {"attention_dropout": 0.0, "use_sliding_window": False}
+            return {"attention_dropout": 0.0, **_windows_out(shape)}
         case "qwen3":
-            without = {"attention_bias": False, "attention_dropout": 0.0}
-            return {**without, "use_sliding_window": False}
+            return {"attention_bias": False, "attention_dropout": 0.0, **_windows_out(shape)}
     return {"attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False}
+
+
+def _windows_out(shape: ModelShape) -> dict[str, Any]:
+    if shape.sliding_window is None:
+        return {"use_sliding_window": False}
+    slides = [shape.slides(i) for i in range(shape.num_hidden_layers)]
+    slid, full = _NAMES
+    told = {
+        "use_sliding_window": True,
+        "sliding_window": shape.sliding_window,
+        "layer_types": [slid if one else full for one in slides],
+    }
+    if slides == sorted(slides):  # what older readers can be told
+        told["max_window_layers"] = slides.count(False)
+    return told
 
 
 def _is_contradictory(about: Mapping[str, Any]) -> bool:

@@ -245,13 +245,16 @@ class ArchitectureConfig(Section):
     """Whether the output head shares the embedding's weights."""
     model_type: Family = "llama"
     """Family, in transformers' name: `qwen2` has biases on q, k and v, `qwen3` norms each head of q
-    and k, `mistral` may have a sliding_window."""
+    and k; `mistral` may have a sliding_window, `qwen2` and `qwen3` one in some layers."""
     head_dim: Count | None = None
     """Width of a head; without it hidden_size / num_attention_heads."""
     rope_scaling: RopeScalingConfig | None = None
     """Rotation for contexts longer than the first one; without it the plain one."""
     sliding_window: Count | None = None
-    """Tokens that a position of a `mistral` sees, itself included; without it all before it."""
+    """Tokens that a position sees, itself included; without it all before it."""
+    window_pattern: Annotated[str, Field(max_length=MOST_LAYERS)] = ""
+    """Which layers of a `qwen2` or `qwen3` see sliding_window tokens (S) and which all (L), again
+    and again: with SSSL every fourth sees all. Without it all slide."""
 
     @model_validator(mode="before")
     @classmethod

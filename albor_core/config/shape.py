@@ -8,6 +8,7 @@ heads, E head_dim, F intermediate_size, V vocab_size, T sequence length.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -26,6 +27,8 @@ _COUNTS = (
 
 Family = Literal["llama", "mistral", "qwen2", "qwen3"]
 FAMILIES: tuple[str, ...] = get_args(Family)
+WINDOWS_BY_LAYER = ("qwen2", "qwen3")
+"""Families whose config.json says of each layer whether it slides."""
 RopeKind = Literal["linear", "llama3", "yarn"]
 ROPE_FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "linear": (("factor",), ("original_max_position_embeddings",)),
@@ -109,7 +112,10 @@ class ModelShape:
     """E; of 0 becomes D / H."""
     rope_scaling: RopeScaling | None = None
     sliding_window: int | None = None
-    """Tokens that a position sees, itself included; None: all before it."""
+    """Tokens that a position sees, itself included, in layers that slide; None: all before it."""
+    window_pattern: str = ""
+    """S for a layer that slides and L for one that sees all, over and over through the layers; as
+    long as they are once it is here. "": all slide."""
 
     def __post_init__(self) -> None:
         if not self.head_dim and self.num_attention_heads > 0:
@@ -120,6 +126,9 @@ class ModelShape:
                 hint=problems[0].hint,
                 problems=problems,
             )
+        layers = self.num_hidden_layers
+        whole = (self.window_pattern * layers)[:layers]
+        object.__setattr__(self, "window_pattern", whole if "L" in whole else "")
 
     def _problems(self) -> tuple[Problem, ...]:
         found = [
@@ -174,13 +183,30 @@ class ModelShape:
         found = [] if self.rope_scaling is None else self.rope_scaling.problems("rope_scaling")
         if self.rope_scaling and self.rope_scaling.rope_type == "yarn" and self.rope_theta <= 1:
             found.append(Problem("rope_theta", f"must be above 1 for yarn, is {self.rope_theta}"))
-        if self.sliding_window is not None and self.model_type != "mistral":
-            what = f"{self.sliding_window}, but model_type is {self.model_type}"
-            hint = "only mistral has a window here: leave it out, or set model_type to mistral"
-            found.append(Problem("sliding_window", what, hint))
-        elif self.sliding_window is not None and self.sliding_window < 1:
-            found.append(Problem("sliding_window", f"must be at least 1, is {self.sliding_window}"))
-        return found
+        return [*found, *self._window_problems()]
+
+    def _window_problems(self) -> Iterator[Problem]:
+        window, pattern = self.sliding_window, self.window_pattern
+        if window is not None and self.model_type == "llama":
+            hint = "leave it out, or set model_type to mistral, qwen2 or qwen3"
+            yield Problem("sliding_window", f"{window}, but model_type is llama", hint)
+        elif window is not None and window < 1:
+            yield Problem("sliding_window", f"must be at least 1, is {window}")
+        if not pattern:
+            return
+        if strange := set(pattern) - {"S", "L"}:
+            what = f"{pattern[:40]!r} has {min(strange)!r}, and layers are S or L"
+            yield Problem("window_pattern", what, "SSSL, for example")
+        elif window is None:
+            hint = "set sliding_window, or leave it out"
+            yield Problem("window_pattern", f"{pattern[:40]}, but there is no sliding_window", hint)
+        elif self.model_type not in WINDOWS_BY_LAYER:
+            hint = f"{' and '.join(WINDOWS_BY_LAYER)} have: leave it out"
+            what = f"{pattern[:40]}, but {self.model_type} has no windows by layer"
+            yield Problem("window_pattern", what, hint)
+        elif "S" not in pattern[: self.num_hidden_layers]:
+            hint = "leave sliding_window out where nothing slides"
+            yield Problem("window_pattern", f"{pattern[:40]}: no layer slides", hint)
 
     @property
     def qkv_bias(self) -> bool:
@@ -202,8 +228,12 @@ class ModelShape:
         """K E."""
         return self.num_key_value_heads * self.head_dim
 
+    def slides(self, layer: int) -> bool:
+        """Whether a layer sees `sliding_window` tokens alone."""
+        return self.sliding_window is not None and self.window_pattern[layer : layer + 1] != "L"
+
     def window(self, seq_len: int) -> int | None:
-        """The window, where sequences of `seq_len` feel it."""
+        """The window, where sequences of `seq_len` feel it in layers that slide."""
         felt = self.sliding_window is not None and self.sliding_window < seq_len
         return self.sliding_window if felt else None
 

@@ -48,10 +48,19 @@ class Norm:
     """Its place among the norms of its kind, where its gradient belongs."""
 
 
+Stretches = dict[bool, tuple[Tensor, Tensor] | None]
+"""What layers that do not slide, and that do, see of a batch (kernels/documents/attention.py);
+None: all before it."""
+
+
 class Layer:
     """Views into the flat buffers."""
 
-    def __init__(self, flat: FlatParameters, number: int, scales: Scales | None) -> None:
+    def __init__(
+        self, flat: FlatParameters, number: int, scales: Scales | None, *, slides: bool
+    ) -> None:
+        """`slides`: through a window."""
+        self.slides = slides
         prefix = f"model.layers.{number}"
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
         self.input_norm = norm_of(flat, f"{prefix}.input_layernorm")
@@ -137,7 +146,9 @@ class FusedLlama:
         tied = model.lm_head is None
         self.head = self.embedding if tied else weight_of(flat.matrices, "lm_head")
         self.scales = scales
-        self.layers = [Layer(flat, i, scales) for i in range(config.num_hidden_layers)]
+        self.layers = [
+            Layer(flat, i, scales, slides=config.slides(i)) for i in range(config.num_hidden_layers)
+        ]
         self.final_norm = norm_of(flat, "model.norm")
         vectors, of_heads = flat.vectors, flat.norms(of_heads=True)
         self.norm_gradients = vectors.rows(vectors.gradient, flat.norms(of_heads=False))
@@ -224,7 +235,7 @@ class FusedLlama:
         self._advance()
         eps = self.config.rms_norm_eps
         tables = self.rotary(ids.shape[1])
-        stretches = None if document is None else documents.stretches(document)
+        stretches = self._stretches(ids, document)
         x = F.embedding(ids.flatten(), self.embedding.value)
         y, rstd = norm_forward(x, self.layers[0].input_norm.weight, eps)
         at, rest = Normed(y, x, rstd), self._no_rest(x)
@@ -237,6 +248,14 @@ class FusedLlama:
         self._last = at if keeps else None
         return at.y
 
+    def _stretches(self, ids: Tensor, document: Tensor | None) -> Stretches:
+        of_all = None if document is None else documents.stretches(document)
+        window = self.config.window(ids.shape[1])
+        if window is None:
+            return {False: of_all, True: of_all}
+        of_rows = documents.stretches(torch.zeros_like(ids)) if of_all is None else of_all
+        return {False: of_all, True: documents.windowed(of_rows, window)}
+
     def _through(
         self,
         part: slice,
@@ -246,13 +265,12 @@ class FusedLlama:
         keeps: bool,
         tables: tuple[Tensor, Tensor],
         shape: torch.Size,
-        stretches: tuple[Tensor, Tensor] | None,
+        stretches: Stretches,
     ) -> Normed:
         """Some layers in a row; fills the tape, if it `keeps` what a backward needs."""
         for layer, following in zip(self.layers[part], self._following()[part], strict=True):
-            at, tape = self._forward(
-                layer, at, rest, following, tables, shape, stretches, keeps=keeps
-            )
+            mine = stretches[layer.slides]
+            at, tape = self._forward(layer, at, rest, following, tables, shape, mine, keeps=keeps)
             if keeps:
                 self.tapes.append(tape)
             del tape

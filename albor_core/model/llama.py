@@ -238,9 +238,24 @@ class Attention(nn.Module):
         )
 
 
-def seen_through(window: int | None, T: int, device: torch.device) -> Tensor | None:
-    """(T, T) whether a query (row) sees a key; None without a window: all up to it."""
-    return None if window is None else seen_from(torch.arange(T, device=device), T, window)
+def seen_by_layers(
+    shape: ModelShape, T: int, device: torch.device, document: Tensor | None = None
+) -> list[Tensor | None]:
+    """For each layer (T, T), or of documents (B, 1, T, T), whether a query (row) sees a key; None:
+    all up to it.
+    """
+    window = shape.window(T)
+    slid = None if window is None else seen_from(torch.arange(T, device=device), T, window)
+    layers = range(shape.num_hidden_layers)
+    if document is None:
+        return [slid if shape.slides(i) else None for i in layers]
+    of_kinds = {kind: seen_within(document, slid if kind else None) for kind in kinds_of(shape)}
+    return [of_kinds[shape.slides(i)] for i in layers]
+
+
+def kinds_of(shape: ModelShape) -> set[bool]:
+    """Whether layers slide: both, where some do."""
+    return {shape.slides(i) for i in range(shape.num_hidden_layers)}
 
 
 def seen_from(positions: Tensor, reach: int, window: int | None = None) -> Tensor:
@@ -325,9 +340,7 @@ class Decoder(nn.Module):
         x = self.embed(input_ids)
         T = input_ids.shape[1]
         cos, sin = self.rotary_emb(T)
-        seen = seen_through(self.shape.window(T), T, x.device)
-        if document is not None:
-            seen = seen_within(document, seen)
+        seen = seen_by_layers(self.shape, T, x.device, document)
         if self.segments and self.training and torch.is_grad_enabled():
             for part in self.segments:
                 x = checkpoint(
@@ -336,17 +349,17 @@ class Decoder(nn.Module):
                     preserve_rng_state=False,
                 )
         else:
-            for layer in self.layers:
-                x = layer(x, cos, sin, seen)
+            for layer, mine in zip(self.layers, seen, strict=True):
+                x = layer(x, cos, sin, mine)
         out: Tensor = self.norm(x)
         return out
 
     def _through(
-        self, part: slice, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None
+        self, part: slice, x: Tensor, cos: Tensor, sin: Tensor, seen: list[Tensor | None]
     ) -> Tensor:
         """Some blocks in a row. Its caller holds their input, too, as a checkpoint has to."""
-        for layer in list(self.layers)[part]:
-            x = layer(x, cos, sin, seen)
+        for layer, mine in zip(list(self.layers)[part], seen[part], strict=True):
+            x = layer(x, cos, sin, mine)
         return x
 
 

@@ -18,7 +18,7 @@ from albor_core.kernels import dispatch
 from albor_core.kernels.ops import cross_entropy
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fused import OPS, QK_NORM_OPS, FusedLlama
-from albor_core.model.llama import Llama, seen_through
+from albor_core.model.llama import Llama, seen_by_layers
 from albor_core.plan.memory import shape_obstacles
 
 SCORED_BYTES = 256 << 20  # of logits in fp32 and their log-softmax, at once
@@ -173,9 +173,9 @@ def _hidden_in_fp32(model: Llama, ids: Tensor) -> Tensor:
     """Of the weights, one block at a time is in fp32."""
     decoder, T = model.model, ids.shape[1]
     cos, sin = decoder.rotary_emb(T)
-    seen = seen_through(model.config.window(T), T, ids.device)
+    seen = seen_by_layers(model.config, T, ids.device)
     x = F.embedding(ids, decoder.embed_tokens.weight).float()
-    for layer in decoder.layers:
-        x = copy.deepcopy(layer).float()(x, cos, sin, seen)
+    for layer, mine in zip(decoder.layers, seen, strict=True):
+        x = copy.deepcopy(layer).float()(x, cos, sin, mine)
     hidden: Tensor = copy.deepcopy(decoder.norm).float()(x)
     return hidden

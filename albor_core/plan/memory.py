@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from albor_core.config.choices import FUSED_OPTIMIZERS
@@ -86,16 +87,8 @@ def fusion_obstacles(
         (training.deterministic, "training.deterministic is true"),
         (training.activation_checkpointing is True, "training.activation_checkpointing is true"),
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
-        *((True, reason) for reason in shape_obstacles(shape, config.data.seq_len, "data.seq_len")),
-        (
-            config.data.document_mask
-            and (shape.head_dim not in (64, 128) or config.data.seq_len % 64),
-            "data.document_mask needs a head_dim of 64 or 128 and a seq_len of a multiple of 64",
-        ),
-        (
-            config.data.document_mask and capability is not None and capability < (9, 0),
-            "data.document_mask needs compute capability 9.0",
-        ),
+        *_block_obstacles(shape),
+        *_mask_obstacles(config, shape, capability),
         (bool(training.seq_len_ramp), "training.seq_len_ramp is set"),
         (
             _has_smaller_parts(config),
@@ -117,14 +110,34 @@ def fusion_obstacles(
 def shape_obstacles(shape: ModelShape, length: int, name: str) -> tuple[str, ...]:
     """Why model/fused.py has no form of a model that reads `length` tokens; `name` says whose."""
     found = (
-        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
-        (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
+        *_block_obstacles(shape),
         (
             shape.window(length) is not None,
             f"sliding_window {shape.sliding_window} is below {name} {length}",
         ),
     )
     return tuple(reason for is_so, reason in found if is_so)
+
+
+def _block_obstacles(shape: ModelShape) -> tuple[tuple[bool, str], ...]:
+    return (
+        (shape.head_dim % 8 != 0, f"head_dim {shape.head_dim} is not a multiple of 8"),
+        (shape.qkv_bias, f"model_type {shape.model_type} has biases"),
+    )
+
+
+def _mask_obstacles(
+    config: Config, shape: ModelShape, capability: tuple[int, int] | None
+) -> Iterator[tuple[bool, str]]:
+    """Of what is not seen by all: kernels/documents/attention.py has its limits."""
+    T = config.data.seq_len
+    is_far = capability is not None and capability < (9, 0)
+    is_odd = shape.head_dim not in (64, 128) or T % 64 != 0
+    masks = {"data.document_mask": config.data.document_mask}
+    masks["sliding_window"] = shape.window(T) is not None
+    for name in (name for name, is_there in masks.items() if is_there):
+        yield is_odd, f"{name} needs a head_dim of 64 or 128 and a seq_len of a multiple of 64"
+        yield is_far, f"{name} needs compute capability 9.0"
 
 
 def _has_smaller_parts(config: Config) -> bool:

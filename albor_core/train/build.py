@@ -290,9 +290,11 @@ def obstacle_to_fusion(recipe: Recipe, placement: Placement) -> str:
     for op in (*OPS, *normed, *update, *(("fp8",) if is_fp8 else ())):
         if reason := dispatch.obstacle(op, placement.device, torch.bfloat16):
             return f"{op}: {reason}"
-    if config.data.document_mask:
+    window = config.model.architecture.shape().window(config.data.seq_len)
+    if config.data.document_mask or window is not None:
         if not takes_hoppers(placement.device):
-            return "data.document_mask needs a Hopper GPU or a later one"
+            asks = "sliding_window" if window is not None else "data.document_mask"
+            return f"{asks} needs a Hopper GPU or a later one"
         if reason := dispatch.rejection(documents.OP, placement.device, torch.bfloat16):
             return f"{documents.OP.name}: {reason}"
     return ""

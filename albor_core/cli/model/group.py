@@ -78,7 +78,8 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     rope = f"{kind}, theta {shape['rope_theta']:g}, up to {shape['max_position_embeddings']:,}"
     yield "positions", rope
     if shape["sliding_window"] is not None:
-        yield "window", f"{shape['sliding_window']:,}"
+        pattern = shape["window_pattern"]
+        yield "window", f"{shape['sliding_window']:,}{pattern and f', in layers S of {pattern}'}"
     named = {"qkv_bias": "biases of q, k and v", "qk_norm": "norms of q and k"}
     if has := [named[name] for name, one in found["switches"].items() if one]:
         yield "has", ", ".join(has)

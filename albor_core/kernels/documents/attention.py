@@ -68,6 +68,13 @@ def stretches(document: Tensor) -> tuple[Tensor, Tensor]:
     return first.int().contiguous(), last.int().contiguous()
 
 
+def windowed(bounds: tuple[Tensor, Tensor], window: int) -> tuple[Tensor, Tensor]:
+    """Stretches where a token sees but itself and the `window` - 1 before it of its document."""
+    first, last = bounds
+    place = torch.arange(first.shape[1], device=first.device, dtype=torch.int32)
+    return torch.maximum(first, place - window + 1), torch.minimum(last, place + window)
+
+
 def document_attention_reference(
     qkv: Tensor, cos: Tensor, sin: Tensor, first: Tensor, last: Tensor, H: int = 4, K: int = 2
 ) -> Tensor:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albor_core.model.generate.cache import Cache
-from albor_core.model.llama import Attention, DecoderLayer, Llama, seen_from
+from albor_core.model.llama import Attention, DecoderLayer, Llama, kinds_of, seen_from
 
 CHUNK = 4096
 """Tokens of a prompt that go through the decoder at one time."""
@@ -40,7 +40,10 @@ def _through(model: Llama, cache: Cache, ids: Tensor, slot: int, begin: int) -> 
     B, T = ids.shape
     end = begin + T
     cos, sin = (table[begin:] for table in model.model.rotary_emb(end))
-    seen = _seen(model.config.window(end), begin, end, ids.device)
+    shape, window = model.config, model.config.window(end)
+    seen = {
+        kind: _seen(window if kind else None, begin, end, ids.device) for kind in kinds_of(shape)
+    }
     x = model.model.embed(ids)
     rows = slice(slot, slot + B)
     for number, block in enumerate(model.model.layers):
@@ -50,7 +53,7 @@ def _through(model: Llama, cache: Cache, ids: Tensor, slot: int, begin: int) -> 
         keys[:, begin:end], values[:, begin:end] = k.transpose(1, 2), v.transpose(1, 2)
         if begin:
             k, v = keys[:, :end].transpose(1, 2), values[:, :end].transpose(1, 2)
-        x = _rest_of(layer, x, layer.self_attn.attend(q, k, v, seen))
+        x = _rest_of(layer, x, layer.self_attn.attend(q, k, v, seen[shape.slides(number)]))
     return x
 
 
@@ -72,9 +75,13 @@ def decode(
     B, config = len(tokens), model.config
     rotary = model.model.rotary_emb
     cos, sin = rotary.cos[positions][:, None, None], rotary.sin[positions][:, None, None]
-    window = config.window(reach)
-    first = max(0, reach - window) if is_even and window is not None else 0
-    seen = None if is_even else seen_from(positions, reach, window)[:, None, None]
+    windows = {kind: config.window(reach) if kind else None for kind in kinds_of(config)}
+    begins, seen = dict.fromkeys(windows, 0), dict[bool, Tensor | None](dict.fromkeys(windows))
+    for kind, window in windows.items():
+        if not is_even:
+            seen[kind] = seen_from(positions, reach, window)[:, None, None]
+        elif window is not None:
+            begins[kind] = max(0, reach - window)
     rows = torch.arange(B, device=tokens.device)
     x = model.model.embed(tokens[:, None])
     for number, block in enumerate(model.model.layers):
@@ -85,8 +92,9 @@ def decode(
             keys[:B, reach - 1], values[:B, reach - 1] = k[:, :, 0], v[:, :, 0]
         else:
             keys[rows, positions], values[rows, positions] = k[:, :, 0], v[:, :, 0]
-        k, v = (held[:B, first:reach].transpose(1, 2) for held in (keys, values))
-        x = _rest_of(layer, x, _one_query(layer.self_attn, q, k, v, seen))
+        kind = config.slides(number)
+        k, v = (held[:B, begins[kind] : reach].transpose(1, 2) for held in (keys, values))
+        x = _rest_of(layer, x, _one_query(layer.self_attn, q, k, v, seen[kind]))
     return model.logits(model.model.norm(x[:, 0]))
 
 

@@ -112,6 +112,7 @@ class FusedDecode:
 
     def _attend(self, number: int, y: Tensor, positions: Tensor) -> Tensor:
         attention, rotary = self._layers[number].self_attn, self._model.model.rotary_emb
+        shape = self._model.config
         q_norm, k_norm = attention.q_norm, attention.k_norm
         return decode_attention.decode_attention(
             self._qkv[number](y),
@@ -123,5 +124,5 @@ class FusedDecode:
             None if q_norm is None else q_norm.weight,
             None if k_norm is None else k_norm.weight,
             eps=self._model.config.rms_norm_eps,
-            window=self._model.config.sliding_window or 0,
+            window=(shape.sliding_window or 0) if shape.slides(number) else 0,
         )

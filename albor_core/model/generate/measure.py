@@ -114,8 +114,10 @@ def step_bytes(model: Llama, load: Load) -> int:
     vectors = shape.num_hidden_layers * shape.num_block_vector_parameters + shape.hidden_size
     weights = (shape.num_matmul_parameters + vectors) * weight.element_size()
     seen = load.context + load.new_tokens // 2
-    seen = min(seen, shape.window(seen) or seen)
-    return weights + load.batch * seen * cache_bytes(shape, weight.dtype)
+    each = cache_bytes(shape, weight.dtype) // shape.num_hidden_layers
+    slid = min(seen, shape.window(seen) or seen)
+    read = sum(slid if shape.slides(i) else seen for i in range(shape.num_hidden_layers))
+    return weights + load.batch * read * each
 
 
 def read_bandwidth(device: torch.device) -> float:

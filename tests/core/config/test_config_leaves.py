@@ -159,6 +159,7 @@ WORDS = {  # texts say for themselves what else may stand there
     "guard.backoff_s": [7.0],
     "model.architecture.model_type": "qwen2",
     "model.architecture.head_dim": 16,
+    "model.architecture.window_pattern": "LS",
     "model.architecture.rope_scaling.truncate": False,
     "recipe": {"width": 16},
     "data.mixture.name": "other",
@@ -170,6 +171,7 @@ YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 
 LLAMA3 = {**YARN, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 SHAPES = {  # fields that not every family or rotation has -> an architecture that has them
     "model.architecture.sliding_window": {"model_type": "mistral"},
+    "model.architecture.window_pattern": {"model_type": "qwen3", "sliding_window": 8},
     f"{ROPE}low_freq_factor": {"rope_scaling": LLAMA3},
     f"{ROPE}high_freq_factor": {"rope_scaling": LLAMA3},
 }

@@ -84,19 +84,65 @@ def test_two_spellings_of_a_rotation_that_differ_are_refused():
     assert shape_of({**ABOUT, "rope_parameters": same}, "c") == shape_of(ABOUT, "c")
 
 
+SLID, FULL = "sliding_attention", "full_attention"
+
+
 @pytest.mark.parametrize(
-    ("more", "is_refused"),
+    ("more", "slides"),
     [
-        ({"max_window_layers": 2}, False),
-        ({"max_window_layers": 1}, True),
-        ({"max_window_layers": 2, "layer_types": ["full_attention", "sliding_attention"]}, True),
-        ({"max_window_layers": 0, "layer_types": ["full_attention"] * 2}, False),
+        ({"max_window_layers": 2}, ""),
+        ({"max_window_layers": 1}, "LS"),
+        ({"max_window_layers": 0}, "SS"),
+        ({"max_window_layers": 2, "layer_types": [SLID, FULL]}, "SL"),
+        ({"max_window_layers": 0, "layer_types": [FULL] * 2}, ""),
+        ({"max_window_layers": 0, "sliding_window": ABOUT["max_position_embeddings"]}, ""),
+        ({"max_window_layers": 0, "use_sliding_window": False}, ""),
+        ({}, ""),  # the first 28 see all
     ],
 )
-def test_a_window_of_qwen_is_felt_by_the_layers_that_are_named(more, is_refused):
-    about = {**ABOUT, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **more}
-    about |= {"use_sliding_window": True, "rope_scaling": None}
-    assert any("use_sliding_window" in what for what, _ in refusals(about)) == is_refused
+def test_a_window_of_qwen_is_felt_by_the_layers_that_are_named(more, slides):
+    about = {**ABOUT, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+    about |= {"use_sliding_window": True, "rope_scaling": None, **more}
+    shape = shape_of(about, "config.json")
+    told = "".join("S" if shape.slides(i) else "L" for i in range(2))
+    assert told == (slides or "LL")
+    assert shape.window(16) == (8 if slides else None)
+    out = hf_config(shape, initializer_range=0.02)
+    assert shape_of(out, "config.json") == shape
+    assert out.get("layer_types") == ([{"S": SLID, "L": FULL}[one] for one in slides] or None)
+
+
+def test_types_of_more_layers_than_there_are_are_refused():
+    about = {**ABOUT, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
+    about |= {"use_sliding_window": True, "layer_types": [SLID] * 3, "rope_scaling": None}
+    ((what, hint),) = refusals(about)
+    assert what == "layer_types tells of 3 layers, and there are 2" and "repair" in hint
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "said"),
+    [
+        ({"sliding_window": 8, "window_pattern": "SXL"}, "window_pattern", "has 'X'"),
+        ({"window_pattern": "SL"}, "window_pattern", "there is no sliding_window"),
+        ({"sliding_window": 8, "window_pattern": "LLS"}, "window_pattern", "no layer slides"),
+        ({"sliding_window": 8, "window_pattern": "SL", "model_type": "mistral"},
+         "window_pattern", "mistral has no windows by layer"),
+        ({"sliding_window": 8, "model_type": "llama"}, "sliding_window", "model_type is llama"),
+        ({"sliding_window": 0}, "sliding_window", "must be at least 1"),
+    ],
+)  # fmt: skip
+def test_windows_that_cannot_be_are_refused_by_field(more, field, said):
+    with pytest.raises(ConfigError) as refused:
+        ModelShape(32, 2, 4, 2, 64, 64, 32, **{"model_type": "qwen3", **more})
+    (problem,) = refused.value.problems
+    assert problem.field == field and said in problem.message
+
+
+def test_a_pattern_goes_over_all_layers_again_and_again():
+    shape = ModelShape(32, 6, 4, 2, 64, 64, 32, model_type="qwen3", sliding_window=8,
+                       window_pattern="SSL")  # fmt: skip
+    assert [shape.slides(i) for i in range(6)] == [True, True, False] * 2
+    assert shape.window_pattern == "SSLSSL"
 
 
 def test_a_size_that_a_config_json_lacks_is_looked_for_there(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 from oracle import deviations
@@ -42,19 +43,33 @@ def main() -> None:
         for H, K, document in cases() if E == 64 else islice(cases(), 2, 3):
             B, T = document.shape
             qkv = (0.3 * torch.randn(B, T, (H + 2 * K) * E, generator=source)).to(dtype)
-            given = (qkv, *tables(T, E), *attention.stretches(document))
-            kernel = partial(attention.document_attention, H=H, K=K)
-            plain = partial(attention.document_attention_reference, H=H, K=K)
-            found = deviations(kernel, plain, *given)
-            broken = [str(one) for one in found if not one.is_accurate()]
-            print(json.dumps({"case": [H, K, E, B, T, str(dtype)], "broken": broken}))
+            bounds = attention.stretches(document)
+            check([H, K, E, B, T, str(dtype)], qkv, bounds, H, K)
+    qkv = 0.3 * torch.randn(2, 192, 4 * 64, generator=source)
+    whole = attention.stretches(torch.zeros(2, 192))
+    parts = attention.stretches(attention.drawn_documents(2, 192, 60, source))
+    for name, bounds, window in (("rows", whole, 70), ("rows", whole, 1), ("documents", parts, 33)):
+        check(f"{window} of {name}", qkv, attention.windowed(bounds, window), 2, 1)
     fused("llama")
     fused("qwen3")
+    slides = {"sliding_window": 40, "window_pattern": "SL"}
+    fused("qwen3", **slides)
+    fused("qwen3", is_apart=False, **slides)
+    fused("mistral", is_apart=False, sliding_window=70)
 
 
-def fused(family: str) -> None:
-    """The written-out step of a batch with documents, beside autograd's."""
-    model = Llama(LlamaConfig(128, 2, 2, 1, 128, 96, 128, model_type=family))
+def check(case: object, qkv: torch.Tensor, bounds: Any, H: int, K: int) -> None:
+    E = qkv.shape[2] // (H + 2 * K)
+    given = (qkv, *tables(qkv.shape[1], E), *bounds)
+    kernel = partial(attention.document_attention, H=H, K=K)
+    plain = partial(attention.document_attention_reference, H=H, K=K)
+    broken = [str(one) for one in deviations(kernel, plain, *given) if not one.is_accurate()]
+    print(json.dumps({"case": case, "broken": broken}))
+
+
+def fused(family: str, *, is_apart: bool = True, **more: Any) -> None:
+    """The written-out step of a batch with documents or windows, beside autograd's."""
+    model = Llama(LlamaConfig(128, 2, 2, 1, 128, 96, 128, model_type=family, **more))
     init_weights(model, 0)
     flat = FlatParameters(model, torch.float32)
     written = FusedLlama(model, flat)
@@ -64,7 +79,7 @@ def fused(family: str) -> None:
     document = attention.drawn_documents(2, 128, 20, source)
     labels = ids.clone()
     labels[:, 1:][document[:, 1:] != document[:, :-1]] = IGNORED
-    _, wanted = model(ids, labels, document)
+    _, wanted = model(ids, labels, document if is_apart else None)
     wanted.backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad(set_to_none=True)
@@ -74,15 +89,16 @@ def fused(family: str) -> None:
         batch=(2, 128),
         accumulation=1,
         clip=Clip(None, None),
-        has_documents=True,
+        has_documents=is_apart,
     )
-    loss = step.forward(Batch(ids, labels, document.int()))
+    loss = step.forward(Batch(ids, labels, document.int() if is_apart else None))
     step.backward(0)
     found = optimizer.flat.gradients()
     off = {n: float((found[n] - g).norm() / g.norm()) for n, g in gradients.items()}
     off["loss"] = abs(loss.item() / wanted.item() - 1)
     broken = {name: error for name, error in off.items() if not error < 1e-5}
-    print(json.dumps({"case": f"fused {family}", "broken": broken}))
+    case = f"fused {family} {'apart ' * is_apart}{more}"
+    print(json.dumps({"case": case, "broken": broken}))
 
 
 if __name__ == "__main__":

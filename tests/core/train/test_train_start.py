@@ -172,7 +172,7 @@ def problems_beside(folder, base, about):
 
 
 LLAMA = {"model_type": "llama"}
-QWEN2 = {"model_type": "qwen2", "sliding_window": 16}
+QWEN2 = {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 16}
 YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16}
 
 
@@ -186,7 +186,8 @@ YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 
         ({**LLAMA, "rope_scaling": {"rope_type": "llama3"}}, "rope type llama3 needs factor"),
         ({**LLAMA, "rope_scaling": {"type": "longrope"}}, "rope type 'longrope' is not built"),
         ({**LLAMA, "rope_scaling": {**YARN, "mscale": 0.7}}, "mscale of rope type yarn"),
-        ({**QWEN2, "use_sliding_window": True}, "use_sliding_window of qwen2"),
+        ({**QWEN2, "layer_types": ["chunked_attention"] * 2}, "'chunked_attention' is not built"),
+        ({**QWEN2, "layer_types": "full_attention"}, "'full_attention' is not a list"),
         ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config {'bits': 4}"),
         ({**LLAMA, "rope_parameters": {"rope_type": "dynamic"}}, "rope type 'dynamic'"),
         ({**LLAMA, "attention_bias": True}, "attention_bias True is not built"),

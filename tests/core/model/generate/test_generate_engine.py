@@ -26,6 +26,7 @@ FAMILIES = {
     "llama, linear": {"rope_scaling": RopeScaling("linear", 2.0)},
     "llama, yarn": {"rope_scaling": YARN},
     "mistral, one": {"sliding_window": 1},
+    "qwen3, by layer": {"head_dim": 16, "sliding_window": 6, "window_pattern": "SL"},
 }
 
 

@@ -239,6 +239,10 @@ def _rates(plan: Plan, max_steps: int) -> Iterator[str]:
     floor = "" if training.lr_scheduler == "constant" else f", end {optimizer.min_lr:g}"
     held = "" if training.decay_steps is None else f" in the last {training.decay_steps:,} steps"
     yield f"    {'LR':<13}{schedule}{floor}{held}"
+    own = {"hidden matrices": optimizer.muon_lr, **optimizer.own_lr}
+    peaks = [f"{what} {lr:g}" for what, lr in own.items() if lr is not None]
+    if peaks:
+        yield f"    {'Other peaks':<13}{', '.join(peaks)}"
 
 
 def _ramps(config: Config) -> Iterator[str]:

@@ -11,9 +11,12 @@ from albor_core.plan.recipes.cost import Cost
 def cost(config: Config, facts: PlanFacts) -> Cost:
     """A checkpoint is fp32 weights and the optimizer's state, 12 N bytes with AdamW."""
     shape = config.model.architecture.shape()
+    window = "" if shape.sliding_window is None else f", window {shape.sliding_window:,}"
+    pattern = config.model.architecture.window_pattern
     return Cost(
         title=f"{shape.model_type} ({shape.num_hidden_layers}L, {shape.hidden_size}H, "
-        f"{shape.num_attention_heads}A, {shape.num_key_value_heads}KV)",
+        f"{shape.num_attention_heads}A, {shape.num_key_value_heads}KV)"
+        f"{window}{pattern and f' in {pattern}'}",
         shape=shape,
         parameters=shape.num_parameters,
         flops_per_token=shape.flops_per_token(config.data.seq_len),

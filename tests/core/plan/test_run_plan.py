@@ -347,6 +347,16 @@ def test_muon_keeps_one_moment_of_hidden_matrices_in_memory_and_on_disk():
     assert planned(*tiny, "optimizer.name=muon").memory.activations > 5 * (1 << 26)
 
 
+def test_rates_beside_lr_and_windows_are_told():
+    assert "Other peaks" not in render(planned())
+    rates = ("optimizer.muon_lr=5e-3", "optimizer.embedding_lr=0.2")
+    told = render(planned("optimizer.name=muon", *rates))
+    assert "Other peaks  hidden matrices 0.005, embedding 0.2\n" in told
+    shape = ("model_type=qwen3", "sliding_window=512", "window_pattern=SSSL")
+    told = render(planned(*(f"model.architecture.{one}" for one in shape)))
+    assert "KV), window 512 in SSSL\n" in told
+
+
 def test_muons_state_and_its_update_are_shared_by_ranks_under_fsdp():
     muon = ("optimizer.name=muon", "training.warmup_steps=0", *RANKS)
     tiny = ("data.batch_size=4", "data.seq_len=8", *muon)

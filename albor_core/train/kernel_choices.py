@@ -4,8 +4,8 @@
 
 Checking an op against fp64 and racing it is a good part of a start, and finds the same as long as
 card, driver, torch, Triton and kernels are the same: KEY is made of them. A new run decides anew,
-so a race on a card that was busy decides for nobody but those that are resumed there, whose bits
-must not change anyway. What was rejected is not kept. The whole model is compared at every start.
+so a race on a busy card affects only runs that are resumed there, whose bits must not change
+anyway. What was rejected is not kept. The whole model is compared at every start.
 """
 
 from __future__ import annotations

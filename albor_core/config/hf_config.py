@@ -33,6 +33,7 @@ SIZES = (
 )
 MOST_LAYERS = 10_000  # each has names that a plan lists
 _OTHER, _REPAIR = "name other weights", "repair config.json"
+_QWEN_WINDOW, _FIRST_SLID = 4096, "max_window_layers"
 _NAMES = ("sliding_attention", "full_attention")
 """What layer_types says of S and L."""
 _CLASSES = {
@@ -84,8 +85,8 @@ def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "rope_parameters and rope_scaling contradict each other", "take one of them out"
     else:
         yield from _rope_refusals(about)
-    if family in WINDOWS_BY_LAYER and about.get("use_sliding_window"):
-        yield from _type_refusals(about)
+    if family in WINDOWS_BY_LAYER:
+        yield from _window_refusals(about)
     act = about.get("hidden_act", about.get("hidden_activation"))
     if act not in (None, "silu", "swish"):
         yield f"hidden_act {_told(act)} is not built", f"only silu is: {_OTHER}"
@@ -116,11 +117,25 @@ def _rope_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{name} of rope type {kind} is {_told(value)}", "repair config.json"
 
 
-def _type_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Of the layers of a Qwen."""
-    types, layers = about.get("layer_types"), about.get("num_hidden_layers")
-    if types is None:
-        return
+def _window_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of a Qwen: whatever transformers would not read, or would read otherwise."""
+    uses, types = about.get("use_sliding_window", False), about.get("layer_types")
+    window, layers = about.get("sliding_window", _QWEN_WINDOW), about.get("num_hidden_layers")
+    slides = isinstance(types, list) and _NAMES[0] in types
+    if not isinstance(uses, bool):
+        yield f"use_sliding_window {_told(uses)} is neither true nor false", _REPAIR
+    elif slides and not (uses and window is not None):
+        what = "layer_types has sliding_attention, and there is no window"
+        yield what, "set use_sliding_window and sliding_window, or name full_attention alone"
+    elif uses and not (window is None or type(window) is int):
+        yield f"sliding_window {_told(window)} is not a whole number", _REPAIR
+    elif uses and types is None and type(first := about.get(_FIRST_SLID, 28)) is not int:
+        yield f"{_FIRST_SLID} {_told(first)} is not a whole number", _REPAIR
+    if types is not None:
+        yield from _type_refusals(types, layers)
+
+
+def _type_refusals(types: object, layers: object) -> Iterator[tuple[str, str]]:
     if not isinstance(types, list):
         yield f"layer_types {_told(types)} is not a list", _REPAIR
     elif other := [one for one in types if one not in _NAMES]:
@@ -130,12 +145,18 @@ def _type_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _windows(about: Mapping[str, Any]) -> dict[str, Any]:
-    """sliding_window and window_pattern of a Qwen, where some layer feels one."""
-    window, longest = about.get("sliding_window"), about.get("max_position_embeddings")
-    layers, first = about.get("num_hidden_layers"), about.get("max_window_layers")
-    first = first if type(first) is int else 28
-    types = about.get("layer_types")
-    if not about.get("use_sliding_window") or type(window) is not int or type(layers) is not int:
+    """sliding_window and window_pattern of a Qwen that nothing refuses, where some layer feels
+    one.
+    """
+    window, longest = (
+        about.get("sliding_window", _QWEN_WINDOW),
+        about.get("max_position_embeddings"),
+    )
+    layers, types = about.get("num_hidden_layers"), about.get("layer_types")
+    first = about.get(_FIRST_SLID, 28)
+    if about.get("use_sliding_window") is not True or type(window) is not int:
+        return {}
+    if type(layers) is not int or (types is None and type(first) is not int):
         return {}
     if isinstance(types, list):  # where they stand, nothing else says which
         pattern = "".join("S" if one == _NAMES[0] else "L" for one in types)

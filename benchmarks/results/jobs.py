@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +69,14 @@ def stages(text: str) -> Iterator[list[Job]]:
     yield found
 
 
+def check(jobs: Sequence[Job]) -> None:
+    """SystemExit where two would share a log, or one would lie elsewhere."""
+    names = [job.name for job in jobs]
+    for name in names:
+        if names.count(name) > 1 or not re.fullmatch(r"[\w.+=@-]*\w[\w.+=@-]*", name):
+            raise SystemExit(f"{name!r} is no name of a file of its own")
+
+
 def over_cards(
     items: Sequence[Item], work: Callable[[Item, Card], Result], cards: Sequence[Card]
 ) -> Iterator[Result]:
@@ -118,7 +127,13 @@ def main() -> int:
     options = parser.parse_args()
     until = time.monotonic() + 60 * options.minutes
     out = options.out.resolve()
-    parts = list(stages(options.file.read_text()))
+    try:
+        parts = list(stages(options.file.read_text()))
+    except OSError as error:
+        parser.error(f"{options.file}: {error.strerror}")
+    if options.cards < 1:
+        parser.error("--cards: at least 1")
+    check([job for jobs in parts for job in jobs])
     out.mkdir(parents=True, exist_ok=True)
     kept = out / "jobs.json"
     known = {one["name"]: one for one in json.loads(kept.read_text())} if kept.exists() else {}

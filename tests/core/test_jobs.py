@@ -63,3 +63,12 @@ def test_a_line_that_is_no_job_is_named_before_anything_runs(tmp_path):
     done, _ = jobs(tmp_path, "9 good touch $OUT/good", "soon bad true")
     assert "line 2: 'soon bad true' is not SECONDS NAME COMMAND" in done.stderr
     assert done.returncode == 1 and not (tmp_path / "out").exists()
+
+
+def test_names_that_share_a_log_or_lie_elsewhere_are_refused_before_anything_runs(tmp_path):
+    for lines in (("9 a true", "9 a true"), ("9 ../a touch $OUT/a",), ("9 a/b true",)):
+        done, _ = jobs(tmp_path, *lines)
+        assert done.returncode == 1 and "is no name of a file of its own" in done.stderr
+    done, _ = jobs(tmp_path, "9 a true", cards=0)
+    assert done.returncode == 2 and "--cards: at least 1" in done.stderr
+    assert not (tmp_path / "out").exists()

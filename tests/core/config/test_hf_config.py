@@ -112,6 +112,40 @@ def test_a_window_of_qwen_is_felt_by_the_layers_that_are_named(more, slides):
     assert out.get("layer_types") == ([{"S": SLID, "L": FULL}[one] for one in slides] or None)
 
 
+QWEN3 = {
+    **ABOUT, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "rope_scaling": None,
+    "use_sliding_window": True, "max_window_layers": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"sliding_window": "8"}, "sliding_window '8' is not a whole number"),
+        ({"sliding_window": 8.0}, "sliding_window 8.0 is not a whole number"),
+        ({"max_window_layers": "1"}, "max_window_layers '1' is not a whole number"),
+        ({"max_window_layers": None}, "max_window_layers None is not a whole number"),
+        ({"max_window_layers": True}, "max_window_layers True is not a whole number"),
+        ({"use_sliding_window": "false"}, "use_sliding_window 'false' is neither true nor false"),
+        ({"use_sliding_window": 0}, "use_sliding_window 0 is neither true nor false"),
+        ({"use_sliding_window": False, "layer_types": [SLID] * 2}, "there is no window"),
+        ({"sliding_window": None, "layer_types": [SLID] * 2}, "there is no window"),
+        ({"use_sliding_window": False, "layer_types": ["x"] * 2}, "layer_types 'x' is not built"),
+    ],
+)
+def test_a_window_of_qwen_that_is_told_wrongly_is_never_read_as_none(more, said):
+    ((what, hint),) = refusals({**QWEN3, **more})
+    assert said in what and hint
+    assert list(refusals(QWEN3)) == []
+
+
+def test_a_qwen_that_names_no_window_has_the_one_that_transformers_takes():
+    about = {key: one for key, one in QWEN3.items() if key != "sliding_window"}
+    assert shape_of(about, "config.json").sliding_window is None  # longer than it reads
+    longer = shape_of({**about, "max_position_embeddings": 8192}, "config.json")
+    assert longer.sliding_window == 4096 and longer.slides(0)
+
+
 def test_types_of_more_layers_than_there_are_are_refused():
     about = {**ABOUT, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
     about |= {"use_sliding_window": True, "layer_types": [SLID] * 3, "rope_scaling": None}

@@ -148,10 +148,8 @@ def _windows(about: Mapping[str, Any]) -> dict[str, Any]:
     """sliding_window and window_pattern of a Qwen that nothing refuses, where some layer feels
     one.
     """
-    window, longest = (
-        about.get("sliding_window", _QWEN_WINDOW),
-        about.get("max_position_embeddings"),
-    )
+    window = about.get("sliding_window", _QWEN_WINDOW)
+    longest = about.get("max_position_embeddings")
     layers, types = about.get("num_hidden_layers"), about.get("layer_types")
     first = about.get(_FIRST_SLID, 28)
     if about.get("use_sliding_window") is not True or type(window) is not int:

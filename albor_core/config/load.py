@@ -25,7 +25,6 @@ from albor_core.config.config_file import (
 )
 from albor_core.config.microbatches import MAX_RANKS, RankShare, share_of, world_sizes
 from albor_core.config.monitoring import MonitoringConfig
-from albor_core.config.recipes.own import own_class
 from albor_core.config.recipes.registry import REQUIRED, recipe_problems
 from albor_core.config.sections import (
     CROSS_CHECK,
@@ -135,25 +134,10 @@ def _problems_between(sections: Mapping[str, Any], mode: str) -> Iterator[Proble
     """
     data, training = sections.get("data"), sections.get("training")
     yield from recipe_problems(mode, sections)
-    if own_class(mode) is None:
-        yield from _head_problems(sections.get("model"), sections.get("optimizer"))
     if data and training:
         yield from _sample_problems(data, training)
         yield from _sharing_problems(data, training)
         yield from _ramp_problems(data, training)
-
-
-def _head_problems(
-    model: ModelConfig | None, optimizer: OptimizerConfig | None
-) -> Iterator[Problem]:
-    architecture = getattr(model, "architecture", None)  # None too where it is wrong
-    if model is None or architecture is None or not architecture.tie_word_embeddings:
-        return
-    message = "the head is the embedding: model.architecture.tie_word_embeddings is true"
-    if optimizer is not None and optimizer.head_lr is not None:
-        yield Problem("optimizer.head_lr", message, "set optimizer.embedding_lr")
-    if model.initialization.head is not None:
-        yield Problem("model.initialization.head", message, "set model.initialization.embedding")
 
 
 def _sample_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Problem]:

@@ -27,6 +27,17 @@ def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
         if data.seq_len > longest:
             what = f"{data.seq_len} is above model.architecture.max_position_embeddings {longest}"
             yield Problem("data.seq_len", what, f"use at most {longest}, or raise that")
+    if model and model.architecture and model.architecture.tie_word_embeddings:
+        yield from _head_problems(model, sections.get("optimizer"))
     if sections.get("recipe"):
         what = "is the section of a class of your own, and training.mode is causal_lm"
         yield Problem("recipe", what, "leave it out, or set training.mode to package.module:Class")
+
+
+def _head_problems(model: Any, optimizer: Any) -> Iterator[Problem]:
+    """What is said of a head that is the embedding."""
+    what = "the head is the embedding: model.architecture.tie_word_embeddings is true"
+    if optimizer and optimizer.head_lr is not None:
+        yield Problem("optimizer.head_lr", what, "set optimizer.embedding_lr")
+    if model.initialization.head is not None:
+        yield Problem("model.initialization.head", what, "set model.initialization.embedding")

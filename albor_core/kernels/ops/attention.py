@@ -228,7 +228,8 @@ def misfit(qkv: Tensor, H: int, K: int) -> str:
     """Why the kernels do not take a buffer of that shape and dtype on its device, or ""."""
     T, E = qkv.shape[1], width_of(qkv, H, K)
     reasons = {
-        f"heads of {E} numbers, neither of 64 nor of 128": E not in OPS,
+        f"heads of {E} numbers, neither of 64 nor of 128": E not in OPS
+        or qkv.shape[2] != (H + 2 * K) * E,
         f"{T} tokens in a row, not a multiple of {TILE}": T % TILE != 0,
         "neither bf16 nor fp16": not (IS_INTERPRETED or qkv.element_size() == 2),
         "no Hopper GPU, nor a later one": not takes_hoppers(qkv.device),

@@ -87,6 +87,8 @@ def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _rope_refusals(about)
     if family in WINDOWS_BY_LAYER:
         yield from _window_refusals(about)
+    elif family == "mistral" and not _is_window(window := about.get("sliding_window")):
+        yield f"sliding_window {_told(window)} is not a whole number from 1", _REPAIR
     act = about.get("hidden_act", about.get("hidden_activation"))
     if act not in (None, "silu", "swish"):
         yield f"hidden_act {_told(act)} is not built", f"only silu is: {_OTHER}"
@@ -117,6 +119,10 @@ def _rope_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{name} of rope type {kind} is {_told(value)}", "repair config.json"
 
 
+def _is_window(value: object) -> bool:
+    return value is None or (type(value) is int and value > 0)
+
+
 def _window_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Of a Qwen: whatever transformers would not read, or would read otherwise."""
     uses, types = about.get("use_sliding_window", False), about.get("layer_types")
@@ -127,8 +133,8 @@ def _window_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     elif slides and not (uses and window is not None):
         what = "layer_types has sliding_attention, and there is no window"
         yield what, "set use_sliding_window and sliding_window, or name full_attention alone"
-    elif uses and not (window is None or type(window) is int):
-        yield f"sliding_window {_told(window)} is not a whole number", _REPAIR
+    elif uses and not _is_window(window):
+        yield f"sliding_window {_told(window)} is not a whole number from 1", _REPAIR
     elif uses and types is None and type(first := about.get(_FIRST_SLID, 28)) is not int:
         yield f"{_FIRST_SLID} {_told(first)} is not a whole number", _REPAIR
     if types is not None:

@@ -370,6 +370,9 @@ class ModelConfig(Section):
         told = {} if wrong else architecture_of(about or {})
         if wrong := wrong or _lacking(Path(path), names.union(told)):
             raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": wrong})
+        if (said or {}).get("model_type", told.get("model_type")) != told.get("model_type"):
+            # that is refused where the weights are looked at; windows would be blamed for it here
+            names |= {"sliding_window", "window_pattern"}
         told = {name: one for name, one in told.items() if name not in names}
         return {**value, "architecture": {**told, **(said or {})}}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,13 @@ def unfit(saved: Mapping[str, Any], config: Config) -> str:
     changes = never_allowed(changed_fields(with_defaults(saved), config.resolved()))
     listed = [f"{path} was {old}, is {new}" for path, old, new in changes if path != "model.path"]
     return "; ".join(listed)
+
+
+def continued_notes(config: Config) -> Iterator[str]:
+    """What a config says in vain because it goes on from a checkpoint."""
+    folder, begin = config.training.continue_from, config.model.initialization
+    if folder is not None and begin != type(begin)():
+        yield f"model.initialization is not used: weights come from {folder}"
 
 
 def continued(

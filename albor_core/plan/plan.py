@@ -14,6 +14,7 @@ from typing import Any
 
 from albor_core.config.clock import Place
 from albor_core.config.load import Config
+from albor_core.config.sections import ArchitectureConfig
 from albor_core.plan.budgets import (
     Expenses,
     PlannedBudget,
@@ -566,9 +567,19 @@ def _repository_notes(facts: PlanFacts) -> Iterator[str]:
         )
 
 
+def _windows_without_effect(shape: ArchitectureConfig, seq_len: int) -> Iterator[str]:
+    window, pattern = shape.sliding_window, shape.window_pattern
+    if window is not None and window >= seq_len:
+        yield f"a sliding_window of {window:,} changes nothing in rows of {seq_len:,}"
+    if "L" in pattern and "L" not in pattern[: shape.num_hidden_layers]:
+        yield f"no layer sees all: {counted(shape.num_hidden_layers, 'layer')} of {pattern}"
+
+
 def _without_effect(config: Config, facts: PlanFacts) -> Iterator[str]:
     """What the config asks for and will not get, or not as it seems."""
     training, data = config.training, config.data
+    if (shape := config.model.architecture) is not None:
+        yield from _windows_without_effect(shape, data.seq_len)
     distributed, threads = training.distributed, training.num_threads
     if training.compile is True and facts.device == "cpu":
         yield "training.compile has no effect on a CPU"

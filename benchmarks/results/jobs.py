@@ -133,10 +133,15 @@ def main() -> int:
         parser.error(f"{options.file}: {error.strerror}")
     if options.cards < 1:
         parser.error("--cards: at least 1")
+    if not options.minutes >= 0:
+        parser.error("--minutes: a number from 0")
     check([job for jobs in parts for job in jobs])
     out.mkdir(parents=True, exist_ok=True)
     kept = out / "jobs.json"
-    known = {one["name"]: one for one in json.loads(kept.read_text())} if kept.exists() else {}
+    try:
+        known = {one["name"]: one for one in json.loads(kept.read_text())} if kept.exists() else {}
+    except (ValueError, TypeError, KeyError) as error:
+        parser.error(f"{kept}: not what this wrote: {error}; take it away to run every job again")
     cards = [str(number) for number in range(options.cards)]
     for jobs in parts:
         left = [job for job in jobs if known.get(job.name, {}).get("how") != "exit 0"]

@@ -71,4 +71,18 @@ def test_names_that_share_a_log_or_lie_elsewhere_are_refused_before_anything_run
         assert done.returncode == 1 and "is no name of a file of its own" in done.stderr
     done, _ = jobs(tmp_path, "9 a true", cards=0)
     assert done.returncode == 2 and "--cards: at least 1" in done.stderr
+    done, _ = jobs(tmp_path, "9 a true", minutes="nan")
+    assert done.returncode == 2 and "--minutes: a number from 0" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_results_that_are_not_its_own_are_named_and_left(tmp_path):
+    (tmp_path / "out").mkdir()
+    kept = tmp_path / "out" / "jobs.json"
+    for strange in ('{"name": 1}', "[1", "[{}]"):
+        kept.write_text(strange)
+        line = [sys.executable, SCRIPT, tmp_path / "jobs.txt", "--out", tmp_path / "out"]
+        (tmp_path / "jobs.txt").write_text("9 a touch $OUT/a")
+        done = subprocess.run(list(map(str, line)), capture_output=True, text=True)
+        assert done.returncode == 2 and "jobs.json: not what this wrote" in done.stderr
+        assert kept.read_text() == strange and not (tmp_path / "out" / "a").exists()

@@ -53,7 +53,7 @@ def test_the_plan_of_packing_estimates_what_packing_then_makes(room):
     assert plan["tokens"] == pytest.approx(tokens, rel=0.1)
     assert valid(room.quick(*words, "--plan", "--json"))["action"] == "keep"
     other = room.quick(*words, "--packing", "best-fit", "--plan", "--json")
-    assert other.code == 1 and "packing differ" in other.error["problems"][0]["message"]
+    assert other.code == 1 and "(not the same: packing)" in other.error["problems"][0]["message"]
 
 
 def test_plan_and_result_say_how_whole_the_documents_are(room):

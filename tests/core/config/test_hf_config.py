@@ -123,6 +123,7 @@ QWEN3 = {
     [
         ({"sliding_window": "8"}, "sliding_window '8' is not a whole number"),
         ({"sliding_window": 8.0}, "sliding_window 8.0 is not a whole number"),
+        ({"sliding_window": 0}, "sliding_window 0 is not a whole number from 1"),
         ({"max_window_layers": "1"}, "max_window_layers '1' is not a whole number"),
         ({"max_window_layers": None}, "max_window_layers None is not a whole number"),
         ({"max_window_layers": True}, "max_window_layers True is not a whole number"),
@@ -137,6 +138,14 @@ def test_a_window_of_qwen_that_is_told_wrongly_is_never_read_as_none(more, said)
     ((what, hint),) = refusals({**QWEN3, **more})
     assert said in what and hint
     assert list(refusals(QWEN3)) == []
+
+
+@pytest.mark.parametrize("window", [0, -1, "8"])
+def test_a_window_of_mistral_that_is_none_is_blamed_on_the_config_json(window):
+    about = {**ABOUT, "model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+    ((what, _),) = refusals({**about, "rope_scaling": None, "sliding_window": window})
+    assert what == f"sliding_window {window!r} is not a whole number from 1"
+    assert list(refusals({**about, "rope_scaling": None, "sliding_window": None})) == []
 
 
 def test_a_qwen_that_names_no_window_has_the_one_that_transformers_takes():

@@ -357,6 +357,18 @@ def test_rates_beside_lr_and_windows_are_told():
     assert "KV), window 512 in SSSL\n" in told
 
 
+def test_a_window_or_an_l_that_nothing_feels_is_noted():
+    family = "model.architecture.model_type=qwen3"
+    window = "model.architecture.sliding_window"
+    felt = planned(family, f"{window}=512", "model.architecture.window_pattern=SSSL")
+    idle = planned(family, f"{window}=4096", "model.architecture.window_pattern=" + "S" * 24 + "L")
+    said = (
+        "a sliding_window of 4,096 changes nothing in rows of 1,024",
+        "no layer sees all: 24 layers of " + "S" * 24 + "L",
+    )
+    assert not set(said) & set(felt.notes) and set(said) <= set(idle.notes)
+
+
 def test_muons_state_and_its_update_are_shared_by_ranks_under_fsdp():
     muon = ("optimizer.name=muon", "training.warmup_steps=0", *RANKS)
     tiny = ("data.batch_size=4", "data.seq_len=8", *muon)

@@ -6,9 +6,9 @@ jobs. What is tested is the same: rank 0's loop, the other ranks, and what they 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -80,7 +80,8 @@ def _fork(job, run, config, rank, listener) -> int:
         return pid
     code = 1
     try:
-        signal.alarm(LIMIT_S)  # a rank that hangs fails its job, not the whole suite
+        # a rank that hangs fails its job, not the whole suite, and says where it hung
+        faulthandler.dump_traceback_later(LIMIT_S, exit=True)
         if world_size > 1:
             os.environ |= {
                 "RANK": str(rank),

@@ -87,11 +87,16 @@ class Stage:
         codes = json.loads(done.stdout.splitlines()[-1])
         self.done.write_text(json.dumps([codes, done.stderr]))
 
+    def assert_ended_well(self, *names):
+        """Otherwise what the ranks said, which no file of a run holds."""
+        assert not set(names) & set(self.failed), f"{self.failed} failed:\n{self.stderr}"
+
     def tensors(self, name):
         checkpoint = verify(list_checkpoints(self.runs[name].checkpoints)[0])
         return {**checkpoint.model(), **checkpoint.optimizer()}
 
     def bytes_of(self, name):
+        self.assert_ended_well(name)
         newest = list_checkpoints(self.runs[name].checkpoints)[0]
         return (newest / MODEL).read_bytes(), digest(self.runs[name])
 
@@ -110,6 +115,7 @@ def staged(tmp_path_factory, name, plan):
 
 
 def assert_same_course(stage, name, reference="one"):
+    stage.assert_ended_well(reference, name)
     one, other = stage.runs[reference], stage.runs[name]
     for key in KEYS:
         expected, found = history(one, (key,)), history(other, (key,))

@@ -259,6 +259,20 @@ def test_what_config_and_weights_say_otherwise_is_refused_by_field(
     assert str(tmp_path / "config.json") in found[0].message
 
 
+def test_weights_of_another_family_are_not_blamed_for_their_window(tmp_path, base):
+    shutil.copy(base / MODEL, tmp_path)
+    run = make_run(tmp_path / "run", model__path=str(tmp_path))
+    config = json.loads(run.config_resolved.read_text())
+    config["model"]["architecture"] = {"model_type": "llama"}
+    about = json.loads((base / "config.json").read_text())
+    about |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+    about |= {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    found = weights_problems(parse_config(json.dumps(config).encode(), file="c").model)
+    assert found[0].field == "model.architecture.model_type"
+    assert found[0].message.startswith("is llama, and")
+
+
 WIDE = {"model__initialization__matrix": 2, "model__initialization__residual": 0.5}
 
 

@@ -152,7 +152,8 @@ def made_before(out_dir: Path, source: PackInput, recipe: PackRecipe) -> MadeBef
         differing.append("corpus_sha256")
     if differing:
         raise DataError(
-            f"{out_dir}: holds data packed from other inputs ({', '.join(differing)} differ)",
+            f"{out_dir}: holds data packed from other inputs "
+            f"(not the same: {', '.join(differing)})",
             hint=_REPLACE_HINT,
         )
     if set(names) != set(source.names):

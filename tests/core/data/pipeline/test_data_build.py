@@ -122,7 +122,7 @@ def test_changed_recipe_is_refused_until_forced_and_then_redoes_what_depends_on_
     assert redone == ["tokenizer", "pretokenize"]
     best = RECIPE.replace("300", "310").replace("seq_len: 16", "seq_len: 16, packing: best-fit")
     (room / "tiny.yaml").write_text(best)
-    with pytest.raises(DataError, match="packing differ"):
+    with pytest.raises(DataError, match="not the same: packing"):
         build(load_recipe(room / "tiny.yaml"), room / "out")
     forced = build(load_recipe(room / "tiny.yaml"), room / "out", force=True)
     assert [made.stage for made in forced.made if not made.reused] == ["pretokenize"]

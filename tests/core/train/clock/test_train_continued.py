@@ -12,6 +12,7 @@ from tiny_run import SEQ_LEN, events, history, make_run, train_here, write_shard
 from albor_core.checkpoint.folder import MODEL, OPTIMIZER, adopt, list_checkpoints, verify
 from albor_core.config.load import LoadedConfig, parse_config
 from albor_core.plan import launch
+from albor_core.plan.continued import continued_notes
 from albor_core.run.checkpoints import name_of
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import read_json
@@ -49,6 +50,15 @@ def stable(tmp_path):
 def cooldown(tmp_path, parent, name="cool", step=8, **changes):
     start = str(parent.checkpoints / name_of(step))
     return make_run(tmp_path, name, **{**DECAY, "training__continue_from": start, **changes})
+
+
+def test_a_start_that_is_asked_for_in_vain_is_noted(tmp_path):
+    run = make_run(tmp_path, "cool", training__continue_from="elsewhere", **DECAY)
+    raw = json.loads(run.config_resolved.read_bytes())
+    assert list(continued_notes(parse_config(json.dumps(raw).encode(), file="c"))) == []
+    raw["model"]["initialization"]["matrix"] = 2
+    (note,) = continued_notes(parse_config(json.dumps(raw).encode(), file="c"))
+    assert note == "model.initialization is not used: weights come from elsewhere"
 
 
 def column(run, key):

@@ -336,6 +336,18 @@ def _lacking(folder: Path, known: Collection[str]) -> tuple[Problem, ...]:
     return (Problem("path", what, hint),) if lacking else ()
 
 
+def _joined(
+    told: Mapping[str, Any], said: Mapping[str, Any], names: Collection[str]
+) -> dict[str, Any]:
+    """What a config says, by `names`, and for the rest what the config.json of weights told. That
+    the families differ is refused where the weights are looked at; here the window of theirs would
+    be blamed for it.
+    """
+    is_foreign = said.get("model_type", told.get("model_type")) != told.get("model_type")
+    left_out = {"sliding_window", "window_pattern"} if is_foreign else set()
+    return {**{key: told[key] for key in told if key not in {*names, *left_out}}, **said}
+
+
 class ModelConfig(Section):
     """What is trained."""
 
@@ -370,11 +382,7 @@ class ModelConfig(Section):
         told = {} if wrong else architecture_of(about or {})
         if wrong := wrong or _lacking(Path(path), names.union(told)):
             raise PydanticCustomError(CROSS_CHECK, "fields do not fit", {"found": wrong})
-        if (said or {}).get("model_type", told.get("model_type")) != told.get("model_type"):
-            # that is refused where the weights are looked at; windows would be blamed for it here
-            names |= {"sliding_window", "window_pattern"}
-        told = {name: one for name, one in told.items() if name not in names}
-        return {**value, "architecture": {**told, **(said or {})}}
+        return {**value, "architecture": _joined(told, said or {}, names)}
 
     def unknown_shape(self) -> Iterator[Problem]:
         """Why the `architecture` is unknown; fields as in the whole config."""

@@ -126,7 +126,7 @@ def test_the_same_corpus_joined_by_another_token_is_other_data(corpus, tmp_path)
     args = {"seq_len": 64, "val_fraction": 0.2}
     pretokenize(corpus, folder, out, **args)
     assert pretokenize(corpus, folder, out, eos="</s>", **args).reused
-    with pytest.raises(DataError, match="end_of_text differ"):
+    with pytest.raises(DataError, match="not the same: end_of_text"):
         pretokenize(corpus, folder, out, eos="[stop]", **args)
 
 

@@ -87,8 +87,8 @@ def refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _rope_refusals(about)
     if family in WINDOWS_BY_LAYER:
         yield from _window_refusals(about)
-    elif family == "mistral" and not _is_window(window := about.get("sliding_window")):
-        yield f"sliding_window {_told(window)} is not a whole number from 1", _REPAIR
+    elif family == "mistral" and (what := _wrong_window(about.get("sliding_window"))):
+        yield what, _REPAIR
     act = about.get("hidden_act", about.get("hidden_activation"))
     if act not in (None, "silu", "swish"):
         yield f"hidden_act {_told(act)} is not built", f"only silu is: {_OTHER}"
@@ -119,8 +119,10 @@ def _rope_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{name} of rope type {kind} is {_told(value)}", "repair config.json"
 
 
-def _is_window(value: object) -> bool:
-    return value is None or (type(value) is int and value > 0)
+def _wrong_window(window: object) -> str:
+    """Why it is none; "" where it is one, or nothing."""
+    is_right = window is None or (type(window) is int and window > 0)
+    return "" if is_right else f"sliding_window {_told(window)} is not a whole number from 1"
 
 
 def _window_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -133,8 +135,8 @@ def _window_refusals(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     elif slides and not (uses and window is not None):
         what = "layer_types has sliding_attention, and there is no window"
         yield what, "set use_sliding_window and sliding_window, or name full_attention alone"
-    elif uses and not _is_window(window):
-        yield f"sliding_window {_told(window)} is not a whole number from 1", _REPAIR
+    elif uses and (what := _wrong_window(window)):
+        yield what, _REPAIR
     elif uses and types is None and type(first := about.get(_FIRST_SLID, 28)) is not int:
         yield f"{_FIRST_SLID} {_told(first)} is not a whole number", _REPAIR
     if types is not None:
@@ -221,11 +223,9 @@ def shape_of(about: Mapping[str, Any], file: str) -> ModelShape:
         for name in ("rms_norm_eps", "rope_theta")
         if told.get(name) is not None and not is_number(told[name])
     ]
-    wrong += [
-        Problem(name, f"must be a whole number, is {_told(told[name])}", "", file)
-        for name in ("head_dim", "sliding_window")
-        if told.get(name) is not None and type(told[name]) is not int
-    ]
+    if told.get("head_dim") is not None and type(told["head_dim"]) is not int:
+        message = f"must be a whole number, is {_told(told['head_dim'])}"
+        wrong.append(Problem("head_dim", message, "", file))
     if not isinstance(told.get("tie_word_embeddings", False), bool):
         message = f"must be true or false, is {_told(told['tie_word_embeddings'])}"
         wrong.append(Problem("tie_word_embeddings", message, "", file))

@@ -9,6 +9,7 @@ from typing import Any
 from albor_core.config.clock import Clock, Place, place_in
 from albor_core.config.load import Config, with_defaults
 from albor_core.config.resume_changes import changed_fields, never_allowed
+from albor_core.config.sections import InitializationConfig
 from albor_core.run.checkpoints import newest, step_of
 from albor_core.run.errors import Problem
 from albor_core.run.rundir import RunDir, is_run_id, read_json
@@ -32,10 +33,9 @@ def unfit(saved: Mapping[str, Any], config: Config) -> str:
     return "; ".join(listed)
 
 
-def continued_notes(config: Config) -> Iterator[str]:
-    """What a config says in vain because it goes on from a checkpoint."""
-    folder, begin = config.training.continue_from, config.model.initialization
-    if folder is not None and begin != type(begin)():
+def unused_start(begin: InitializationConfig, folder: Path | None) -> Iterator[str]:
+    """That random weights are asked for in vain, where there are others in `folder`."""
+    if folder is not None and begin != InitializationConfig():
         yield f"model.initialization is not used: weights come from {folder}"
 
 

@@ -32,7 +32,7 @@ from albor_core.config.resume_changes import (
 from albor_core.config.secret_urls import secrets_of, sink_entries, without_secrets
 from albor_core.guard.launch import CODE_ROOT, already_guarded, start_guard, write_launch
 from albor_core.kernels.backend_override import unmet_demand
-from albor_core.plan.continued import continued, continued_notes, run_of_checkpoint
+from albor_core.plan.continued import continued, run_of_checkpoint, unused_start
 from albor_core.plan.earlier_speeds import earlier_speed
 from albor_core.plan.facts import PlanFacts, Scanned, collect_facts
 from albor_core.plan.found_gpu import find_gpu
@@ -88,6 +88,7 @@ def plan_run(
     `measured`: what a probe found, else earlier runs of this shape say how fast it is.
     """
     config = loaded.config
+    continues = config.training.continue_from
     sinks = sink_entries(config)
     monitoring = config.resolved()["monitoring"]
     own = own_class(config.training.mode)
@@ -118,7 +119,7 @@ def plan_run(
         ),
         extra_notes=(
             *(own_recipe.notes(config) if own else weights_notes(config.model)),
-            *(continued_notes(config) if begins else ()),
+            *(unused_start(config.model.initialization, continues) if begins else ()),
             *([unmet] if unmet else []),
             *facts.gpu_strangers,
             *notify_sentences(sinks),

@@ -9,8 +9,8 @@ from typing import Any
 
 from albor_core.config.hf_config import ids_said, made_with, refusals, said_of
 from albor_core.config.resume_changes import PLASTIC
-from albor_core.config.sections import InitializationConfig, ModelConfig
-from albor_core.plan.continued import run_of_checkpoint
+from albor_core.config.sections import ModelConfig
+from albor_core.plan.continued import run_of_checkpoint, unused_start
 from albor_core.plan.facts import tokenizer_facts
 from albor_core.run.errors import AlborError, ConfigError, Problem
 from albor_core.run.files.fingerprint import fingerprint
@@ -142,8 +142,7 @@ def weights_notes(model: ModelConfig) -> Iterator[str]:
             f"{shape.model_type} with rope_theta {shape.rope_theta:g}, rms_norm_eps "
             f"{shape.rms_norm_eps:g}{plain} and silu"
         )
-    if begins and model.initialization != InitializationConfig():
-        yield f"model.initialization is not used: weights come from {model.path}"
+    yield from unused_start(model.initialization, start_weights(model))
 
 
 def parent_run(model: ModelConfig) -> str | None:

@@ -13,11 +13,15 @@ pytestmark = pytest.mark.slow  # processes, and what they wait for
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "jobs.py"
 
 
-def jobs(tmp_path, *lines, **options):
+def called(tmp_path, *lines, **options):
     (tmp_path / "jobs.txt").write_text("\n".join(lines))
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     line = [sys.executable, SCRIPT, tmp_path / "jobs.txt", "--out", tmp_path / "out", *words]
-    done = subprocess.run(list(map(str, line)), capture_output=True, text=True)
+    return subprocess.run(list(map(str, line)), capture_output=True, text=True)
+
+
+def jobs(tmp_path, *lines, **options):
+    done = called(tmp_path, *lines, **options)
     kept = tmp_path / "out" / "jobs.json"
     found = json.loads(kept.read_text()) if kept.exists() else []
     return done, {one["name"]: one["how"] for one in found}
@@ -81,8 +85,6 @@ def test_results_that_are_not_its_own_are_named_and_left(tmp_path):
     kept = tmp_path / "out" / "jobs.json"
     for strange in ('{"name": 1}', "[1", "[{}]"):
         kept.write_text(strange)
-        line = [sys.executable, SCRIPT, tmp_path / "jobs.txt", "--out", tmp_path / "out"]
-        (tmp_path / "jobs.txt").write_text("9 a touch $OUT/a")
-        done = subprocess.run(list(map(str, line)), capture_output=True, text=True)
+        done = called(tmp_path, "9 a touch $OUT/a")
         assert done.returncode == 2 and "jobs.json: not what this wrote" in done.stderr
         assert kept.read_text() == strange and not (tmp_path / "out" / "a").exists()

@@ -12,7 +12,6 @@ from tiny_run import SEQ_LEN, events, history, make_run, train_here, write_shard
 from albor_core.checkpoint.folder import MODEL, OPTIMIZER, adopt, list_checkpoints, verify
 from albor_core.config.load import LoadedConfig, parse_config
 from albor_core.plan import launch
-from albor_core.plan.continued import continued_notes
 from albor_core.run.checkpoints import name_of
 from albor_core.run.errors import ConfigError
 from albor_core.run.rundir import read_json
@@ -52,13 +51,16 @@ def cooldown(tmp_path, parent, name="cool", step=8, **changes):
     return make_run(tmp_path, name, **{**DECAY, "training__continue_from": start, **changes})
 
 
-def test_a_start_that_is_asked_for_in_vain_is_noted(tmp_path):
-    run = make_run(tmp_path, "cool", training__continue_from="elsewhere", **DECAY)
-    raw = json.loads(run.config_resolved.read_bytes())
-    assert list(continued_notes(parse_config(json.dumps(raw).encode(), file="c"))) == []
-    raw["model"]["initialization"]["matrix"] = 2
-    (note,) = continued_notes(parse_config(json.dumps(raw).encode(), file="c"))
-    assert note == "model.initialization is not used: weights come from elsewhere"
+def test_a_start_that_is_asked_for_in_vain_is_noted(tmp_path, stable):
+    def notes(run):
+        raw = run.config_yaml.read_bytes()
+        loaded = LoadedConfig(raw, parse_config(raw, file="c"), run.config_yaml, ())
+        return [one for one in launch.plan_run(loaded).notes if "initialization" in one]
+
+    assert notes(cooldown(tmp_path, stable)) == []
+    (note,) = notes(cooldown(tmp_path, stable, "loud", model__initialization__matrix=2))
+    start = stable.checkpoints / name_of(8)
+    assert note == f"model.initialization is not used: weights come from {start}"
 
 
 def column(run, key):

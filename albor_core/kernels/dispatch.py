@@ -280,6 +280,7 @@ def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) ->
     return choice
 
 
+@torch.inference_mode(False)  # whoever asks first may be scoring; a case needs its gradients
 def _examined(
     op: Op,
     device: torch.device,
@@ -310,6 +311,7 @@ def rejection(op: Op, device: torch.device, dtype: torch.dtype) -> str:
     return examine(op, device, dtype).reason
 
 
+@torch.inference_mode(False)
 def examine(op: Op, device: torch.device, dtype: torch.dtype) -> ParityVerdict:
     """`rejection`, and how far both backends are from fp64, up to the case that broke the rule."""
     seen: list[Deviation] = []

@@ -30,11 +30,13 @@ def make_model(folder: Path, kind: str = "llama", *, context: int = 32, **more) 
     return folder
 
 
-def subject_of(folder: Path, *, batch_size: int = 4, dtype: str = "fp64") -> EvaluatedModel:
+def subject_of(
+    folder: Path, *, batch_size: int = 4, dtype: str = "fp64", device: str = "cpu"
+) -> EvaluatedModel:
     torch.set_num_threads(1)
     target = open_target(folder)
     return load_subject(
-        target, weights=weights_hash(target), device="cpu", dtype=dtype, batch_size=batch_size
+        target, weights=weights_hash(target), device=device, dtype=dtype, batch_size=batch_size
     )
 
 

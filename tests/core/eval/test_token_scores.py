@@ -9,6 +9,7 @@ import torch
 from eval_models import make_model, subject_of
 from kernel_children import interpreted_lines, needs_triton
 
+from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
 from albor_core.model.llama import Llama, LlamaConfig
 from albor_core.model.token_scores import obstacle
@@ -57,6 +58,19 @@ def test_on_a_cpu_the_result_says_plain_and_why(tmp_path):
     assert facts["path"] == "plain"
     assert facts["path_reason"] == f"not fused: {obstacle(subject.model)}"
     assert "GPU" in facts["path_reason"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_on_a_gpu_the_kernels_score_and_the_result_says_so(tmp_path, dtype):
+    folder = make_model(tmp_path / "m")
+    subject = subject_of(folder, device="cuda", dtype=dtype)
+    with dispatch.deciding_anew():
+        found = subject.logprobs([([1, 2], [3, 4])])
+    assert subject.facts()["path"] == "fused", subject.facts()["path_reason"]
+    plain = subject_of(folder).logprobs([([1, 2], [3, 4])])
+    assert found[0].sum == pytest.approx(plain[0].sum, rel=2e-2)
 
 
 @pytest.mark.parametrize(

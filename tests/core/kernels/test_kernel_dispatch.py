@@ -100,6 +100,13 @@ def test_a_correct_backend_is_not_refused():
     assert dispatch.rejection(op, torch.device("cpu"), torch.float32) == ""
 
 
+def test_a_correct_backend_is_not_refused_where_the_first_who_asks_is_scoring():
+    """`albor eval` is in inference mode, whose tensors no backward may keep."""
+    op = replace(dispatch.op("rms_norm"), triton=rms_norm_reference, cases=small_cases)
+    with torch.inference_mode():
+        assert dispatch.rejection(op, torch.device("cpu"), torch.float32) == ""
+
+
 # Faults that backends have had, each in an op where it is natural. What the gate of an op must see;
 # the gate of the whole model has its own in test_fused_step.
 

@@ -47,6 +47,7 @@ from timed_runs import (
     Results,
     Rows,
     corpus,
+    encoded,
     folder_of,
     ours,
     spread,
@@ -168,8 +169,9 @@ def main() -> int:
     for rows in dict.fromkeys((Rows(), *map(rows_of, options.runs))):
         made = corpus(options.out, rows)
         (folder_of(options.out, rows) / "data.json").write_text(json.dumps(made, default=str))
-    if not set(FETCHED).isdisjoint(options.runs):
-        tokenizer_of(options.out, SMALL)
+    for split in ("train", "held") if not set(FETCHED).isdisjoint(options.runs) else ():
+        for vocabulary in {SMALL, VOCABULARY if "autoresearch-32k" in options.runs else SMALL}:
+            encoded(options.out, split, tokenizer_of(options.out, vocabulary))
     print(f"{torch.cuda.get_device_name()}; data in {time.monotonic() - begun:.0f} s", flush=True)
     results = Results(options.json or options.out / "sprint.json")
     keys = [

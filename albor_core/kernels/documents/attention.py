@@ -10,8 +10,10 @@ Shapes  qkv, cos, sin as in kernels/ops/attention.py; first, last (B, T) int32: 
         a token sees, and the one behind the last that sees it (`stretches`). Positions go on in
         a row: a rotation tells distances alone. The result is (B T, H E).
 Memory  keeps qkv, WHICH THE FORWARD WRITES OVER, the result, and one fp32 per token and head.
-Limits  bf16 and fp16, E of 64 or 128, T a multiple of 64, Hopper or later (tensor descriptors;
-        timed nowhere yet: benchmarks/step/document_attention.py).
+Limits  bf16 and fp16, E of 64 or 128, T a multiple of 64, Hopper or later (tensor descriptors).
+Speed   H200, bf16, 8 + 2 heads of 128, T 4096, 65,536 tokens, RoPE's gradient with it: 1,774 us at
+        documents of 512 tokens on average, 1,871 in a window of 512, 2,796 in one of 1,024, 5,424
+        where a row is one (SDPA without a mask 4,102): benchmarks/step/document_attention.py.
 Source  Dao 2023, arXiv:2307.08691; gradient derived in docs/concepts/kernels.md.
 """
 

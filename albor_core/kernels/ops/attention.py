@@ -16,7 +16,9 @@ Limits  the kernels: bf16 and fp16, E of 64 or 128, T a multiple of 64, Hopper o
         backward and rope_qkv's. B K T / 64 programs share the keys: below some 256 a GPU waits for
         the longest. Heads of 128 race by themselves (`attention_128`).
 Speed   H200, bf16, 16 + 4 heads, T 1024, RoPE's gradient with it: 1,110 us for 65,536 tokens (cuDNN
-        and rope_qkv 1,520), 110 for 4,096 (130). Heads of 128 were timed nowhere yet.
+        and rope_qkv 1,520), 110 for 4,096 (130). 8 + 2 heads of 128 with the forward, T 2048: 4,051
+        for 65,536 tokens (by SDPA 2,543), T 4096: 7,388 (4,102): such rows
+        are SDPA's.
 Source  Dao 2023, arXiv:2307.08691 (tiles, and the sum of dy * y in place of a row of scores);
         gradient derived in docs/concepts/kernels.md.
 """
@@ -52,6 +54,9 @@ BAND = 32  # heads whose rows stay in the L2 while their tiles are finished
 _USUAL = {"num_warps": 4, "num_stages": 2}
 QUERIES = {64: _USUAL, 128: _USUAL}  # four programs share a multiprocessor, two of wide heads
 KEYS = {64: {**_USUAL, "maxnreg": 168}, 128: {**_USUAL, "num_warps": 8}}  # three, one
+LONGEST = {64: None, 128: 1024}
+"""Tokens of a row beyond which SDPA's backward is the quicker one, by the width of a head; where
+rows are no longer, a race decides, which is one of 1,024 tokens."""
 
 
 def attention_reference(qkv: Tensor, cos: Tensor, sin: Tensor, H: int = 4, K: int = 2) -> Tensor:
@@ -284,13 +289,22 @@ def attend(
 def attend_turned(qkv: Tensor, H: int, K: int, *, by_kernels: bool | None = None) -> Attended:
     """`attend` of q and k that are turned already. Writes over nothing."""
     if by_kernels is None:
-        by_kernels = not misfit(qkv, H, K) and use_triton(OPS[width_of(qkv, H, K)], qkv)
+        by_kernels = takes_kernels(qkv, H, K)
     leaves = [t.detach().requires_grad_() for t in rope_qkv.views(qkv, H, K)]
     with torch.enable_grad():
         mixed = _sdpa(*leaves)
     y = _rows(mixed.detach())
     log_sum = _log_sum(mixed) if by_kernels else None
     return Attended(qkv, y, log_sum, (mixed, leaves) if log_sum is None else None)
+
+
+def takes_kernels(qkv: Tensor, H: int, K: int) -> bool:
+    """Whether they fit such a buffer, pass parity and are quicker than SDPA's backward."""
+    if misfit(qkv, H, K):
+        return False
+    E = width_of(qkv, H, K)
+    longest = LONGEST[E]
+    return (longest is None or qkv.shape[1] <= longest) and use_triton(OPS[E], qkv)
 
 
 def _log_sum(mixed: Tensor) -> Tensor | None:

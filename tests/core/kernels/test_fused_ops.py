@@ -18,6 +18,7 @@ from stream_cases import (
 )
 
 from albor_core.kernels import dispatch
+from albor_core.kernels.ops import attention
 from albor_core.kernels.ops.add_rms_norm import add_rms_norm, add_rms_norm_reference
 from albor_core.kernels.ops.cross_entropy import (
     IGNORED,
@@ -113,6 +114,21 @@ def test_off_the_gpu_every_op_is_its_plain_version_to_the_bit():
     assert torch.equal(swiglu(x), swiglu_reference(x))
     x, y = inputs("cross_entropy", (5, 123), torch.float32)
     assert torch.equal(cross_entropy(x, y, 0.1), cross_entropy_reference(x, y, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("E", "T", "wins", "taken"),
+    [
+        (128, 1024, True, True),
+        (128, 1024, False, False),
+        (128, 2048, True, False),  # the race is one of rows of 1,024
+        (64, 4096, True, True),
+    ],
+)
+def test_long_rows_of_wide_heads_are_left_to_sdpa(monkeypatch, E, T, wins, taken):
+    monkeypatch.setattr(attention, "misfit", lambda *_: "")
+    monkeypatch.setattr(attention, "use_triton", lambda *_: wins)
+    assert attention.takes_kernels(torch.empty(1, T, 8 * E), 4, 2) == taken
 
 
 def test_an_odd_gate_up_buffer_is_refused():

@@ -169,8 +169,9 @@ def main() -> int:
     for rows in dict.fromkeys((Rows(), *map(rows_of, options.runs))):
         made = corpus(options.out, rows)
         (folder_of(options.out, rows) / "data.json").write_text(json.dumps(made, default=str))
-    for split in ("train", "held") if not set(FETCHED).isdisjoint(options.runs) else ():
-        for vocabulary in {SMALL, VOCABULARY if "autoresearch-32k" in options.runs else SMALL}:
+    fetched = {name for name in options.runs if name in FETCHED}
+    for vocabulary in {VOCABULARY if name == "autoresearch-32k" else SMALL for name in fetched}:
+        for split in ("train", "held"):
             encoded(options.out, split, tokenizer_of(options.out, vocabulary))
     print(f"{torch.cuda.get_device_name()}; data in {time.monotonic() - begun:.0f} s", flush=True)
     results = Results(options.json or options.out / "sprint.json")

@@ -2,9 +2,9 @@
 
 One thread does everything that changes the run: it alone steps, writes the journal and says what
 the state file shows. Threads beside it copy nothing and decide nothing: one writes checkpoints from
-host memory, one puts the state file on the disk, one samples the machine. The device is waited for
-once per log interval, and on a GPU where nothing else is due with the next step already launched,
-so that it has work meanwhile.
+host memory, one puts the state file on the disk, one samples the machine; a process beside it
+compares the model with the CPU's. The device is waited for once per log interval, and on a GPU
+where nothing else is due with the next step already launched, so that it has work meanwhile.
 
 A step is an optimizer step. Step N's figures are those after N steps; step 0 is the model as it
 begins. Everything due after a step happens in one order (log, go back if the run left its path,
@@ -74,7 +74,7 @@ from albor_core.train.step.brick_timer import BrickTimer, StepClock
 from albor_core.train.step.brick_trace import BrickTracer, TraceOrder
 from albor_core.train.step.choose import check_optimizer, choose_step
 from albor_core.train.step.interval_totals import IntervalTotals
-from albor_core.train.step.model_parity import PARITY_AFTER, model_parity
+from albor_core.train.step.model_parity import ParityChecks, ParityFinding, pose
 from albor_core.train.step.optimizer_step import Stepper, take_step
 from albor_core.train.step.pending_figures import IntervalFigures, PendingFigures
 from albor_core.train.step.spikes import SpikeWatch
@@ -90,6 +90,7 @@ from albor_core.train.step.stability import (
 )
 
 ABANDON_S = 60.0
+PARITY_LIMIT_S = 60.0  # that the end of a run waits for a comparison
 _LEFT_ITS_PATH = ("nan_limit", "loss_spike")
 _EXIT_BY_SIGNAL = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
@@ -131,7 +132,8 @@ class Training:
         spikes = SpikeWatch(config.training.stability.loss_spike)
         self.tally = IntervalTotals(parts.placement.device, spikes, parts.recipe.columns)
         self.course = TrainState(parts, self.reporter, self.cord, self.tally)
-        self.timer, self.clock = BrickTimer(parts.placement.device), StepClock()
+        device = parts.placement.device
+        self.timer, self.clock = BrickTimer(device), StepClock(device)
         self.queue = RunQueue()
         self.tracer = BrickTracer(
             life.run,
@@ -162,7 +164,9 @@ class Training:
         self._logs = 0  # intervals of this attempt
         self._told: list[dict[str, Any]] = []
         self._report_kernels()
-        self._check_parity("load")
+        self.parity = ParityChecks(waits=not self.reads_late)
+        self.parity.begin(pose(self.parts, self.stepper), self.step)
+        self._tell_parity()
         self.keeper = CheckpointSaving(
             self._saver(source), self.reporter, partial(answer, life.run, self.reporter.journal)
         )
@@ -259,13 +263,15 @@ class Training:
             self._freeze_startup_objects()
             self.tracer.before_step(self.step + 1)
             self._train_step(self.step + 1)
+            if self.tracer.ends_with_next_step:  # its pause is no part of the unread step
+                self._read_late()
             self.tracer.after_step(self.step + 1)
             self._read_late()
             self.parts.clock.advance(self.progress)
             self._report_step()
-            if self._compares and self.step == self._began_at + PARITY_AFTER:
-                with self.clock.held():
-                    self._check_parity(f"{PARITY_AFTER} steps")
+            self._tell_parity()
+            if self.parity.is_due(self.step):
+                self._compare_again()
             self._after_step()
             self.faults.at("step", self.step)
         return self._finish(self.end or Outcome("completed", 0, self.step))
@@ -470,19 +476,43 @@ class Training:
                     "kernels.rejected", step=self.step, severity="warning", **found
                 )
 
-    def _check_parity(self, at: str) -> None:
-        """The whole model by the chosen kernels against the CPU in fp32, told and judged."""
-        found = model_parity(self.parts, self.stepper)
-        self._compares = found.skipped is None
-        self.reporter.journal.event(
-            "kernels.parity",
-            step=self.step,
-            severity="warning" if found.is_bad else "info",
-            at=at,
-            **found.to_json(),
-        )
-        if found.is_bad:
-            self._raise([found.alert(self.step, self.life.attempt)])
+    def _compare_again(self) -> None:
+        """The whole model by the chosen kernels against the CPU in fp32, after some steps."""
+        with self.clock.held():
+            self.parity.again(pose(self.parts, self.stepper), self.step)
+        self._tell_parity()
+
+    def _tell_parity(self, patience_s: float = 0.0) -> None:
+        """Write down and judge what the comparisons found meanwhile, each by its own step."""
+        self._judge_parity(self.parity.collect(patience_s))
+
+    def _judge_parity(self, findings: list[ParityFinding]) -> None:
+        for finding in findings:
+            found = finding.found
+            self.reporter.journal.event(
+                "kernels.parity",
+                step=finding.step,
+                severity="warning" if found.is_bad else "info",
+                at=finding.at,
+                **found.to_json(),
+            )
+            if found.is_bad:
+                self._raise([found.alert(finding.step, self.life.attempt)])
+
+    def _end_parity(self, outcome: Outcome) -> None:
+        """Wait for a comparison under way, and make the one that is due: a short run has as many as
+        a long one. Who was told to stop does not wait, and weights that went wrong tell nothing.
+        """
+        is_lost = outcome.reason in _LEFT_ITS_PATH
+        deadline = time.monotonic() + (0.0 if is_lost else PARITY_LIMIT_S)
+        while self.parity.is_busy or self.parity.is_due(self.step):
+            if self.signals.stop is not None or time.monotonic() >= deadline:
+                break
+            if not self.parity.is_busy:
+                self._compare_again()
+            self._tell_parity(HEARTBEAT_S)
+            self.reporter.beat()
+        self._judge_parity(self.parity.abandon())
 
     def _steps_since_log(self) -> int:
         """Steps of this attempt in the interval that ends now."""
@@ -572,6 +602,7 @@ class Training:
             source = go_back(self.course, folder, trouble, in_a_row=times)
             self.keeper.went_back(source)
             self._logged_at = self._began_at = self.step
+            self.parity.go_back(self.step)
             self._sequences_logged = self.progress.sequences
             self._show_guards()
             self._report_step()
@@ -703,6 +734,7 @@ class Training:
         if not is_lost and not self.keeper.has(self.step, self.progress.evaluated_step):
             self._save()
             self.keeper.wait()
+        self._end_parity(outcome)
         self.tracer.close()
         self.keeper.turn_down(f"the run has ended: {outcome.reason}")
         self.watch.close()
@@ -735,6 +767,7 @@ class Training:
     def abandon(self) -> None:
         """After an exception: let a save in flight finish, it holds nothing of what went wrong."""
         gc.unfreeze()
+        self.parity.close()
         self.keeper.wait(ABANDON_S)
         self.reporter.journal.wait()
         self.watch.close()

@@ -82,7 +82,8 @@ EVENTS: Mapping[str, str] = {
     "gradient.missing": "parameters get no gradient",
     "training.rollback": "returned to the last good checkpoint, past the batches that caused it",
     "kernels.chosen": "what runs one op here, why, and what was measured of each candidate",
-    "kernels.parity": "how far the whole model is from the plain one on the CPU in fp32",
+    "kernels.parity": "how far the whole model was after that step from the plain one on the CPU "
+    "in fp32; told once that is known",
     "kernels.rejected": "a faster implementation failed its comparison and is not used",
     "kernels.unmet": "ALBOR_KERNELS=triton, where Triton kernels cannot run",
     "optimizer.ready": "the hyper-parameters that the optimizer uses",

@@ -35,11 +35,13 @@ class Placement:
     def is_gpu(self) -> bool:
         return self.device.type == "cuda"
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Half-precision arithmetic over fp32 weights, or nothing for fp32."""
+    def autocast(self, *, keeps_casts: bool = True) -> contextlib.AbstractContextManager[Any]:
+        """Half-precision arithmetic over fp32 weights, or nothing for fp32. `keeps_casts`: the
+        weights in half until the end, for a backward or to read them again.
+        """
         if self.half is None:
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=self.half)
+        return torch.autocast(self.device.type, dtype=self.half, cache_enabled=keeps_casts)
 
     @property
     def half(self) -> torch.dtype | None:

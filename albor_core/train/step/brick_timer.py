@@ -91,9 +91,16 @@ def _event() -> torch.cuda.Event:
 
 
 class StepClock:
-    """Wall time of steps alone: it stands still while `held` (evaluation, copies, pauses)."""
+    """Wall time of steps alone: it stands still while `held` (evaluation, copies, pauses).
 
-    def __init__(self) -> None:
+    A GPU is steps behind the host that launches them. What it computes in a pause would be steps
+    that took no time, so a pause begins when it has done the steps that were asked of it, and ends
+    when it has done what the pause asked. That costs next to nothing: nearly every pause reads
+    something from the device anyway, and no step is launched in one.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._seconds, self._since = 0.0, time.perf_counter()
         self._is_held = False
         self.is_disturbed = False
@@ -105,12 +112,19 @@ class StepClock:
         if self._is_held:  # a save in a pause: it stands still already
             yield
             return
+        self.settle()
         self._seconds += time.perf_counter() - self._since
         self._is_held = True
         try:
             yield
+            self.settle()
         finally:
             self._since, self._is_held = time.perf_counter(), False
+
+    def settle(self) -> None:
+        """Wait for the device."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def lap(self) -> float:
         """Seconds since the last call."""

@@ -97,6 +97,12 @@ class BrickTracer:
             self._range = torch.profiler.record_function(f"ProfilerStep#{step}")
             self._range.__enter__()  # type: ignore[no-untyped-call]
 
+    @property
+    def ends_with_next_step(self) -> bool:
+        """Whether the next `after_step` stops and writes."""
+        steps = TRACE_STEPS if self.order is None else self.order.steps
+        return self._profiler is not None and self._steps + 1 >= steps
+
     def after_step(self, step: int) -> None:
         """Stop and write, if that was the last step of it."""
         if self._profiler is None:
@@ -104,8 +110,8 @@ class BrickTracer:
         if self._range is not None:
             self._range.__exit__(None, None, None)
             self._range = None
-        self._steps += 1
-        if self._steps >= (TRACE_STEPS if self.order is None else self.order.steps):
+        is_last, self._steps = self.ends_with_next_step, self._steps + 1
+        if is_last:
             with self._clock.held():
                 self._finish(step)
 

@@ -1,126 +1,168 @@
 """The whole model as it trains here, against the plain one on the CPU in fp32.
 
 One short batch of the run's own data, logits and loss, forward alone and without gradients: nothing
-is drawn at random and no state changes, so training has the same bits with and without it.
+is drawn at random and no state changes, so training has the same bits with and without it. What the
+device gives is taken between two steps, together with a copy of the weights; the CPU's part is done
+in another process, while training goes on.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
 import psutil
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn import functional as F
+from torch import Tensor
 
-from albor_core.andon.alert import Alert, make_alert
 from albor_core.kernels import dispatch
 from albor_core.kernels.toolchain import IS_INTERPRETED
 from albor_core.model.llama import Llama
 from albor_core.train.build import Parts
 from albor_core.train.step.choose import PlainStep
+from albor_core.train.step.cpu_reference import ModelParity, ParityCase, answer
 from albor_core.train.step.fused import GraphedStep
+from albor_core.train.step.reference_process import ReferenceProcess, not_compared
 
 PARITY_AFTER = 10  # steps of an attempt, behind which it is compared again
-MIN_COSINE = 0.98  # of a whole model in half precision; each kernel is held to 0.9999
-MORE_THAN_ROUNDING = 1.5  # times what the plain model loses in the same precision
-ROWS, LENGTH = 2, 64
 HOST_SHARE = 0.5  # of the free host memory that weights in fp32 may take
+ROWS, LENGTH = 2, 64
+UNFINISHED = "the run ended before it was done"
+
+_REFUSALS = (RuntimeError, MemoryError, OSError)  # a comparison is no reason to lose the run
 
 Look = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Logits (B, T, V) and loss () of ids (B, T)."""
 
 
-@dataclass(frozen=True)
-class ModelParity:
-    """How far the model is from its reference; None where it was not compared."""
+class Pending(Protocol):
+    """A comparison under way; see `ReferenceProcess`."""
 
-    how: str | None = None
-    """What was compared: "fused" or "plain"."""
-    cosine: float | None = None
-    """Of the logits; None also where they are no numbers."""
-    max_error: float | None = None
-    """Largest difference of the logits, as a fraction of the largest of the reference."""
-    loss: float | None = None
-    """Nats per token, as the next."""
-    reference_loss: float | None = None
-    rounded_cosine: float | None = None
-    """As `cosine`, of the plain model in the precision of the training; where `cosine` is low."""
-    skipped: str | None = None
-    """Why it was not compared."""
+    def poll(self, patience_s: float = 0.0) -> ModelParity | None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class ParityFinding:
+    """What was found of the model as it was after `step`."""
+
+    step: int
+    at: str
+    """When that was, for people: "load", "10 steps"."""
+    found: ModelParity
+
+
+class ParityChecks:
+    """The comparisons of an attempt, one at a time: when it begins, and PARITY_AFTER steps later,
+    or as soon after them as the first is done. Belongs to the loop's thread, which asks for each
+    and collects what is found.
+    """
+
+    def __init__(self, *, waits: bool) -> None:
+        """`waits`: for each verdict at once, as on a CPU, which would compute it with what it
+        trains with.
+        """
+        self._waits = waits
+        self._findings: list[ParityFinding] = []
+        self._pending: tuple[int, str, Pending] | None = None
+        self._compares = True
+        self._began_at = 0
+        self._again_at: int | None = None
 
     @property
-    def is_bad(self) -> bool:
-        """NaN is. A low cosine is not where rounding alone takes as much: a model with loud blocks
-        has one before its first steps.
-        """
-        if self.skipped is not None or (self.cosine or 0.0) >= MIN_COSINE:
-            return False
-        by_rounding = 1.0 - (1.0 if self.rounded_cosine is None else self.rounded_cosine)
-        return self.cosine is None or 1.0 - self.cosine > MORE_THAN_ROUNDING * by_rounding
+    def is_busy(self) -> bool:
+        return self._pending is not None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for an event."""
-        return asdict(self)
+    def is_due(self, step: int) -> bool:
+        """Whether to compare again behind `step`."""
+        return not self.is_busy and self._again_at is not None and step >= self._again_at
 
-    def alert(self, step: int, attempt: int) -> Alert:
-        """A warning that names the figures."""
-        cosine = "no number" if self.cosine is None else f"{self.cosine:.4f}"
-        if self.rounded_cosine is not None:
-            cosine += f" (the plain model in the same precision: {self.rounded_cosine:.4f})"
-        return make_alert(
-            "kernels.parity",
-            "health",
-            "warn",
-            metric="kernels/parity_cosine",
-            value=math.nan if self.cosine is None else self.cosine,
-            threshold=MIN_COSINE,
-            message=f"logits have a cosine of {cosine} with the CPU's in fp32, below {MIN_COSINE}"
-            "; next: ALBOR_KERNELS=reference",
-            step=step,
-            attempt=attempt,
-        )
+    def begin(self, case: ParityCase | ModelParity, step: int) -> None:
+        """An attempt is about to take its first step behind `step`."""
+        self._began_at, self._again_at = step, step + PARITY_AFTER
+        self._ask(case, step, "load")
+
+    def again(self, case: ParityCase | ModelParity, step: int) -> None:
+        self._again_at = None
+        self._ask(case, step, f"{step - self._began_at} steps")
+
+    def go_back(self, step: int) -> None:
+        """Training goes on from `step`, and what later ones would have shown is of no run."""
+        if self._pending is not None and self._pending[0] > step:
+            self.close()
+        self._began_at = step
+        self._again_at = step + PARITY_AFTER if self._compares else None
+
+    def collect(self, patience_s: float = 0.0) -> list[ParityFinding]:
+        """What has become known since the last call; waits for it `patience_s` at most."""
+        if self._pending is not None:
+            step, at, pending = self._pending
+            if (found := pending.poll(patience_s)) is not None:
+                self._pending = None
+                self._add(step, at, found)
+        findings, self._findings = self._findings, []
+        return findings
+
+    def abandon(self) -> list[ParityFinding]:
+        """End what is under way, and say that it was not finished."""
+        if self._pending is not None:
+            step, at, _ = self._pending
+            self.close()
+            self._add(step, at, ModelParity(skipped=UNFINISHED))
+        return self.collect()
+
+    def close(self) -> None:
+        """End what is under way."""
+        if self._pending is not None:
+            self._pending[2].close()
+            self._pending = None
+
+    def _ask(self, case: ParityCase | ModelParity, step: int, at: str) -> None:
+        assert self._pending is None, "one at a time"
+        if isinstance(case, ModelParity):
+            self._add(step, at, case)
+            return
+        try:
+            if self._waits:
+                self._add(step, at, answer(case))
+            else:
+                self._pending = step, at, ReferenceProcess(case)
+        except _REFUSALS as error:
+            self._add(step, at, not_compared(error))
+
+    def _add(self, step: int, at: str, found: ModelParity) -> None:
+        self._findings.append(ParityFinding(step, at, found))
+        if found.skipped is not None:  # so would be the next
+            self._compares, self._again_at = False, None
 
 
-def model_parity(
+def pose(
     parts: Parts, step: PlainStep | GraphedStep, look: Look | None = None
-) -> ModelParity:
-    """Compare what `step` trains with; `look` in its place, for a backend under test."""
-    how = "fused" if isinstance(step, GraphedStep) else "plain"
+) -> ParityCase | ModelParity:
+    """What `step` trains with, on a few rows of the run's data; or why it is not compared. `look`
+    in its place, for a backend under test. Waits for the device.
+    """
     if why := _obstacle(parts, step, is_injected=look is not None):
         return ModelParity(skipped=why)
-    assert isinstance(parts.model, Llama)
+    model = parts.model
+    assert isinstance(model, Llama)
     ids = parts.host_batch(parts.source, parts.rows(0, 0, 0)).ids[:ROWS, :LENGTH].contiguous()
     try:
         there = ids.to(parts.placement.device)
-        found = compare(
-            how, (look or _looker(parts, step))(there), truth := _on_cpu(parts.model, ids.cpu())
+        logits, loss = (look or _looker(parts, step))(there)
+        return ParityCase(
+            "fused" if isinstance(step, GraphedStep) else "plain",
+            model.config,
+            ids.cpu(),
+            logits.detach().cpu(),
+            # of today's weights, so now or never; it is looked at where the logits are far off
+            _rounded(parts, there)[0].cpu(),
+            float(loss),
+            dict((*model.named_parameters(), *model.named_buffers())),
         )
-        if found.is_bad:
-            rounded = compare(how, _rounded(parts, there), truth).cosine
-            found = replace(found, rounded_cosine=rounded)
-    except (RuntimeError, MemoryError) as error:  # a comparison is no reason to lose the run
-        return ModelParity(skipped=f"{type(error).__name__}: {str(error)[:200]}")
-    return found
-
-
-def compare(how: str, found: tuple[Tensor, Tensor], truth: tuple[Tensor, Tensor]) -> ModelParity:
-    """Logits and loss against those of the reference."""
-    (logits, loss), (exact, exact_loss) = found, truth
-    a, b = logits.detach().cpu().double(), exact.double()
-    cosine = float(F.cosine_similarity(a.flatten(), b.flatten(), dim=0))
-    largest = float((a - b).abs().max() / b.abs().max().clamp_min(torch.finfo(b.dtype).tiny))
-    return ModelParity(
-        how, _finite(cosine), _finite(largest), _finite(float(loss)), _finite(float(exact_loss))
-    )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    except _REFUSALS as error:
+        return not_compared(error)
 
 
 def _obstacle(parts: Parts, step: PlainStep | GraphedStep, *, is_injected: bool) -> str:
@@ -153,37 +195,18 @@ def _looker(parts: Parts, step: PlainStep | GraphedStep) -> Look:
     return lambda ids: _plain(parts, ids)
 
 
-def _plain(parts: Parts, ids: Tensor) -> tuple[Tensor, Tensor]:
-    with parts.placement.autocast():
-        return _forward(parts.model, lambda *given: parts.model(*given), ids)
-
-
 def _rounded(parts: Parts, ids: Tensor) -> tuple[Tensor, Tensor]:
     """The plain model without any kernel, in the precision of the training."""
     with dispatch.deciding_anew(pinned=dict.fromkeys(dispatch.OPS, "reference")):
         return _plain(parts, ids)
 
 
-def _on_cpu(model: Llama, ids: Tensor) -> tuple[Tensor, Tensor]:
-    cpu = torch.device("cpu")
-    named = (*model.named_parameters(), *model.named_buffers())
-    weights = {name: t.detach().to(cpu, torch.float32) for name, t in named}
-    plain = {
-        (op, cpu, torch.float32, False): dispatch.Choice(op, "reference", "the judge")
-        for op in dispatch.OPS
-    }
-    with (
-        dispatch.deciding_anew(choices=plain),
-        torch.autocast("cpu", enabled=False),
-    ):
-        return _forward(model, lambda *given: functional_call(model, weights, given), ids)
-
-
-def _forward(model: nn.Module, call: Callable[..., Any], ids: Tensor) -> tuple[Tensor, Tensor]:
-    was = model.training
+def _plain(parts: Parts, ids: Tensor) -> tuple[Tensor, Tensor]:
+    model, was = parts.model, parts.model.training
     model.eval()
     try:
-        with torch.no_grad():
-            return call(ids)[0], call(ids, ids)[1]
+        # without its cache: there may be no room for all weights in half, which are read once here
+        with parts.placement.autocast(keeps_casts=False), torch.no_grad():
+            return model(ids)[0], model(ids, ids)[1]
     finally:
         model.train(was)

@@ -1,41 +1,87 @@
 """The whole model against the plain one on the CPU in fp32."""
 
 import json
+import os
+import signal
 
 import pytest
 import torch
 from click.testing import CliRunner
 from tiny_run import events, make_run, train_here
 
-from albor_core.checkpoint.folder import list_checkpoints, verify
+from albor_core.checkpoint.folder import MODEL, list_checkpoints
 from albor_core.cli.main import cli
 from albor_core.train import loop
-from albor_core.train.step.model_parity import MIN_COSINE, ModelParity, compare, model_parity
+from albor_core.train.resume.digest import digest
+from albor_core.train.step import model_parity, reference_process
+from albor_core.train.step.cpu_reference import MIN_COSINE, ModelParity, answer, compare
+from albor_core.train.step.model_parity import UNFINISHED, pose
+from albor_core.train.step.reference_process import ReferenceProcess
 
 
 def weights(run):
-    state = verify(list_checkpoints(run.checkpoints)[0]).model()
-    return {name: t.tolist() for name, t in state.items()}
+    """The hash that the newest checkpoint has of its weights."""
+    manifest = json.loads((list_checkpoints(run.checkpoints)[0] / "manifest.json").read_bytes())
+    return manifest["files"][MODEL]["hash"]
 
 
 def injected(fault):
-    """`model_parity` by a backend that is the model itself, its logits changed by `fault`."""
+    """`pose` of a backend that is the model itself, its logits changed by `fault`."""
 
-    def check(parts, step):
+    def case_of(parts, step):
         def look(ids):
             with torch.no_grad():
                 return fault(parts.model(ids)[0]), parts.model(ids, ids)[1]
 
-        return model_parity(parts, step, look)
+        return pose(parts, step, look)
 
-    return check
+    return case_of
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The comparisons of a run that goes on meanwhile, as on a GPU. None ends by itself: whoever
+    gives one `found` ends it.
+    """
+    made = []
+
+    class Asked:
+        found = None
+        is_closed = False
+
+        def __init__(self, case):
+            self.case = case
+            assert all(one.found or one.is_closed for one in made), "one at a time"
+            made.append(self)
+
+        def poll(self, patience_s=0.0):
+            return self.found
+
+        def close(self):
+            self.is_closed = True
+
+    monkeypatch.setattr(loop.Training, "reads_late", True)
+    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
+    monkeypatch.setattr(model_parity, "ReferenceProcess", Asked)
+    return made
+
+
+def after_step(monkeypatch, act):
+    """Call `act(training)` after each step of the run."""
+    report = loop.Training._report_step
+
+    def reported(training):
+        report(training)
+        act(training)
+
+    monkeypatch.setattr(loop.Training, "_report_step", reported)
 
 
 @pytest.mark.slow
 def test_a_right_backend_is_compared_at_load_and_after_ten_steps(tmp_path, monkeypatch):
     plain, compared = (make_run(tmp_path / name, name) for name in ("plain", "compared"))
     train_here(plain, stop_after=12)
-    monkeypatch.setattr(loop, "model_parity", injected(lambda logits: logits))
+    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
     train_here(compared, stop_after=12)
     found = events(compared, "kernels.parity")
     assert [(one["step"], one["data"]["at"]) for one in found] == [(0, "load"), (10, "10 steps")]
@@ -50,7 +96,7 @@ def test_a_right_backend_is_compared_at_load_and_after_ten_steps(tmp_path, monke
     ids=["negated", "nan"],
 )
 def test_a_wrong_backend_is_a_warning_with_the_next_command(tmp_path, monkeypatch, fault, cosine):
-    monkeypatch.setattr(loop, "model_parity", injected(fault))
+    monkeypatch.setattr(loop, "pose", injected(fault))
     run = make_run(tmp_path)
     train_here(run, stop_after=1)
     (found,) = events(run, "kernels.parity")
@@ -63,10 +109,8 @@ def test_a_wrong_backend_is_a_warning_with_the_next_command(tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_a_model_too_large_for_the_host_is_left_out_and_why_is_said(tmp_path, monkeypatch):
-    from albor_core.train.step import model_parity as room
-
-    monkeypatch.setattr(room, "HOST_SHARE", 0.0)
-    monkeypatch.setattr(loop, "model_parity", injected(lambda logits: logits))
+    monkeypatch.setattr(model_parity, "HOST_SHARE", 0.0)
+    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
     run = make_run(tmp_path)
     train_here(run, stop_after=12)
     (found,) = events(run, "kernels.parity")
@@ -75,9 +119,7 @@ def test_a_model_too_large_for_the_host_is_left_out_and_why_is_said(tmp_path, mo
 
 def test_errors_are_fractions_of_the_reference():
     exact = torch.tensor([[[1.0, -4.0]]])
-    found = compare(
-        "plain", (exact + torch.tensor([1.0, 0.0]), torch.tensor(2.5)), (exact, torch.tensor(2.0))
-    )
+    found = compare("plain", (exact + torch.tensor([1.0, 0.0]), 2.5), (exact, 2.0))
     assert (found.max_error, found.loss, found.reference_loss) == (0.25, 2.5, 2.0)
     assert found.cosine < MIN_COSINE and found.is_bad
 
@@ -88,6 +130,144 @@ def test_errors_are_fractions_of_the_reference():
 )
 def test_what_rounding_alone_takes_is_no_fault(cosine, rounded, is_bad):
     assert ModelParity("fused", cosine, rounded_cosine=rounded).is_bad == is_bad
+
+
+def test_steps_go_on_while_the_reference_computes_and_its_verdict_is_of_its_own_step(
+    tmp_path, monkeypatch, asked
+):
+    run = make_run(tmp_path)
+
+    def act(training):
+        if training.step == 14:
+            asked[0].found = ModelParity("plain", cosine=1.0)
+        if training.step == 20:
+            asked[1].found = ModelParity("plain", cosine=0.5)
+
+    after_step(monkeypatch, act)
+    train_here(run)
+    found = [
+        (one["step"], one["data"]["at"], one["severity"]) for one in events(run, "kernels.parity")
+    ]
+    assert found == [(0, "load", "info"), (14, "14 steps", "warning")]
+    (alert,) = events(run, "andon.alert")
+    assert (alert["step"], alert["data"]["rule"]) == (14, "kernels.parity")
+    assert events(run, "run.end")[0]["data"]["reason"] == "completed"  # a warning stops nothing
+
+
+def test_an_end_waits_for_the_verdict_and_makes_the_comparison_that_is_due(
+    tmp_path, monkeypatch, asked
+):
+    run = make_run(tmp_path)
+    beat = loop.Reporter.beat
+
+    def beaten(reporter, **options):
+        beat(reporter, **options)
+        if reporter.state.current_phase == "checkpointing" and asked:
+            asked[-1].found = ModelParity("plain", cosine=1.0)
+
+    monkeypatch.setattr(loop.Reporter, "beat", beaten)
+    train_here(run, stop_after=12)
+    found = [(one["step"], one["data"]["at"]) for one in events(run, "kernels.parity")]
+    assert found == [(0, "load"), (12, "12 steps")]
+
+
+@pytest.mark.parametrize("is_told", [False, True], ids=["by itself", "told to stop"])
+def test_an_end_does_not_wait_for_ever_and_says_that_it_was_not_finished(
+    tmp_path, monkeypatch, asked, is_told
+):
+    run = make_run(tmp_path)
+    monkeypatch.setattr(loop, "PARITY_LIMIT_S", 600.0 if is_told else 0.0)
+
+    def act(training):
+        if training.step == 3 and is_told:
+            training.signals.stop = signal.SIGTERM
+
+    after_step(monkeypatch, act)
+    train_here(run, stop_after=5)
+    (found,) = events(run, "kernels.parity")
+    assert (found["step"], found["data"]["skipped"]) == (0, UNFINISHED)
+    assert asked[0].is_closed
+
+
+def test_going_back_leaves_the_verdict_of_what_is_undone_and_compares_again(
+    tmp_path, monkeypatch, asked
+):
+    calm = {"optimizer__lr": 1e-3, "training__stability": {"zclip_warmup": 4}}
+    run = make_run(tmp_path, **calm, training__max_steps=44)
+
+    def act(training):
+        if not asked[0].found:
+            asked[0].found = ModelParity("plain", cosine=1.0)
+        if len(asked) == 3:
+            asked[2].found = ModelParity("plain", cosine=1.0)
+
+    after_step(monkeypatch, act)
+    monkeypatch.setattr(model_parity, "PARITY_AFTER", 21)  # just before it goes back to 20
+    train_here(run, faults="loss:x10@22-26")
+    (back,) = events(run, "training.rollback")
+    assert back["step"] == 20
+    assert asked[1].is_closed
+    found = [(one["step"], one["data"]["at"]) for one in events(run, "kernels.parity")]
+    assert found == [(0, "load"), (41, "21 steps")]
+
+
+@pytest.mark.slow
+def test_another_process_finds_what_this_one_would(tmp_path, monkeypatch):
+    """And neither the threads nor the random numbers of this one change."""
+    kept = []
+    case_of = injected(lambda logits: logits * 1.5 + 0.1)
+    monkeypatch.setattr(loop, "pose", lambda *of: kept.append(case_of(*of)) or kept[-1])
+    train_here(make_run(tmp_path), stop_after=1)
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    asked = ReferenceProcess(kept[0])
+    expected = answer(kept[0])
+    for tensor in kept[0].weights.values():
+        tensor.detach().zero_()  # by the next step, as it were
+    found = asked.poll(120.0)
+    asked.close()
+    assert found.skipped is None and found.cosine < 1
+    for name, value in expected.to_json().items():
+        assert getattr(found, name) == (pytest.approx(value, rel=1e-5) if value else value), name
+    assert torch.get_num_threads() == threads and torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.slow
+def test_a_run_with_a_process_beside_it_ends_with_the_same_bytes(tmp_path, monkeypatch):
+    plain, compared = (make_run(tmp_path / name, name) for name in ("plain", "compared"))
+    monkeypatch.setattr(loop.Training, "reads_late", True)
+    train_here(plain, stop_after=12)
+    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
+    train_here(compared, stop_after=12)
+    found = events(compared, "kernels.parity")
+    assert found[0]["data"]["at"] == "load" and len(found) == 2
+    assert all(one["data"]["cosine"] > 0.999999 for one in found)
+    assert weights(plain) == weights(compared) and digest(plain) == digest(compared)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_costs_its_verdict_alone(tmp_path, monkeypatch):
+    started = []
+
+    class Killed(ReferenceProcess):
+        def __init__(self, case):
+            super().__init__(case)
+            started.append(self._process.pid)
+            os.kill(self._process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(loop.Training, "reads_late", True)
+    monkeypatch.setattr(loop, "pose", injected(lambda logits: logits))
+    monkeypatch.setattr(model_parity, "ReferenceProcess", Killed)
+    run = make_run(tmp_path)
+    assert train_here(run, stop_after=3).reason == "stopped"
+    (found,) = events(run, "kernels.parity")
+    assert found["data"]["skipped"] == "the process of the reference ended with -9"
+    assert len(started) == 1
+
+
+def test_the_reference_leaves_most_cores_to_the_loop(monkeypatch):
+    for cores, threads in ((1, 1), (2, 1), (16, 4), (128, 4)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=cores: set(range(n)))
+        assert reference_process.num_threads() == threads
 
 
 def test_what_a_run_recorded_is_shown(tmp_path):
@@ -115,7 +295,8 @@ def test_a_run_on_a_gpu_is_as_the_cpu_has_it(tmp_path):
     )
     train_here(run, stop_after=12)
     found = events(run, "kernels.parity")
-    assert [one["data"]["at"] for one in found] == ["load", "10 steps"]
+    assert [one["step"] for one in found][:1] == [0] and len(found) == 2
+    assert 10 <= found[1]["step"] <= 12
     for one in found:
         assert one["data"]["cosine"] >= MIN_COSINE
         assert one["data"]["loss"] == pytest.approx(one["data"]["reference_loss"], abs=0.05)

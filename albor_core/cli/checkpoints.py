@@ -66,7 +66,7 @@ def ls(run: str, as_json: bool) -> None:
         ]
         emit({"schema": "albor.checkpoints.ls/1", "run": found.id, "checkpoints": rows})
     elif not shelf.saved:
-        print_line(f"{found.id} has no checkpoint")
+        print_line(f"{found.id} has no checkpoint{shelf.problem and f': {shelf.problem}'}")
     else:
         cells = [
             (

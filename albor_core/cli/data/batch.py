@@ -25,8 +25,8 @@ def batch(run: str, step: int | None, rows: int | None, as_json: bool) -> None:
     from albor_core.store.query.resolve import find_run
 
     found = find_run(run)
-    home = started_in(str(found.path))
-    with chdir(home if Path(home).is_dir() else "."):  # what relative paths are relative to
+    home = Path(started_in(str(found.path)))
+    with chdir(home if home.is_dir() else Path()):  # what relative paths are relative to
         made = step_batch(found, step)
     if as_json:
         shown = [asdict(one) for one in made.rows[:rows]]

@@ -14,6 +14,7 @@ from typing import Any
 from albor_core.feed.run.files import CachedJson
 from albor_core.run.checkpoints import BEST, DOOMED, HALF, MANIFEST, CheckpointName, parse
 from albor_core.run.values.lenient import integer, mapping, number, text
+from albor_core.run.values.quantity import counted
 from albor_core.store.rows.rows import EventRow
 
 MOST = 2000
@@ -62,9 +63,9 @@ class Shelf:
     ) -> ShelfView:
         """What is there. `events` are the run's, `losses` validation losses by step."""
         told = [event for event in events if event.name.startswith("checkpoint.")]
-        found, problem = self._entries()
-        self._manifests = {name: self._manifests[name] for name in found if name in self._manifests}
         written = {e.step for e in told if e.name == "checkpoint.saved"}
+        found, problem = self._entries(len(written))
+        self._manifests = {name: self._manifests[name] for name in found if name in self._manifests}
         reasons = _reasons(told)
         saved = [self._one(name, said, written, reasons) for name, said in found.items()]
         saved.sort(key=lambda one: (one.step, one.name), reverse=True)
@@ -75,12 +76,17 @@ class Shelf:
             problem,
         )
 
-    def _entries(self) -> tuple[dict[str, CheckpointName], str]:
+    def _entries(self, written: int) -> tuple[dict[str, CheckpointName], str]:
         try:
             with os.scandir(self._folder) as entries:
                 names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
-            return {}, "the folder of its checkpoints is gone"
+            what = (
+                f"the {counted(written, 'checkpoint')} that it wrote"
+                if written
+                else "its checkpoints"
+            )
+            return {}, f"the folder of {what} is not here: removed, or left out of a copy"
         except OSError as error:
             return {}, f"its checkpoints cannot be listed: {error.strerror}"
         said = {name: found for name in names if (found := parse(name)) is not None}

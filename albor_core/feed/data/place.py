@@ -9,7 +9,7 @@ from albor_core.feed.data.folder import DATASET, FolderView, kind_of, look_into
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.run.values.lenient import text
 
-NOWHERE = "where it lay is not known: a relative path of a run whose folder is gone"
+NOWHERE = "where it lay is not known: a relative path, and nothing here says where the run began"
 
 
 def started_in(run_folder: str) -> str:

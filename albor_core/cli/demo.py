@@ -1,22 +1,36 @@
-"""`albor demo`: the main job, end to end, on this machine's own Python library."""
+"""`albor demo`: the main job, end to end, on this machine's own Python library; or a run of the
+350M model that was recorded, to look at.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from albor_core.cli.common.count import COUNT
 from albor_core.cli.common.environment import check_environment
 from albor_core.cli.common.follow import progress_line
-from albor_core.cli.common.output import emit, json_option, number, print_line, print_note
+from albor_core.cli.common.output import (
+    emit,
+    json_option,
+    number,
+    print_line,
+    print_note,
+    when,
+)
+from albor_core.run.errors import UsageError
 from albor_core.run.guard_state import read_guard
 from albor_core.run.program.argv import module_argv, module_env
+from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
+from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
     from albor_core.demo.recipe import DemoRun
@@ -39,14 +53,33 @@ _LINE_EVERY_S = 15.0
     show_default="1,000,000",
     help="Train each run on this many tokens.",
 )
+@click.option(
+    "--proof", is_flag=True, help="Train nothing: open a recorded run of the 350M model on a GPU."
+)
 @click.option("--no-tui", is_flag=True, help="Print lines; never open the cockpit.")
 @json_option
-def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
+@click.pass_context
+def demo(
+    ctx: click.Context, out: Path, tokens: int, proof: bool, no_tui: bool, as_json: bool
+) -> None:
     """Train two ~2M-parameter models on the Python standard library and compare them.
 
     On a terminal the cockpit opens on the first run; quit with q and the demo continues. Run it
     again and finished runs are reused.
+
+    With --proof a run that comes with Albor, without its weights, is put into OUT/runs/proof and
+    listed like any other: 398.5M parameters on one H200, its trainer killed twice. It needs
+    neither a GPU nor the network.
     """
+    has_screen = sys.stdout.isatty() and not as_json and not no_tui
+    if proof:
+        if ctx.get_parameter_source("tokens") is not ParameterSource.DEFAULT:
+            raise UsageError(
+                "--tokens has no effect beside --proof: nothing is trained",
+                hint="albor demo --proof",
+            )
+        _show_proof(out.absolute(), has_screen=has_screen, as_json=as_json)
+        return
     from albor_core.cli.runs.diff_text import render_diff
     from albor_core.demo.corpus import prepare
     from albor_core.demo.recipe import check_tokens, report, start_runs, wait
@@ -57,9 +90,8 @@ def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
     check_environment()
     data = prepare(root, print_note)
     runs = start_runs(root, data, tokens=tokens, say=print_note)
-    if sys.stdout.isatty() and not as_json and not no_tui and not all(r.reused for r in runs):
-        cockpit = module_argv("albor_tui.main", str(runs[0].run.path))
-        subprocess.run(cockpit, env=module_env(), check=False)
+    if has_screen and not all(r.reused for r in runs):
+        _open_cockpit(runs[0].run)
     wait(runs, _Progress())
     document = report(data, runs, time.monotonic() - began)
     if as_json:
@@ -74,6 +106,58 @@ def demo(out: Path, tokens: int, no_tui: bool, as_json: bool) -> None:
     print_line()
     print_line(render_diff(document["diff"]))
     print_line(f"\nlook closer: albor-tui {root / 'runs'}")
+
+
+def _open_cockpit(run: RunDir) -> None:
+    subprocess.run(module_argv("albor_tui.main", str(run.path)), env=module_env(), check=False)
+
+
+def _show_proof(root: Path, *, has_screen: bool, as_json: bool) -> None:
+    from albor_core.demo.proof import facts, open_proof
+
+    began = time.monotonic()
+    opened = open_proof(root)
+    run = opened.run
+    document = {
+        "schema": "albor.demo.proof/1",
+        "run": run.id,
+        "path": str(run.path),
+        "reused": opened.reused,
+        "seconds": round(time.monotonic() - began, 1),
+        **facts(run),
+    }
+    if as_json:
+        emit(document)
+        return
+    if has_screen:
+        _open_cockpit(run)
+    print_line(f"{run.id}: {document['status']}, recorded {when(document['created'])} UTC")
+    for name, said in _proof_lines(document):
+        print_line(f"  {name:<15}  {said}")
+    print_line(f"\nlook closer: albor-tui {run.path}")
+    for words in (f"runs show {run.id}", f"logs {run.id}", f"guard report {run.id}"):
+        print_line(f"             albor {words}")
+    print_line(f"             albor report {run.id} -o {run.id}.html")
+
+
+def _proof_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The facts for people, each with its name."""
+    yield "model", f"{number(found['parameters'])} parameters"
+    yield "on", f"{found['device'] or '-'}, torch {found['torch'] or '-'}"
+    missing = found["steps_not_once"]
+    once = f"{counted(missing, 'step')} not once" if missing else "each once"
+    yield "steps", f"{number(found['steps'])}, {once}; {number(found['step_seconds'], '.1f')} s"
+    yield "tokens", number(found["tokens"])
+    yield "attempts", f"{found['attempts']}: {counted(found['restarts'], 'restart')} by the guard"
+    for kill in found["kills"]:
+        resumed = number(kill["resumed_from"])
+        yield "killed", f"{kill['signal']} at step {number(kill['step'])}, resumed from {resumed}"
+    yield "train loss", number(found["train_loss"], ".4f")
+    yield "val loss", number(found["val_loss"], ".4f")
+    yield "val/bpb", number(found["val_bpb"], ".4f")
+    for score in found["scores"]:
+        yield score["name"], f"{number(score['value'], '.4g')} ({counted(score['n'], 'item')})"
+    yield "weights", "left out of the record"
 
 
 class _Progress:

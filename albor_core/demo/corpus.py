@@ -16,7 +16,8 @@ from albor_core.data.pack.pretokenize import ShardReport, pretokenize
 from albor_core.data.pack.tokenizer import train_tokenizer
 from albor_core.data.read.inputs import Asked
 from albor_core.data.read.sources import import_sources
-from albor_core.run.errors import AlborError, DataError, UsageError, remedy
+from albor_core.demo.folder import make_folder
+from albor_core.run.errors import DataError
 from albor_core.run.files.publish import sha256_file
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.rundir import read_json
@@ -50,14 +51,7 @@ def prepare(root: Path, say: Say) -> DemoData:
     """Import, tokenize and pack below `root`, doing again only what has changed inputs."""
     source = Path(sysconfig.get_paths()["stdlib"])
     corpus, tokenizer = root / "corpus.parquet", root / "tokenizer.json"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise UsageError(f"{root}: is a file; name a folder", hint="another --out") from error
-    except OSError as error:
-        raise AlborError(
-            f"{root}: {error.strerror}", hint=remedy(error) or "another --out"
-        ) from error
+    make_folder(root)
     stamp = _imported(root, source, corpus)
     if stamp is None:
         say(f"importing the Python standard library from {source}")

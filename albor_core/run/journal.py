@@ -119,7 +119,7 @@ class Journal(LineAppender):
 
     def _write_body(self, body: bytes) -> None:
         self.seq += 1
-        self.write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
+        self.write(_sealed(body))
 
     def event(
         self, name: str, *, step: int | None = None, severity: str = "info", **data: Any
@@ -152,7 +152,7 @@ class Journal(LineAppender):
         if len(body) > _MAX_BODY_BYTES and kind != "m":
             kept = {k: v for k, v in fields.items() if not isinstance(v, dict | list | tuple)}
             body = _encode({**head, **kept, "data": {"cut": True}})
-        self.write(b'%b,"crc":%d}\n' % (body, zlib.crc32(body)))
+        self.write(_sealed(body))
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,14 @@ class JournalLine:
     start: int
     end: int
     record: dict[str, Any] | None
+
+
+def written_line(record: Mapping[str, Any]) -> bytes:
+    """The line of a record as `parse_json` gives it, its `crc` made anew: for a copy of a journal
+    that leaves something out.
+    """
+    body = _encode({key: value for key, value in record.items() if key != "crc"})
+    return _sealed(body)
 
 
 def read_journal(path: Path, offset: int = 0) -> Iterator[JournalLine]:
@@ -230,6 +238,11 @@ def parse_line(raw: bytes, loads: Callable[[bytes], Any] = json.loads) -> dict[s
                 for key, value in record["v"].items()
             }
     return record
+
+
+def _sealed(body: bytes) -> bytes:
+    """A whole line from a JSON object without its closing brace."""
+    return b'%b,"crc":%d}\n' % (body, zlib.crc32(body))
 
 
 def _encode(record: Mapping[str, Any]) -> bytes:

@@ -13,7 +13,8 @@ each step once in the history, two restarts, the seconds of steps.
 
 Each stage is a command of `albor`, which proof.json in DIR has with its result; a stage that is
 there is not done again, and a run that was cut short goes on. After --stop-after seconds the run is
-stopped, to go on in the next call. --record packs the run without its weights, for a reader.
+stopped, to go on in the next call. --record packs what tells of the run, and nothing of the machine
+beside it (record.py says what that leaves out), as `albor demo --proof` opens it anywhere.
 Exit code 0 where all holds, 1 where something does not or is left, 2 without a GPU.
 """
 
@@ -24,7 +25,6 @@ import json
 import os
 import signal
 import sys
-import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,6 +34,7 @@ from typing import Any
 
 import torch
 from pretrain import BATCH, LARGE, T, albor
+from record import write_record
 from timed_runs import ENDED, corpus, measured, phase_of
 
 from albor_core.run.rundir import RunDir
@@ -43,7 +44,6 @@ STEPS = 1648  # 108.0M tokens
 KILLED_AT = (1 / 3, 2 / 3)
 POLL_S = 0.25
 MOST_STEP_S, MOST_RECORD_BYTES = 600.0, 2_000_000
-LEFT_OUT = ("checkpoints", "traces")  # of a record
 
 
 class Proof:
@@ -164,18 +164,6 @@ def held_against(run: Path, steps: int, kills: int, resumed: int) -> dict[str, A
     }  # fmt: skip
 
 
-def record(run: Path, report: Path, file: Path) -> int:
-    """Everything of the run that is not weights, and its report; bytes."""
-    part = file.with_name(f"{file.name}.part")
-    with tarfile.open(part, "w:xz", preset=9) as packed:
-        for item in sorted(run.iterdir()):
-            if item.name not in LEFT_OUT:
-                packed.add(item, f"proof/{item.name}")
-        packed.add(report, "proof/report.html")
-    part.replace(file)
-    return file.stat().st_size
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="corpus, shards and the run")
@@ -213,7 +201,7 @@ def prove(options: argparse.Namespace) -> int:
     kills, resumed = len(proof.known["kills"]), proof.known.get("resumed", 0)
     checks = held_against(run, options.steps, kills, resumed)
     if options.record is not None:
-        size = record(run, report, options.record)
+        size = write_record(RunDir(run), options.record)
         checks["bytes of the record"] = {"found": size, "holds": size <= MOST_RECORD_BYTES}
     proof.keep("checks", checks)
     for task in evaluated["found"]["tasks"]:

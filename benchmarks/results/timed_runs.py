@@ -33,6 +33,7 @@ from torch import Tensor
 
 from albor_core.data.pack.special_tokens import END_OF_TEXT
 from albor_core.data.pack.tokenizer import load_tokenizer
+from albor_core.demo.proof import step_seconds
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 
@@ -202,16 +203,6 @@ def phase_of(path: Path) -> str | None:
 
 
 ENDED = ("completed", "failed", "stopped")
-
-
-def step_seconds(step_ms: Sequence[tuple[int, float]]) -> float:
-    """All steps of a journal's (step, mean ms since the line before); its first at the median."""
-    usual = statistics.median(ms for _, ms in step_ms)
-    before, total = 0, 0.0
-    for step, ms in step_ms:
-        total += (step - before) * (usual if before == 0 else ms)
-        before = step
-    return total / 1000
 
 
 def measured(shown: Mapping[str, Any]) -> tuple[float, int]:

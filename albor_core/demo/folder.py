@@ -1,0 +1,18 @@
+"""The folder that a demo writes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from albor_core.run.errors import AlborError, UsageError, remedy
+
+
+def make_folder(root: Path) -> None:
+    """Make `root` and the folders above it. Raises UsageError where it is a file, AlborError."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise UsageError(f"{root}: is a file; name a folder", hint="another --out") from error
+    except OSError as error:
+        hint = remedy(error) or "another --out"
+        raise AlborError(f"{root}: {error.strerror}", hint=hint) from error

@@ -1,0 +1,236 @@
+"""`albor demo --proof`: a recorded run of the 350M model, opened anywhere and read out.
+
+proof.tar.xz beside this file is the record of one run of 2026-11-27 on one H200 with torch 2.11,
+
+    python benchmarks/results/proof.py --out p --record proof.tar.xz
+
+which trained 398.5M parameters on 108.0M tokens, its trainer killed (-9) twice, and evaluated the
+last checkpoint. What a record leaves out, weights above all, says benchmarks/results/record.py.
+Nothing is known of the run here: every fact is asked of its files and of the store made from them.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import statistics
+import tarfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from albor_core.demo.folder import make_folder
+from albor_core.run.errors import AlborError, InUseError, TryAgainError, UsageError, remedy
+from albor_core.run.files.whole_file import temporary_beside, write_bytes
+from albor_core.run.registry import is_same_run, known_as, register
+from albor_core.run.rundir import RunDir, open_plain, own_home, read_json, registered_runs
+from albor_core.run.values.lenient import mapping, sequence
+from albor_core.store.file.paths import local_store
+from albor_core.store.index.catch_up import drain_index
+from albor_core.store.query.reader import Reader
+from albor_core.store.rows.rows import AttemptRow
+
+RECORD = Path(__file__).with_name("proof.tar.xz")
+_GROWS = "annotations.jsonl"  # by what people say of the run
+_MOST_BYTES = 64 << 20
+_INDEX_S = 60.0
+
+
+@dataclass(frozen=True)
+class OpenedProof:
+    """The recorded run in a folder of the user's, and whether it was there before."""
+
+    run: RunDir
+    reused: bool
+
+
+def open_proof(root: Path) -> OpenedProof:
+    """The recorded run in ROOT/runs, known to this home and indexed; unpacked whole or not at all,
+    unless it is there as it was recorded.
+
+    Raises UsageError where something else is in its place, InUseError where this home has it in
+    another folder, AlborError.
+    """
+    run_id, files = _recorded()
+    run = RunDir(root / "runs" / run_id)
+    about = json.loads(files["run.json"])
+    own_home()
+    known = known_as(run, about)
+    if known is None:
+        raise _elsewhere(about)
+    reused = _is_there(run, files)
+    if not reused:
+        make_folder(root)
+        make_folder(run.path.parent)
+        _unpack(run, files)
+    register(known)
+    if not drain_index(known, timeout_s=_INDEX_S):
+        raise TryAgainError(
+            f"{run.path}: another process indexes it", hint=f"albor demo --proof --out {root}"
+        )
+    return OpenedProof(known, reused)
+
+
+@lru_cache(maxsize=1)
+def _recorded() -> tuple[str, Mapping[str, bytes]]:
+    """Id and files of the record, by their path in the run directory. Nothing but plain files below
+    the run's folder is taken from it. Raises AlborError.
+    """
+    try:
+        with tarfile.open(RECORD, "r:xz") as packed:
+            found = [_member(packed, member) for member in packed]
+    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, ValueError) as error:
+        raise AlborError(
+            f"{RECORD}: cannot be read: {error}", hint="install albor again: pip install ./albor"
+        ) from error
+    ids = {run_id for run_id, _, _ in found}
+    assert len(ids) == 1, ids
+    return ids.pop(), {name: content for _, name, content in found}
+
+
+def _member(packed: tarfile.TarFile, member: tarfile.TarInfo) -> tuple[str, str, bytes]:
+    """Run id, path in its folder, and content. Raises ValueError."""
+    path = PurePosixPath(member.name)
+    content = packed.extractfile(member) if member.isreg() else None
+    is_inside = not path.is_absolute() and ".." not in path.parts and len(path.parts) > 1
+    if content is None or not is_inside or member.size > _MOST_BYTES:
+        raise ValueError(f"{member.name!r} is not a file of a run")
+    return path.parts[0], str(PurePosixPath(*path.parts[1:])), content.read()
+
+
+def _elsewhere(about: Mapping[str, Any]) -> InUseError:
+    """That this home has the recorded run in another folder, and which."""
+    there = next(
+        known.path
+        for known in registered_runs()
+        if is_same_run(about, read_json(known.run_json) or {})
+    )
+    folder = there.parent.parent
+    return InUseError(
+        f"the recorded run is open in {there}", hint=f"albor demo --proof --out {folder}"
+    )
+
+
+def _is_there(run: RunDir, files: Mapping[str, bytes]) -> bool:
+    """Whether the folder holds the run as it was recorded; False where nothing is. Raises
+    UsageError that says what is in its place.
+    """
+    try:
+        run.path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError:  # a path that cannot be: making it says why
+        return False
+    for name, content in files.items():
+        if why := _difference(run.path / name, content, grows=name == _GROWS):
+            raise UsageError(
+                f"{run.path}: is not the run as it was recorded: {name} {why}",
+                hint=f"another --out, or: rm -r {run.path}",
+            )
+    return True
+
+
+def _difference(path: Path, content: bytes, *, grows: bool) -> str:
+    """What is wrong with a file that was recorded; "" where nothing is."""
+    try:
+        with open_plain(path) as file:
+            found = file.read(len(content) if grows else len(content) + 1)
+    except OSError as error:
+        return "is missing" if isinstance(error, FileNotFoundError) else str(error.strerror)
+    return "" if found == content else "differs"
+
+
+def _unpack(run: RunDir, files: Mapping[str, bytes]) -> None:
+    """Write the record beside its place, then put it there in one step. Raises AlborError."""
+    beside = temporary_beside(run.path)
+    try:
+        for name, content in files.items():
+            path = beside / name
+            for folder in reversed([path.parent, *path.parent.parents]):
+                if folder.is_relative_to(beside):
+                    folder.mkdir(mode=0o700, exist_ok=True)
+            write_bytes(path, content)
+        beside.rename(run.path)
+    except OSError as error:
+        if run.path.is_dir() and _is_there(run, files):
+            return  # somebody was faster
+        hint = remedy(error) or "another --out"
+        raise AlborError(f"{run.path}: {error.strerror}", hint=hint) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def facts(run: RunDir) -> dict[str, Any]:
+    """What the proof claims, each read from the run: the document but for its frame. Raises
+    StoreError.
+    """
+    about = run.metadata()
+    with Reader(local_store(run)) as reader:
+        row, last = reader.run(run.own_id), reader.summary(run.own_id)
+        lives = reader.attempts(run.own_id)
+        starts = reader.events(run.own_id, names=("run.start",))
+        told = Counter(step for step, _, _ in reader.points(run.own_id, "train/loss"))
+        step_ms = [(step, ms) for step, ms, _ in reader.points(run.own_id, "perf/step_ms")]
+    first = starts[0].data if starts else {}
+    resumed = {event.attempt: event.data.get("resumed_from") for event in starts}
+    return {
+        "status": row.ended_status,
+        "created": row.created,
+        "device": first.get("device"),
+        "torch": mapping(about, "versions").get("torch"),
+        "parameters": first.get("parameters"),
+        "steps": row.last_step,
+        "steps_not_once": sum(told[step] != 1 for step in range(1, (row.max_steps or 0) + 1)),
+        "step_seconds": round(step_seconds(step_ms), 1) if step_ms else None,
+        "tokens": row.tokens,
+        "attempts": row.attempts,
+        "restarts": sum(life.action == "restart" for life in lives),
+        "kills": [
+            _kill(life, resumed.get(life.attempt + 1)) for life in lives if life.signal == "SIGKILL"
+        ],
+        "train_loss": row.loss,
+        "val_loss": row.val_loss,
+        "val_bpb": last["val/bpb"].last if "val/bpb" in last else None,
+        "scores": _scores(run),
+    }
+
+
+def _kill(life: AttemptRow, resumed_from: object) -> dict[str, Any]:
+    return {
+        "attempt": life.attempt,
+        "step": life.step,
+        "signal": life.signal,
+        "resumed_from": resumed_from,
+        "report": life.report,
+    }
+
+
+def _scores(run: RunDir) -> list[dict[str, Any]]:
+    """Of the evaluations that were kept with the run, in order of their names."""
+    kept = [read_json(path) or {} for path in sorted(run.evaluations.glob("*/result.json"))]
+    return [
+        {
+            "name": score.get("name"),
+            "value": score.get("value"),
+            "stderr": score.get("stderr"),
+            "n": score.get("n"),
+            "step": mapping(result, "model").get("step"),
+        }
+        for result in kept
+        for task in sequence(result, "tasks")
+        for score in sequence(task, "scores")
+    ]
+
+
+def step_seconds(step_ms: Sequence[tuple[int, float]]) -> float:
+    """All steps of a journal's (step, mean ms since the line before); its first at the median."""
+    usual = statistics.median(ms for _, ms in step_ms)
+    before, total = 0, 0.0
+    for step, ms in step_ms:
+        total += (step - before) * (usual if before == 0 else ms)
+        before = step
+    return total / 1000

@@ -101,7 +101,7 @@ def checkpoint_of(run: RunDir, step: int | None = None) -> Path:
     if step is None:
         newest = checkpoints.newest(run.checkpoints)
         if newest is None:
-            raise NotFoundError(f"{run.id} has no checkpoint yet", hint=hint)
+            raise NotFoundError(f"{run.id} has no checkpoint", hint=hint)
         return newest[1]
     path = run.checkpoints / checkpoints.name_of(step)
     if not path.is_dir():

@@ -38,7 +38,7 @@ def model_folder(reference: str) -> Path:
     newest = checkpoints.newest(run.checkpoints, is_readable=True)
     if newest is None:
         hint = f"albor checkpoints ls {run.id}"
-        raise NotFoundError(f"{run.id} has no checkpoint yet", hint=hint)
+        raise NotFoundError(f"{run.id} has no checkpoint", hint=hint)
     mode = ((read_json(run.config_resolved) or {}).get("training") or {}).get("mode")
     if own_class(str(mode)) is not None and not (newest[1] / "config.json").exists():
         what = (

@@ -333,7 +333,7 @@ def verify(path: Path) -> Checkpoint:
     if name_of(manifest["step"]) != path.name:
         raise DamagedFileError(f"the manifest is of step {manifest['step']}")
     _check_sizes(path, files)
-    seen = {name: hash_file(path / name, algo).hash for name in files}
+    seen = {name: hash_file(path / name, algo, takes_all_cores=True).hash for name in files}
     for name, digest in seen.items():
         if digest != files[name]["hash"]:
             raise DamagedFileError(f"{name} is damaged (its {algo} hash differs)")

@@ -316,6 +316,16 @@ def cut_in(segments: int, layers: int) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(starts)]
 
 
+class TokenEmbedding(nn.Embedding):
+    """One that draws nothing where there is no memory: of all modules torch draws it alone by a
+    way through torch._dynamo there, whose import takes a start 1.4 s.
+    """
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
 class Decoder(nn.Module):
     """Tokens to final hidden states: everything but the head."""
 
@@ -324,7 +334,7 @@ class Decoder(nn.Module):
         self.is_wide = config.residual_in_fp32
         self.segments = cut_in(segments, config.num_hidden_layers)
         self.shape: ModelShape = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = TokenEmbedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = Rotary(config)

@@ -41,6 +41,7 @@ from albor_core.train.process.attempt import (
 )
 from albor_core.train.process.faults import faults_from
 from albor_core.train.process.signals import SignalRequests, dump_stacks_to
+from albor_core.train.process.start_times import StartTimes, process_age_s
 from albor_core.train.ranks.launched import (
     LaunchedMember,
     LaunchedRanks,
@@ -96,6 +97,7 @@ def _live(
 ) -> Outcome:
     training = crew = None
     is_lost = True
+    times = StartTimes(process_age_s())
     try:
         config = _config(life.run)
         faults = faults_from(os.environ, attempt=life.attempt)
@@ -106,6 +108,7 @@ def _live(
         from albor_core.train.loop import Training  # noqa: PLC0415  loads torch: seconds
         from albor_core.train.step.brick_trace import TraceOrder  # noqa: PLC0415
 
+        times.mark("imports")
         training = Training(
             life,
             config,
@@ -113,6 +116,7 @@ def _live(
             faults,
             state,
             allow_config_change=options.allow_config_change,
+            times=times,
         )
         asked = options.trace
         order = TraceOrder(Path(asked[0]), int(asked[1]), int(asked[2])) if asked else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -84,7 +85,7 @@ class Parts:
     order: Order
     model: nn.Module
     forward: Forward
-    """The model, compiled where that pays."""
+    """The model, compiled where that pays and the fused step is no candidate."""
     optimizer: Optimizer | FlatAdamW
     """FlatAdamW where the fused step is a candidate."""
     scales: Scales | None
@@ -183,10 +184,18 @@ class Parts:
         self.noise.add(small, size, whole, self.tokens_per_step)
 
 
-def build(config: Config, *, begins: bool = True, folder: Path | None = None) -> Parts:
-    """Everything in place, nothing computed. Without `begins` the weights are random: a checkpoint
-    will replace them, what `model.path` names may be gone by now, and kernels are what earlier
-    attempts found them to be here. `folder` as in `recipe_of`.
+def build(
+    config: Config,
+    *,
+    begins: bool = True,
+    folder: Path | None = None,
+    mark: Callable[[str], None] = lambda name: None,
+) -> Parts:
+    """Everything in place, nothing computed. Without `begins` a checkpoint will replace weights,
+    and what `model.path` names may be gone by now: they are whatever lies in memory (to draw 398M
+    of them takes a CPU 3 s), or random in a recipe of one's own; and kernels are what earlier
+    attempts found them to be here. `folder` as in `recipe_of`; `mark` is called with what is done,
+    as of `StartTimes`.
 
     Raises ConfigError, DataError or NotFoundError before the device is touched where it can.
     """
@@ -197,14 +206,18 @@ def build(config: Config, *, begins: bool = True, folder: Path | None = None) ->
     clock = Clock.of(config, len(source))
     if begins:
         refuse_unreachable(clock)
+    mark("data")
     placement = place(training)
+    mark("device")
     seed_everything(training.seed)
     if not recipe.compiles:
         placement = replace(placement, compiles=False)
     model = _model(recipe, placement, begins=begins)
     dispatch.remember(KeptChoices(albor_home() / "cache" / "kernels", reads=not begins))
     refuse_absent_rates(config.optimizer, model)
+    mark("model")
     obstacle = placement.ranks.first(obstacle_to_fusion(recipe, placement))
+    mark("kernels")
     if obstacle and placement.precision == "fp8":
         raise fp8_refused(obstacle)
     optimizer = plain_optimizer(config, model) if obstacle else flat_optimizer(config, model)
@@ -216,7 +229,7 @@ def build(config: Config, *, begins: bool = True, folder: Path | None = None) ->
         val,
         order,
         model,
-        _forward(model, placement),
+        compiled(model, placement) if obstacle else model,
         optimizer,
         _scales(model, placement),
         LossScale(placement.device) if placement.precision == "fp16" else None,
@@ -231,6 +244,7 @@ def build(config: Config, *, begins: bool = True, folder: Path | None = None) ->
         with placement.autocast():
             check_objective(recipe, model, parts.forward, batch.to(placement.device))
         reshard(model)
+    mark("model")
     return parts
 
 
@@ -342,8 +356,8 @@ def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> nn.Module:
         check_model(recipe, model)
     if begins:
         recipe.first_weights(model)
-    else:
-        recipe.random_weights(model)
+    elif own_class(recipe.config.training.mode) is not None:
+        recipe.random_weights(model)  # its objective is tried before a checkpoint replaces them
     if ranks.is_sharded:
         shard(
             model,
@@ -356,12 +370,14 @@ def _model(recipe: Recipe, placement: Placement, *, begins: bool) -> nn.Module:
     return model
 
 
-def _forward(model: nn.Module, placement: Placement) -> Forward:
-    """The model as PlainStep calls it."""
+def compiled(model: nn.Module, placement: Placement) -> Forward:
+    """The model as PlainStep calls it. Not for the fused step: torch.compile loads a compiler, and
+    that takes a second or two.
+    """
     if placement.ranks.is_sharded or not placement.compiles:  # sharded: each block is compiled
         return model
-    compiled: Forward = torch.compile(model, dynamic=False)
-    return compiled
+    forward: Forward = torch.compile(model, dynamic=False)
+    return forward
 
 
 def seed_everything(seed: int) -> None:

@@ -58,6 +58,7 @@ from albor_core.train.observe.sampler import TelemetrySampler
 from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import Faults
 from albor_core.train.process.signals import SignalRequests
+from albor_core.train.process.start_times import StartTimes
 from albor_core.train.ranks.group import Ranks, Word
 from albor_core.train.ranks.sharding import fingerprint
 from albor_core.train.requests import Requests, answer
@@ -107,11 +108,16 @@ class Training:
         state: StateWriter,
         *,
         allow_config_change: bool = False,
+        times: StartTimes | None = None,
     ) -> None:
-        """Build and resume. Raises AlborError for everything a user can mend."""
+        """Build and resume. Raises AlborError for everything a user can mend. `times`: of the
+        process, which has begun already.
+        """
+        self._times, self._has_stepped = times or StartTimes(), False
+        mark = self._times.mark
         self.life, self.config, self.signals, self.faults = life, config, signals, faults
         saved = list_checkpoints(life.run.checkpoints)
-        parts = build(config, begins=not saved, folder=folder_of(life.run))
+        parts = build(config, begins=not saved, folder=folder_of(life.run), mark=mark)
         kept = parts.recipe.companions(saved[0] if saved else None)
         self.companions, self.copies = kept, HostCopies()
         self.reporter = Reporter(life, config, state, num_steps=parts.clock.planned)
@@ -151,7 +157,9 @@ class Training:
         self.trouble: Trouble | None = None
         self.end: Outcome | None = None
         self._peak = self._peak_flops(parts)
+        mark("reports")
         source = begin(self.course, life, allow_config_change=allow_config_change)
+        mark("checkpoint")
         self.stepper: Stepper
         self.ranks.send_order(Word.CHOOSE)
         self.course.parts, self.stepper = choose_step(
@@ -164,9 +172,11 @@ class Training:
         self._logs = 0  # intervals of this attempt
         self._told: list[dict[str, Any]] = []
         self._report_kernels()
+        mark("kernels")
         self.parity = ParityChecks(waits=not self.reads_late)
         self.parity.begin(pose(self.parts, self.stepper), self.step)
         self._tell_parity()
+        mark("parity")
         self.keeper = CheckpointSaving(
             self._saver(source), self.reporter, partial(answer, life.run, self.reporter.journal)
         )
@@ -251,6 +261,7 @@ class Training:
         self.faults.at("step", self.step)
         if self._evaluation_is_due() and self._stopped() is None:
             self._evaluate()
+            self._times.mark("validation")
         self.clock.lap()
         while self.end is None:
             is_done = self.step >= self.last_step and not self._evaluation_is_due()
@@ -263,6 +274,7 @@ class Training:
             self._freeze_startup_objects()
             self.tracer.before_step(self.step + 1)
             self._train_step(self.step + 1)
+            self._report_start()
             if self.tracer.ends_with_next_step:  # its pause is no part of the unread step
                 self._read_late()
             self.tracer.after_step(self.step + 1)
@@ -275,6 +287,15 @@ class Training:
             self._after_step()
             self.faults.at("step", self.step)
         return self._finish(self.end or Outcome("completed", 0, self.step))
+
+    def _report_start(self) -> None:
+        """After the first step of the attempt: what it took to get there."""
+        if self._has_stepped:
+            return
+        self._has_stepped = True
+        self.clock.settle()
+        self._times.mark("step")
+        self.reporter.first_step(self.step + 1, self._times.seconds())
 
     def _report_step(self) -> None:
         at = self.progress

@@ -39,6 +39,8 @@ EXIT_CLASSES: Mapping[str, tuple[str, str]] = {
 
 EVENTS: Mapping[str, str] = {
     "run.start": "an attempt begins; `resumed_from` is the checkpoint's step",
+    "run.first_step": "the first step of an attempt is done, `total_s` after its process began, "
+    "and what each part of that took",
     "run.end": "the program ended by itself: `status`, `reason`, `code`",
     "run.described": "what a program under `guard run` passed to `track.start`",
     "run.goals": "which way metrics are better, as the program declared",

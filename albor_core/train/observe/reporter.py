@@ -30,6 +30,7 @@ from albor_core.train.process.attempt import Attempt
 
 MIN_GAP_S = 0.25
 HEARTBEAT_S = 1.0
+_SAID_S = 0.05  # parts of a start that are shorter are in the journal alone
 _VALIDATED = tuple((one.state, one.key) for one in LIVE if one.key.startswith("val/"))
 """Fields of the state file and the figures of a validation that they show."""
 NOT_VALIDATED: Mapping[str, None] = dict.fromkeys((*(one for one, _ in _VALIDATED), "val_step"))
@@ -197,6 +198,20 @@ class Reporter:
         words += [f"bpb {values['val/bpb']:.4f}"] if "val/bpb" in values else []
         self.console.print_line(step, f"validation  {'  '.join(words)}")
         self.state.fields |= {one: values.get(key) for one, key in _VALIDATED} | {"val_step": step}
+
+    def first_step(self, step: int, seconds: Mapping[str, float]) -> None:
+        """What the start of this attempt took, part by part, from the process to this step."""
+        total = sum(seconds.values())
+        data = {f"{name}_s": round(one, 2) for name, one in seconds.items()}
+        self.journal.append(
+            "e",
+            step=step,
+            name="run.first_step",
+            severity=CALM,
+            data={"total_s": round(total, 2), **data},
+        )
+        parts = (f"{name} {one:.1f}" for name, one in seconds.items() if one >= _SAID_S)
+        self.console.print_line(step, f"first step after {total:.1f} s: {', '.join(parts)}")
 
     def alert(self, alert: Alert) -> None:
         """An alert as an event and as the severity of the run."""

@@ -25,7 +25,13 @@ from albor_core.model.llama import HALF_JITTER, Llama, role_of
 from albor_core.recipes.batch import Batch
 from albor_core.recipes.recipe import Forward
 from albor_core.run.errors import AlborError
-from albor_core.train.build import BatchWeight, Parts, fp8_refused, plain_optimizer
+from albor_core.train.build import (
+    BatchWeight,
+    Parts,
+    compiled,
+    fp8_refused,
+    plain_optimizer,
+)
 from albor_core.train.optim.adamw import FlatAdamW, Optimizer, kind_of
 from albor_core.train.optim.gradients import Updated, gradient_norms, scale_gradients
 from albor_core.train.optim.muon import hidden_matrices
@@ -304,7 +310,10 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     plain = plain_optimizer(parts.config, parts.model)
     if int(parts.optimizer.tensors()["step.model.norm.weight"]):
         plain.load(parts.optimizer.tensors())
-    return _plain(replace(parts, optimizer=plain), event, "not fused: it was rejected")
+    forward = compiled(parts.model, parts.placement)
+    return _plain(
+        replace(parts, optimizer=plain, forward=forward), event, "not fused: it was rejected"
+    )
 
 
 def _plain(parts: Parts, event: Callable[..., None], reason: str) -> tuple[Parts, PlainStep]:

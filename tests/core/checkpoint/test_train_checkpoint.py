@@ -429,7 +429,7 @@ def test_a_save_in_a_pause_does_not_count_the_pause_as_steps(monkeypatch):
 
     now = [0.0]
     monkeypatch.setattr(brick_timer.time, "perf_counter", lambda: now[0])
-    clock = brick_timer.StepClock()
+    clock = brick_timer.StepClock(torch.device("cpu"))
     now[0] = 1.0
     with clock.held():
         now[0] = 100.0

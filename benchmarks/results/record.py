@@ -6,6 +6,7 @@ It leaves out or blanks
 - weights and traces, for their size; locks, stores and reports, which are made from the rest;
   launch.json, which could start something, and what the watcher keeps for itself;
 - the machine: host, kernel, boot, load, memory and disks, environment, user, uuids of GPUs;
+- what was held out: of a line to be filled in, whether it was met, and what the model wrote;
 - its surroundings: GPUs that the run did not use, all processes but its own, what the guard noted
   of them before a start, and the files beside the code that git does not track;
 - where it was: a folder below that of the runs is told from there (runs/proof/checkpoints), a file
@@ -105,7 +106,7 @@ class _Kept:
     def content(self, name: str, raw: bytes) -> bytes:
         """The bytes of one file as the record has them."""
         if name.startswith("eval/") and name.endswith(_LINES):
-            return raw  # texts and what the model made of them
+            return b"".join(map(_without_held_out, raw.splitlines(keepends=True)))
         if name.endswith(_LINES):
             return b"".join(self._lines(raw))
         if not name.endswith(".json"):
@@ -191,6 +192,15 @@ class _Kept:
         if isinstance(value, dict):
             return {key: self._cut(item) for key, item in value.items()}
         return [self._cut(item) for item in value] if isinstance(value, list) else value
+
+
+def _without_held_out(line: bytes) -> bytes:
+    """An item of an evaluation as it is, but for a line of other people's code."""
+    record = parse_json(line)
+    if not record or "middle" not in record:
+        return line
+    told = {**record, "middle": ""}
+    return json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def _processes(gpu: Mapping[str, Any], pids: set[int] | frozenset[int]) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from tiny_run import history, make_run, train_here
@@ -122,3 +124,35 @@ def test_a_pause_begins_when_the_device_has_done_what_was_asked(monkeypatch, dev
         device.hold_up(0.1)
     assert clock.lap() == 3 * STEP_S
     assert clock.lap() == 0.0  # what the pause asked for is done with it
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+def test_a_gpu_that_is_steps_behind_its_host_has_true_rates_round_a_pause(tmp_path, monkeypatch):
+    """Each step keeps the device busy for a known time, and the host is soon ahead of it."""
+    cycles, began, ended = 100_000_000, *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    torch.cuda._sleep(cycles)
+    ended.record()
+    torch.cuda.synchronize()
+    least_ms, take_step = began.elapsed_time(ended), optimizer_step.take_step
+
+    def launched(*args, **options):
+        torch.cuda._sleep(cycles)
+        return take_step(*args, **options)
+
+    monkeypatch.setattr(loop, "take_step", launched)
+    monkeypatch.setattr(loop.ParityChecks, "is_due", lambda checks, step: step in (8, 14))
+    monkeypatch.setattr(loop.ParityChecks, "again", lambda *_: time.sleep(2.0))
+    run = make_run(
+        tmp_path,
+        training__device="cuda",
+        training__compile=False,
+        training__log_interval=3,
+        training__eval_interval=7,
+        training__checkpoint={"save_every": 11},
+    )
+    train_here(run)
+    step_ms, _ = rates(run)
+    assert min(step_ms.values()) > 0.8 * least_ms  # clocks of a GPU change
+    assert max(ms for step, ms in step_ms.items() if step > 3) < 2 * least_ms + 300

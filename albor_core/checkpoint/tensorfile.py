@@ -60,12 +60,12 @@ class FileHash:
         return {"size": self.size, "algo": self.algo, "hash": self.hash}
 
 
-def new_hasher(algo: str = ALGO, *, takes_all_cores: bool = False) -> Hasher:
+def new_hasher(algo: str = ALGO, *, threads: int = 1) -> Hasher:
     """Raises DamagedFileError for an algorithm that this machine cannot check."""
     if algo == "sha256":
         return hashlib.sha256()
     if algo == "blake3" and ALGO == "blake3":
-        return blake3(max_threads=blake3.AUTO if takes_all_cores else 1)
+        return blake3(max_threads=threads)  # of its own: those of AUTO are dead after a fork
     raise DamagedFileError(f"hash algorithm {algo!r} is not available here")
 
 
@@ -86,12 +86,12 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileHash:
     return FileHash(size, ALGO, hasher.hexdigest())
 
 
-def hash_file(path: Path, algo: str, *, takes_all_cores: bool = False) -> FileHash:
+def hash_file(path: Path, algo: str, *, threads: int = 1) -> FileHash:
     """What is on the disk now. Raises OSError, DamagedFileError for anything but a regular file.
-    `takes_all_cores`: where nobody trains meanwhile.
+    `threads`: more than one where nobody trains meanwhile.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    hasher, size = new_hasher(algo, takes_all_cores=takes_all_cores), 0
+    hasher, size = new_hasher(algo, threads=threads), 0
     with os.fdopen(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise DamagedFileError("not a regular file")

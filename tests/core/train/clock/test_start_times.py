@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -88,8 +90,20 @@ def test_a_hash_is_of_the_bytes_however_they_are_read(tmp_path, monkeypatch, siz
     monkeypatch.setattr(tensorfile, "CHUNK", 64)
     content = bytes(range(size))
     written = tensorfile.write_file(tmp_path / "file", [content])
-    for takes_all_cores in (False, True):
-        read = tensorfile.hash_file(
-            tmp_path / "file", written.algo, takes_all_cores=takes_all_cores
-        )
+    for threads in (1, 8):
+        read = tensorfile.hash_file(tmp_path / "file", written.algo, threads=threads)
         assert read == written and read.size == size
+
+
+def test_a_fork_of_a_process_that_verified_can_verify(tmp_path):
+    """Threads do not survive a fork: a hasher must not wait for those of its parent."""
+    written = tensorfile.write_file(tmp_path / "file", [bytes(1 << 20)])
+
+    def is_right():
+        return tensorfile.hash_file(tmp_path / "file", written.algo, threads=8) == written
+
+    assert is_right()
+    if (pid := os.fork()) == 0:
+        signal.alarm(20)
+        os._exit(0 if is_right() else 1)
+    assert os.waitpid(pid, 0)[1] == 0

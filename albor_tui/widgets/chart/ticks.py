@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from albor_core.run.values.quantity import COUNT_UNITS
@@ -39,6 +40,7 @@ def nice_step(span: float, count: int) -> float:
 
 _TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 _DAY = 86_400.0
+_MOST_DIGITS = 6
 _SMALLEST, _LARGEST = 1e-290, 1e300  # beyond them a span or its tenth is no float
 
 
@@ -83,7 +85,7 @@ def _log_ticks(limits: Range, count: int) -> list[float]:
 def labels(positions: list[float], kind: str = "linear") -> list[str]:
     """One text per tick, all with the same decimals: 2.0 2.5 3.0, 10k 20k, 2e-4 3e-4."""
     if kind == "log":
-        return [_power_label(10.0 ** min(max(p, -300.0), 300.0)) for p in positions]
+        return _apart(_power_label, [10.0 ** min(max(p, -300.0), 300.0) for p in positions])
     if kind == "time":
         return [_time_label(p) for p in positions]
     if not positions:
@@ -93,7 +95,7 @@ def labels(positions: list[float], kind: str = "linear") -> list[str]:
     if largest >= 10_000:
         return _scaled_labels(positions, largest, step)
     if 0 < largest < 0.01:
-        return [_short_exponent(p) for p in positions]
+        return _apart(_short_exponent, positions)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
     if step and abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
         decimals += 1  # steps of 2.5 need one digit more than their power of ten
@@ -104,17 +106,26 @@ def _scaled_labels(positions: list[float], largest: float, step: float) -> list[
     """Large numbers in one unit and with just the decimals that tell them apart: 0 20k 40k."""
     unit, scale = next((u, s) for u, s in COUNT_UNITS if largest >= s)
     if largest >= 1e15:
-        return [_short_exponent(p) for p in positions]
+        return _apart(_short_exponent, positions)
     rest = step / scale
     decimals = next((d for d in range(6) if abs(rest * 10**d - round(rest * 10**d)) < 1e-6), 6)
     return [f"{p / scale:.{decimals}f}{unit}" if p else "0" for p in positions]
 
 
-def _power_label(value: float) -> str:
+def _apart(label: Callable[[float, int], str], values: list[float]) -> list[str]:
+    """Texts with as few digits behind the point as tell all of them apart."""
+    for digits in range(1, _MOST_DIGITS):
+        texts = [label(value, digits) for value in values]
+        if len(set(texts)) == len(set(values)):
+            return texts
+    return [label(value, _MOST_DIGITS) for value in values]
+
+
+def _power_label(value: float, digits: int) -> str:
     if 1000 <= value < 1e15:
         unit, scale = next((u, s) for u, s in COUNT_UNITS if value >= s * (1 - 1e-9))
         return f"{value / scale:.4g}{unit}"
-    return f"{value:.4g}" if 0.01 <= value < 1e15 else _short_exponent(value)
+    return f"{value:.4g}" if 0.01 <= value < 1e15 else _short_exponent(value, digits)
 
 
 def _time_label(seconds: float) -> str:
@@ -127,11 +138,11 @@ def _time_label(seconds: float) -> str:
     return text
 
 
-def _short_exponent(value: float) -> str:
+def _short_exponent(value: float, digits: int) -> str:
     if value == 0:
         return "0"
-    mantissa, power = f"{value:.1e}".split("e")
-    return f"{mantissa.removesuffix('.0')}e{int(power)}"
+    mantissa, power = f"{value:.{digits}e}".split("e")
+    return f"{mantissa.rstrip('0').removesuffix('.')}e{int(power)}"
 
 
 def hold(previous: Range | None, low: float, high: float, kind: str = "linear") -> Range:

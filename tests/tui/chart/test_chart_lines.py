@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import chart_stage
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from albor_core.store.rows.rows import AttemptRow
@@ -196,6 +196,7 @@ def test_log_axes_draw_nothing_where_there_is_no_logarithm():
 
 
 @given(st.floats(-12, 12), st.floats(0.01, 20), st.integers(2, 12))
+@example(-3.0, 0.109375, 6)  # 1e-3, 1.02e-3, ...: two digits do not tell them apart
 def test_log_ticks_are_inside_tell_apart_and_not_too_many(low, span, count):
     limits = Range(low, low + span)
     found = ticks.ticks(limits, count, "log")

@@ -208,20 +208,23 @@ def baseline_path(device: str) -> Path:
 
 
 def write_baseline(options: argparse.Namespace) -> None:
-    found = [measured(ROOT, options) for _ in range(options.pairs)]
+    """Anew behind each process: of a baseline that is cut off there is what was measured."""
     git = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     told = subprocess.run(git, capture_output=True, text=True)
-    document = {
-        "device": device_name(options.device),
-        "torch": torch.__version__,
-        "triton": version("triton") if find_spec("triton") else None,
-        "commit": told.stdout.strip() or None,
-        "processes": options.pairs,
-        "figures": medians(found),
-    }
     path = baseline_path(options.device)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"{json.dumps(document, indent=1)}\n")
+    found: list[Figures] = []
+    for _ in range(options.pairs):
+        found.append(measured(ROOT, options))
+        document = {
+            "device": device_name(options.device),
+            "torch": torch.__version__,
+            "triton": version("triton") if find_spec("triton") else None,
+            "commit": told.stdout.strip() or None,
+            "processes": len(found),
+            "figures": medians(found),
+        }
+        path.write_text(f"{json.dumps(document, indent=1)}\n")
     print(f"{path}: medians of {options.pairs} processes")
 
 

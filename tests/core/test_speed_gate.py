@@ -110,6 +110,21 @@ def test_a_baseline_of_a_kind_of_gpu_is_written_and_trips_alone_only_where_asked
     assert (code, "for information" in out, "SLOWER" in out) == (0, True, True)
 
 
+def test_of_a_baseline_that_is_cut_off_there_is_what_was_measured(gate, room, monkeypatch):
+    _, folder = gate
+
+    def cut_off(*_):
+        raise KeyboardInterrupt
+
+    path = folder / "baselines" / "nvidia-h200-made-up.json"
+    figures = iter(({"rope forward us": 70.0}, {"rope forward us": 90.0}))
+    monkeypatch.setattr(room, "measured", lambda *_: next(figures, None) or cut_off())
+    with pytest.raises(KeyboardInterrupt):
+        room.write_baseline(room.argparse.Namespace(device="cpu", pairs=3))
+    written = json.loads(path.read_text())
+    assert (written["processes"], written["figures"]) == (2, {"rope forward us": 80.0})
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

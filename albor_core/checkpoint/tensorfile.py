@@ -88,7 +88,7 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileHash:
 
 def hash_file(path: Path, algo: str, *, threads: int = 1) -> FileHash:
     """What is on the disk now. Raises OSError, DamagedFileError for anything but a regular file.
-    `threads`: more than one where nobody trains meanwhile.
+    `threads`: more than one only while no training needs the cores.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     hasher, size = new_hasher(algo, threads=threads), 0

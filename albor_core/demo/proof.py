@@ -16,12 +16,10 @@ from __future__ import annotations
 import json
 import lzma
 import shutil
-import statistics
 import tarfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,6 +29,7 @@ from albor_core.run.files.whole_file import temporary_beside, write_bytes
 from albor_core.run.registry import is_same_run, known_as, register
 from albor_core.run.rundir import RunDir, open_plain, own_home, read_json, registered_runs
 from albor_core.run.values.lenient import mapping, sequence
+from albor_core.run.values.step_time import step_seconds
 from albor_core.store.file.paths import local_store
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.reader import Reader
@@ -77,7 +76,6 @@ def open_proof(root: Path) -> OpenedProof:
     return OpenedProof(known, reused)
 
 
-@lru_cache(maxsize=1)
 def _recorded() -> tuple[str, Mapping[str, bytes]]:
     """Id and files of the record, by their path in the run directory. Nothing but plain files below
     the run's folder is taken from it. Raises AlborError.
@@ -123,9 +121,7 @@ def _is_there(run: RunDir, files: Mapping[str, bytes]) -> bool:
     """
     try:
         run.path.lstat()
-    except FileNotFoundError:
-        return False
-    except OSError:  # a path that cannot be: making it says why
+    except OSError:  # nothing is there, or nothing can be: making it says why
         return False
     for name, content in files.items():
         if why := _difference(run.path / name, content, grows=name == _GROWS):
@@ -226,13 +222,3 @@ def _scores(run: RunDir) -> list[dict[str, Any]]:
         for task in sequence(result, "tasks")
         for score in sequence(task, "scores")
     ]
-
-
-def step_seconds(step_ms: Sequence[tuple[int, float]]) -> float:
-    """All steps of a journal's (step, mean ms since the line before); its first at the median."""
-    usual = statistics.median(ms for _, ms in step_ms)
-    before, total = 0, 0.0
-    for step, ms in step_ms:
-        total += (step - before) * (usual if before == 0 else ms)
-        before = step
-    return total / 1000

@@ -280,7 +280,6 @@ def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) ->
     return choice
 
 
-@torch.inference_mode(False)  # whoever asks first may be scoring; a case needs its gradients
 def _examined(
     op: Op,
     device: torch.device,
@@ -311,7 +310,6 @@ def rejection(op: Op, device: torch.device, dtype: torch.dtype) -> str:
     return examine(op, device, dtype).reason
 
 
-@torch.inference_mode(False)
 def examine(op: Op, device: torch.device, dtype: torch.dtype) -> ParityVerdict:
     """`rejection`, and how far both backends are from fp64, up to the case that broke the rule."""
     seen: list[Deviation] = []
@@ -390,10 +388,10 @@ def _race(op: Op, device: torch.device, dtype: torch.dtype) -> tuple[str, str, d
 
 def milliseconds(fn: Callable[..., Outputs], inputs: tuple[Tensor, ...]) -> float:
     """Device time of one forward and backward, on copies: some ops write over their inputs."""
-    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
-    wanted = [leaf for leaf in leaves if leaf.requires_grad]
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.inference_mode(False), torch.enable_grad():
+        leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
         # The device is busy while the host launches: else its haste decides, not the kernels'.
         torch.cuda._sleep(HEAD_START_CYCLES)
         start.record()

@@ -67,8 +67,8 @@ def results(
     Of an op without gradients (an optimizer's step) the outputs alone.
     An input without a gradient (a table that the op treats as constant) has no entry.
     """
-    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():  # whoever asks first may be scoring
+        leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
         made = fn(*leaves)
         outs = made if isinstance(made, tuple) else (made,)
         found = {_named("output", i): out.detach().clone() for i, out in enumerate(outs)}

@@ -33,9 +33,9 @@ from torch import Tensor
 
 from albor_core.data.pack.special_tokens import END_OF_TEXT
 from albor_core.data.pack.tokenizer import load_tokenizer
-from albor_core.demo.proof import step_seconds
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
+from albor_core.run.values.step_time import step_seconds
 
 VOCABULARY = 32768
 POLL_S = 0.25

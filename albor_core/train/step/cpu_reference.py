@@ -20,6 +20,7 @@ from albor_core.andon.alert import Alert, make_alert
 from albor_core.kernels import dispatch
 from albor_core.model.llama import Llama, LlamaConfig
 
+REFUSALS = (RuntimeError, MemoryError, OSError)  # a comparison is no reason to lose the run
 MIN_COSINE = 0.98  # of a whole model in half precision; each kernel is held to 0.9999
 MORE_THAN_ROUNDING = 1.5  # times what the plain model loses in the same precision
 
@@ -73,6 +74,11 @@ class ModelParity:
             step=step,
             attempt=attempt,
         )
+
+
+def not_compared(error: Exception) -> ModelParity:
+    """It could not be, and why."""
+    return ModelParity(skipped=f"{type(error).__name__}: {str(error)[:200]}")
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,20 @@ from albor_core.kernels.toolchain import IS_INTERPRETED
 from albor_core.model.llama import Llama
 from albor_core.train.build import Parts
 from albor_core.train.step.choose import PlainStep
-from albor_core.train.step.cpu_reference import ModelParity, ParityCase, answer
+from albor_core.train.step.cpu_reference import (
+    REFUSALS,
+    ModelParity,
+    ParityCase,
+    answer,
+    not_compared,
+)
 from albor_core.train.step.fused import GraphedStep
-from albor_core.train.step.reference_process import ReferenceProcess, not_compared
+from albor_core.train.step.reference_process import ReferenceProcess
 
 PARITY_AFTER = 10  # steps of an attempt, behind which it is compared again
 HOST_SHARE = 0.5  # of the free host memory that weights in fp32 may take
 ROWS, LENGTH = 2, 64
 UNFINISHED = "the run ended before it was done"
-
-_REFUSALS = (RuntimeError, MemoryError, OSError)  # a comparison is no reason to lose the run
 
 Look = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Logits (B, T, V) and loss () of ids (B, T)."""
@@ -128,7 +132,7 @@ class ParityChecks:
                 self._add(step, at, answer(case))
             else:
                 self._pending = step, at, ReferenceProcess(case)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             self._add(step, at, not_compared(error))
 
     def _add(self, step: int, at: str, found: ModelParity) -> None:
@@ -161,7 +165,7 @@ def pose(
             float(loss),
             dict((*model.named_parameters(), *model.named_buffers())),
         )
-    except _REFUSALS as error:
+    except REFUSALS as error:
         return not_compared(error)
 
 

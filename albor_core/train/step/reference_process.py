@@ -30,7 +30,13 @@ from albor_core.config.shape import RopeScaling
 from albor_core.guard.launch import CODE_ROOT, python_module
 from albor_core.model.llama import LlamaConfig
 from albor_core.run.program.parent_death import die_with_parent
-from albor_core.train.step.cpu_reference import ModelParity, ParityCase, answer
+from albor_core.train.step.cpu_reference import (
+    REFUSALS,
+    ModelParity,
+    ParityCase,
+    answer,
+    not_compared,
+)
 
 MODULE = "albor_core.train.step.reference_process"
 MOST_THREADS = 4
@@ -137,14 +143,9 @@ def main(told: int, held: int) -> None:
     die_with_parent(about["parent"])
     try:
         found = answer(_case(about, dict(_tensors(held, about["tensors"]))))
-    except (RuntimeError, MemoryError, OSError) as error:
+    except REFUSALS as error:
         found = not_compared(error)
     sys.stdout.write(json.dumps(found.to_json()))
-
-
-def not_compared(error: Exception) -> ModelParity:
-    """It could not be, and why."""
-    return ModelParity(skipped=f"{type(error).__name__}: {str(error)[:200]}")
 
 
 def _case(about: Mapping[str, Any], named: dict[str, Tensor]) -> ParityCase:

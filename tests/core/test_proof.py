@@ -70,9 +70,7 @@ def test_a_proof_goes_on_where_it_was_stopped_and_shows_each_step_once(tmp_path,
     assert not any(str(tmp_path).encode() in content for content in files.values())
     monkeypatch.setattr(opened, "RECORD", options.record)
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "elsewhere"))
-    opened._recorded.cache_clear()
     found = opened.facts(opened.open_proof(tmp_path / "there").run)
-    opened._recorded.cache_clear()
     assert (found["steps"], found["steps_not_once"], found["restarts"]) == (300, 0, 2)
     (one, two) = (kill["step"] for kill in found["kills"])
     assert first_kill <= one < first_kill + 50 and second <= two < second + 50

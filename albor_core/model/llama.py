@@ -317,8 +317,8 @@ def cut_in(segments: int, layers: int) -> list[slice]:
 
 
 class TokenEmbedding(nn.Embedding):
-    """One that draws nothing where there is no memory: of all modules torch draws it alone by a
-    way through torch._dynamo there, whose import takes a start 1.4 s.
+    """One that draws nothing on the meta device: there torch draws it, alone of all modules, by a
+    way through torch._dynamo, whose import takes a start 1.4 s.
     """
 
     def reset_parameters(self) -> None:

@@ -85,7 +85,7 @@ class Parts:
     order: Order
     model: nn.Module
     forward: Forward
-    """The model, compiled where that pays and the fused step is no candidate."""
+    """The model, compiled where that pays and the fused step is not a candidate."""
     optimizer: Optimizer | FlatAdamW
     """FlatAdamW where the fused step is a candidate."""
     scales: Scales | None
@@ -96,7 +96,7 @@ class Parts:
     schedule: Schedule
     clock: Clock
     obstacle: str
-    """Why the fused step is no candidate; "" if it is."""
+    """Why the fused step is not a candidate; "" if it is."""
     stage: RampStage | None = None
     """Of a step in a ramp; see `at`."""
 

@@ -110,7 +110,7 @@ class Training:
         allow_config_change: bool = False,
         times: StartTimes | None = None,
     ) -> None:
-        """Build and resume. Raises AlborError for everything a user can mend. `times`: of the
+        """Build and resume. Raises AlborError for everything a user can correct. `times`: of the
         process, which has begun already.
         """
         self._times, self._has_stepped = times or StartTimes(), False
@@ -275,7 +275,7 @@ class Training:
             self.tracer.before_step(self.step + 1)
             self._train_step(self.step + 1)
             self._report_start()
-            if self.tracer.ends_with_next_step:  # its pause is no part of the unread step
+            if self.tracer.ends_with_next_step:  # its pause does not belong to the unread step
                 self._read_late()
             self.tracer.after_step(self.step + 1)
             self._read_late()

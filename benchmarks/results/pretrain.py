@@ -32,7 +32,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ from albor_core.data.pack.special_tokens import END_OF_TEXT
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
+from albor_core.run.status import ENDS
 
 HELD_OUT = (
     *("xarray", "anyio", "click", "torchdiffeq", "cloudpickle", "json", "http", "sqlite3"),
@@ -115,17 +116,16 @@ RECIPES |= {
 RECIPES["adamw-b32"] = Recipe(SMALL, 1.4e-3, batch=32)  # 2e-3 over the root of 2
 BEST, BEST_LR = "configs/train/pretrain-50m-muon.yaml", 6e-3
 RECIPES["best"] = Recipe(BEST, BEST_LR, ("optimizer.min_lr=0",), batch=32)
-_LARGER_BEST = (
-    "model.architecture.num_attention_heads=8",
-    "model.architecture.num_key_value_heads=2",
-    *("optimizer.name=muon", "optimizer.muon_lr=2.5e-3", "optimizer.muon_momentum=0.9"),
-    *("optimizer.beta2=0.99", "optimizer.weight_decay=0.8", "optimizer.min_lr=0"),
-    "training.lr_scheduler=linear",
-)
+_LARGER = tuple(
+    f"model.architecture.{key}"
+    for key in ("hidden_size=1024", "num_hidden_layers=24", "intermediate_size=4096",
+                "num_attention_heads=8", "num_key_value_heads=2")
+)  # fmt: skip
+_BEST_LARGER = replace(RECIPES["best"], sets=(*RECIPES["best"].sets, *_LARGER))
 RECIPES |= {
-    "398m-whole": Recipe(LARGE, 1e-3),
-    "398m-best": Recipe(LARGE, BEST_LR, _LARGER_BEST, stopped_at=2 * EVERY, batch=32),
-    "398m-best-whole": Recipe(LARGE, BEST_LR, _LARGER_BEST, batch=32),
+    "398m-whole": replace(RECIPES["398m"], stopped_at=None),
+    "398m-best": replace(_BEST_LARGER, stopped_at=2 * EVERY),
+    "398m-best-whole": _BEST_LARGER,
 }
 
 
@@ -284,7 +284,7 @@ def wait(run: Path, step: int = sys.maxsize) -> dict[str, Any]:
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
         state = read_state(RunDir(run).state) or {}
-        ended = state.get("phase") in ("completed", "failed", "stopped")
+        ended = state.get("phase") in ENDS
         if ended or state.get("global_step", 0) >= step:
             return state
         time.sleep(POLL_S)

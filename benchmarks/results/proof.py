@@ -35,10 +35,11 @@ from typing import Any
 import torch
 from pretrain import BATCH, LARGE, T, albor
 from record import write_record
-from timed_runs import ENDED, corpus, measured, phase_of
+from timed_runs import corpus, measured, phase_of
 
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
+from albor_core.run.status import ENDS
 
 STEPS = 1648  # 108.0M tokens
 KILLED_AT = (1 / 3, 2 / 3)
@@ -121,7 +122,7 @@ def train(proof: Proof, words: Sequence[str], steps: int, until: float) -> Path 
                 proof.keep("kills", kills)
                 print(f"killed {state['pid']} at step {state['global_step']}", flush=True)
             wait_for_another(path, state["pid"], until)
-        if state.get("phase") in ENDED:
+        if state.get("phase") in ENDS:
             shown = albor("runs", "show", path)
             if shown["run"]["ended_status"] is not None:
                 return path

@@ -35,6 +35,7 @@ from albor_core.data.pack.special_tokens import END_OF_TEXT
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
+from albor_core.run.status import ENDS
 from albor_core.run.values.step_time import step_seconds
 
 VOCABULARY = 32768
@@ -186,7 +187,7 @@ def run(name: str, words: Sequence[str], limit_s: float, begun: Path | None = No
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         phase = phase_of(path)
-        shown = albor("runs", "show", path) if phase in ENDED else None
+        shown = albor("runs", "show", path) if phase in ENDS else None
         if shown and shown["run"]["ended_status"] is not None:
             if phase != "completed":
                 raise SystemExit(f"{path}: {phase}, see {path}/logs")
@@ -200,9 +201,6 @@ def phase_of(path: Path) -> str | None:
     """What the state file of a run says."""
     found: str | None = (read_state(RunDir(path).state) or {}).get("phase")
     return found
-
-
-ENDED = ("completed", "failed", "stopped")
 
 
 def measured(shown: Mapping[str, Any]) -> tuple[float, int]:

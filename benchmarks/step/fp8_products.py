@@ -5,10 +5,10 @@
 
 A matrix is multiplied three times a step: forward, for the gradient of its input and for its own.
 "bf16" is torch.mm; "fp8" rounds input, weight and arriving gradient in both layouts, as
-kernels/ops/fp8.py does, and multiplies those; the mlp's rounding is in its SwiGLU kernels, and so
-is not counted for what these make. Both in the shapes of train_step.py at so many rows of 1,024,
-each a CUDA graph, in turns; operands take turns, too, so that none is in the cache. "saved" is of
-all layers, ms a step. The head is multiplied in pieces of tokens, as the fused step does it.
+kernels/ops/fp8.py does, and multiplies those; what a SwiGLU kernel of the MLP makes in fp8 is not
+rounded again (MADE). Both in the shapes of train_step.py at so many rows of 1,024, each a CUDA
+graph, in turns; operands take turns, too, so that none is in the cache. "saved" is of all layers,
+ms a step. The head is multiplied in pieces of tokens, as the fused step does it.
 The results are compared with fp64 first: an fp8 product is within 6 % of what it is to be, by norm.
 Exit code 2 without a GPU of sm_89 or later.
 """
@@ -19,64 +19,46 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from kernels import captured
 from torch import Tensor
-from train_step import SHAPES
+from train_step import SHAPES, T
 
+from albor_core.kernels.bench import Sizes, seconds
+from albor_core.kernels.gemm import Gemm, step_products
 from albor_core.kernels.ops import fp8
+from albor_core.model.fused import LOGITS_BYTES
+from albor_core.model.llama import LlamaConfig
 
-T, SETS, WARM, WORST = 1024, 4, 3, 0.06
-PIECE = 16384  # tokens whose logits exist at one time
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """y = x @ w^T of one weight, and how many a step has of it."""
-
-    name: str
-    rows: int
-    inside: int
-    outside: int
-    times: int
-    is_x_made: bool = False
-    is_dy_made: bool = False
-    """Whether a kernel of the step makes it in fp8 at no cost."""
-    is_w_made: bool = False
-    """Whether the weight is rounded less often than it is multiplied."""
+SETS, WARM, WORST = 4, 3, 0.06
+X, W, DY = range(3)
+MADE = {"ffn_gate_up": (DY,), "ffn_down": (X,), "lm_head": (W,)}
+"""What is not rounded at each product: a SwiGLU kernel makes it in fp8; the head's weight, once for
+all pieces, is not counted."""
 
 
-def matrices(shape: Any, tokens: int) -> list[Matrix]:
-    D, L, F = shape.hidden_size, shape.num_hidden_layers, shape.intermediate_size
-    heads = shape.num_attention_heads * shape.head_dim
-    wide = heads + 2 * shape.num_key_value_heads * shape.head_dim
-    piece = min(tokens, PIECE)
-    return [
-        Matrix("qkv", tokens, D, wide, L),
-        Matrix("o", tokens, heads, D, L),
-        Matrix("gate_up", tokens, D, 2 * F, L, is_dy_made=True),
-        Matrix("down", tokens, F, D, L, is_x_made=True),
-        Matrix("head", piece, D, shape.vocab_size, tokens // piece, is_w_made=tokens > piece),
-    ]
+def forward_products(shape: LlamaConfig, tokens: int) -> list[Gemm]:
+    """y (m, n) = x (m, k) @ w (n, k)^T of each weight, and how many a step has of it."""
+    sizes = Sizes(
+        tokens, shape.hidden_size, shape.intermediate_size, shape.vocab_size,
+        shape.num_attention_heads, shape.num_key_value_heads,
+    )  # fmt: skip
+    pieces = LOGITS_BYTES // (shape.vocab_size * torch.bfloat16.itemsize)
+    found = step_products(sizes, shape.num_hidden_layers, pieces)
+    return [one for one in found if one.when == "forward"]
 
 
 class Operands:
-    """x, w and dy of a matrix in bf16, rounded, and where results go."""
+    """x, w and dy of a product in bf16, rounded, and where its three results go."""
 
-    def __init__(self, one: Matrix) -> None:
+    def __init__(self, one: Gemm) -> None:
         def normal(*size: int) -> Tensor:
             return torch.randn(size, device="cuda", dtype=torch.bfloat16)
 
-        self.one = one
-        self.values = (
-            normal(one.rows, one.inside),
-            normal(one.outside, one.inside),
-            normal(one.rows, one.outside),
-        )
+        self.values = normal(one.m, one.k), normal(one.n, one.k), normal(one.m, one.n)
         x, w, dy = self.values
         self.results = [torch.empty_like(dy), torch.empty_like(x), torch.empty_like(w)]
         # each on 16 bytes of its own, as model/fp8.py has them
@@ -85,7 +67,7 @@ class Operands:
         self.scale.copy_(fp8.LARGEST / largest)
         self.unscale.copy_(self.scale.reciprocal())
         self.seen = torch.zeros(3, fp8.SLOTS, device="cuda")
-        self.made = [self._cast(at) for at in range(3)]
+        self.made = {at: self._cast(at) for at in MADE.get(one.name, ())}
 
     def _cast(self, at: int) -> fp8.Both:
         return fp8.cast(self.values[at], self.scale[at], self.seen[at])
@@ -97,8 +79,7 @@ class Operands:
         torch.mm(dy.t(), x, out=dw)
 
     def fp8(self) -> None:
-        is_made = (self.one.is_x_made, self.one.is_w_made, self.one.is_dy_made)
-        x, w, dy = (self.made[at] if is_made[at] else self._cast(at) for at in range(3))
+        x, w, dy = (self.made.get(at) or self._cast(at) for at in (X, W, DY))
         (one, two, three), (y, dx, dw) = self.unscale, self.results
         fp8.product(x.rows, w.rows, one, two, y, quick=True)
         fp8.product(dy.rows, w.columns, three, two, dx)
@@ -107,7 +88,7 @@ class Operands:
     def error(self) -> float:
         """The worst of the three results, by norm, against fp64 on some of its rows."""
         x, w, dy = (value.double() for value in self.values)
-        some = slice(None, None, max(1, self.one.rows // 256))
+        some = slice(None, None, max(1, len(x) // 256))
         part = slice(0, 64)
         truths = (
             (x[some] @ w.t(), self.results[0][some]),
@@ -117,28 +98,7 @@ class Operands:
         return max(float((got - truth).norm() / truth.norm()) for truth, got in truths)
 
 
-def graph_of(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    for _ in range(WARM):
-        work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph
-
-
-def milliseconds(graphs: list[torch.cuda.CUDAGraph]) -> float:
-    """Of one of them, on average."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for graph in graphs:
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / len(graphs)
-
-
-def measure(one: Matrix, rounds: int) -> dict[str, Any]:
+def measure(one: Gemm, rounds: int) -> dict[str, Any]:
     sets = [Operands(one) for _ in range(SETS)]
     errors = {}
     for kind in ("bf16", "fp8"):
@@ -146,21 +106,21 @@ def measure(one: Matrix, rounds: int) -> dict[str, Any]:
         errors[kind] = sets[0].error()
     if max(errors.values()) > WORST:
         raise SystemExit(f"{one.name}: wrong by {errors}")
-    graphs = {kind: [graph_of(getattr(s, kind)) for s in sets] for kind in errors}
+    graphs = {kind: [captured(getattr(operands, kind)) for operands in sets] for kind in errors}
     found: dict[str, list[float]] = {kind: [] for kind in graphs}
     for turn in range(rounds + WARM):
         for kind in sorted(graphs, reverse=bool(turn % 2)):
-            ms = milliseconds(graphs[kind])
+            spent = seconds(lambda replay: replay(), graphs[kind], torch.device("cuda"), SETS)
             if turn >= WARM:
-                found[kind].append(ms)
+                found[kind].append(1000 * spent)
     bf16, in_fp8 = (statistics.median(found[kind]) for kind in ("bf16", "fp8"))
     return {
         "matrix": one.name,
         "bf16_ms": round(bf16, 4),
         "fp8_ms": round(in_fp8, 4),
         "ratio": round(in_fp8 / bf16, 3),
-        "saved_ms_a_step": round(one.times * (bf16 - in_fp8), 3),
-        "bf16_ms_a_step": round(one.times * bf16, 3),
+        "saved_ms_a_step": round(one.per_step * (bf16 - in_fp8), 3),
+        "bf16_ms_a_step": round(one.per_step * bf16, 3),
         "error": {kind: round(error, 4) for kind, error in errors.items()},
     }
 
@@ -178,7 +138,7 @@ def main() -> int:
         return 2
     rows = []
     for batch in options.batches:
-        for one in matrices(SHAPES[options.shape], batch * T):
+        for one in forward_products(SHAPES[options.shape], batch * T):
             rows.append({"batch": batch, **measure(one, options.rounds)})
             print(json.dumps(rows[-1]), flush=True)
             torch.cuda.empty_cache()

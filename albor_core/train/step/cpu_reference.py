@@ -20,7 +20,7 @@ from albor_core.andon.alert import Alert, make_alert
 from albor_core.kernels import dispatch
 from albor_core.model.llama import Llama, LlamaConfig
 
-REFUSALS = (RuntimeError, MemoryError, OSError)  # a comparison is no reason to lose the run
+REFUSALS = (RuntimeError, MemoryError, OSError)  # a comparison that fails must not end the run
 MIN_COSINE = 0.98  # of a whole model in half precision; each kernel is held to 0.9999
 MORE_THAN_ROUNDING = 1.5  # times what the plain model loses in the same precision
 

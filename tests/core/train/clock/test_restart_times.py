@@ -1,4 +1,4 @@
-"""benchmarks/step/restart.py on a CPU: what it says of a restart is what the run's journal says."""
+"""benchmarks/results/restart.py on a CPU: what it says of a restart is what the journal says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_each_kill_is_followed_by_a_step_and_the_parts_of_its_start_add_up(tmp_p
     made = tmp_path / "restart.json"
     done = subprocess.run(
         [
-            sys.executable, str(ROOT / "benchmarks" / "step" / "restart.py"),
+            sys.executable, str(ROOT / "benchmarks" / "results" / "restart.py"),
             "--config", "configs/demo.yaml", "--set", "data.seq_len=64",
             "--set", "monitoring.system.enabled=false",
             "--kills", "1", "--after", "10", "--json", str(made),

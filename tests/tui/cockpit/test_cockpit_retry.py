@@ -31,7 +31,7 @@ SIZE = (120, 40)
 
 async def ready(pilot, count: int = 7) -> RunTable:
     table = pilot.app.screen.query_one(RunTable)
-    await until(pilot, lambda: len(table.runs) == count, "the runs never came")
+    await until(pilot, lambda: len(table.runs) == count and table.has_focus, "the runs never came")
     return table
 
 

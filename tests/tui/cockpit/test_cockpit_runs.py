@@ -52,6 +52,19 @@ async def test_a_run_that_appears_elsewhere_appears_without_a_keypress(cockpit, 
         assert any(view.name == "brand-new" for view in table.runs)
 
 
+async def test_the_arrow_keys_move_among_runs_that_came_to_an_empty_list(cockpit, source):
+    runs = source.rows
+    source.show(())
+    async with cockpit().run_test(size=(120, 40)) as pilot:
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.has_class("-empty") and screen.focused is None)
+        source.show(runs)
+        table = await ready(pilot)
+        await until(pilot, lambda: table.has_focus)
+        await pilot.press("down", "down")
+        assert table.cursor == 2
+
+
 async def test_numbers_change_in_place_and_the_cursor_stays_on_its_run(cockpit, source):
     async with cockpit().run_test(size=(120, 40)) as pilot:
         table = await ready(pilot)

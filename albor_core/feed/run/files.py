@@ -329,14 +329,21 @@ def _aged(view: RunView, evidence: Evidence, status: RunStatus) -> RunView:
         age_s=age,
         is_live=is_live,
         is_silent=status.silent_s is not None,
-        elapsed_s=_elapsed(state, age if is_active and is_ours and not is_live else None),
+        elapsed_s=_elapsed(view, evidence, age if is_active and is_ours and not is_live else None),
     )
 
 
-def _elapsed(state: Document, silent_s: float | None) -> float | None:
-    """How long it has worked: the time goes on for a program that does not say so."""
-    said = number(state, "elapsed_seconds")
-    return said if said is None or silent_s is None else said + silent_s
+def _elapsed(view: RunView, evidence: Evidence, silent_s: float | None) -> float | None:
+    """How long it has worked: the time goes on for a program that does not say so. Of one that says
+    nothing at all, how long ago it was made, by its guard.
+    """
+    said = number(evidence.state or NOTHING, "elapsed_seconds")
+    if said is not None:
+        return said if silent_s is None else said + silent_s
+    if evidence.state or not evidence.guard or view.created is None:
+        return None
+    until = time.time() if view.status in LIVE_WORDS else view.last_wall
+    return None if until is None else max(0.0, until - view.created)
 
 
 def _age(evidence: Evidence, last_wall: float | None, alive: bool) -> float | None:

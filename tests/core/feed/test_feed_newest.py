@@ -181,6 +181,18 @@ def test_a_silent_run_has_no_time_of_arrival_and_its_time_goes_on(run, hold):  #
     assert view.elapsed_s == pytest.approx(122.0, abs=60.0)
 
 
+def test_a_program_that_says_nothing_has_worked_since_its_guard_made_it(run, hold):  # noqa: F811
+    created = run.metadata()["created"]
+    process = hold("tg", "none")
+    guard_says(run, "running", wall=created + 1)
+    alive = RunFiles(run).view()
+    assert (alive.status, alive.phase) == ("running", None)
+    assert alive.elapsed_s == pytest.approx(time.time() - created, abs=30.0)
+    kill(process)
+    guard_says(run, "done", wall=created + 4000)
+    assert RunFiles(run).view().elapsed_s == pytest.approx(4000)
+
+
 def test_a_copied_run_that_is_synced_no_more_says_since_when(run):  # noqa: F811
     meta = run.metadata()
     write_json(run.run_json, {**meta, "host": "elsewhere"})

@@ -266,7 +266,7 @@ async def test_a_read_only_cockpit_pins_nothing(cockpit, source, desk):
         await opened(pilot)
         await pilot.press("P")
         await settled(pilot)
-        assert "read-only" in str(pilot.app.screen.query_one("StatusBar").render())
+        assert "read-only" in str(pilot.app.screen.query_one("StatusBar").line)
     assert not desk.done
 
 

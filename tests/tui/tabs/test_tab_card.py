@@ -60,7 +60,7 @@ async def go_to(pilot, words):
 
 
 def said(pilot) -> str:
-    return str(pilot.app.screen.query_one(StatusBar).render())
+    return str(pilot.app.screen.query_one(StatusBar).line)
 
 
 async def typed(pilot, text):

@@ -107,7 +107,7 @@ def train(proof: Proof, words: Sequence[str], steps: int, until: float) -> Path 
         made = told("train", "apply", *words, "--name", "proof", "--detach")
         proof.keep("begun", {"command": made["command"], "run": made["found"]["run"]["path"]})
     path = Path(proof.known["begun"]["run"])
-    if phase_of(path) in ("stopped", None):
+    if (phase := phase_of(path)) == "stopped" or phase not in ENDS:
         with suppress(SystemExit):  # its guard may live still: then it is followed
             albor("train", "resume", path, "--detach")
             proof.keep("resumed", proof.known.get("resumed", 0) + 1)

@@ -4,8 +4,8 @@
         [--seeds 1 2 3] [--cards N] [--peers DIR] [--json FILE] [--stop-after S]
 
 Everyone trains on the same texts (timed_runs.py), on one card, for --seconds of steps: compiling,
-warming up, packing and evaluating do not count. Ours goes through `albor train apply` with OURS; a
-calibration of 600 steps says how many steps fit, and a run that took longer makes no claim.
+warming up, packing and evaluating do not count. Ours goes through `albor train apply` with OURS; it
+stops half-way and is given as many steps as fit, and a run that took longer makes no claim.
 The others look at the clock; they train 11 steps before it starts, and but for hand keep what
 they learned. Judged by bits per byte of all held-out files (bits_per_byte.py): nats of
 every token over ln 2 and the bytes of UTF-8, each with its own tokenizer and the context that it
@@ -13,8 +13,8 @@ was trained with; ours in fp32 by `albor eval`, and again as transformers loads 
 
 `ours-8k` has a vocabulary of 8,192, `ours-t2048` rows of so many tokens and as many a step,
 `ours-8k-t2048` both, `ours-fit` documents that are cut only where they must be (best fit);
-OURS+FIELD=VALUE sets a field of the config besides. With --trial ours calibrates by a third of
-the steps and is not loaded by transformers; that makes no claim.
+OURS+FIELD=VALUE sets a field of the config besides. With --trial ours is not loaded by
+transformers; that makes no claim.
 Peers are cloned to PEERS/autoresearch and PEERS/nanochat as peer_source.py and sprint_nanochat.py
 say. `autoresearch` and `nanochat` have a vocabulary of 8,192, `autoresearch-32k` that of `ours`.
 Results in --json are not made again, and each is written at once: call it again until nothing is

@@ -2,7 +2,8 @@
 
 Corpus: that of pretrain.py, and of its training files those are left out that are nearly equal to
 a held-out one or to another (`albor data dedup --near`). Seconds are those of training steps: the
-journal's step times, added up; its first interval, which may compile, counts as the median.
+journal's step times, added up; the first interval of an attempt, which may compile, counts as the
+median.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
+import yaml
 from bits_per_byte import UNSCORED, bits_per_byte
 from jobs import ROOT, over_cards
 from pretrain import T, albor, shards, write_corpora
@@ -40,9 +42,9 @@ from albor_core.run.values.step_time import step_seconds
 
 VOCABULARY = 32768
 POLL_S = 0.25
-TRIED_STEPS, LOGGED = 600, 10  # of the calibration; steps between journal lines
-TRIAL_STEPS = 200  # of that of a trial
-CALIBRATED = 0.95  # of the rate that it saw: a card slows down as it warms up, once by 4 %
+TRIED_STEPS, LOGGED = 200, 10  # of the calibration; steps between journal lines
+LOOK_AT = 0.5  # of the steps that it foresaw: what these took says how many fit
+FILLED = 0.98  # of the time: a card slows down as it warms up
 SAME_BPB = 5e-4  # ours by `albor eval` and by transformers, both in fp32
 
 
@@ -170,26 +172,73 @@ class Recipe:
         return [self.config, "--seed", str(seed), *(w for one in words for w in ("--set", one))]
 
 
-def run(name: str, words: Sequence[str], limit_s: float, begun: Path | None = None) -> Any:
-    """Trained under a guard of its own to the end; `albor runs show`. `begun` remembers the run: if
-    this was cut short, the next call resumes it, or finds it done.
+@dataclass
+class TimedRun:
+    """A run that trains for `seconds`, or `most_steps` if those come first. It stops half-way to be
+    given as many steps as fit. `file` remembers it: if a call is cut short, the next goes on.
     """
-    if begun is not None and begun.exists():
-        path = Path(begun.read_text())
-        if phase_of(path) != "completed":
-            with suppress(SystemExit):  # its guard may have outlived that call: it is followed
-                albor("train", "resume", path, "--detach")
-    else:
-        made = albor("train", "apply", *words, "--name", name, "--detach")
-        path = Path(made["run"]["path"])
-        if begun is not None:
-            begun.write_text(str(path))
+
+    file: Path
+    seconds: float
+    most_steps: int | None = None
+
+    def trained(self, words: Sequence[str], steps: int, limit_s: float) -> Any:
+        """Apply `words`, of which `steps` are expected, to the end; `albor runs show`, and seconds
+        and steps.
+        """
+        half = max(1, int(LOOK_AT * steps) // LOGGED) * LOGGED
+        is_whole = half >= steps or steps == self.most_steps
+        if not self.file.exists():
+            until = () if is_whole else ("--stop-after", half)
+            path = begin(f"ours-{time.time_ns()}", [*words, *until])
+            self._remember(path, is_fitted=is_whole)
+        else:
+            known = json.loads(self.file.read_text())
+            path, is_whole = Path(known["path"]), known["is_fitted"]
+            if phase_of(path) not in ("completed", "stopped"):  # its guard may have outlived that
+                resume(path, *(("--allow-config-change",) if is_whole else ("--stop-after", half)))
+        if not is_whole:
+            spent, made = measured(ended(path, limit_s, "stopped"))
+            self._fit(path, spent, made)
+            self._remember(path, is_fitted=True)
+        if phase_of(path) == "stopped":
+            resume(path, "--allow-config-change")
+        shown = ended(path, limit_s)
+        return shown, *measured(shown, half)
+
+    def _fit(self, path: Path, spent: float, made: int) -> None:
+        """Let the run's config end where the time does, at the rate that the run had so far."""
+        fits = max(1, int((self.seconds * FILLED - spent) * made / spent))
+        steps = made + fits if self.most_steps is None else min(made + fits, self.most_steps)
+        config = path / "config.yaml"
+        document = yaml.safe_load(config.read_text())
+        document["training"]["max_steps"] = steps
+        config.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    def _remember(self, path: Path, *, is_fitted: bool) -> None:
+        self.file.write_text(json.dumps({"path": str(path), "is_fitted": is_fitted}))
+
+
+def begin(name: str, words: Sequence[object]) -> Path:
+    """A run under a guard of its own."""
+    made = albor("train", "apply", *words, "--name", name, "--detach")
+    return Path(made["run"]["path"])
+
+
+def resume(path: Path, *words: object) -> None:
+    """From its newest checkpoint; one that is at work is only followed."""
+    with suppress(SystemExit):
+        albor("train", "resume", path, "--detach", *words)
+
+
+def ended(path: Path, limit_s: float, wanted: str = "completed") -> Any:
+    """`albor runs show` of a run that has ended as `wanted`."""
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         phase = phase_of(path)
         shown = albor("runs", "show", path) if phase in ENDS else None
         if shown and shown["run"]["ended_status"] is not None:
-            if phase != "completed":
+            if phase != wanted:
                 raise SystemExit(f"{path}: {phase}, see {path}/logs")
             return shown
         time.sleep(POLL_S)
@@ -203,22 +252,20 @@ def phase_of(path: Path) -> str | None:
     return found
 
 
-def measured(shown: Mapping[str, Any]) -> tuple[float, int]:
-    """Seconds and steps of a run."""
+def measured(shown: Mapping[str, Any], *stops: int) -> tuple[float, int]:
+    """Seconds and steps of a run that stopped, and went on, after `stops`."""
     series = [(int(step), float(ms)) for step, ms, _ in shown["points"]["perf/step_ms"]]
-    return step_seconds(series), series[-1][0]
+    return step_seconds(series, (0, *stops)), series[-1][0]
 
 
-def calibrated(
-    recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: float, tried: int = TRIED_STEPS
-) -> float:
-    """Seconds a step on this card; measured once for a card, recipe and number of steps."""
-    card = f"{torch.cuda.get_device_properties(0).uuid} {recipe} {tried}"
+def calibrated(recipe: Recipe, data: Mapping[str, Any], folder: Path, seconds: float) -> float:
+    """Seconds a step on this card; measured once for a card and recipe."""
+    card = f"{torch.cuda.get_device_properties(0).uuid} {recipe} {TRIED_STEPS}"
     file = folder / f"rate-{hashlib.sha256(card.encode()).hexdigest()[:12]}.json"
     if not file.exists():
-        words = recipe.words(data, folder, tried, 0)
-        shown = run(f"rate-{time.time_ns()}", words, 240 + seconds)
-        late = [ms for step, ms, _ in shown["points"]["perf/step_ms"] if step > tried // 2]
+        words = recipe.words(data, folder, TRIED_STEPS, 0)
+        shown = ended(begin(f"rate-{time.time_ns()}", words), 240 + seconds)
+        late = [ms for step, ms, _ in shown["points"]["perf/step_ms"] if step > TRIED_STEPS // 2]
         file.write_text(json.dumps({"step_s": statistics.mean(late) / 1000, "of": card}))
     found: float = json.loads(file.read_text())["step_s"]
     return found
@@ -229,16 +276,16 @@ def ours(
     *, most_steps: int | None = None, is_trial: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Trained for `seconds`, or `most_steps` if those come first, evaluated and loaded anew; a
-    trial is calibrated by fewer steps and not loaded.
+    trial is not loaded.
     """
-    step_s = calibrated(recipe, data, folder, seconds, TRIAL_STEPS if is_trial else TRIED_STEPS)
-    steps = int(seconds * CALIBRATED / step_s)
+    step_s = calibrated(recipe, data, folder, seconds)
+    steps = int(seconds * FILLED / step_s)
     steps = steps if most_steps is None else min(steps, most_steps)
     words = recipe.words(data, folder, steps, seed)
     key = hashlib.sha256(f"{recipe} {seconds} {seed} {most_steps}".encode()).hexdigest()[:12]
-    shown = run(f"ours-{seed}-{time.time_ns()}", words, 240 + 2 * seconds, folder / f"begun-{key}")
+    made = TimedRun(folder / f"begun-{key}", seconds, most_steps)
+    shown, spent, steps = made.trained(words, steps, 240 + 2 * seconds)
     path = Path(shown["run"]["path"])
-    spent, made = measured(shown)
     found = albor("eval", "apply", path, "--task", f"text:{data['held_text']}",
                   "--batch-size", 32, "--dtype", "fp32")  # fmt: skip
     scores = {one["name"]: one["value"] for task in found["tasks"] for one in task["scores"]}
@@ -252,8 +299,8 @@ def ours(
         "loads_in_transformers": again is not None and abs(again - bpb) <= SAME_BPB,
         "train_s": round(spent, 2),
         "within": spent <= seconds,
-        "steps": made,
-        "tokens": made * recipe.batch * T,
+        "steps": steps,
+        "tokens": steps * recipe.batch * T,
         "parameters": parameters,
         "context": data["context"],
         "vocabulary": data["vocabulary"],

@@ -46,7 +46,7 @@ def test_a_proof_goes_on_where_it_was_stopped_and_shows_each_step_once(tmp_path,
     monkeypatch.setattr(timed_runs, "USUAL", rows)
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
     options = argparse.Namespace(
-        out=tmp_path / "out", steps=300, rows=2, config="configs/demo.yaml", set=list(SMALL),
+        out=tmp_path / "out", steps=150, rows=2, config="configs/demo.yaml", set=list(SMALL),
         humaneval=None, record=tmp_path / "proof.tar.xz", stop_after=20.0,
     )  # fmt: skip
     first = proof.prove(options)
@@ -56,7 +56,7 @@ def test_a_proof_goes_on_where_it_was_stopped_and_shows_each_step_once(tmp_path,
     assert all(check["holds"] for check in known["checks"].values()), known["checks"]
     assert known["checks"]["each step once"]["found"] == "0 are not"
     first_kill, second = (kill["step"] for kill in known["kills"])
-    assert 100 <= first_kill < 200 <= second < 300
+    assert 50 <= first_kill < 100 <= second < 150
     assert {task["kind"] for task in known["evaluation"]["found"]["tasks"]} == {
         "text",
         "fim",
@@ -71,7 +71,7 @@ def test_a_proof_goes_on_where_it_was_stopped_and_shows_each_step_once(tmp_path,
     monkeypatch.setattr(opened, "RECORD", options.record)
     monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "elsewhere"))
     found = opened.facts(opened.open_proof(tmp_path / "there").run)
-    assert (found["steps"], found["steps_not_once"], found["restarts"]) == (300, 0, 2)
+    assert (found["steps"], found["steps_not_once"], found["restarts"]) == (150, 0, 2)
     (one, two) = (kill["step"] for kill in found["kills"])
     assert first_kill <= one < first_kill + 50 and second <= two < second + 50
 

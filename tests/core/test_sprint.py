@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_run import tiny_config
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
@@ -161,6 +162,29 @@ def test_steps_of_a_journal_add_up_without_the_first_that_compiles() -> None:
 
     journal = [(10, 5000.0), (20, 100.0), (30, 120.0), (35, 100.0)]
     assert step_seconds(journal) == pytest.approx((10 * 110 + 10 * 100 + 10 * 120 + 5 * 100) / 1000)
+    again = [*journal[:2], (30, 900.0), (40, 100.0)]  # it went on after 20
+    assert step_seconds(again, (0, 20)) == pytest.approx((10 * 500 + 1000 + 10 * 500 + 1000) / 1000)
+
+
+@pytest.mark.sweep
+def test_a_run_stops_half_way_and_is_given_the_steps_that_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import timed_runs
+
+    monkeypatch.setenv("ALBOR_HOME", str(tmp_path / "home"))
+    config = tmp_path / "tiny.yaml"
+    config.write_text(json.dumps(tiny_config(tmp_path, training__log_interval=10)))
+    words = [str(config), "--set", "training.max_steps=40"]
+    asked = timed_runs.TimedRun(tmp_path / "begun", 3600.0, most_steps=60)
+    half = timed_runs.begin("cut", [*words, "--stop-after", 20])  # a call that was cut short
+    (tmp_path / "begun").write_text(json.dumps({"path": str(half), "is_fitted": False}))
+    timed_runs.ended(half, 120, "stopped")
+    shown, seconds, steps = asked.trained(words, 40, 120)
+    assert (shown["run"]["path"], steps, shown["run"]["max_steps"]) == (str(half), 60, 60)
+    assert [one["attempt"] for one in shown["attempts"]] == [1, 2]
+    assert 0.0 < seconds < 3600.0
+    assert asked.trained(words, 40, 120) == (shown, seconds, steps)  # done: nothing is run again
 
 
 WORKER = """

@@ -20,7 +20,7 @@ __all__ = ["ROOT", "Deviation", "assert_as_accurate", "deviations", "python"]
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def python(*argv: str, timeout_s: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
+def python(*argv: str, timeout_s: float = 540, **env: str) -> subprocess.CompletedProcess[str]:
     """Runs this Python on `argv` from the repository root, these variables on top of ours."""
     clean = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "ALBOR_KERNELS")}
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])

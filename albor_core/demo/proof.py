@@ -123,11 +123,12 @@ def _is_there(run: RunDir, files: Mapping[str, bytes]) -> bool:
         run.path.lstat()
     except OSError:  # nothing is there, or nothing can be: making it says why
         return False
+    is_ours = is_same_run(json.loads(files["run.json"]), read_json(run.run_json) or {})
     for name, content in files.items():
         if why := _difference(run.path / name, content, grows=name == _GROWS):
             raise UsageError(
                 f"{run.path}: is not the run as it was recorded: {name} {why}",
-                hint=f"another --out, or: rm -r {run.path}",
+                hint="another --out" + (f", or: rm -r {run.path}" if is_ours else ""),
             )
     return True
 

@@ -338,7 +338,7 @@ def start(
         run,
         # -P: a random.py in the user's folder is none of ours
         argv=[sys.executable, "-P", "-m", "albor_core.train", str(run.path), *told],
-        cwd=_home_of_paths(run),
+        cwd=home_of_paths(run),
         env=trainer_environment() | _rank_environment(launched),
         options=config.resolved()["guard"] | ({} if launched is None else {"restarts": 0}),
         max_steps=run.metadata().get("max_steps"),
@@ -379,7 +379,7 @@ def _take_edits(run: RunDir, resolved: dict[str, Any], *, is_allowed: bool) -> N
         hint = f"put it back; for a new run from its weights: --set model.path={newest[1]}"
         raise change_refused(what, unfit, file=file, hint=hint)
     place = _place_in(newest, loaded.config)
-    with chdir(_home_of_paths(run)):  # which relative paths in it are relative to
+    with chdir(home_of_paths(run)):  # which relative paths in it are relative to
         made = plan_run(loaded, begins=_is_unbegun(run), unit=place.unit or None, run=run)
     end, behind = made.max_steps, list[Problem]()
     if sequences := made.schedule.sequences:
@@ -437,7 +437,7 @@ def _refuse_lost_weights(run: RunDir, config: Config) -> None:
     """Raises ConfigError where a run without a checkpoint cannot begin from model.path."""
     if start_weights(config.model) is None:
         return
-    with chdir(_home_of_paths(run)):
+    with chdir(home_of_paths(run)):
         problems = _weights_problems(config, str(run.config_yaml), checks_hash=False)
     if problems:
         first, resume = problems[0], f"albor train resume {run.id}"
@@ -458,7 +458,7 @@ def _is_unbegun(run: RunDir) -> bool:
     return last_event(run.journal, "checkpoint.saved") is None
 
 
-def _home_of_paths(run: RunDir) -> str:
+def home_of_paths(run: RunDir) -> str:
     """Where the config's relative paths begin: where it was first applied, while that exists."""
     first = (read_json(run.launch) or {}).get("cwd")
     return first if isinstance(first, str) and Path(first).is_dir() else str(Path.cwd())

@@ -1,7 +1,7 @@
 """Does this checkout take longer than another? Steps and kernels, process beside process.
 
     python benchmarks/step/gate.py --against CHECKOUT [--pairs 9] [--limit 0.10] [--device cuda|cpu]
-                                   [--op NAME ...] [--batches 4 16 64] [--json FILE]
+                                   [--op NAME]... [--batches 4 16 64] [--json FILE]
     python benchmarks/step/gate.py --write-baseline | --baseline | --self-test OP
 
 Measured are the fused step at each batch (on a GPU; as step_pairs.py does) and every op by `albor

@@ -10,6 +10,7 @@ have no Albor.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -242,15 +243,20 @@ READERS = {
 }
 
 
-def main(words: list[str]) -> None:
-    verb, name, folder, *more = words
-    if verb == "log":
-        log(name, Path(folder), int(more[0]))
-    elif verb == "acknowledge":
-        acknowledge(name, Path(folder))
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("verb", choices=("log", "acknowledge", "steps"))
+    parser.add_argument("writer")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("steps", type=int, nargs="?", default=0, help="of log")
+    asked = parser.parse_args()
+    if asked.verb == "log":
+        log(asked.writer, asked.folder, asked.steps)
+    elif asked.verb == "acknowledge":
+        acknowledge(asked.writer, asked.folder)
     else:
-        sys.stdout.write(json.dumps(steps(name, Path(folder))))
+        sys.stdout.write(json.dumps(steps(asked.writer, asked.folder)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -6,7 +6,7 @@ does for this pace.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -34,7 +34,9 @@ STEP_S, SAMPLE_S = 0.25, 10.0
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("steps", type=int, nargs="?", default=1_000_000)
+    count = parser.parse_args().steps
     dice = np.random.default_rng(27)
     steps = np.arange(1, count + 1)
     walls = steps * STEP_S

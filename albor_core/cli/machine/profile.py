@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shlex
 from contextlib import chdir, nullcontext
@@ -22,6 +23,7 @@ from albor_core.cli.common.output import (
     screen_width,
 )
 from albor_core.run.errors import AlborError, ConfigError, InUseError, NotFoundError, UsageError
+from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
     from albor_core.config.load import LoadedConfig
@@ -185,7 +187,9 @@ def _kept(run: RunDir, name: str | None) -> Path | None:
         if name in (path.name, str(path), *(path.name.removesuffix(end) for end in _SUFFIXES)):
             return path
     names = ", ".join(path.name for path in found) or "none"
-    raise NotFoundError(f"{run.id} has no trace {name!r}", hint=f"it has {names}")
+    raise NotFoundError(
+        f"{run.id} has no trace {name!r}; it has {names}", hint=f"albor profile {run.id}"
+    )
 
 
 def _workload_of(run: RunDir) -> Workload | None:
@@ -209,6 +213,7 @@ def _loaded(path: Path, overrides: tuple[str, ...]) -> LoadedConfig:
 def _of_run(run: RunDir, steps: int | None, out: Path | None) -> StepTrace:
     from albor_core.config.kept_config import config_of
     from albor_core.config.load import LoadedConfig
+    from albor_core.plan.launch import home_of_paths
 
     if run.liveness().is_alive:
         raise InUseError(
@@ -217,9 +222,8 @@ def _of_run(run: RunDir, steps: int | None, out: Path | None) -> StepTrace:
         )
     config, place = config_of(run), run.config_resolved
     loaded = LoadedConfig(place.read_bytes(), config, place.absolute())
-    cwd = run.metadata().get("cwd")  # its paths are written as seen from there
     out = None if out is None else out.absolute()
-    with chdir(cwd) if isinstance(cwd, str) and Path(cwd).is_dir() else nullcontext():
+    with chdir(home_of_paths(run)):
         return _taken(loaded, steps, out)
 
 
@@ -231,21 +235,26 @@ def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> StepTra
     from albor_core.profile.trace import read_trace
 
     check_environment()
+    if out is not None and out.exists():
+        raise UsageError(f"{out}: exists", hint="another file after -o")
     made = plan_run(loaded)
-    if made.problems:
+    problems = tuple(one for one in made.problems if one.field != "training.output_dir")  # unused
+    if problems:
         chosen = [word for one in loaded.overrides for word in ("--set", one)]
         again = shlex.join(["albor", "train", "plan", str(loaded.path), *chosen])
         raise ConfigError(
-            f"{loaded.path}: cannot be trained: {made.problems[0]}",
-            hint=f"{again} tells them all",
-            problems=tuple(made.problems),
+            f"{loaded.path}: cannot be trained: {counted(len(problems), 'problem')}",
+            hint=again,
+            problems=problems,
         )
     with nullcontext() if out is None else out_file(out, replace=False) as kept:
         read: list[StepTrace] = []
 
         def take(path: Path) -> None:
-            if kept is not None:
-                kept.write(path.read_bytes())
+            if kept is not None and out is not None:
+                whole = path.read_bytes()
+                is_packed = out.name.endswith(".gz")
+                kept.write(whole if is_packed else gzip.decompress(whole))
             read.append(replace(read_trace(path), path=os.fspath(out or path)))
 
         trace_steps(loaded, made, take, steps=steps or STEPS, tell=print_note)

@@ -117,7 +117,9 @@ def _sent(trace: Document | None, run_id: str) -> str:
         if sent[key]
     ]
     told = [
-        f"{trace['trace_id']}: {sent['sent']:,} spans sent to {sent['place']}",
+        f"{trace['trace_id']}: {sent['sent']:,} spans sent to {sent['place']}"
+        if sent["place"]
+        else f"{trace['trace_id']}: no span is sent",
         *lacking,
         sent["why"],
     ]

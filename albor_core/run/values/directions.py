@@ -99,6 +99,11 @@ def is_validation(metric: str) -> bool:
     return not is_background(metric) and not _VALIDATION.isdisjoint(_all_words(metric))
 
 
+def is_score(metric: str) -> bool:
+    """Whether an evaluation of a checkpoint found it: eval/TASK/SCORE."""
+    return metric.startswith("eval/") and metric.count("/") > 1
+
+
 def is_reward(metric: str) -> bool:
     """Whether it is what a learner from rewards is judged by."""
     return is_about_model(metric) and not _REWARDS.isdisjoint(_all_words(metric))

@@ -1,10 +1,11 @@
 """Which metrics stand for a run where there is room for a few: one rule for every list and screen.
 
-First what a person pinned, then what has a declared goal, then the house's losses, then what is
-measured on other data, then what moves most of what says how good the model is. What a run that
-learns from rewards earns comes before its training loss, which says little of it. Clocks, counters
-and settings stand only for a run that logs nothing else. What is measured of its machine, by
-whoever watches it, stands for no run unless a person or a goal chose it. Pure.
+First what a person pinned, then what has a declared goal (but no score of an evaluation before a
+loss of the house), then the house's losses, then what is measured on other data, then what moves
+most of what says how good the model is. What a run that learns from rewards earns comes before its
+training loss, which says little of it. Clocks, counters and settings stand only for a run that logs
+nothing else. What is measured of its machine, by whoever watches it, stands for no run unless a
+person or a goal chose it. Pure.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from albor_core.run.values.directions import (
     is_background,
     is_of_machine,
     is_reward,
+    is_score,
     is_validation,
 )
 
@@ -69,7 +71,9 @@ def main_metrics(
     hidden = {name for name, one in said.items() if one.summary == "none"}.difference(pins)
     known = {one.name: one for one in logged if one.name not in hidden}
     pinned = [name for name in pins if name in known]
-    chosen = [*pinned, *(name for name in goals or () if name in known)]
+    has_loss = not {*LOSSES}.isdisjoint(known)
+    declared = (name for name in goals or () if name in known)
+    chosen = [*pinned, *(name for name in declared if not (has_loss and is_score(name)))]
     by_reward = LOSSES[1] not in known and any(map(is_reward, known))
     standing = {name: _standing(one, by_reward=by_reward) for name, one in known.items()}
     rest = sorted((n for n in known if not is_of_machine(n)), key=lambda name: standing[name])

@@ -100,7 +100,7 @@ def count(value: float | None) -> str:
     """A whole number in full: 15,280."""
     if not is_finite(value):
         return odd(value)
-    return f"{int(value):,}" if abs(value) < _LARGEST else extreme(value)
+    return f"{round(value):,}" if abs(value) < _LARGEST else extreme(value)
 
 
 def short_count(value: float | None) -> str:

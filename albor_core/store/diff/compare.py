@@ -289,17 +289,20 @@ def _reaches(sources: Sequence[ComparedRun], metric: str, goals: Goals) -> Itera
 def _reach(source: ComparedRun, other: ComparedRun, target: float, step: int | None) -> Reach:
     if step is None:
         return Reach(source.row.id, other.row.id, target, None, None, None)
-    tokens = _value_at(source.series("train/tokens", REACH_POINTS), step)
-    seconds = _elapsed(source.row.first_wall, source.series(WALL_KEY, REACH_POINTS), step)
-    return Reach(source.row.id, other.row.id, target, step, tokens, seconds)
+    seconds = _elapsed(source, step)
+    return Reach(
+        source.row.id, other.row.id, target, step, source.value_at("train/tokens", step), seconds
+    )
 
 
-def _elapsed(start: float | None, walls: Series, step: int) -> float | None:
-    """Seconds from `start` to `step`, by a clock that never goes back."""
-    reached = bisect.bisect_right(walls.steps, step)
-    if start is None or not reached:
+def _elapsed(source: ComparedRun, step: int) -> float | None:
+    """Seconds from the first record to `step`, by a clock that never goes back."""
+    start, reached = source.row.first_wall, source.value_at(WALL_KEY, step)
+    if start is None or reached is None:
         return None
-    return sum(max(0.0, b - a) for a, b in pairwise((start, *walls.last[:reached])))
+    walls = source.series(WALL_KEY, REACH_POINTS)
+    before = walls.last[: max(0, bisect.bisect_right(walls.steps, step) - 1)]
+    return sum(max(0.0, b - a) for a, b in pairwise((start, *before, reached)))
 
 
 def _smoothed(series: Series) -> list[tuple[int, float]]:
@@ -312,8 +315,3 @@ def _smoothed(series: Series) -> list[tuple[int, float]]:
         if i + 1 >= size:
             found.append((step, total / size))
     return found
-
-
-def _value_at(series: Series, step: int) -> float | None:
-    place = bisect.bisect_right(series.steps, step) - 1
-    return None if place < 0 else series.last[place]

@@ -76,6 +76,16 @@ class ComparedRun:
     def series(self, key: str, max_points: int) -> Series:
         return self.reader.series(self.row.id, key, max_points=max_points)
 
+    def value_at(self, key: str, step: int) -> float | None:
+        """The newest value at `step`: of windows so small that no bucket holds a later one."""
+        for width in (64, 1024, 65_536):
+            found = self.reader.series(
+                self.row.id, key, lo=max(0, step - width), hi=step, max_points=width + 1
+            )
+            if found.last:
+                return found.last[-1]
+        return None
+
     def command(self) -> dict[str, str]:
         """The command line, of which a training's config says all."""
         return {} if self.row.kind == "train" or not self.argv else {"command": join(self.argv)}

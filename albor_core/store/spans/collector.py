@@ -48,11 +48,11 @@ def collector_of(run: RunDir, environment: Mapping[str, str]) -> tuple[Collector
     """
     if any(environment.get(name, "").strip().lower() == word for name, word in _OFF):
         return None, ""
-    url, headers = _place(run, environment)
+    url, headers, said_by = _place(run, environment)
     if not url:
         return None, ""
     if why := endpoint_problem(url):
-        return None, f"the endpoint of traces {why}"
+        return None, f"{said_by} {why}"
     if (spoken := _of(environment, "TRACES_PROTOCOL") or _of(environment, "PROTOCOL")) not in (
         *("", "http/json", "http/protobuf"),
     ):
@@ -62,16 +62,24 @@ def collector_of(run: RunDir, environment: Mapping[str, str]) -> tuple[Collector
     return Collector(url, good, _timeout_s(environment)), ""
 
 
-def _place(run: RunDir, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The URL, and headers of the config where it is the config's: they are for no other."""
+def _place(run: RunDir, environment: Mapping[str, str]) -> tuple[str, dict[str, str], str]:
+    """The URL, headers of the config where it is the config's (they are for no other), and the name
+    of what says it.
+    """
     if whole := _of(environment, "TRACES_ENDPOINT"):
-        return whole, {}
+        return whole, {}, f"{_ENV}TRACES_ENDPOINT"
     if base := _of(environment, "ENDPOINT"):
-        return base.rstrip("/") + PATH, {}
+        return _with_path(base), {}, f"{_ENV}ENDPOINT"
     if run.alias or known_as(run) != run:
-        return "", {}
+        return "", {}, ""
     own = text_of((read_json(otlp_file(run.id)) or {}).get("endpoint"))
-    return (own.rstrip("/") + PATH, kept_headers(run)) if own else ("", {})
+    return (_with_path(own), kept_headers(run), "monitoring.otlp.endpoint") if own else ("", {}, "")
+
+
+def _with_path(base: str) -> str:
+    """The URL of traces below that of a collector; a query stays behind the path."""
+    address, mark, query = base.partition("?")
+    return address.rstrip("/") + PATH + mark + query
 
 
 def _of(environment: Mapping[str, str], name: str) -> str:

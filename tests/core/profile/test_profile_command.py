@@ -105,12 +105,27 @@ def test_a_run_gives_its_newest_trace_or_is_traced_and_says_which(place, monkeyp
     assert kept["source"]["trace"].endswith("step-00000009.json.gz") and kept["roofline"]
     assert asked(run.path, "--trace", "step-00000010")["step_ms"] == pytest.approx(0.010)
     other = refused(run.path, "--trace", "step-3")
-    assert other.exit_code == 3 and "step-00000010.json.gz" in other.hint
+    assert other.exit_code == 3 and "step-00000010.json.gz" in other.message
     assert refused(run.path, "--steps", 3).exit_code == 2
     monkeypatch.setattr(Liveness, "is_alive", property(lambda self: True))
     assert asked(run.path)["source"]["how"] == "kept"
     busy = refused(run.path, "--fresh")
     assert busy.exit_code == 8 and "guard stop" in busy.hint
+
+
+@pytest.mark.slow
+def test_paths_of_a_run_are_those_of_where_it_was_started(place, monkeypatch):
+    from tiny_run import make_run
+
+    from albor_core.run.files.whole_file import write_json
+
+    run = make_run(place, data__train="train", data__val="val")
+    write_json(run.launch, {"cwd": str(place)})
+    monkeypatch.chdir(place / "tmp")
+    assert asked(run.path, "--steps", 1, "-o", "here.json")["steps"] == 1
+    assert json.loads((place / "tmp" / "here.json").read_text())["traceEvents"]
+    there = refused(run.path, "-o", "here.json")
+    assert "here.json" in there.message and "--force" not in there.hint
 
 
 def test_what_cannot_be_profiled_is_refused_by_name(place):

@@ -27,6 +27,16 @@ PPO = logged(
 )
 
 
+def test_what_an_evaluation_found_of_a_run_does_not_stand_before_its_loss():
+    scores = logged("train/loss", "val/loss", "eval/fim/exact_match")
+    goals = {"eval/fim/exact_match": "max"}
+    losses = names(main_metrics(logged("train/loss", "val/loss")))
+    assert names(main_metrics(scores, goals=goals))[:2] == losses
+    assert names(main_metrics(logged("f1", "eval/fim/exact_match"), goals=goals))[0] == (
+        "eval/fim/exact_match"
+    )
+
+
 def test_a_pinned_metric_comes_first_then_those_with_a_goal_then_losses_then_validation():
     found = main_metrics(
         logged("accuracy", "train/loss", "wer", "val_accuracy", "zorp"),

@@ -260,6 +260,8 @@ def test_variables_are_read_as_other_exporters_read_them(run: RunDir) -> None:
     base = {"ENDPOINT": "http://h:4318/x/"}
     assert found() == (None, "")
     assert found(**base) == (Collector("http://h:4318/x/v1/traces"), "")
+    asked = found(ENDPOINT="http://h/x?tok=1")
+    assert asked == (Collector("http://h/x/v1/traces?tok=1"), "")
     assert found(**base, TRACES_ENDPOINT="http://t/own") == (Collector("http://t/own"), "")
     told, _ = found(**base, HEADERS="a=1, b=x%20y", TRACES_HEADERS="a=2", TIMEOUT="2500")
     assert told == Collector("http://h:4318/x/v1/traces", {"a": "2", "b": "x y"}, 2.5)
@@ -271,7 +273,7 @@ def test_variables_are_read_as_other_exporters_read_them(run: RunDir) -> None:
 def test_an_endpoint_that_cannot_be_is_told_without_repeating_it(run: RunDir, url: str) -> None:
     found, why = collector_of(run, {ENDPOINT: url})
     assert found is None
-    assert why.startswith("the endpoint of traces")
+    assert why.startswith("OTEL_EXPORTER_OTLP_")
     assert url not in why
 
 

@@ -104,6 +104,14 @@ def make(
     return run
 
 
+def test_what_a_long_run_took_to_get_as_far_is_of_that_very_step(bench):
+    make(bench, "a", lr=0.1, seed=1, steps=3000)
+    make(bench, "b", lr=0.2, seed=2, offset=-0.4, steps=3001)
+    with Reader(global_store()) as reader:
+        reach = {r.run: r for r in diff_runs(reader, ["a", "b"]).reach}["b"]
+    assert reach.tokens == reach.step * 64
+
+
 def test_a_diff_says_what_changed_and_who_was_better(bench):
     make(bench, "a", lr=0.1, seed=1)
     make(bench, "b", lr=0.2, seed=2, offset=-0.4, commit="c1")

@@ -123,9 +123,9 @@ def _is_there(run: RunDir, files: Mapping[str, bytes]) -> bool:
         run.path.lstat()
     except OSError:  # nothing is there, or nothing can be: making it says why
         return False
-    is_ours = is_same_run(json.loads(files["run.json"]), read_json(run.run_json) or {})
     for name, content in files.items():
         if why := _difference(run.path / name, content, grows=name == _GROWS):
+            is_ours = is_same_run(json.loads(files["run.json"]), read_json(run.run_json) or {})
             raise UsageError(
                 f"{run.path}: is not the run as it was recorded: {name} {why}",
                 hint="another --out" + (f", or: rm -r {run.path}" if is_ours else ""),

@@ -187,24 +187,25 @@ class TimedRun:
         and steps.
         """
         half = max(1, int(LOOK_AT * steps) // LOGGED) * LOGGED
-        is_whole = half >= steps or steps == self.most_steps
-        if not self.file.exists():
-            until = () if is_whole else ("--stop-after", half)
-            path = begin(f"ours-{time.time_ns()}", [*words, *until])
-            self._remember(path, is_fitted=is_whole)
-        else:
+        until = ("--stop-after", half)
+        if self.file.exists():
             known = json.loads(self.file.read_text())
-            path, is_whole = Path(known["path"]), known["is_fitted"]
+            path, stopped_at = Path(known["path"]), known["stopped_at"]
             if phase_of(path) not in ("completed", "stopped"):  # its guard may have outlived that
-                resume(path, *(("--allow-config-change",) if is_whole else ("--stop-after", half)))
-        if not is_whole:
-            spent, made = measured(ended(path, limit_s, "stopped"))
-            self._fit(path, spent, made)
-            self._remember(path, is_fitted=True)
+                resume(path, *(until if stopped_at is None else ("--allow-config-change",)))
+        else:
+            stopped_at = 0 if half >= steps or steps == self.most_steps else None
+            asked = until if stopped_at is None else ()
+            path = begin(f"ours-{time.time_ns()}", [*words, *asked])
+            self._remember(path, stopped_at)
+        if stopped_at is None:
+            spent, stopped_at = measured(ended(path, limit_s, "stopped"))
+            self._fit(path, spent, stopped_at)
+            self._remember(path, stopped_at)
         if phase_of(path) == "stopped":
             resume(path, "--allow-config-change")
         shown = ended(path, limit_s)
-        return shown, *measured(shown, half)
+        return shown, *measured(shown, stopped_at)
 
     def _fit(self, path: Path, spent: float, made: int) -> None:
         """Let the run's config end where the time does, at the rate that the run had so far."""
@@ -215,8 +216,11 @@ class TimedRun:
         document["training"]["max_steps"] = steps
         config.write_text(yaml.safe_dump(document, sort_keys=False))
 
-    def _remember(self, path: Path, *, is_fitted: bool) -> None:
-        self.file.write_text(json.dumps({"path": str(path), "is_fitted": is_fitted}))
+    def _remember(self, path: Path, stopped_at: int | None) -> None:
+        """Where it is, and the step at which it was given its end: None before that, 0 where it has
+        had it from the start.
+        """
+        self.file.write_text(json.dumps({"path": str(path), "stopped_at": stopped_at}))
 
 
 def begin(name: str, words: Sequence[object]) -> Path:
@@ -236,7 +240,10 @@ def ended(path: Path, limit_s: float, wanted: str = "completed") -> Any:
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         phase = phase_of(path)
-        shown = albor("runs", "show", path) if phase in ENDS else None
+        is_over = (
+            phase in ENDS and not RunDir(path).liveness().is_alive
+        )  # resumed, it still says so
+        shown = albor("runs", "show", path) if is_over else None
         if shown and shown["run"]["ended_status"] is not None:
             if phase != wanted:
                 raise SystemExit(f"{path}: {phase}, see {path}/logs")
@@ -253,7 +260,7 @@ def phase_of(path: Path) -> str | None:
 
 
 def measured(shown: Mapping[str, Any], *stops: int) -> tuple[float, int]:
-    """Seconds and steps of a run that stopped, and went on, after `stops`."""
+    """Seconds and steps of a run that stopped after `stops` and went on."""
     series = [(int(step), float(ms)) for step, ms, _ in shown["points"]["perf/step_ms"]]
     return step_seconds(series, (0, *stops)), series[-1][0]
 

@@ -178,7 +178,7 @@ def test_a_run_stops_half_way_and_is_given_the_steps_that_fit(
     words = [str(config), "--set", "training.max_steps=40"]
     asked = timed_runs.TimedRun(tmp_path / "begun", 3600.0, most_steps=60)
     half = timed_runs.begin("cut", [*words, "--stop-after", 20])  # a call that was cut short
-    (tmp_path / "begun").write_text(json.dumps({"path": str(half), "is_fitted": False}))
+    (tmp_path / "begun").write_text(json.dumps({"path": str(half), "stopped_at": None}))
     timed_runs.ended(half, 120, "stopped")
     shown, seconds, steps = asked.trained(words, 40, 120)
     assert (shown["run"]["path"], steps, shown["run"]["max_steps"]) == (str(half), 60, 60)

@@ -54,7 +54,7 @@ class _Read:
 @click.option("--steps", type=Count(1, 100), metavar="N", show_default=f"{STEPS}",
               help="Trace N steps, behind some to warm up.")  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="TRACE",
-              help="Keep the trace that is taken in this file, a .json.gz.")  # fmt: skip
+              help="Keep the trace that is taken here, packed if it ends in .gz.")  # fmt: skip
 @click.option("--trace", "name", metavar="NAME",
               help="Of a run, read this one of its traces; the newest otherwise.")  # fmt: skip
 @click.option("--fresh", is_flag=True,

@@ -335,7 +335,7 @@ def _aged(view: RunView, evidence: Evidence, status: RunStatus) -> RunView:
 
 def _elapsed(view: RunView, evidence: Evidence, silent_s: float | None) -> float | None:
     """How long it has worked: the time goes on for a program that does not say so. Of one that says
-    nothing at all, how long ago it was made, by its guard.
+    nothing at all, the time since its run was made, until its guard saw it end.
     """
     said = number(evidence.state or NOTHING, "elapsed_seconds")
     if said is not None:

@@ -389,7 +389,7 @@ def test_the_demo_runs_end_to_end_and_a_second_call_reuses_everything(user):
     validate(second)
     assert second["data"]["reused"] is True
     assert [run["reused"] for run in second["runs"]] == [True, True]
-    assert second["seconds"] < first.document["seconds"]
+    assert second["seconds"] < 10
     assert second["verdict"] == first.document["verdict"]
     assert tree_hash(user.folder / "demo" / "shards") == before
 

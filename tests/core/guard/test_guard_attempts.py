@@ -147,8 +147,10 @@ def test_a_new_guard_adopts_the_trainer_of_a_killed_one(box: Bench) -> None:
     first.kill()
     first.wait()
     before = box.step()
+    started = time.monotonic()
     second = box.start()
     wait_until(lambda: box.now().get("adopted"))
+    assert time.monotonic() - started < 2.0
     assert box.trainer() == trainer
     wait_until(lambda: box.step() > before + 2)
     assert len(box.records("attempt.start")) == 1

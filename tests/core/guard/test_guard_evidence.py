@@ -291,7 +291,7 @@ def test_a_sick_nvidia_smi_costs_no_start(
     started = time.monotonic()
     spare = frozenset(int(p) for p in Path(f"/proc/{us}/task/{us}/children").read_text().split())
     assert preflight.check(box.run, read_launch(box.run), spare).problem == ""
-    assert time.monotonic() - started < 20.0
+    assert time.monotonic() - started < 5.0
     assert evidence.gpu_report()["devices"] == []
 
 
@@ -394,7 +394,7 @@ def test_whatever_the_state_file_is_looking_at_it_is_quick_and_no_news(
     life = new_attempt(box.run, 1, "n", None, started_s=time.monotonic())
     started = time.monotonic()
     life.look(parse_options({}))
-    assert time.monotonic() - started < 10.0
+    assert time.monotonic() - started < 1.0
     assert not life.watch.has_news
 
 

@@ -269,7 +269,7 @@ def test_what_takes_too_long_is_ended(tmp_path, monkeypatch):
         began = time.monotonic()
         with pytest.raises(StoreError, match="not answered"):
             table.runs(where=parse_filter("-" + terms.replace(" ", " -")))
-        assert time.monotonic() - began < 10.0
+        assert time.monotonic() - began < 2.0
         assert len(table.unended()) == 400
 
 

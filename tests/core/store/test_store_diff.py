@@ -75,7 +75,7 @@ def test_a_verdict_is_repeatable_and_quick():
     a, b = curve(1, n=20_000), curve(2, n=20_000)
     started = time.process_time()
     first = verdict(a, b)
-    assert time.process_time() - started < 1.0  # measured 0.04 s
+    assert time.process_time() - started < 0.5  # measured 0.04 s
     assert verdict(a, b) == first
 
 

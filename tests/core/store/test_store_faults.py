@@ -552,7 +552,7 @@ def test_a_locked_store_slows_no_logged_step(bench, monkeypatch):
             db.close()
         last = run.step
     took.sort()
-    assert took[len(took) // 2] < 0.05
+    assert took[int(len(took) * 0.99)] < 0.05
     assert drain_index(run.dir, timeout_s=60)
     with Reader(run.dir.store) as reader:
         assert len(reader.points(run.id, "x")) == last

@@ -649,7 +649,7 @@ def test_a_locked_store_delays_rows_and_loses_none(bench):
         db.close()
     talk = indexer.communicate(timeout=20)[1]
     assert indexer.returncode == 0, talk
-    assert waited < 1.0  # the locks are held for longer
+    assert waited < 0.05
     assert values(run) == {1: 1.0, 2: 2.0}
     with Reader(global_store()) as reader:
         assert reader.run(run.id).last_step == 2
@@ -681,7 +681,7 @@ def test_a_viewer_that_never_lets_go_delays_no_row(bench, monkeypatch):
         for step in range(2, 12):
             journal.metrics(step, {"train/loss": 1.0})
             assert indexer.step() == 1
-        assert time.monotonic() - started < 25  # waiting for the viewer would take 5 s a step
+        assert time.monotonic() - started < 4.0  # waiting for the viewer would take 5 s a step
         assert viewer.execute("SELECT count(*) FROM metrics").fetchone() == (2,)
         viewer.close()
     assert len(values(run)) == 11

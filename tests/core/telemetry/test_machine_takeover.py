@@ -18,7 +18,7 @@ from albor_core.telemetry.machine_sampler import MachineSampler
 MachineSampler().start()
 sys.stdin.read()
 """
-PATIENCE_S = 60.0  # on a busy machine; alone it takes TRY_S and a second
+TAKEOVER_S = 5.0
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def holder_after(old, limit_s):
     return None
 
 
-def test_another_samples_the_host_after_a_kill(samplers):
-    first = holder_after(None, PATIENCE_S)
+def test_another_samples_the_host_within_five_seconds_of_a_kill(samplers):
+    first = holder_after(None, 30.0)  # three programs start
     assert first in samplers
     samplers[first].send_signal(signal.SIGKILL)
     samplers[first].wait()
     ring_path().unlink()  # so that what is read is its successor's
-    second = holder_after(first, PATIENCE_S)
+    second = holder_after(first, TAKEOVER_S)
     assert second in samplers
     assert second != first

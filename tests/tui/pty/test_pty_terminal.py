@@ -99,10 +99,10 @@ def test_u2_a_connection_that_dies_without_a_signal_ends_the_cockpit(live):
         session.until("running", 60)
         session.hang_up()
         before, began = session.cost().cpu_s, time.monotonic()
-        while session.is_alive and time.monotonic() - began < 20:
+        while session.is_alive and time.monotonic() - began < 10:
             last = session.cost().cpu_s or before
             time.sleep(0.05)
-        assert not session.is_alive
+        assert time.monotonic() - began <= 5
         assert last - before < 1.0  # leaving costs something; spinning would cost all of it
     assert live.goes_on()
 

@@ -134,6 +134,8 @@ def _problems_between(sections: Mapping[str, Any], mode: str) -> Iterator[Proble
     """
     data, training = sections.get("data"), sections.get("training")
     yield from recipe_problems(mode, sections)
+    if training and (optimizer := sections.get("optimizer")):
+        yield from _update_problems(optimizer, training)
     if data and training:
         yield from _sample_problems(data, training)
         yield from _sharing_problems(data, training)
@@ -144,6 +146,14 @@ def _sample_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Pro
     if training.sample_prompts and data.tokenizer is None:
         message = "samples need a tokenizer, and data.tokenizer is not set"
         yield Problem("training.sample_prompts", message, "set data.tokenizer")
+
+
+def _update_problems(optimizer: OptimizerConfig, training: TrainingConfig) -> Iterator[Problem]:
+    distributed = training.distributed
+    is_sharded = distributed.strategy == "fsdp" and distributed.world_size > 1
+    if optimizer.muon_beta2 is not None and is_sharded:
+        message = "NorMuon needs matrices whole, and training.distributed.strategy is fsdp"
+        yield Problem("optimizer.muon_beta2", message, "leave it out, or let the strategy be ddp")
 
 
 def _ramp_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Problem]:

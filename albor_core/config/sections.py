@@ -593,6 +593,9 @@ class OptimizerConfig(Section):
     """Peak rate of Muon's matrices, whose schedule has the shape of lr's; without it lr."""
     muon_momentum: Fraction01 = 0.95
     """Decay of Muon's (Nesterov) momentum."""
+    muon_beta2: Fraction01 | None = None
+    """NorMuon: rows of Muon's update are divided by the root of their mean square, which decays so;
+    without it they are not. 0.95 is usual."""
     embedding_lr: Rate | None = None
     """AdamW's peak rate for the embedding, whose schedule has the shape of lr's; without it lr. It
     decays as it does without."""
@@ -616,7 +619,7 @@ class OptimizerConfig(Section):
         if self.min_lr > self.lr:
             message = f"{self.min_lr:g} is above optimizer.lr {self.lr:g}"
             yield Problem("min_lr", message, "the schedule falls from lr to min_lr")
-        for field in ("muon_lr", "muon_momentum") if self.name != "muon" else ():
+        for field in ("muon_lr", "muon_momentum", "muon_beta2") if self.name != "muon" else ():
             if (value := getattr(self, field)) != type(self).model_fields[field].default:
                 message = f"is {value:g}, which only muon reads, and optimizer.name is {self.name}"
                 yield Problem(field, message, "leave it out, or set optimizer.name to muon")

@@ -389,7 +389,9 @@ def _num_hidden(config: Config) -> int:
 
 
 def optimizer_bytes(config: Config) -> int:
-    """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone."""
+    """fp32 state: AdamW's two moments; of Muon's matrices the momentum alone (what NorMuon keeps of
+    each row is not counted).
+    """
     muon = _num_hidden(config) if _has_muon(config) else 0
     return 8 * config.model.architecture.shape().num_parameters - 4 * muon
 

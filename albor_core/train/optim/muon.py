@@ -10,8 +10,13 @@ moves weights as far as AdamW does, whose updates have about 0.2. So one learnin
 and one weight decay serve both, which sqrt(max(1, rows / columns)), the original scale, does not
 give. Embedding, head and norms stay with AdamW: their rows are looked up, not composed.
 
+What is orthogonal as a whole may still have rows (neurons) of very different lengths. NorMuon
+(`beta2`) divides each by the root of its running mean square, and gives the update the length back
+that it had.
+
 Source: Jordan et al. 2024 (kellerjordan.github.io/posts/muon: coefficients, Nesterov, bf16); Liu et
-al. 2025, arXiv:2502.16982, section 2.2 (weight decay and the scale).
+al. 2025, arXiv:2502.16982, section 2.2 (weight decay and the scale); Li et al. 2025,
+arXiv:2510.05491 (NorMuon; there an update's length is set instead of kept).
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ _NOT_HIDDEN = ("embed_tokens", "lm_head")
 
 def settings(wanted: OptimizerConfig) -> dict[str, Any]:
     """The config's hyper-parameters, as both classes take them."""
-    own = {"muon_lr": wanted.muon_lr, "momentum": wanted.muon_momentum}
+    own = {"muon_lr": wanted.muon_lr, "momentum": wanted.muon_momentum, "beta2": wanted.muon_beta2}
     return {**adamw_room.settings(wanted), **own}
 
 
@@ -51,6 +56,7 @@ def expected(wanted: OptimizerConfig) -> dict[str, dict[str, float]]:
         "lr": wanted.muon_lr or wanted.lr,
         "muon_momentum": wanted.muon_momentum,
         "weight_decay": wanted.weight_decay,
+        **_said(wanted.muon_beta2),
     }
     return {**adamw_room.expected(wanted), "hidden": hidden}
 
@@ -90,6 +96,18 @@ def scale_of(shape: torch.Size) -> float:
     return RMS * math.sqrt(max(shape))
 
 
+def equalized(turned: Tensor, square: Tensor, beta2: float) -> tuple[Tensor, Tensor]:
+    """(n, rows, columns): each row over the root of its mean square as it was so far, each matrix
+    as long as before; and that mean, which was `square` (n, rows).
+    """
+    lengths = torch.linalg.vector_norm(turned, dim=-1, dtype=square.dtype)
+    mean = square.lerp(lengths.square() / turned.shape[-1], 1 - beta2)
+    times = 1 / (mean.sqrt() + EPS)
+    longer = (lengths * times).norm(dim=-1, keepdim=True)
+    times *= lengths.norm(dim=-1, keepdim=True) / (longer + EPS)
+    return turned * times.to(turned.dtype).unsqueeze(-1), mean
+
+
 class Muon:
     """The update of some matrices, in batches of one shape. No host sync.
 
@@ -98,10 +116,16 @@ class Muon:
     """
 
     def __init__(
-        self, parameters: Mapping[str, Tensor], *, momentum: float, weight_decay: float
+        self,
+        parameters: Mapping[str, Tensor],
+        *,
+        momentum: float,
+        weight_decay: float,
+        beta2: float | None = None,
     ) -> None:
+        """`beta2`: of NorMuon, for matrices that are whole."""
         self.parameters = dict(parameters)
-        self.momentum, self.weight_decay = momentum, weight_decay
+        self.momentum, self.weight_decay, self.beta2 = momentum, weight_decay, beta2
         first = next(iter(self.parameters.values()))
         shapes = {name: p.shape for name, p in self.parameters.items()}
         self._batches = batches(shapes, ranks=num_parts(first))
@@ -110,6 +134,10 @@ class Muon:
             like.new_zeros((len(names), *like.shape))
             for names, like in zip(self._batches, here, strict=True)
         ]
+        self._squares = [
+            moment.new_zeros(moment.shape[:2] if beta2 is not None else 0)
+            for moment in self._moments
+        ]
         self._dtype = precision_on(first.device)
 
     @torch.no_grad()
@@ -117,7 +145,8 @@ class Muon:
         """One update, unless `skip` is 1.0: then nothing changes."""
         idle = skip > 0
         keeps = 1 - torch.where(idle, 0.0, lr * self.weight_decay)
-        for names, moment in zip(self._batches, self._moments, strict=True):
+        kept = zip(self._batches, self._moments, self._squares, strict=True)
+        for names, moment, square in kept:
             like = self.parameters[names[0]]
             gradient = torch.stack([local(gradients[name]) for name in names])
             averaged = moment.lerp(gradient, 1 - self.momentum)
@@ -125,23 +154,27 @@ class Muon:
             moment.copy_(torch.where(idle, moment, averaged))
             turn = partial(orthogonalize, dtype=self._dtype, scale=scale_of(like.shape))
             update = on_whole(turn, ahead.to(self._dtype), like)
+            if self.beta2 is not None:
+                update, mean = equalized(update, square, self.beta2)
+                square.copy_(torch.where(idle, square, mean))
             update = torch.where(idle, 0.0, update.to(moment.dtype) * -lr)
             targets = [local(self.parameters[name]) for name in names]
             torch._foreach_mul_(targets, keeps)
             torch._foreach_add_(targets, list(update.unbind()))
 
     def tensors(self) -> dict[str, Tensor]:
-        """`momentum.<parameter>`; live views."""
-        return {
+        """`momentum.<parameter>`, and `row_square.<parameter>` of NorMuon; live views."""
+        found = {
             f"momentum.{name}": cut_like(moment[i], self.parameters[name])
             for names, moment in zip(self._batches, self._moments, strict=True)
             for i, name in enumerate(names)
         }
+        return found | _by_rows(self._batches, self._squares, self.beta2)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `tensors` gave; the rest begins at zero. KeyError for an unknown one."""
         mine = self.tensors()
-        for moment in self._moments:
+        for moment in (*self._moments, *self._squares):
             moment.zero_()
         for name, value in tensors.items():
             local(mine[name]).copy_(local(part_of(value, mine[name])))
@@ -165,9 +198,21 @@ def batches(shapes: Mapping[str, torch.Size], ranks: int = 1) -> list[list[str]]
     return found
 
 
+def _by_rows(
+    batches: list[list[str]], squares: list[Tensor], beta2: float | None
+) -> dict[str, Tensor]:
+    """NorMuon's state by name, if there is one; live views."""
+    if beta2 is None:
+        return {}
+    named = zip(batches, squares, strict=True)
+    return {f"row_square.{name}": mean for names, square in named
+            for name, mean in zip(names, square, strict=True)}  # fmt: skip
+
+
 def _split(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(Muon's, AdamW's) of one state."""
-    muon = {name: t for name, t in tensors.items() if name.startswith("momentum.")}
+    mine = ("momentum.", "row_square.")
+    muon = {name: t for name, t in tensors.items() if name.startswith(mine)}
     return muon, {name: t for name, t in tensors.items() if name not in muon}
 
 
@@ -182,6 +227,7 @@ class MuonOptimizer(Optimizer):
         momentum: float,
         lr: float,
         weight_decay: float,
+        beta2: float | None = None,
         **adamw: Any,
     ) -> None:
         """`muon_lr`: peak rate of Muon where lr is AdamW's; None: the same."""
@@ -190,7 +236,7 @@ class MuonOptimizer(Optimizer):
             model, lr=lr, weight_decay=weight_decay, without=frozenset(hidden), **adamw
         )
         self._muon_times = 1.0 if muon_lr is None else muon_lr / lr
-        self.muon = Muon(hidden, momentum=momentum, weight_decay=weight_decay)
+        self.muon = Muon(hidden, momentum=momentum, weight_decay=weight_decay, beta2=beta2)
         device = next(iter(hidden.values())).device
         self._lr = torch.full((), lr * self._muon_times, device=device)
 
@@ -198,7 +244,8 @@ class MuonOptimizer(Optimizer):
         return {**super().named(), **self.muon.parameters}
 
     def groups(self) -> list[Group]:
-        own = _group(self._lr, self.muon.momentum, self.muon.weight_decay)
+        muon = self.muon
+        own = _group(self._lr, muon.momentum, muon.weight_decay, muon.beta2)
         return [*super().groups(), own]
 
     def set_lr(self, lr: float) -> None:
@@ -239,6 +286,7 @@ class FlatMuon(FlatAdamW):
         momentum: float,
         lr: float,
         weight_decay: float,
+        beta2: float | None = None,
         **adamw: Any,
     ) -> None:
         places = flat.matrices.places
@@ -248,7 +296,7 @@ class FlatMuon(FlatAdamW):
         super().__init__(flat, lr=lr, weight_decay=weight_decay, **adamw)
         master = flat.matrices.master
         self._muon_times = 1.0 if muon_lr is None else muon_lr / lr
-        self._momentum = momentum
+        self._momentum, self._beta2 = momentum, beta2
         self._moment = torch.zeros_like(master[self._begin : self._end])
         is_wide = flat.matrices.shadow is flat.matrices.master
         dtype = master.dtype if is_wide else precision_on(master.device)
@@ -256,6 +304,8 @@ class FlatMuon(FlatAdamW):
         self._views = self._split_up(self._update, hidden)
         self._moments = self._split_up(self._moment, hidden)
         self._batches = batches({name: places[name][1] for name in hidden})
+        sizes = [(len(names), places[names[0]][1][0]) for names in self._batches]
+        self._squares = [master.new_zeros(size if beta2 is not None else 0) for size in sizes]
 
     def _split_up(self, buffer: Tensor, names: list[str]) -> dict[str, Tensor]:
         """Views by name into a buffer laid out like the range of hidden matrices."""
@@ -277,7 +327,8 @@ class FlatMuon(FlatAdamW):
         ]
 
     def groups(self) -> list[Group]:
-        own = _group(self._lr * self._muon_times, self._momentum, self.weight_decay)
+        lr = self._lr * self._muon_times
+        own = _group(lr, self._momentum, self.weight_decay, self._beta2)
         return [*super().groups(), own]
 
     def _apply(self, scale: Tensor, skip: Tensor) -> None:
@@ -286,10 +337,13 @@ class FlatMuon(FlatAdamW):
         control = torch.stack((skip, scale, self._lr * self._muon_times))
         gradient = self.gradients()[0][here]
         kernels.update(self._moment, gradient, self._update, control, momentum=self._momentum)
-        for names in self._batches:
+        for names, square in zip(self._batches, self._squares, strict=True):
             views = [self._views[name] for name in names]
             stack = torch.stack(views)
             turned = orthogonalize(stack, stack.dtype, scale_of(stack.shape[1:]))
+            if self._beta2 is not None:
+                turned, mean = equalized(turned, square, self._beta2)
+                square.copy_(torch.where(skip > 0, square, mean))
             torch._foreach_copy_(views, list(turned.unbind()))
         shadow = None if matrices.shadow is matrices.master else matrices.shadow[here]
         master = matrices.master[here]
@@ -297,9 +351,14 @@ class FlatMuon(FlatAdamW):
 
     def tensors(self) -> dict[str, Tensor]:
         own = {f"momentum.{name}": moment for name, moment in self._moments.items()}
-        return {**super().tensors(), **own}
+        return {**super().tensors(), **own, **_by_rows(self._batches, self._squares, self._beta2)}
 
 
-def _group(lr: Tensor, momentum: float, weight_decay: float) -> Group:
+def _group(lr: Tensor, momentum: float, weight_decay: float, beta2: float | None) -> Group:
     values = {"lr": float(lr), "muon_momentum": momentum, "weight_decay": weight_decay}
-    return Group("hidden", values)
+    return Group("hidden", values | _said(beta2))
+
+
+def _said(beta2: float | None) -> dict[str, float]:
+    """As a value of the group, if there is one."""
+    return {} if beta2 is None else {"muon_beta2": beta2}

@@ -247,12 +247,20 @@ def test_one_segment_or_none_is_refused(said):
         parsed(f"training.activation_checkpointing={said}")
 
 
-@pytest.mark.parametrize("setting", ["muon_lr=0.02", "muon_momentum=0.9"])
+@pytest.mark.parametrize("setting", ["muon_lr=0.02", "muon_momentum=0.9", "muon_beta2=0.95"])
 def test_a_setting_of_muon_is_refused_where_another_optimizer_would_not_read_it(setting):
     (found,) = problems(overrides=[f"optimizer.{setting}"])
     assert "which only muon reads, and optimizer.name is adamw" in found
     assert parsed(f"optimizer.{setting}", "optimizer.name=muon").optimizer.name == "muon"
     assert parsed("optimizer.muon_lr=null", "optimizer.muon_momentum=0.95")
+
+
+def test_normuon_is_refused_where_matrices_are_cut():
+    sharded = ["training.distributed.world_size=2", "training.distributed.strategy=fsdp"]
+    asked = ["optimizer.name=muon", "optimizer.muon_beta2=0.95", *sharded]
+    (found,) = problems(overrides=asked)
+    assert "optimizer.muon_beta2" in found and "strategy is fsdp" in found
+    assert parsed(*asked[:2], sharded[0])
 
 
 UNTIED = "model.architecture.tie_word_embeddings=false"

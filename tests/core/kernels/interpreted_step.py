@@ -267,14 +267,14 @@ def takes_over_a_state(optimizer: Optimizer, flat: FlatAdamW) -> None:
     say("torch's state goes into flat buffers", same)
 
 
-def muon_is_the_same_over_flat_buffers() -> None:
+def muon_is_the_same_over_flat_buffers(name: str, **own: float) -> None:
     """Untied, so that what AdamW keeps lies on both sides of Muon's matrices."""
     model, twin = Llama(UNTIED), Llama(UNTIED)
     init_weights(model, 0), init_weights(twin, 0)
     rates = {"embedding": 0.04, "head": 0.005}
-    own = {"muon_lr": 0.02, "momentum": 0.9, "own_lr": rates}
-    flat = FlatMuon(FlatParameters(model, torch.float32), **HYPER, **own)
-    plain = MuonOptimizer(twin, **HYPER, **own, fused=False)
+    hyper = {**HYPER, "muon_lr": 0.02, "momentum": 0.9, "own_lr": rates, **own}
+    flat = FlatMuon(FlatParameters(model, torch.float32), **hyper)
+    plain = MuonOptimizer(twin, **hyper, fused=False)
     fused = FusedLlama(model, flat.flat)
     step = GraphedStep(fused, flat, batch=(2, 9), accumulation=1, clip=Clip(0.5))
     for number in range(3):
@@ -289,19 +289,19 @@ def muon_is_the_same_over_flat_buffers() -> None:
         plain.step(torch.zeros(()))
     pairs = zip(model.parameters(), twin.parameters(), strict=True)
     moved = max(float((a - b).norm() / b.norm()) for a, b in pairs)
-    say("muon: three clipped steps", moved < 1e-4, moved)
+    say(f"{name}: three clipped steps", moved < 1e-4, moved)
     theirs, mine = plain.tensors(), flat.tensors()
-    say("muon: state under the same names", set(mine) == set(theirs))
+    say(f"{name}: state under the same names", set(mine) == set(theirs))
     third = {"lr": 0.01, "muon_lr": 0.02, "embedding_lr": 0.04, "head_lr": 0.005}
     rates = {name: rate / 3 for name, rate in third.items()}
-    wanted = OptimizerConfig(name="muon", muon_momentum=0.9, **rates)
+    wanted = OptimizerConfig(name="muon", muon_momentum=0.9, muon_beta2=own.get("beta2"), **rates)
     found = wrong_groups(flat.groups(), wanted, frozenset({"matrices"}))
-    say("muon: hyper-parameters", not found, flat.groups())
+    say(f"{name}: hyper-parameters", not found, flat.groups())
     flat.reset()
     zero = not any(t.any() for t in flat.tensors().values())
     flat.load(theirs)
     same = all(torch.equal(t, theirs[n]) for n, t in flat.tensors().items())
-    say("muon: state goes out and comes back", zero and same)
+    say(f"{name}: state goes out and comes back", zero and same)
 
 
 def muon_kernels_keep_the_error_rule() -> None:
@@ -484,7 +484,8 @@ def main() -> None:
     norms_of_heads()
     updates_like_torch(UNTIED)
     updates_like_torch(replace(UNTIED, **NORMED), "qk-norm: ")
-    muon_is_the_same_over_flat_buffers()
+    muon_is_the_same_over_flat_buffers("muon")
+    muon_is_the_same_over_flat_buffers("normuon", beta2=0.9)
     muon_kernels_keep_the_error_rule()
     shadows_follow("", lambda flat: FlatAdamW(flat, **HYPER))
     shadows_follow("muon: ", lambda flat: FlatMuon(flat, **HYPER, muon_lr=0.02, momentum=0.9))

@@ -72,29 +72,40 @@ def test_a_matrix_of_zeros_stays_zero():
     assert not orthogonalize(torch.zeros(1, 4, 6), torch.float32).any()
 
 
-def oracle_steps(weight, gradients, lr, momentum, decay):
-    """The published algorithm on one matrix, in fp64, with momentum as a plain sum."""
+def oracle_steps(weight, gradients, lr, momentum, decay, beta2=None):
+    """The published algorithm on one matrix, in fp64, with momentum as a plain sum. `beta2`:
+    NorMuon, its running mean a list of numbers.
+    """
     weight, total = weight.double(), torch.zeros_like(weight, dtype=torch.float64)
+    means = [0.0] * len(weight)
     for gradient in gradients:
         total = momentum * total + gradient.double()
         update = polynomial_by_hand(gradient.double() + momentum * total)
+        if beta2 is not None:
+            length = update.norm()
+            for i, row in enumerate(update):
+                means[i] = beta2 * means[i] + (1 - beta2) * float(row.square().mean())
+                row /= math.sqrt(means[i])
+            update *= length / update.norm()
         update *= 0.2 * math.sqrt(max(weight.shape))
         weight = weight - lr * decay * weight - lr * update
     return weight
 
 
-def test_updates_are_those_of_the_oracle_whatever_the_shapes():
+@pytest.mark.parametrize("beta2", [None, 0.9])
+def test_updates_are_those_of_the_oracle_whatever_the_shapes(beta2):
     start = {f"{i}": draw(*shape, seed=i) for i, shape in enumerate([*SHAPES, *SHAPES])}
     weights = {name: tensor.clone() for name, tensor in start.items()}
     gradients = [
         {name: draw(*t.shape, seed=100 * step + int(name)) for name, t in start.items()}
         for step in range(4)
     ]
-    muon = Muon(weights, momentum=0.9, weight_decay=0.1)
+    muon = Muon(weights, momentum=0.9, weight_decay=0.1, beta2=beta2)
     for some in gradients:
         muon.step(some, torch.tensor(0.02), RUN)
     for name, weight in weights.items():
-        wanted = oracle_steps(start[name], [g[name] for g in gradients], 0.02, 0.9, 0.1)
+        given = [g[name] for g in gradients]
+        wanted = oracle_steps(start[name], given, 0.02, 0.9, 0.1, beta2)
         assert (weight.double() - wanted).norm() / wanted.norm() < 1e-5
 
 
@@ -132,12 +143,21 @@ def test_it_agrees_with_torchs_own_muon():
 
 def test_a_skipped_step_moves_nothing_even_if_gradients_are_nan():
     weights = {"w": draw(8, 8)}
-    muon = Muon(weights, momentum=0.9, weight_decay=0.1)
+    muon = Muon(weights, momentum=0.9, weight_decay=0.1, beta2=0.9)
     muon.step({"w": draw(8, 8, seed=1)}, torch.tensor(0.02), RUN)
-    before = weights["w"].clone(), muon.tensors()["momentum.w"].clone()
+    before = {name: tensor.clone() for name, tensor in (weights | muon.tensors()).items()}
+    assert set(before) == {"w", "momentum.w", "row_square.w"}
     muon.step({"w": torch.full((8, 8), math.nan)}, torch.tensor(0.02), STILL)
-    assert torch.equal(weights["w"], before[0])
-    assert torch.equal(muon.tensors()["momentum.w"], before[1])
+    for name, tensor in (weights | muon.tensors()).items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_a_matrix_without_a_gradient_stays_where_it_is_with_rows_equalised_too():
+    weights = {"w": draw(8, 8), "v": draw(8, 8, seed=2)}
+    muon = Muon(weights, momentum=0.9, weight_decay=0.0, beta2=0.9)
+    before = weights["v"].clone()
+    muon.step({"w": draw(8, 8, seed=1), "v": torch.zeros(8, 8)}, torch.tensor(0.02), RUN)
+    assert torch.equal(weights["v"], before)
 
 
 TINY = LlamaConfig(32, 2, 4, 2, 64, 64, 32)
@@ -162,8 +182,11 @@ def test_hidden_matrices_are_all_but_embedding_head_and_norms():
 
 
 def test_every_hyper_parameter_arrives_with_its_own_rate():
-    optimizer = MuonOptimizer(tiny(), muon_lr=0.05, momentum=0.9, lr=0.01, **HYPER)
-    wanted = OptimizerConfig(name="muon", lr=0.01, muon_lr=0.05, muon_momentum=0.9)
+    optimizer = MuonOptimizer(tiny(), muon_lr=0.05, momentum=0.9, beta2=0.8, lr=0.01, **HYPER)
+    given = {"lr": 0.01, "muon_lr": 0.05, "muon_momentum": 0.9}
+    wanted = OptimizerConfig(name="muon", muon_beta2=0.8, **given)
+    other = OptimizerConfig(name="muon", muon_beta2=0.7, **given)
+    assert wrong_groups(optimizer.groups(), other) == ["muon_beta2 of hidden is 0.8, not 0.7"]
     assert wrong_groups(optimizer.groups(), wanted) == []
     optimizer.set_lr(0.005)  # half way down the schedule: both halve
     rates = {group.kind: group.values["lr"] for group in optimizer.groups()}
@@ -251,8 +274,11 @@ SAID = ("train/loss", "optim/lr", "optim/grad_norm", "val/loss")
 
 
 @pytest.mark.slow
-def test_a_stopped_muon_run_ends_in_the_undisturbed_ones_bits(tmp_path):
-    whole, broken = make_run(tmp_path / "a", "whole", **MUON), make_run(tmp_path / "b", "b", **MUON)
+@pytest.mark.parametrize("beta2", [None, 0.95])
+def test_a_stopped_muon_run_ends_in_the_undisturbed_ones_bits(tmp_path, beta2):
+    config = {"optimizer": {**MUON["optimizer"], "muon_beta2": beta2}}
+    whole = make_run(tmp_path / "a", "whole", **config)
+    broken = make_run(tmp_path / "b", "b", **config)
     train_here(whole)
     for attempt, stop in enumerate((1, 7, 13, None), 1):
         train_here(broken, attempt=attempt, stop_after=stop)
@@ -262,6 +288,7 @@ def test_a_stopped_muon_run_ends_in_the_undisturbed_ones_bits(tmp_path):
     assert [repr(h) for h in history(whole, SAID)] == [repr(h) for h in history(broken, SAID)]
     state = verify(list_checkpoints(whole.checkpoints)[0]).optimizer()
     assert "momentum.model.layers.0.mlp.up_proj.weight" in state
+    assert ("row_square.model.layers.0.mlp.up_proj.weight" in state) == (beta2 is not None)
     assert "exp_avg.model.embed_tokens.weight" in state
     assert "exp_avg.model.layers.0.mlp.up_proj.weight" not in state
     (kinds,) = [e["data"]["groups"] for e in events(whole, "optimizer.ready")]

@@ -89,7 +89,6 @@ def fusion_obstacles(
         (_is_sharded(config), "training.distributed.strategy is fsdp"),
         *_block_obstacles(shape),
         *_mask_obstacles(config, shape, capability),
-        (bool(training.seq_len_ramp), "training.seq_len_ramp is set"),
         (
             _has_smaller_parts(config),
             "training.batch_ramp makes micro-batches smaller on its ranks",
@@ -131,8 +130,9 @@ def _mask_obstacles(
 ) -> Iterator[tuple[bool, str]]:
     """Of what is not seen by all: kernels/documents/attention.py has its limits."""
     T = config.data.seq_len
+    lengths = (T, *(one.seq_len for one in config.training.seq_len_ramp))
     is_far = capability is not None and capability < (9, 0)
-    is_odd = shape.head_dim not in (64, 128) or T % 64 != 0
+    is_odd = shape.head_dim not in (64, 128) or any(length % 64 for length in lengths)
     masks = {"data.document_mask": config.data.document_mask}
     masks["sliding_window"] = shape.window(T) is not None
     for name in (name for name, is_there in masks.items() if is_there):

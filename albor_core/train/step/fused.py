@@ -1,8 +1,8 @@
 """The fused step: forward, backward, update; small batches are replayed as CUDA graphs.
 
 A small batch's kernels end sooner than a host can launch the next; a replay launches all at once.
-Shapes never change in a run, so one capture serves all its steps. The graphs share one pool of
-memory, because what the forward keeps is what the backward frees. Large batches are launched one
+Shapes hardly change in a run, so one capture of each serves all its steps. The graphs share one pool
+of memory, because what the forward keeps is what the backward frees. Large batches are launched one
 kernel at a time: nothing waits there, and a pool would keep their memory from everybody else.
 
 Several ranks add up the gradients of some layers while those before them are still computed: the
@@ -12,8 +12,9 @@ has something to send, and that is a smaller share of the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -33,6 +34,17 @@ SENT_IN = 8  # parts of a backward; what the last waits for is an eighth, and th
 WARM_UP = 2  # runs before a capture: Triton compiles, cuBLAS and cuDNN choose and allocate
 
 
+@dataclass
+class _Shaped:
+    """What runs for batches of one shape, and where these lie."""
+
+    ids: Tensor
+    labels: Tensor
+    document: Tensor | None
+    run: list[Callable[[], None]]
+    loss: Tensor
+
+
 class GraphedStep:
     """Loss, gradients and update of (B, T) micro-batches, `accumulation` of them a step."""
 
@@ -49,8 +61,10 @@ class GraphedStep:
         clip: Clip,
         ranks: Ranks = ALONE,
         has_documents: bool = False,
+        cuts: Sequence[int] = (),
     ) -> None:
-        """Compiles, warms up and captures; changes neither weights nor optimizer.
+        """Compiles, warms up and captures; changes neither weights nor optimizer. `cuts`: pieces
+        that some batches have their rows cut into.
 
         ValueError where the optimizer would keep the last of several micro-batches only.
         """
@@ -60,33 +74,41 @@ class GraphedStep:
         self.accumulation, self.clip, self.ranks = accumulation, clip, ranks
         self._is_last = True
         device = optimizer.flat.matrices.master.device
-        self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
-        self._labels = torch.zeros_like(self._ids)
-        self._document = torch.zeros_like(self._ids) if has_documents else None
         self._upstream = torch.full((), 1 / accumulation, device=device)
         self._total = torch.full((), torch.nan, device=device)  # of a step: warm-up skips
-        self._loss = torch.full_like(self._total, torch.nan)
         self._norm = self._skip = self._spike = self._total
         parts = 1 if optimizer.accumulates or ranks.is_alone else SENT_IN
         self._layers = model.last_first(parts)
         self._passing: Generator[int] | None = None
-        self._run: list[Callable[[], None]] = [
-            self._forward,
-            *(partial(self._backward, number) for number in range(len(self._layers))),
-            self._update,
-        ]
-        if device.type != "cuda" or self._ids.numel() > GRAPHED_TOKENS:
-            return
-        self._pool = torch.cuda.graph_pool_handle()
-        self._warm_up()
-        self._run = [self._capture(work) for work in self._run]
+        B, T = batch
+        self._is_graphed = device.type == "cuda" and B * T <= GRAPHED_TOKENS
+        self._pool = torch.cuda.graph_pool_handle() if self._is_graphed else None
+        self._shapes: dict[tuple[int, int], _Shaped] = {}
+        for shape in ((B, T), *((B * pieces, T // pieces) for pieces in cuts)):
+            ids = torch.zeros(shape, dtype=torch.int64, device=device)
+            document = torch.zeros_like(ids) if has_documents else None
+            loss = torch.full_like(self._total, torch.nan)
+            self._now = _Shaped(ids, torch.zeros_like(ids), document, [], loss)
+            self._now.run = self._ready_to_run(
+                self._forward,
+                *(partial(self._backward, number) for number in range(len(self._layers))),
+            )
+            self._shapes[shape] = self._now
+        (self._run_update,) = self._ready_to_run(self._update)
 
-    def _warm_up(self) -> None:
+    def _ready_to_run(self, *work: Callable[[], None]) -> list[Callable[[], None]]:
+        """The same, as graphs where those pay."""
+        if not self._is_graphed:
+            return list(work)
+        self._warm_up(work)
+        return [self._capture(one) for one in work]
+
+    def _warm_up(self, run: Sequence[Callable[[], None]]) -> None:
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):
-                for work in self._run:
+                for work in run:
                     work()
         torch.cuda.current_stream().wait_stream(aside)
         torch.cuda.synchronize()
@@ -100,11 +122,12 @@ class GraphedStep:
         return graph.replay
 
     def _forward(self) -> None:
-        self._loss = self.model.forward(self._ids, self._upstream, self._labels, self._document)
+        now = self._now
+        now.loss = self.model.forward(now.ids, self._upstream, now.labels, now.document)
 
     def _backward(self, part: int) -> None:
         if part == 0:
-            self._passing = self.model.backward_parts(self._ids, len(self._layers))
+            self._passing = self.model.backward_parts(self._now.ids, len(self._layers))
         assert self._passing is not None
         next(self._passing)
         if part == len(self._layers) - 1:
@@ -136,17 +159,18 @@ class GraphedStep:
         is_last: bool,
     ) -> Tensor:
         divisor = self.accumulation if weight is None else weight.divisor
-        self._ids.copy_(batch.ids, non_blocking=True)
-        self._labels.copy_(batch.targets, non_blocking=True)
-        if self._document is not None:
+        now = self._now = self._shapes[(batch.ids.shape[0], batch.ids.shape[1])]
+        now.ids.copy_(batch.ids, non_blocking=True)
+        now.labels.copy_(batch.targets, non_blocking=True)
+        if now.document is not None:
             assert batch.document is not None
-            self._document.copy_(batch.document, non_blocking=True)
+            now.document.copy_(batch.document, non_blocking=True)
         self._is_last = is_last
         shares = divisor * self.ranks.world_size  # so the sum over ranks is their mean
         self._upstream.fill_(loss_factor * grad_factor / shares)
-        self._loss.fill_(torch.nan)  # which stays if nothing runs
-        self._run[0]()
-        return self._loss * (loss_factor / divisor)
+        now.loss.fill_(torch.nan)  # which stays if nothing runs
+        now.run[0]()
+        return now.loss * (loss_factor / divisor)
 
     def named(self) -> Tensor:
         """As `PlainStep.named`: what is fused has no figures of its own."""
@@ -156,7 +180,7 @@ class GraphedStep:
         """Its gradients; they add up over a step's micro-batches."""
         with brick("backward"):
             arrivals = []
-            for run, ready in zip(self._run[1:-1], self._ready(), strict=True):
+            for run, ready in zip(self._now.run[1:], self._ready(), strict=True):
                 run()
                 if ready is not None and self._is_last:
                     arrivals.append(self.ranks.begin_total(ready))
@@ -202,5 +226,5 @@ class GraphedStep:
         """Clip and apply, unless `total` (the step's loss) or the norm is not finite."""
         with brick(self.clips_in):
             self._total.copy_(total)
-            self._run[-1]()
+            self._run_update()
         return Updated(self._norm, self._skip, self._skip, self._spike)

@@ -267,6 +267,20 @@ def takes_over_a_state(optimizer: Optimizer, flat: FlatAdamW) -> None:
     say("torch's state goes into flat buffers", same)
 
 
+def takes_rows_that_are_cut() -> None:
+    """Each as autograd has it, whichever came before."""
+    model, fused, flat = made(UNTIED)
+    step = GraphedStep(fused, flat, batch=(2, 16), accumulation=1, clip=Clip(None), cuts=(4, 2))
+    errors = []
+    for pieces in (4, 2, 1, 4):
+        batch = Batch(tokens(16)).cut(pieces)
+        wanted = plain(model, batch.ids)
+        loss = step.forward(batch)
+        step.backward(0)
+        errors.append(worst(Seen(loss, None, flat.flat.gradients()), replace(wanted, logits=None)))
+    say("rows cut shorter, and whole ones again", max(errors) < 2e-6, errors)
+
+
 def muon_is_the_same_over_flat_buffers(name: str, **own: float) -> None:
     """Untied, so that what AdamW keeps lies on both sides of Muon's matrices."""
     model, twin = Llama(UNTIED), Llama(UNTIED)
@@ -484,6 +498,7 @@ def main() -> None:
     norms_of_heads()
     updates_like_torch(UNTIED)
     updates_like_torch(replace(UNTIED, **NORMED), "qk-norm: ")
+    takes_rows_that_are_cut()
     muon_is_the_same_over_flat_buffers("muon")
     muon_is_the_same_over_flat_buffers("normuon", beta2=0.9)
     muon_kernels_keep_the_error_rule()

@@ -123,7 +123,7 @@ training: {output_dir: x, mixed_precision: bf16}
     "override",
     ["training.seed=1", "training.compile=false", "training.mixed_precision=fp16",
      "training.deterministic=true", "training.activation_checkpointing=true",
-     "training.activation_checkpointing=2",
+     "training.activation_checkpointing=2", "training.seq_len_ramp=[{until: 2, seq_len: 16}]",
      "training.mixed_precision=fp8", "model.architecture.num_attention_heads=32",
      "model.architecture.model_type=qwen2", "model.architecture.model_type=qwen3",
      "model.architecture.head_dim=12", "model.architecture.head_dim=64",

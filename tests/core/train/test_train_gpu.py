@@ -143,10 +143,15 @@ def test_fp8_learns_by_the_fused_step(tmp_path, monkeypatch):
     assert val[24] < val[0] - 0.2
 
 
-@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp8", marks=NEEDS_HOPPER)])
-def test_the_fused_step_resumes_in_the_same_bits(tmp_path, monkeypatch, precision):
+@pytest.mark.parametrize(
+    ("precision", "ramp"),
+    [("bf16", []), ("bf16", [{"until": 5, "seq_len": 16}, {"until": 12, "seq_len": 32}]),
+     pytest.param("fp8", [], marks=NEEDS_HOPPER)],
+)  # fmt: skip
+def test_the_fused_step_resumes_in_the_same_bits(tmp_path, monkeypatch, precision, ramp):
     monkeypatch.setattr(tiny_run, "SEQ_LEN", 64)
     changes = {"training__compile": True, "training__mixed_precision": precision}
+    changes["training__seq_len_ramp"] = ramp
     changes["model__architecture__hidden_size"] = 64
     whole = gpu_run(tmp_path / "a", "whole", **changes)
     broken = gpu_run(tmp_path / "b", "broken", **changes)

@@ -24,6 +24,7 @@ from albor_core.run.values.webhook_url import HIDDEN
 PATH = "/v1/traces"
 TIMEOUT_S, LONGEST_S = 10.0, 60.0
 _ENV = "OTEL_EXPORTER_OTLP_"
+_FORM = "headers are name=value,name=value, with %2C for a comma in a value"
 _OFF = ("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")
 
 
@@ -57,9 +58,13 @@ def collector_of(run: RunDir, environment: Mapping[str, str]) -> tuple[Collector
         *("", "http/json", "http/protobuf"),
     ):
         return None, f"{_ENV}PROTOCOL is {spoken[:40]!r}, and traces are sent as http/json"
-    headers |= _headers(_of(environment, "HEADERS")) | _headers(_of(environment, "TRACES_HEADERS"))
-    good = {name: value for name, value in headers.items() if not header_problem(name, value)}
-    return Collector(url, good, _timeout_s(environment)), ""
+    headers = {name: value for name, value in headers.items() if not header_problem(name, value)}
+    for name in ("HEADERS", "TRACES_HEADERS"):
+        said, why = _headers(_of(environment, name))
+        if why:  # a part of them would be refused by the collector, batch after batch
+            return None, f"{_ENV}{name}: {why}"
+        headers |= said
+    return Collector(url, headers, _timeout_s(environment)), ""
 
 
 def _place(run: RunDir, environment: Mapping[str, str]) -> tuple[str, dict[str, str], str]:
@@ -86,10 +91,22 @@ def _of(environment: Mapping[str, str], name: str) -> str:
     return environment.get(_ENV + name, "").strip()
 
 
-def _headers(text: str) -> dict[str, str]:
-    """`name=value,name=value`, values percent-encoded, as W3C baggage."""
-    pairs = (part.partition("=") for part in text.split(","))
-    return {name.strip(): unquote(value.strip()) for name, equals, value in pairs if equals}
+def _headers(text: str) -> tuple[dict[str, str], str]:
+    """`name=value,name=value`, values percent-encoded, as W3C baggage; and what is wrong with the
+    first entry that is none. It is told by its place: what stands before a `=` may be the rest of a
+    secret with a comma in it.
+    """
+    found: dict[str, str] = {}
+    for place, entry in enumerate(text.split(","), start=1):
+        if not entry.strip():  # behind a last comma
+            continue
+        name, equals, value = entry.partition("=")
+        name, value = name.strip(), unquote(value.strip())
+        why = header_problem(name, value) if equals else "has no ="
+        if why:
+            return {}, f"entry {place} {why}; {_FORM}"
+        found[name] = value
+    return found, ""
 
 
 def _timeout_s(environment: Mapping[str, str]) -> float:

@@ -1,23 +1,33 @@
 """Posts one OTLP document. Redirects are not followed, so that headers go nowhere else; no error
-repeats anything of the URL or the headers.
+repeats anything of the URL or the headers, which are taken out of what a collector says, too.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
 import socket
 import ssl
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from albor_core.run.values.lenient import mapping_of, whole_of
+from albor_core.run.values.clean import clean
+from albor_core.run.values.lenient import mapping_of, text_of, whole_of
+from albor_core.run.values.redact import MARK, redact_text
 from albor_core.store.spans.collector import Collector
 
 _LATER = (429, 502, 503, 504)  # as the protocol has it: the same again, after a while
 _MOST_BYTES = 64 << 10
 _LONGEST_WAIT_S = 300.0
+_MOST_READ, _MOST_SAID = 4096, 160  # characters of a reason
+_TITLE = re.compile(r"<title[^>]{0,256}>([^<]{0,512})<", re.IGNORECASE)
+_PART = re.compile(r"[/&=?]")
+_LEAST_SECRET = 4  # of fewer characters, a word of any answer may be one by chance
+_NO_SECRETS = ("bearer", "basic", "token", "traces")
 
 
 @dataclass
@@ -55,8 +65,9 @@ def post_spans(collector: Collector, body: bytes) -> int:
     if 200 <= answer.status < 300:
         return _refused(said)
     wait = answer.getheader("Retry-After", "").strip()
+    reason = _reason(said, collector)
     raise PostError(
-        f"the collector answered {answer.status}",
+        f"the collector answered {answer.status}" + (f": {reason}" if reason else ""),
         is_final=answer.status not in _LATER,
         retry_after_s=min(float(wait), _LONGEST_WAIT_S) if wait.isdecimal() else 0.0,
     )
@@ -85,3 +96,36 @@ def _refused(said: bytes) -> int:
         return max(0, int(count) if isinstance(count, str) else whole_of(count) or 0)
     except (ValueError, RecursionError):
         return 0
+
+
+def _reason(said: bytes, collector: Collector) -> str:
+    """Why a collector refused, in its own words: of JSON the message, of a page the title; "" where
+    it gave none that can be read.
+    """
+    try:
+        text = said.decode()[:_MOST_READ]
+    except UnicodeDecodeError:
+        return ""
+    with suppress(ValueError, RecursionError):
+        found = mapping_of(json.loads(said))
+        inner = found.get("error")
+        text = text_of(found.get("message")) or text_of(mapping_of(inner).get("message")) or ""
+        text = (text or text_of(inner) or "")[:_MOST_READ]
+    if text.lstrip().startswith("<"):
+        title = _TITLE.search(text)
+        text = title[1] if title else ""
+    text = " ".join(text.split())
+    if not text.isprintable():  # a message of protobuf
+        return ""
+    safe = redact_text(text, os.environ, _secrets(collector))
+    return "" if safe == MARK else clean(safe, limit=_MOST_SAID)
+
+
+def _secrets(collector: Collector) -> tuple[str, ...]:
+    """What a reason may not repeat: values of headers, words in them, and parts of the URL."""
+    parts = urlsplit(collector.url)
+    words = [*_PART.split(parts.path), *_PART.split(parts.query)]
+    for value in collector.headers.values():
+        words += [value, *value.split()]
+    found = {*words, *map(unquote, words)}
+    return tuple(w for w in found if len(w) >= _LEAST_SECRET and w.lower() not in _NO_SECRETS)

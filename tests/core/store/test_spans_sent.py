@@ -165,6 +165,38 @@ def test_what_is_refused_for_good_is_counted_and_told_once(
     assert {path for path, _, _ in collector.requests} == {"/v1/traces"}  # nothing is followed
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"code": 3, "message": "span name is\\nmissing"}', "span name is missing"),
+        (b'{"error": {"message": "quota exceeded"}}', "quota exceeded"),
+        (b"404 page not found\n", "404 page not found"),
+        (b"<html><head><title>401 Unauthorized</title></head></html>", "401 Unauthorized"),
+        (f"no such key: {SECRET}".encode(), "no such key: [redacted]"),
+        (b"nothing at /pathkey9/v1/traces", "nothing at /[redacted]/v1/traces"),
+        (b"x" * 70_000, "x" * 159 + "\u2026"),
+    ],
+)
+def test_the_reason_of_a_collector_is_told_short_and_without_secrets(
+    run: RunDir, collector: FakeCollector, body: bytes, reason: str
+) -> None:
+    collector.answers = [(400, body)] * 9
+    url = f"{collector.endpoint}/pathkey9/v1/traces"
+    sent_all(run, Collector(url, {"authorization": f"Bearer {SECRET}"}))
+    found = read_spans_sent(run)
+    assert found is not None
+    assert found.why == f"the collector answered 400: {reason}"
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"\x0a\x03abc", b"\xff\xfe", b"<p>no", b"[1]"])
+def test_an_answer_without_a_reason_is_told_by_its_status(
+    collector: FakeCollector, body: bytes
+) -> None:
+    collector.answers = [(400, body)]
+    with pytest.raises(PostError, match=r"^the collector answered 400$"):
+        post_spans(Collector(collector.endpoint), b"{}")
+
+
 def test_spans_that_a_collector_takes_in_part_are_counted(
     run: RunDir, collector: FakeCollector
 ) -> None:
@@ -275,6 +307,34 @@ def test_an_endpoint_that_cannot_be_is_told_without_repeating_it(run: RunDir, ur
     assert found is None
     assert why.startswith("OTEL_EXPORTER_OTLP_")
     assert url not in why
+
+
+@pytest.mark.parametrize("variable", ["HEADERS", "TRACES_HEADERS"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"a=1,{SECRET}", "entry 2 has no ="),
+        (f"x-api-key: {SECRET}", "entry 1 has no ="),
+        (f"={SECRET}", "entry 1 cannot be a header of such a request"),
+        (f"a b={SECRET}", "entry 1 cannot be a header of such a request"),
+        (f"a=1,b={SECRET}%0A", "entry 2 has no value that a header may have"),
+        (f"a={SECRET},host=x", "entry 2 cannot be a header of such a request"),
+    ],
+)
+def test_a_header_that_cannot_be_is_told_by_its_place_and_nothing_is_sent(
+    run: RunDir, variable: str, text: str, why: str
+) -> None:
+    name = f"OTEL_EXPORTER_OTLP_{variable}"
+    found, said = collector_of(run, {ENDPOINT: "http://h", name: text})
+    assert found is None
+    assert said.startswith(f"{name}: {why}")
+    assert SECRET not in said
+    assert collector_of(run, {name: text}) == (None, "")  # nobody asked for traces
+
+
+def test_a_comma_at_the_end_of_headers_is_none_of_them(run: RunDir) -> None:
+    found, why = collector_of(run, {ENDPOINT: "http://h", HEADERS: "a=1,b=x%2Cy, ,"})
+    assert (found and found.headers, why) == ({"a": "1", "b": "x,y"}, "")
 
 
 @pytest.mark.parametrize(("flags", "is_sent"), [("01", True), ("00", False)])

@@ -161,6 +161,7 @@ def op(name, backend, us, floor, reference_us, dtype="bfloat16"):
     plain = {"backend": "reference", "cosine": None, "rms_error": 3.4e-3, "max_error": 4e-3}
     return {
         "step": 0,
+        "attempt": 1,
         "op": name,
         "dtype": dtype,
         "device": "cuda",
@@ -176,6 +177,7 @@ def op(name, backend, us, floor, reference_us, dtype="bfloat16"):
 def parity(at, step, cosine, rounded=None, *, is_bad=False):
     return {
         "step": step,
+        "attempt": 1,
         "at": at,
         "how": "fused",
         "cosine": cosine,

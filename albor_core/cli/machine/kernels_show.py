@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 NAMES = {"kernels.chosen": "ops", "kernels.rejected": "rejected", "kernels.parity": "parity"}
 
+_STEP = "step"  # what is rejected where it is the whole one, fused or compiled
+_Key = tuple[str, str, str]
+
 
 @click.command()
 @click.argument("run", metavar="RUN")
 @json_option
 def show(run: str, as_json: bool) -> None:
-    """Show what runs each op of RUN's newest attempt and why, and how far its whole model is from
-    the plain one on the CPU in fp32.
+    """Show what runs each op of RUN and why, by the newest decision of any attempt, and how far its
+    whole model is from the plain one on the CPU in fp32.
     """
     run_id, folder = find(run)
     if folder is None:
@@ -44,29 +47,80 @@ def show(run: str, as_json: bool) -> None:
         rows = [row for op in document["ops"] for row in _rows(op)]
         print_line(table((*head, "of its floor", "why"), rows))
     for one in document["rejected"]:
-        line = f"rejected: {one.get('op', 'step')} {one.get('dtype', '')}: {one.get('reason', '')}"
-        print_line(clean(line))
+        what = f"{one['op']} {one['dtype']}".strip()
+        print_line(clean(f"rejected: {what}: {one.get('reason', '')}"))
 
 
 def _recorded(folder: RunDir) -> dict[str, Any]:
-    """Events of the newest attempt that has any, by kind."""
+    """What the run decided, and the newest attempt that recorded any of it."""
     from albor_core.run.journal import read_journal
 
-    attempt: int | None = None
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in NAMES.values()}
+    decided = _Decided()
     lines = read_journal(folder.journal) if folder.journal.exists() else ()
     for line in lines:
         record = line.record
         if record is None or record.get("t") != "e" or record.get("name") not in NAMES:
             continue
-        if record.get("attempt") != attempt:
-            attempt, found = record.get("attempt"), {kind: [] for kind in NAMES.values()}
         data = record.get("data")
         if isinstance(data, dict):
             if record["name"] == "kernels.parity":
                 data = {**data, "is_bad": record.get("severity") == "warning"}
-            found[NAMES[record["name"]]].append({"step": record.get("step"), **data})
-    return {"attempt": attempt, **found}
+            told = {"step": record.get("step"), "attempt": record.get("attempt"), **data}
+            decided.take(NAMES[record["name"]], told)
+    return decided.document()
+
+
+class _Decided:
+    """The newest decision of each op over all attempts, with what was rejected for it; comparisons
+    of the whole model are those of the newest attempt that made any.
+
+    A resumed attempt takes decisions over and has most of them not in its journal, or as a backend
+    that was asked for and not measured: what was measured stays where the backend is the same.
+    """
+
+    def __init__(self) -> None:
+        self._attempt: int | None = None
+        self._ops: dict[_Key, dict[str, Any]] = {}
+        self._rejected: list[dict[str, Any]] = []
+        self._parity: list[dict[str, Any]] = []
+
+    def take(self, kind: str, told: dict[str, Any]) -> None:
+        """One event, in the order of the journal."""
+        if told["attempt"] != self._attempt:
+            self._attempt = told["attempt"]  # which chooses its whole step anew
+            self._rejected = [one for one in self._rejected if one["op"] != _STEP]
+        if kind == "parity":
+            same = [one for one in self._parity if one["attempt"] == told["attempt"]]
+            self._parity = [*same, told]
+        elif kind == "rejected":
+            self._rejected.append({"op": _STEP, "dtype": "", **told})
+        else:
+            self._choose(told)
+
+    def _choose(self, told: dict[str, Any]) -> None:
+        key = _key(told)
+        before = self._ops.get(key)
+        is_same = before is not None and before.get("backend") == told.get("backend")
+        if before is not None and is_same and before.get("candidates"):
+            told = told if told.get("candidates") else before
+        self._ops[key] = told
+        self._rejected = [
+            one for one in self._rejected if _key(one) != key or one["attempt"] == told["attempt"]
+        ]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "attempt": self._attempt,
+            "ops": [*self._ops.values()],
+            "rejected": self._rejected,
+            "parity": self._parity,
+        }
+
+
+def _key(told: Mapping[str, Any]) -> _Key:
+    """Of which there is one decision at a time; a card's number may change between attempts."""
+    device = str(told.get("device", "")).partition(":")[0]
+    return str(told.get("op")), str(told.get("dtype")), device
 
 
 def parity_line(one: Mapping[str, Any]) -> str:

@@ -71,7 +71,7 @@ class OpList(LineList):
 
 
 class KernelsScreen(ModalScreen[None]):
-    """Of one run's newest attempt; arrows go through its ops."""
+    """Of one run; arrows go through its ops."""
 
     BINDINGS = [Binding("escape,q,enter,o", "dismiss", "Close")]
 
@@ -136,8 +136,8 @@ def parity_lines(document: Mapping[str, Any]) -> list[Content]:
     lines = [Content.styled("the whole model against the plain one on the CPU, fp32", "$ink-muted")]
     lines += [_parity(one) for one in document["parity"]]
     for one in document["rejected"]:
-        words = f"rejected: {one.get('op', 'step')} {one.get('dtype', '')}: {one.get('reason', '')}"
-        lines.append(styled.text(words, "$warning"))
+        what = f"{one['op']} {one['dtype']}".strip()
+        lines.append(styled.text(f"rejected: {what}: {one.get('reason', '')}", "$warning"))
     return lines
 
 

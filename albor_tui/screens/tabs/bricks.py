@@ -71,7 +71,12 @@ class BricksPage(PacedPage):
             "Kernels",
             tooltip="Kernels of the brick, by the newest trace; enter again goes back",
         ),
-        Binding("o", "ops", "Ops", tooltip="What runs each op and why; how far the model is off"),
+        Binding(
+            "o",
+            "ops",
+            "Ops",  # the palette finds it by the words of its tooltip
+            tooltip="Kernels: what runs each op and why; parity of the whole model",
+        ),
     ]
 
     def __init__(self, name: str, view: RunView) -> None:

@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 from screen_stage import at
 from settled import settled, until
+from textual.command import CommandList
 from textual.widgets import Static
 
 from albor_core.cli.schema import schema_of
@@ -45,6 +46,20 @@ async def test_ops_are_gone_through_with_their_reasons(cockpit, source, desk):
         await until(pilot, lambda: "2317" in words(app, "#one-op"))
         await pilot.press("escape")
         assert isinstance(app.screen, RunScreen)
+
+
+@pytest.mark.parametrize("word", ["kernels", "parity"])
+async def test_the_palette_finds_it_by_what_it_shows(cockpit, source, desk, word):
+    app = cockpit(run=at(source), tab="bricks", desk=desk)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("ctrl+p", *word)
+
+        def found() -> str:
+            listed = app.screen.query(CommandList)
+            return " ".join(str(o.prompt) for each in listed for o in each._options)
+
+        await until(pilot, lambda: "what runs each op" in found(), "the palette has it not")
 
 
 async def test_a_refusal_is_told(cockpit, source, desk):

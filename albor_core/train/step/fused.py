@@ -1,9 +1,10 @@
 """The fused step: forward, backward, update; small batches are replayed as CUDA graphs.
 
 A small batch's kernels end sooner than a host can launch the next; a replay launches all at once.
-Shapes hardly change in a run, so one capture of each serves all its steps. The graphs share one pool
-of memory, because what the forward keeps is what the backward frees. Large batches are launched one
-kernel at a time: nothing waits there, and a pool would keep their memory from everybody else.
+Shapes hardly change in a run, so one capture of each serves all its steps. The graphs share one
+pool of memory, because what the forward keeps is what the backward frees. Large batches are
+launched one kernel at a time: nothing waits there, and a pool would keep their memory from
+everybody else.
 
 Several ranks add up the gradients of some layers while those before them are still computed: the
 backward is cut into parts, each a graph. Where micro-batches are added up it is not: only the last

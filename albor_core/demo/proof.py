@@ -1,13 +1,11 @@
 """`albor demo --proof`: a recorded run of the 350M model, opened anywhere and read out.
 
-proof.tar.xz beside this file is the record of one run of 2026-11-27 on one H200 with torch 2.11,
+proof.tar.xz beside this file is the record of one run of 2026-11-28 on one H200 with torch 2.11,
 
     python benchmarks/results/proof.py --out p --record proof.tar.xz
 
 which trained 398.5M parameters on 108.0M tokens, its trainer killed (-9) twice, and evaluated the
-last checkpoint. That version told the time of each attempt's tenth step too low, as it had waited
-for the CPU just before: those three have none here. What else a record leaves out, weights above
-all, says benchmarks/results/record.py. Nothing is known of the run here: every fact is asked of its
+last checkpoint. What a record leaves out, weights above all, says benchmarks/results/record.py. Nothing is known of the run here: every fact is asked of its
 files and of the store made from them.
 """
 

@@ -262,7 +262,7 @@ class Training:
         if self._evaluation_is_due() and self._stopped() is None:
             self._evaluate()
             self._times.mark("validation")
-        self.clock.lap()
+        self.clock.restart()
         while self.end is None:
             is_done = self.step >= self.last_step and not self._evaluation_is_due()
             stopped = None if is_done else self._stopped(stop_after)
@@ -367,7 +367,11 @@ class Training:
         training, step, last = self.config.training, self.step, self.last_step
         if self.progress.passed(training.log_interval) or step == last:
             self._unread = PendingFigures(
-                self.tally, self.parts.noise.state, self.stepper.norms(), self.timer.drain()
+                self.tally,
+                self.parts.noise.state,
+                self.stepper.norms(),
+                self.timer.drain(),
+                self.clock.mark(),
             )
         if not self._may_wait():
             self._catch_up()
@@ -430,7 +434,8 @@ class Training:
         readout, self._unread = self._unread, None
         assert readout is not None
         found = readout.read()  # here we wait for the device
-        readings, seconds, steps = found.readings, self.clock.lap(), self._steps_since_log()
+        readings, steps = found.readings, self._steps_since_log()
+        seconds = self.clock.lap(readout.end)
         with held, self._between_steps("log"):
             interval = Interval(steps, seconds)
             self.trouble = self.trouble or find_trouble(
@@ -629,7 +634,7 @@ class Training:
             self._report_step()
         self.keeper.wanted = True
         self.trouble = None
-        self.clock.lap()
+        self.clock.restart()
 
     def _raise(self, alerts: list[Alert]) -> None:
         """Say each alert, and ask for what its action is."""

@@ -90,48 +90,84 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A point between two steps."""
+
+    at: float
+    """On the host's clock."""
+    paused: float
+    """Seconds that the clock stood still before it."""
+    event: torch.cuda.Event | None
+    """On the device's, behind the steps that were launched; None on a CPU."""
+
+    def until(self, later: Mark) -> float:
+        """Seconds from here, pauses left out; the device must have come past both."""
+        paused = later.paused - self.paused
+        if self.event is None or later.event is None:
+            return later.at - self.at - paused
+        return float(self.event.elapsed_time(later.event)) / 1000 - paused
+
+
 class StepClock:
     """Wall time of steps alone: it stands still while `held` (evaluation, copies, pauses).
 
-    A GPU is steps behind the host that launches them. What it computes in a pause would be steps
-    that took no time, so a pause begins when it has done the steps that were asked of it, and ends
-    when it has done what the pause asked. That costs next to nothing: nearly every pause reads
-    something from the device anyway, and no step is launched in one.
+    A GPU is steps behind the host that launches them, so a step ends where the device says that it
+    has done it. What it computes in a pause would be steps that took no time, so a pause begins
+    when it has done the steps that were asked of it, and ends when it has done what the pause
+    asked. That costs next to nothing: nearly every pause reads something from the device anyway,
+    and no step is launched in one.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._seconds, self._since = 0.0, time.perf_counter()
-        self._is_held = False
+        self._paused = 0.0
+        self._held_since: float | None = None
         self.is_disturbed = False
         """Whether something that leaves caches cold has held it since `begin_interval`."""
+        self._last: Mark = self.mark()
 
     @contextmanager
     def held(self, *, disturbs: bool = True) -> Iterator[None]:
         self.is_disturbed |= disturbs
-        if self._is_held:  # a save in a pause: it stands still already
+        if self._held_since is not None:  # a save in a pause: it stands still already
             yield
             return
         self.settle()
-        self._seconds += time.perf_counter() - self._since
-        self._is_held = True
+        since = self._held_since = time.perf_counter()
         try:
             yield
             self.settle()
         finally:
-            self._since, self._is_held = time.perf_counter(), False
+            self._paused += time.perf_counter() - since
+            self._held_since = None
 
     def settle(self) -> None:
         """Wait for the device."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def lap(self) -> float:
-        """Seconds since the last call."""
+    def mark(self) -> Mark:
+        """Behind what was launched so far. Nothing waits."""
         now = time.perf_counter()
-        seconds = self._seconds + now - self._since
-        self._seconds, self._since = 0.0, now
-        return seconds
+        held = 0.0 if self._held_since is None else now - self._held_since
+        return Mark(now, self._paused + held, self._recorded())
+
+    def _recorded(self) -> torch.cuda.Event | None:
+        if self._device.type != "cuda":
+            return None
+        event = _event()
+        event.record()
+        return event
+
+    def lap(self, mark: Mark) -> float:
+        """Seconds from the last call to `mark`, which the device has come past."""
+        last, self._last = self._last, mark
+        return last.until(mark)
+
+    def restart(self) -> None:
+        """What was before belongs to no step."""
+        self._last = self.mark()
 
     def begin_interval(self) -> None:
         """A new log interval: what disturbed the last one is over."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from albor_core.train.optim.clipping import noise_scale
-from albor_core.train.step.brick_timer import BrickTimes
+from albor_core.train.step.brick_timer import BrickTimes, Mark
 from albor_core.train.step.interval_totals import IntervalTotals, Readings
 
 
@@ -30,12 +30,19 @@ class IntervalFigures:
 
 
 class PendingFigures:
-    """One interval: what `tally` has, `noise` as its owner keeps it, norms () by parameter."""
+    """One interval: what `tally` has, `noise` as its owner keeps it, norms () by parameter, and
+    where it ends.
+    """
 
     def __init__(
-        self, tally: IntervalTotals, noise: Tensor, norms: Mapping[str, Tensor], bricks: BrickTimes
+        self,
+        tally: IntervalTotals,
+        noise: Tensor,
+        norms: Mapping[str, Tensor],
+        bricks: BrickTimes,
+        end: Mark,
     ) -> None:
-        self.bricks, self._tally = bricks, tally
+        self.bricks, self.end, self._tally = bricks, end, tally
         rows = tally.drain()
         self._names, self._split = tuple(norms), [rows.numel(), len(noise), len(norms)]
         parts = [rows.flatten(), noise] + ([torch.stack(list(norms.values()))] if norms else [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -13,6 +14,16 @@ from albor_core.train.step import brick_timer, optimizer_step, pending_figures
 from albor_core.train.step.brick_timer import StepClock
 
 STEP_S, PAUSE_S = 0.5, 20.0
+
+
+@dataclass
+class Event:
+    """As torch.cuda's."""
+
+    at: float
+
+    def elapsed_time(self, later):
+        return 1000 * (later.at - self.at)
 
 
 class Device:
@@ -55,6 +66,7 @@ def device(monkeypatch):
 
     monkeypatch.setattr(brick_timer, "time", here)
     monkeypatch.setattr(StepClock, "settle", lambda clock: here.wait())
+    monkeypatch.setattr(StepClock, "_recorded", lambda clock: Event(max(here.done, here.now)))
     monkeypatch.setattr(loop, "take_step", launched)
     monkeypatch.setattr(loop, "PendingFigures", Figures)
     monkeypatch.setattr(loop.Training, "reads_late", True)
@@ -103,6 +115,29 @@ def test_a_pause_of_the_host_changes_no_rate(tmp_path, monkeypatch, device, paus
     assert [*per_s.values()] == pytest.approx([4 / STEP_S] * len(step_ms))
 
 
+@pytest.mark.parametrize("pause", ["none", "parity", "gc"])
+def test_a_host_that_takes_long_to_launch_moves_no_time_to_another_step(
+    tmp_path, monkeypatch, device, pause
+):
+    """The device works meanwhile, and what it has done is read when the host comes to it."""
+    launch = Device.launch
+
+    def launched(self):
+        launch(self)
+        self.hold_up(0.3 * STEP_S if int(self.done / STEP_S) % 3 else 0.9 * STEP_S)
+
+    monkeypatch.setattr(Device, "launch", launched)
+    if pause == "parity":
+        monkeypatch.setattr(loop.ParityChecks, "is_due", lambda checks, step: step in (7, 11))
+        monkeypatch.setattr(loop.ParityChecks, "again", lambda *_: device.hold_up(PAUSE_S))
+    elif pause == "gc":
+        held_up(monkeypatch, device, loop.gc, "collect")
+    run = make_run(tmp_path, training__log_interval=1)
+    train_here(run)
+    step_ms, _ = rates(run)
+    assert [*step_ms.values()] == pytest.approx([1000 * STEP_S] * 24)
+
+
 def test_a_slow_step_is_still_said(tmp_path, monkeypatch, device):
     """Only pauses are left out: a host that is late by itself is part of the step."""
     held_up(monkeypatch, device, loop, "take_step", when=lambda *_: device.done == 9 * STEP_S)
@@ -122,8 +157,8 @@ def test_a_pause_begins_when_the_device_has_done_what_was_asked(monkeypatch, dev
     with clock.held():
         device.launch()  # an evaluation, say
         device.hold_up(0.1)
-    assert clock.lap() == 3 * STEP_S
-    assert clock.lap() == 0.0  # what the pause asked for is done with it
+    assert clock.lap(clock.mark()) == 3 * STEP_S
+    assert clock.lap(clock.mark()) == 0.0  # what the pause asked for is done with it
 
 
 @pytest.mark.gpu

@@ -5,7 +5,9 @@ proof.tar.xz beside this file is the record of one run of 2026-11-28 on one H200
     python benchmarks/results/proof.py --out p --record proof.tar.xz
 
 which trained 398.5M parameters on 108.0M tokens, its trainer killed (-9) twice, and evaluated the
-last checkpoint. What a record leaves out, weights above all, says benchmarks/results/record.py.
+last checkpoint. That version told up to 100 ms of a step as its neighbour's where the host had
+waited, at the beginning of an attempt and at its tenth step: 12 step times of 1,648, and the rates
+of those steps. What a record leaves out, weights above all, says benchmarks/results/record.py.
 Nothing is known of the run here: every fact is asked of its files and of the store made from them.
 """
 

@@ -5,6 +5,7 @@ Each draws one RunView; none asks for anything.
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ _SHORT = {"expected loss": "expected", "learning rate": "lr", "gradient noise": 
 _WELL = ("running", "paused", "unguarded")
 _TILE, _TILE_MOST = 10, 26  # cells of a figure and its name
 _Tile = tuple[str, str, str]  # name, value, tone
+_NAMES = 13  # cells of the name of a fact
+_MOST_FOLDED = 3  # lines of how an attempt ended
 _LEAST_BAR = 30  # cells of the progress bar: what is said beside it gives way
 
 
@@ -283,13 +286,19 @@ class GuardPanel(RunPanel):
             lines.append(_fact("watch", watched_words(view)))
         if is_house or has_guard or (view.attempts_total or 1) > 1:
             lines.append(self._attempts(view))
+        heads = len(lines)
         if is_house or view.checkpoint.last_step is not None or view.checkpoint.in_flight:
             lines += self._checkpoint(view, width)
         lines += self._health(view)
         lines += [_fact("budget", words) for words in budget_words(view)]
         lines += self._stability(view)
-        lines += self._last_end(view)
-        return styled.rows([styled.fit(line, width) for line in lines[:height]])
+        end = self._last_end(view, width)
+        if end and view.status in OVER:  # then how it ended is what is asked for
+            left = max(0, height - len(end))
+            if len(lines) > left and heads == 2:
+                del lines[1]  # the end has the number of its attempt
+            lines = lines[1:2] if left == 1 and heads else lines[:left]
+        return styled.rows([styled.fit(line, width) for line in [*lines, *end][:height]])
 
     def _guard(self, view: RunView) -> Content:
         if view.guard_pid is not None:
@@ -361,19 +370,24 @@ class GuardPanel(RunPanel):
             words = "  ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in counts.items())
             yield _fact("stability", styled.text(words, "$warning"))
 
-    def _last_end(self, view: RunView) -> Iterator[Content]:
-        """How the last attempt ended, where one has."""
+    def _last_end(self, view: RunView, width: int) -> list[Content]:
+        """How the last attempt ended, where one has, in lines of `width` cells."""
         last = next((a for a in reversed(view.attempts) if a.ended is not None), None)
         if last is None:
-            return
+            return []
         kind, why = last.exit_class or "", last.reason or ""
         if not (kind or why or view.kind == "train"):
-            return
+            return []
         # "crash: exited with code 3" has its kind in it; a plain exit is an exception of none
         if not why.startswith(kind) and (kind != "exception" or not why):
             why = f"{kind} {why}"
         tone = "$ink-muted" if kind in ("", "clean", "done") else "$warning"
-        yield _fact(f"attempt {last.attempt}", styled.text(why or "ended", tone))
+        folded = textwrap.wrap(clean(why or "ended"), max(8, width - _NAMES)) or [""]
+        if len(folded) > _MOST_FOLDED:
+            folded[_MOST_FOLDED - 1 :] = [" ".join(folded[_MOST_FOLDED - 1 :])]
+        names = (f"attempt {last.attempt}", *[""] * (len(folded) - 1))
+        words = zip(names, folded, strict=True)
+        return [_fact(name, styled.text(line, tone)) for name, line in words]
 
 
 def _at_risk(view: RunView) -> str:
@@ -412,7 +426,7 @@ def now_wall() -> float:
 
 
 def _fact(name: str, value: Content) -> Content:
-    return Content.assemble((f"{name:<13}", "$ink-muted"), value)
+    return Content.assemble((name.ljust(_NAMES), "$ink-muted"), value)
 
 
 class Alerts(RunPanel):

@@ -14,7 +14,7 @@ from albor_core.feed.archive.checkpoints import ShelfView
 from albor_core.feed.archive.log_file import LogName
 from albor_core.feed.archive.traced import TracedBrick, TracedBricks, TracedKernel
 from albor_core.feed.signs import RunSigns, Watched
-from albor_core.store.rows.rows import AlertRow, SampleRow
+from albor_core.store.rows.rows import AlertRow, AttemptRow, SampleRow
 from albor_tui.screens.dialogs.alert_choice import AlertChoice, OpenAlerts
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
@@ -474,6 +474,33 @@ async def test_the_guard_of_a_completed_run_has_ended_and_is_not_gone(cockpit, s
         await until(pilot, lambda: "ended" in str(panel.render()))
         assert "gone" not in str(panel.render())
         assert "ended 1h ago" in text_of(pilot.app.screen)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("done", "done: exited with code 0 at step 15000"),
+        ("unknown_crash", "unknown_crash: exited with code 139 at step 15000"),
+    ],
+)
+async def test_the_guard_panel_has_all_of_how_an_attempt_ended(
+    cockpit, source, width, kind, reason
+):
+    view = at(source, "sweep-lr-1e3")
+    ended = AttemptRow(1, started=1.0, ended=2.0, exit_class=kind, reason=reason)
+    view = replace(view, attempts=(ended,), attempt=1)
+    source.show((view, *(row for row in source.rows if row.id != view.id)))
+    async with cockpit(run=view).run_test(size=(width, 24)) as pilot:
+        panel = pilot.app.screen.query_one(GuardPanel)
+
+        def drawn() -> list[str]:
+            return [panel.render_line(y).text for y in range(panel.content_size.height)]
+
+        await until(pilot, lambda: "attempt 1" in "".join(drawn()))
+        end = "".join(drawn()).partition("attempt 1")[2]
+        assert " ".join(end.split()) == reason
+        assert any(line.startswith("checkpoint") for line in drawn())
 
 
 async def test_bricks_say_what_is_joined_learned_uncovered_and_traced(cockpit, source):

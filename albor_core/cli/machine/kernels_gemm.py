@@ -10,7 +10,7 @@ import click
 
 from albor_core.cli.common.output import emit, print_line, print_note, table
 from albor_core.run.errors import AlborError, UsageError
-from albor_core.run.values.quantity import UNKNOWN, byte_size, percent
+from albor_core.run.values.quantity import UNKNOWN, byte_size, fine, percent
 from albor_core.telemetry.peaks import device_peaks
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def bench_gemm(
         "layers": None if shapes else depth,
         "rounds": rounds,
         "sustained_size": gemm.square(device).m,
-        "sustained_tflops": _rounded(best, 1e12, 3),
-        "datasheet_tflops": _rounded(sheet, 1e12, 3),
-        "ceiling_share": None if shapes else _rounded(gemm.step_share(times), 1, 4),
+        "sustained_tflops": _tera(best),
+        "datasheet_tflops": _tera(sheet),
+        "ceiling_share": None if shapes else _share(gemm.step_share(times)),
         "products": [_product(time, best, sheet) for time in times],
     }
     if as_json:
@@ -179,18 +179,23 @@ def _product(time: GemmTime, best: float | None, sheet: float | None) -> dict[st
         "ours": time.ours.route,
         "us": time.ours.us,
         "why": time.ours.why,
-        "tflops": _rounded(rate, 1e12, 3),
+        "tflops": _tera(rate),
         "ceiling": ceiling.route if ceiling else None,
         "ceiling_us": ceiling.us if ceiling else None,
-        "ceiling_share": _rounded(time.share, 1, 4),
-        "sustained_share": _rounded(rate / best if rate and best else None, 1, 4),
-        "datasheet_share": _rounded(rate / sheet if rate and sheet else None, 1, 4),
+        "ceiling_share": _share(time.share),
+        "sustained_share": _share(rate / best if rate and best else None),
+        "datasheet_share": _share(rate / sheet if rate and sheet else None),
         "routes": [one._asdict() for one in time.routes],
     }
 
 
-def _rounded(value: float | None, unit: float, digits: int) -> float | None:
-    return None if value is None else round(value / unit, digits)
+def _tera(rate: float | None) -> float | None:
+    """In TFLOP/s. By digits and not by decimals, as that of a tiny product is small and not 0."""
+    return None if rate is None else float(f"{rate / 1e12:.5g}")
+
+
+def _share(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
 
 
 HEADERS = (
@@ -231,4 +236,6 @@ def _show(document: dict[str, Any]) -> None:
 
 
 def _figure(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.4g}"
+    if value is None:
+        return UNKNOWN
+    return fine(value, 3) if abs(value) < 0.1 else f"{value:.4g}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from albor_core.cli.common.output import number, table
-from albor_core.run.values.quantity import byte_size, counted, percent
+from albor_core.run.values.quantity import byte_size, counted, fine, percent
 
 if TYPE_CHECKING:
     from albor_core.profile.report import Report
@@ -133,14 +133,21 @@ def _product(one: Product) -> tuple[str, ...]:
         one.name,
         one.when,
         *(f"{size:,}" for size in (one.m, one.n, one.k)),
-        f"{one.flops / 1e9:.3f}",
-        f"{one.bytes / 1e6:.2f}",
-        f"{one.intensity:.1f}",
+        _above_0(one.flops / 1e9, 3),
+        _above_0(one.bytes / 1e6, 2),
+        _above_0(one.intensity, 1),
         one.bound or "not known",
-        number(one.floor_us, ".1f"),
-        number(one.measured_us, ".1f") + mark,
+        _above_0(one.floor_us, 1),
+        _above_0(one.measured_us, 1) + mark,
         f"{one.per_step:,}",
     )
+
+
+def _above_0(value: float | None, decimals: int) -> str:
+    """A figure of a product, which is small in a tiny model and 0 in none."""
+    if value is not None and 0 < value < 1:
+        return fine(value, decimals)
+    return number(value, f".{decimals}f")
 
 
 def _mfu(report: Report) -> Iterator[str]:

@@ -86,14 +86,25 @@ def age(seconds: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A time given in milliseconds: 0.4 ms, 103 ms, 12.5 s."""
+    """A time given in milliseconds: 0.02 ms, 0.4 ms, 103 ms, 12.5 s."""
     if not is_finite(value):
         return odd(value)
     if abs(value) >= 1e9:
         return f"{extreme(value / 1000)} s"
     if value >= 10_000:
         return f"{value / 1000:.1f} s"
-    return f"{value:.{1 if value < 100 else 0}f} ms"
+    if 0 < value < 0.0005:
+        return "<0.001 ms"
+    return f"{fine(value, 1 if value < 100 else 0)} ms"
+
+
+def fine(value: float, decimals: int) -> str:
+    """A finite number with so many decimals, or as many more as it takes not to read as 0."""
+    told = f"{value:.{decimals}f}"
+    if value == 0 or float(told):
+        return told
+    more = 1 - math.floor(math.log10(abs(value)))  # two digits that are not 0
+    return f"{value:.{more}f}".rstrip("0")
 
 
 def count(value: float | None) -> str:

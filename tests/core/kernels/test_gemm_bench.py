@@ -92,6 +92,17 @@ def test_the_document_has_every_product_with_its_ceiling_and_shares(bench):
     assert found["ceiling_share"] == pytest.approx(share, abs=1e-4)
 
 
+def test_the_rate_of_a_tiny_product_does_not_read_as_0(bench):
+    words = ("--op", "gemm", "--shape", "2,2,2", "--rounds", "3")
+    code, out, _ = bench(*words)
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if " 2  2  2 " in line]
+    assert rows and all(0 < float(row[8]) < 0.1 for row in rows), out
+    for one in document(bench(*words, "--json")[1])["products"]:
+        assert one["tflops"] == pytest.approx(16 / one["us"] / 1e6, rel=1e-3)
+        assert one["sustained_share"] > 0
+
+
 @pytest.mark.slow
 def test_a_person_reads_a_line_a_product_and_what_a_step_reaches(bench):
     code, out, _ = bench("--op", "gemm", *WORDS)

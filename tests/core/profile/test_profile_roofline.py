@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from made_traces import brick, call, kernel, op, step, write
 
+from albor_core.cli.machine.profile_text import render
 from albor_core.config.shape import ModelShape
 from albor_core.profile.report import report_of
 from albor_core.profile.trace import read_trace
@@ -47,6 +48,19 @@ def test_every_product_has_its_sizes_and_as_many_instances_as_a_step_takes(tmp_p
     assert sizes["lm_head", "forward"] == (4096, 32768, 1024, 2)
     whole = sum(one.flops * one.per_step for one in found.values())
     assert whole == 6 * SHAPE.num_matmul_parameters * WORK.tokens_per_step
+
+
+def test_no_figure_of_a_tiny_model_reads_as_0(tmp_path):
+    shape = replace(
+        SHAPE,
+        **dict.fromkeys(("hidden_size", "intermediate_size", "vocab_size"), 16),
+        num_attention_heads=2,
+        num_key_value_heads=2,
+    )
+    made = report(tmp_path, work=replace(WORK, seq_len=8, batch_size=1, shape=shape))
+    lines = [line for line in render(made, kernels=0, width=None) if " attn_out " in f" {line} "]
+    figures = [word for line in lines for word in line.split() if word[0].isdigit()]
+    assert len(figures) >= 24 and all(float(word) > 0 for word in figures), lines
 
 
 def test_the_floor_and_what_bounds_a_product_follow_from_the_ridge_point(tmp_path):

@@ -42,6 +42,11 @@ GIB = 1 << 30
         (quantity.duration, -5, "-"),
         (quantity.age, 47 * 3600, "1d"),
         (quantity.milliseconds, 12_500, "12.5 s"),
+        (quantity.milliseconds, 0.4, "0.4 ms"),
+        (quantity.milliseconds, 0.02, "0.02 ms"),
+        (quantity.milliseconds, 0.0049, "0.0049 ms"),
+        (quantity.milliseconds, 1e-7, "<0.001 ms"),
+        (quantity.milliseconds, 0, "0.0 ms"),
         (quantity.short_count, 1_200_000, "1.20M"),
         (quantity.short_count, 7_241_000_000, "7.24B"),
         (quantity.percent, 0.413, "41%"),
@@ -51,6 +56,14 @@ GIB = 1 << 30
 )
 def test_a_quantity_has_one_text(write, value, text):
     assert write(value) == text
+
+
+@given(st.floats(5e-324, 1e6), st.integers(0, 3))
+def test_no_number_above_0_reads_as_0(value, decimals):
+    said = quantity.fine(value, decimals)
+    assert float(said) == pytest.approx(value, rel=0.05, abs=0.5 * 10**-decimals)
+    assert float(said) > 0
+    assert len(said) < 340
 
 
 def test_a_rate_is_a_short_count_in_a_second():

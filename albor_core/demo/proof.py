@@ -19,6 +19,7 @@ import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,7 +28,14 @@ from albor_core.demo.folder import make_folder
 from albor_core.run.errors import AlborError, InUseError, TryAgainError, UsageError, remedy
 from albor_core.run.files.whole_file import temporary_beside, write_bytes
 from albor_core.run.registry import is_same_run, known_as, register
-from albor_core.run.rundir import RunDir, open_plain, own_home, read_json, registered_runs
+from albor_core.run.rundir import (
+    RunDir,
+    check_writable,
+    open_plain,
+    own_home,
+    read_json,
+    registered_runs,
+)
 from albor_core.run.values.lenient import mapping, sequence
 from albor_core.run.values.step_time import step_seconds
 from albor_core.store.file.paths import local_store
@@ -59,21 +67,36 @@ def open_proof(root: Path) -> OpenedProof:
     run_id, files = _recorded()
     run = RunDir(root / "runs" / run_id)
     about = json.loads(files["run.json"])
-    own_home()
+    home = own_home()
     known = known_as(run, about)
     if known is None:
         raise _elsewhere(about)
     reused = _is_there(run, files)
     if not reused:
+        check_writable(home / "runs")
+        new = [folder for folder in run.path.parents if not folder.exists()]
         make_folder(root)
         make_folder(run.path.parent)
-        _unpack(run, files)
-    register(known)
+        is_mine = _unpack(run, files)
+    try:
+        register(known)
+    except OSError:
+        if not reused and is_mine:
+            _remove(run, new)
+        raise
     if not drain_index(known, timeout_s=_INDEX_S):
         raise TryAgainError(
             f"{run.path}: another process indexes it", hint=f"albor demo --proof --out {root}"
         )
     return OpenedProof(known, reused)
+
+
+def _remove(run: RunDir, above: list[Path]) -> None:
+    """The run that was unpacked, and the folders that were made for it, innermost first."""
+    shutil.rmtree(run.path, ignore_errors=True)
+    for folder in above:
+        with suppress(OSError):  # somebody else uses it by now
+            folder.rmdir()
 
 
 def _recorded() -> tuple[str, Mapping[str, bytes]]:
@@ -143,8 +166,10 @@ def _difference(path: Path, content: bytes, *, grows: bool) -> str:
     return "" if found == content else "differs"
 
 
-def _unpack(run: RunDir, files: Mapping[str, bytes]) -> None:
-    """Write the record beside its place, then put it there in one step. Raises AlborError."""
+def _unpack(run: RunDir, files: Mapping[str, bytes]) -> bool:
+    """Write the record beside its place, then put it there in one step; False where somebody was
+    faster. Raises AlborError.
+    """
     beside = temporary_beside(run.path)
     try:
         for name, content in files.items():
@@ -154,9 +179,10 @@ def _unpack(run: RunDir, files: Mapping[str, bytes]) -> None:
                     folder.mkdir(mode=0o700, exist_ok=True)
             write_bytes(path, content)
         beside.rename(run.path)
+        return True
     except OSError as error:
         if run.path.is_dir() and _is_there(run, files):
-            return  # somebody was faster
+            return False
         hint = remedy(error) or "another --out"
         raise AlborError(f"{run.path}: {error.strerror}", hint=hint) from error
     finally:

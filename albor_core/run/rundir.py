@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError
+from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageError, remedy
 from albor_core.run.files.whole_file import write_bytes, write_json
 from albor_core.run.liveness import Liveness, liveness
 from albor_core.run.values.traceparent import parent_fact
@@ -72,6 +72,16 @@ def own_home() -> Path:
                 hint="export ALBOR_HOME=FOLDER, a folder of yours, or chown that one",
             )
     return home
+
+
+def check_writable(folder: Path) -> None:
+    """That `folder` can be written, or made, as far as can be told before. Raises AlborError."""
+    place = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if not os.access(place, os.W_OK | os.X_OK):
+        is_mounted_so = os.statvfs(place).f_flag & os.ST_RDONLY
+        number = errno.EROFS if is_mounted_so else errno.EACCES
+        error = OSError(number, os.strerror(number), str(place))
+        raise AlborError(f"{place}: {error.strerror}", hint=remedy(error)) from error
 
 
 def foreign_owner(folder: Path) -> str:

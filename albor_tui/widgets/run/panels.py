@@ -294,10 +294,7 @@ class GuardPanel(RunPanel):
         lines += self._stability(view)
         end = self._last_end(view, width)
         if end and view.status in OVER:  # then how it ended is what is asked for
-            left = max(0, height - len(end))
-            if len(lines) > left and heads == 2:
-                del lines[1]  # the end has the number of its attempt
-            lines = lines[1:2] if left == 1 and heads else lines[:left]
+            lines = _beside_end(lines, heads, max(0, height - len(end)))
         return styled.rows([styled.fit(line, width) for line in [*lines, *end][:height]])
 
     def _guard(self, view: RunView) -> Content:
@@ -388,6 +385,15 @@ class GuardPanel(RunPanel):
         names = (f"attempt {last.attempt}", *[""] * (len(folded) - 1))
         words = zip(names, folded, strict=True)
         return [_fact(name, styled.text(line, tone)) for name, line in words]
+
+
+def _beside_end(lines: list[Content], heads: int, most: int) -> list[Content]:
+    """At most `most` lines of an ended run. Those of guard and attempts, its `heads`, go first: the
+    end has the number of its attempt.
+    """
+    if len(lines) > most and heads == 2:
+        lines = [lines[0], *lines[2:]]
+    return lines[1:2] if most == 1 and heads else lines[:most]
 
 
 def _at_risk(view: RunView) -> str:

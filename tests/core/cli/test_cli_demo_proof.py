@@ -12,7 +12,8 @@ import sys
 import tarfile
 
 import pytest
-from cli_user import tree_hash, validate
+from cli_user import ALBOR, tree_hash, validate
+from read_only import where_read_only
 
 from albor_core.demo import proof
 from albor_core.run.journal import parse_line
@@ -194,6 +195,29 @@ def test_an_output_that_cannot_be_a_folder_leaves_nothing(desk, out, code):
     result = desk.quick(*WORDS, "--out", out)
     assert (result.code, out in result.error["message"]) == (code, True), result
     assert result.error["hint"]
+    assert tree_hash(desk.folder) == before
+
+
+@pytest.mark.parametrize("has_runs", [False, True])
+def test_a_read_only_home_is_told_before_anything_is_written(desk, has_runs):
+    (desk.home / "runs" if has_runs else desk.home).mkdir(parents=True, exist_ok=True)
+    before = tree_hash(desk.folder, desk.home)
+    argv = [*ALBOR, *WORDS, "--out", "out"]
+    done = where_read_only(desk.home, argv, cwd=desk.folder, env=desk.environment())
+    assert (done.returncode, done.stderr) == (1, ""), done
+    error = json.loads(done.stdout)["error"]
+    assert error["message"].startswith(str(desk.home)) and "Read-only" in error["message"]
+    assert "remount,rw" in error["hint"]
+    assert tree_hash(desk.folder, desk.home) == before
+
+
+def test_a_home_that_refuses_only_then_leaves_no_run(desk, monkeypatch):
+    def refuse(run):
+        raise PermissionError(1, "Operation not permitted", "pointer")
+
+    monkeypatch.setattr(proof, "register", refuse)
+    before = tree_hash(desk.folder)
+    assert desk.quick(*WORDS, "--out", "new/out").code == 1
     assert tree_hash(desk.folder) == before
 
 

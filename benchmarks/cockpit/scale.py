@@ -26,9 +26,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "cockpit"), str(ROOT / "tests" / "tui")]
+PARTS = ("benchmarks/cockpit", "benchmarks", "tests/tui")
+sys.path[:0] = [str(ROOT), *(str(ROOT / part) for part in PARTS)]
 
 import orjson  # noqa: E402
+from arguments import positive  # noqa: E402
 from cockpit import Figure, albor, key_times, p99  # noqa: E402
 
 from albor_core import track  # noqa: E402
@@ -168,7 +170,7 @@ def main() -> None:
     parts: Any = parser.add_subparsers(dest="part", required=True)
     part = parts.add_parser("log")
     part.add_argument("--keys", type=int, nargs="*", default=[8, 100, 1000, 5000])
-    part.add_argument("--rounds", type=int, default=11)
+    part.add_argument("--rounds", type=positive, default=11)
     part = parts.add_parser("show")
     part.add_argument("--steps", type=int, default=10_000_000)
     part.add_argument("--home", type=Path)

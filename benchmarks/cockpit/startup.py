@@ -22,6 +22,9 @@ import termios
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 BIN = Path(sys.executable).parent
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
@@ -66,7 +69,7 @@ def first_frame(env: dict[str, str], rows: int = 45, cols: int = 160) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=positive, default=15)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as home:
         # an inherited size would win over the pseudo-terminal's own; users have their bytecode

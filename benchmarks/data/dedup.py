@@ -40,6 +40,9 @@ import pyarrow.parquet as pq
 from albor_core.data.clean.minhash import bands_for
 from albor_core.data.read.corpus import open_corpus
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 PROMISED_S, PROMISED_BYTES, PROMISED_RECALL = 60.0, 1 << 30, 0.95
 GAPS = np.array([" ", " ", " ", "\n    ", "(", ")", ", ", " = ", ".", "\n\n", ":\n        "])
 
@@ -217,7 +220,7 @@ def recall(root: Path, path: Path, threshold: float = 0.8) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--short", type=int, default=1_000_000)
     parser.add_argument("--peer", type=Path)

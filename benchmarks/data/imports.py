@@ -39,6 +39,9 @@ import pyarrow.parquet as pq
 
 from albor_core.data.read import inputs, sources, tree
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 Job = Callable[[Path], object]
 
 
@@ -157,7 +160,7 @@ def start_up(scratch: Path) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--peer", type=Path, help="a folder that `datasets` is installed in")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

@@ -37,6 +37,9 @@ from albor_core.data.load.token_cache import BLOCK, DIGEST, MAGIC, SCHEMA, Wante
 from albor_core.data.pack.manifest import Shard, load_manifest, shard_fields, write_manifest
 from albor_core.run.values.numbers import parse_count
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 SEQ_LEN, VOCAB, END, BATCH = 1024, 32_768, 0, 64
 SHARD_TOKENS = 100_000_000
 
@@ -63,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tokens", type=parse_count, default=10_000_000_000)
     parser.add_argument("--read", type=parse_count, default=64_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     given = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {given.rounds} rounds")
     with tempfile.TemporaryDirectory(prefix="albor-loader-") as folder:

@@ -29,6 +29,9 @@ import pyarrow.parquet as pq
 from albor_core.data.pack.tokenizer import train_tokenizer
 from albor_core.data.read.sources import import_sources
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 TRAIN_GROUPS = 4  # of the corpus, some 8 MiB each
 
 PEER = """
@@ -116,7 +119,7 @@ def timed(program: str, *words: object) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--mb", type=int, default=200)
     parser.add_argument("--vocab", type=int, default=32768)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "albor-pack")

@@ -34,6 +34,9 @@ import pyarrow.parquet as pq
 
 from albor_core.data.read.corpus import open_corpus
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 ALBOR = [sys.executable, "-m", "albor_core.cli", "data"]
 MASK = ("--secrets", "mask", "--personal-data", "mask")
 IMPORT_AND_QUALITY, ALL_OF_FILTER = 25.0, 10.0  # MB/s a core, promised
@@ -190,7 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path)
     parser.add_argument("--megabytes", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--peer", type=Path)
     parser.add_argument("--peer-megabytes", type=float, default=3.0)
     given = parser.parse_args()

@@ -33,6 +33,9 @@ from albor_core.eval.subject import DTYPES, EvaluatedModel
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.model.token_scores import PlainScorer, TokenScorer
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 CONFIG = Path("configs/train/pretrain-350m.yaml")
 
 
@@ -139,7 +142,7 @@ def main() -> int:
     parser.add_argument("--context", type=int)
     parser.add_argument("--stride", type=int)
     parser.add_argument("--tokens", type=int, default=1 << 18)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--json", action="store_true")
     how = parser.parse_args()
     if not torch.cuda.is_available():

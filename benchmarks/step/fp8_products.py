@@ -33,6 +33,9 @@ from albor_core.kernels.ops import fp8
 from albor_core.model.fused import LOGITS_BYTES
 from albor_core.model.llama import LlamaConfig
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 SETS, WARM, WORST = 4, 3, 0.06
 X, W, DY = range(3)
 MADE = {"ffn_gate_up": (DY,), "ffn_down": (X,), "lm_head": (W,)}
@@ -129,7 +132,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", default="350m", choices=SHAPES)
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=positive, default=15)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     is_there = torch.cuda.is_available()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from albor_core.config.load import load_config
 from albor_core.model.generate.measure import Load, MeasuredLoad, measure, read_bandwidth
 from albor_core.model.generate.peer import Peer
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
 
 CONFIG = Path("configs/train/pretrain-350m.yaml")
 
@@ -78,7 +82,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, action="append")
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--new-tokens", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--dtype", default="auto", choices=("auto", "fp32", "bf16", "fp16"))

@@ -27,6 +27,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +43,9 @@ from albor_core.kernels.ops import (
     swiglu_down,
     swiglu_up,
 )
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
 
 H, I, V, HEADS, KV_HEADS, E, T = 1024, 4096, 32768, 16, 4, 64, 1024  # noqa: E741 -- the usual names
 BF16 = 2  # bytes
@@ -276,8 +280,8 @@ def lines(contest: Contest, rate: float) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=16384, help=f"a multiple of {T}")
-    parser.add_argument("--places", type=int, default=5, help="of the tensors in memory")
-    parser.add_argument("--rounds", type=int, default=5, help="at each place")
+    parser.add_argument("--places", type=positive, default=5, help="of the tensors in memory")
+    parser.add_argument("--rounds", type=positive, default=5, help="at each place")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     options = parser.parse_args()
@@ -286,8 +290,6 @@ def main() -> int:
         return 2
     if options.rows < T or options.rows % T:
         parser.error(f"--rows must be a multiple of {T}")
-    if options.places < 1 or options.rounds < 1:
-        parser.error("--places and --rounds must be at least 1")
     torch.manual_seed(0)
     rate = copy_rate()
     every = contests(options.rows)

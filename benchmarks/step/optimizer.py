@@ -21,6 +21,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ from albor_core.model.flat import FlatParameters
 from albor_core.model.llama import Llama, LlamaConfig, init_weights, param_groups
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
 
 SHAPE = LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024, tie_word_embeddings=False)
 HYPER: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
@@ -137,15 +141,13 @@ def compare(start: Llama, rounds: int, updates: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--updates", type=int, default=8, help="in a row")
+    parser.add_argument("--rounds", type=positive, default=15)
+    parser.add_argument("--updates", type=positive, default=8, help="in a row")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/step/optimizer.py needs a CUDA GPU; torch sees none here\n")
         return 2
-    if options.rounds < 1 or options.updates < 1:
-        parser.error("--rounds and --updates must be at least 1")
     start = Llama(SHAPE)
     init_weights(start, 0)
     found = compare(start.cuda(), options.rounds, options.updates)

@@ -40,6 +40,9 @@ from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.step.fused import GraphedStep
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 SHAPE = LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024)
 T = 1024
 HYPER: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
@@ -235,7 +238,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--only", nargs="+", default=[OURS, PEER], choices=[OURS, PEER])
     parser.add_argument("--batch", type=int, default=16, help="sequences on each GPU")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=positive, default=7)
     parser.add_argument("--warm", type=float, default=10.0, help="seconds of load first")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

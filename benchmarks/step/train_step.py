@@ -49,6 +49,9 @@ from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.muon import FlatMuon
 from albor_core.train.step.fused import GraphedStep
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 SHAPES = {
     "350m": LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024),
     "50m": LlamaConfig(512, 12, 8, 2, 2048, 32768, 1024),
@@ -327,7 +330,7 @@ def main() -> int:
     parser.add_argument("--shape", default="350m", choices=SHAPES)
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--only", nargs="*", default=[], choices=PEERS)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=positive, default=9)
     parser.add_argument("--warm", type=float, default=WARM_LOAD_S, help="seconds of load before")
     parser.add_argument("--json", type=Path, help="write all figures here, too")
     parser.add_argument("--profile", action="store_true", help="kernels of a step, by time")

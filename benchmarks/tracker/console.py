@@ -24,6 +24,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 PROGRAM = """
 import json, os, sys, time
 from albor_core import track
@@ -106,7 +109,7 @@ def both(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     given = parser.parse_args()
     print(f"{given.lines:,} lines, medians of {given.rounds} rounds{'':18}without      with")
     for kind in ("pipe", "file", "terminal"):

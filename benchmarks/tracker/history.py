@@ -24,6 +24,9 @@ from pathlib import Path
 
 import make_history
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 BARE = [sys.executable, "-c", "pass"]
 ALBOR = [str(Path(sys.executable).parent / "albor"), "runs", "ls", "--json"]
 FILTERS = (
@@ -148,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path)
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=positive, default=7)
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--peer-runs", type=int, default=10_000)
     given = parser.parse_args()

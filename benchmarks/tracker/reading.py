@@ -27,6 +27,9 @@ from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 PROMISED_S = 1.0
 LIBRARIES = {"to_list": "", "to_numpy": "numpy", "to_pandas": "pandas", "to_polars": "polars",
              "to_arrow": "pyarrow"}  # fmt: skip
@@ -95,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path)
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         root = (given.root or Path(temporary)).absolute()

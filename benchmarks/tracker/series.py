@@ -30,6 +30,9 @@ from albor_core.store.index.indexer import index_now
 from albor_core.store.query.reader import Reader
 from albor_core.store.upkeep.rebuild import rebuild
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 KEY = "train/loss"
 CHART_POINTS = 600
 BARE = [sys.executable, "-c", "pass"]
@@ -86,7 +89,7 @@ def chart(reader: Reader, run: str, steps: int, count: int, chance: random.Rando
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--rounds", type=positive, default=21)
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users have their bytecode
     chance = random.Random()

@@ -39,6 +39,9 @@ from pathlib import Path
 
 from writers import PEERS, WRITERS
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 SLOW = {"mlflow": 20}  # a fraction of the steps
 _SETTLE_S = 3.0  # for helper processes of peers that outlive the killed one
 
@@ -226,7 +229,7 @@ def show(found: list[Contestant]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--peer-kills", type=int, default=5)
     parser.add_argument("--peers", type=Path, help="folder with an environment per peer")

@@ -21,6 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 ALBOR = [sys.executable, "-P", "-m", "albor_core.cli", "runs", "wait"]
 LOOP = """
 import sys, time
@@ -47,7 +50,7 @@ def asleep(pid: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=positive, default=15)
     parser.add_argument("--idle-s", type=float, default=10.0)
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:

@@ -91,7 +91,7 @@ def _event() -> torch.cuda.Event:
 
 
 @dataclass(frozen=True)
-class Mark:
+class StepEnd:
     """A point between two steps."""
 
     at: float
@@ -101,7 +101,7 @@ class Mark:
     event: torch.cuda.Event | None
     """On the device's, behind the steps that were launched; None on a CPU."""
 
-    def until(self, later: Mark) -> float:
+    def until(self, later: StepEnd) -> float:
         """Seconds from here, pauses left out; the device must have come past both."""
         paused = later.paused - self.paused
         if self.event is None or later.event is None:
@@ -125,7 +125,7 @@ class StepClock:
         self._held_since: float | None = None
         self.is_disturbed = False
         """Whether something that leaves caches cold has held it since `begin_interval`."""
-        self._last: Mark = self.mark()
+        self._last: StepEnd = self.mark()
 
     @contextmanager
     def held(self, *, disturbs: bool = True) -> Iterator[None]:
@@ -147,11 +147,11 @@ class StepClock:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def mark(self) -> Mark:
+    def mark(self) -> StepEnd:
         """Behind what was launched so far. Nothing waits."""
         now = time.perf_counter()
         held = 0.0 if self._held_since is None else now - self._held_since
-        return Mark(now, self._paused + held, self._recorded())
+        return StepEnd(now, self._paused + held, self._recorded())
 
     def _recorded(self) -> torch.cuda.Event | None:
         if self._device.type != "cuda":
@@ -160,7 +160,7 @@ class StepClock:
         event.record()
         return event
 
-    def lap(self, mark: Mark) -> float:
+    def lap(self, mark: StepEnd) -> float:
         """Seconds from the last call to `mark`, which the device has come past."""
         last, self._last = self._last, mark
         return last.until(mark)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from albor_core.train.optim.clipping import noise_scale
-from albor_core.train.step.brick_timer import BrickTimes, Mark
+from albor_core.train.step.brick_timer import BrickTimes, StepEnd
 from albor_core.train.step.interval_totals import IntervalTotals, Readings
 
 
@@ -40,7 +40,7 @@ class PendingFigures:
         noise: Tensor,
         norms: Mapping[str, Tensor],
         bricks: BrickTimes,
-        end: Mark,
+        end: StepEnd,
     ) -> None:
         self.bricks, self.end, self._tally = bricks, end, tally
         rows = tally.drain()

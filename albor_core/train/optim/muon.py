@@ -209,6 +209,13 @@ def _by_rows(
             for name, mean in zip(names, square, strict=True)}  # fmt: skip
 
 
+def _as_asked(tensors: Mapping[str, Tensor], beta2: float | None) -> dict[str, Tensor]:
+    """Without what only NorMuon reads, if this is not."""
+    return {
+        n: t for n, t in tensors.items() if beta2 is not None or not n.startswith("row_square.")
+    }
+
+
 def _split(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(Muon's, AdamW's) of one state."""
     mine = ("momentum.", "row_square.")
@@ -267,7 +274,7 @@ class MuonOptimizer(Optimizer):
         return {**super().tensors(), **self.muon.tensors()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        muon, adamw = _split(tensors)
+        muon, adamw = _split(_as_asked(tensors, self.muon.beta2))
         super().load(adamw)
         self.muon.load(muon)
 
@@ -352,6 +359,9 @@ class FlatMuon(FlatAdamW):
     def tensors(self) -> dict[str, Tensor]:
         own = {f"momentum.{name}": moment for name, moment in self._moments.items()}
         return {**super().tensors(), **own, **_by_rows(self._batches, self._squares, self._beta2)}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        super().load(_as_asked(tensors, self._beta2))
 
 
 def _group(lr: Tensor, momentum: float, weight_decay: float, beta2: float | None) -> Group:

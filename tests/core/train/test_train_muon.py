@@ -20,7 +20,13 @@ from albor_core.run.errors import ConfigError
 from albor_core.train.build import refuse_absent_rates
 from albor_core.train.optim import muon as room
 from albor_core.train.optim.adamw import Optimizer
-from albor_core.train.optim.muon import Muon, MuonOptimizer, hidden_matrices, orthogonalize
+from albor_core.train.optim.muon import (
+    FlatMuon,
+    Muon,
+    MuonOptimizer,
+    hidden_matrices,
+    orthogonalize,
+)
 from albor_core.train.optim.registry import OPTIMIZERS, wrong_groups
 from albor_core.train.optim.schedules import Schedule
 from albor_core.train.resume.digest import digest
@@ -293,6 +299,35 @@ def test_a_stopped_muon_run_ends_in_the_undisturbed_ones_bits(tmp_path, beta2):
     assert "exp_avg.model.layers.0.mlp.up_proj.weight" not in state
     (kinds,) = [e["data"]["groups"] for e in events(whole, "optimizer.ready")]
     assert {group["kind"] for group in kinds} == {"embedding", "vectors", "hidden"}
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+def test_a_state_goes_on_with_and_without_equal_rows(is_flat):
+    given = {"muon_lr": None, "momentum": 0.95, "lr": 0.01, **HYPER}
+    if is_flat:
+        del given["fused"]
+
+    def made(beta2):
+        model = FlatParameters(tiny(), torch.float32) if is_flat else tiny()
+        return (FlatMuon if is_flat else MuonOptimizer)(model, beta2=beta2, **given)
+
+    def filled(optimizer):
+        for number, tensor in enumerate(optimizer.tensors().values()):
+            tensor.fill_(number)
+        return {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
+
+    state, plain = filled(made(0.9)), made(None)
+    plain.load(state)
+    kept = plain.tensors()
+    assert kept and all(torch.equal(tensor, state[name]) for name, tensor in kept.items())
+    assert {name for name in state if name not in kept} == {
+        f"row_square.{name}" for name in hidden_matrices(tiny())
+    }
+    again = made(0.9)
+    filled(again)
+    again.load(kept)
+    for name, tensor in again.tensors().items():
+        assert torch.equal(tensor, kept.get(name, torch.zeros_like(tensor))), name
 
 
 @pytest.mark.slow

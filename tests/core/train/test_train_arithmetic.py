@@ -19,7 +19,7 @@ from albor_core.train.optim.gradients import LossScale, gradient_norms, scale_gr
 from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.optim.schedules import Schedule
 from albor_core.train.process.faults import InjectedError, faults_from
-from albor_core.train.step.brick_timer import BrickTimes
+from albor_core.train.step.brick_timer import BrickTimes, StepClock
 from albor_core.train.step.interval_totals import ROOM, IntervalTotals
 from albor_core.train.step.pending_figures import PendingFigures
 from albor_core.train.step.spikes import SpikeWatch
@@ -207,7 +207,8 @@ def test_an_interval_may_be_longer_than_the_room_for_its_rows():
 def test_steps_that_follow_an_interval_do_not_reach_what_was_taken_of_it():
     tally = made_tally()
     add(tally, 2.0, math.nan)
-    readout = PendingFigures(tally, torch.zeros(3), {}, BrickTimes({}, ()))
+    end = StepClock(torch.device("cpu")).mark()
+    readout = PendingFigures(tally, torch.zeros(3), {}, BrickTimes({}, ()), end)
     add(tally, math.nan, 7.0)
     first = readout.read().readings
     second = tally.readings_of(tally.drain().tolist())

@@ -122,7 +122,7 @@ def test_segments_that_are_computed_again_change_no_bit(tmp_path, monkeypatch):
         )
         assert train_here(run).reason == "completed"
         assert [e["data"]["backend"] for e in events(run, "step.chosen")] == ["fused"]
-        losses.append([value for _, value, _ in history(run, ("train/loss",))])
+        losses.append([value for _, _, value in history(run, ("train/loss",))])
     assert losses[0] == losses[1]
 
 

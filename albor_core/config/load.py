@@ -149,9 +149,7 @@ def _sample_problems(data: DataConfig, training: TrainingConfig) -> Iterator[Pro
 
 
 def _update_problems(optimizer: OptimizerConfig, training: TrainingConfig) -> Iterator[Problem]:
-    distributed = training.distributed
-    is_sharded = distributed.strategy == "fsdp" and distributed.world_size > 1
-    if optimizer.muon_beta2 is not None and is_sharded:
+    if optimizer.muon_beta2 is not None and training.distributed.is_sharded:
         message = "NorMuon needs matrices whole, and training.distributed.strategy is fsdp"
         yield Problem("optimizer.muon_beta2", message, "leave it out, or let the strategy be ddp")
 

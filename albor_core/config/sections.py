@@ -674,6 +674,11 @@ class DistributedConfig(Section):
     """`ddp`: every rank holds all of the model; `fsdp` (FSDP2): each holds its part of weights,
     gradients and optimizer state, for models that are too large for one GPU."""
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether no rank holds all of the model."""
+        return self.world_size > 1 and self.strategy == "fsdp"
+
 
 class BatchStage(Section):
     """Smaller steps for the beginning."""

@@ -86,7 +86,7 @@ def fusion_obstacles(
         ),
         (training.deterministic, "training.deterministic is true"),
         (training.activation_checkpointing is True, "training.activation_checkpointing is true"),
-        (_is_sharded(config), "training.distributed.strategy is fsdp"),
+        (config.training.distributed.is_sharded, "training.distributed.strategy is fsdp"),
         *_block_obstacles(shape),
         *_mask_obstacles(config, shape, capability),
         (
@@ -152,11 +152,6 @@ def _has_smaller_parts(config: Config) -> bool:
 
 def _dotted(capability: tuple[int, int]) -> str:
     return ".".join(map(str, capability))
-
-
-def _is_sharded(config: Config) -> bool:
-    distributed = config.training.distributed
-    return distributed.world_size > 1 and distributed.strategy == "fsdp"
 
 
 def memory(config: Config, facts: PlanFacts) -> MemoryEstimate:
@@ -293,7 +288,7 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
     tokens = share.batch_size * config.data.seq_len
     parameters, gradients = shape.num_parameters, shape.num_parameters
     halves, gathered = shape.num_matmul_parameters if half else 0, 0
-    if _is_sharded(config):
+    if config.training.distributed.is_sharded:
         one_block = (parameters - shape.vocab_size * D) // layers
         gathered = size * (parameters - max(0, layers - 2) * one_block)
         parameters, halves = -(-parameters // ranks), 0
@@ -307,14 +302,16 @@ def _by_autograd(config: Config, *, is_compiled: bool) -> MemoryEstimate:
     checked = _over_blocks(config, block=checked, border=4 * D)
     in_fp32 = (
         config.data.seq_len * (checked + _eager_head(config))
-        if is_compiled and not _is_sharded(config)
+        if is_compiled and not config.training.distributed.is_sharded
         else 0
     )
     return MemoryEstimate(
         step="compiled" if is_compiled else "plain",
         weights=4 * parameters + gathered,
         gradients=4 * gradients,
-        optimizer=-(-optimizer_bytes(config) // (ranks if _is_sharded(config) else 1)),
+        optimizer=-(
+            -optimizer_bytes(config) // (ranks if config.training.distributed.is_sharded else 1)
+        ),
         half_copies=2 * halves,
         activations=activations,
         start=max(0, in_fp32 - activations),
@@ -339,7 +336,7 @@ def _kept_of_a_token(config: Config, *, is_compiled: bool) -> int:
         blocks = 2 * point + 2 * (2 * D + 2 * mixed + keys + 3 * F) + normed
         blocks += 4 * (2 + shape.num_attention_heads)
         blocks *= layers
-        head = head if _is_sharded(config) else 2 * shape.vocab_size
+        head = head if config.training.distributed.is_sharded else 2 * shape.vocab_size
     if config.training.activation_checkpointing:
         blocks = _over_blocks(config, block=block, border=point)
     return blocks + head
@@ -407,7 +404,9 @@ def _muon_bytes(config: Config, *, size: int, around: int) -> int:
     shape = config.model.architecture.shape()
     D, F, L = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
     mixed, keys = shape.query_width, shape.key_width
-    ranks, copies = (config.share().world_size, 5) if _is_sharded(config) else (1, 3)
+    ranks, copies = (
+        (config.share().world_size, 5) if config.training.distributed.is_sharded else (1, 3)
+    )
     alike = {(F, D): 2 * L}
     for matrix, count in (((mixed, D), L), ((D, mixed), L), ((keys, D), 2 * L), ((D, F), L)):
         alike[matrix] = alike.get(matrix, 0) + count

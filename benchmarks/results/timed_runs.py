@@ -242,9 +242,8 @@ def ended(path: Path, limit_s: float, wanted: str = "completed") -> Any:
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         phase = phase_of(path)
-        is_over = (
-            phase in ENDS and not RunDir(path).liveness().is_alive
-        )  # resumed, it still says so
+        # of a run that is being resumed the state file still says that it ended
+        is_over = phase in ENDS and not RunDir(path).liveness().is_alive
         shown = albor("runs", "show", path) if is_over else None
         if shown and shown["run"]["ended_status"] is not None:
             if phase != wanted:

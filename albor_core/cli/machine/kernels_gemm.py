@@ -88,9 +88,9 @@ def bench_gemm(
         "layers": None if shapes else depth,
         "rounds": rounds,
         "sustained_size": gemm.square(device).m,
-        "sustained_tflops": _tera(best),
-        "datasheet_tflops": _tera(sheet),
-        "ceiling_share": None if shapes else _share(gemm.step_share(times)),
+        "sustained_tflops": _rounded(best, 1e12),
+        "datasheet_tflops": _rounded(sheet, 1e12),
+        "ceiling_share": None if shapes else _rounded(gemm.step_share(times)),
         "products": [_product(time, best, sheet) for time in times],
     }
     if as_json:
@@ -179,23 +179,19 @@ def _product(time: GemmTime, best: float | None, sheet: float | None) -> dict[st
         "ours": time.ours.route,
         "us": time.ours.us,
         "why": time.ours.why,
-        "tflops": _tera(rate),
+        "tflops": _rounded(rate, 1e12),
         "ceiling": ceiling.route if ceiling else None,
         "ceiling_us": ceiling.us if ceiling else None,
-        "ceiling_share": _share(time.share),
-        "sustained_share": _share(rate / best if rate and best else None),
-        "datasheet_share": _share(rate / sheet if rate and sheet else None),
+        "ceiling_share": _rounded(time.share),
+        "sustained_share": _rounded(rate / best if rate and best else None),
+        "datasheet_share": _rounded(rate / sheet if rate and sheet else None),
         "routes": [one._asdict() for one in time.routes],
     }
 
 
-def _tera(rate: float | None) -> float | None:
-    """In TFLOP/s. By digits and not by decimals, as that of a tiny product is small and not 0."""
-    return None if rate is None else float(f"{rate / 1e12:.5g}")
-
-
-def _share(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.5g}")
+def _rounded(value: float | None, unit: float = 1.0) -> float | None:
+    """By digits and not by decimals: what a tiny product reaches is small and not 0."""
+    return None if value is None else float(f"{value / unit:.5g}")
 
 
 HEADERS = (

@@ -100,9 +100,13 @@ class _Decided:
     def _choose(self, told: dict[str, Any]) -> None:
         key = _key(told)
         before = self._ops.get(key)
-        is_same = before is not None and before.get("backend") == told.get("backend")
-        if before is not None and is_same and before.get("candidates"):
-            told = told if told.get("candidates") else before
+        if (
+            before is not None
+            and before.get("backend") == told.get("backend")
+            and before.get("candidates")
+            and not told.get("candidates")
+        ):
+            told = before
         self._ops[key] = told
         self._rejected = [
             one for one in self._rejected if _key(one) != key or one["attempt"] == told["attempt"]

@@ -96,16 +96,47 @@ def scale_of(shape: torch.Size) -> float:
     return RMS * math.sqrt(max(shape))
 
 
-def equalized(turned: Tensor, square: Tensor, beta2: float) -> tuple[Tensor, Tensor]:
-    """(n, rows, columns): each row over the root of its mean square as it was so far, each matrix
-    as long as before; and that mean, which was `square` (n, rows).
-    """
-    lengths = torch.linalg.vector_norm(turned, dim=-1, dtype=square.dtype)
-    mean = square.lerp(lengths.square() / turned.shape[-1], 1 - beta2)
-    times = 1 / (mean.sqrt() + EPS)
-    longer = (lengths * times).norm(dim=-1, keepdim=True)
-    times *= lengths.norm(dim=-1, keepdim=True) / (longer + EPS)
-    return turned * times.to(turned.dtype).unsqueeze(-1), mean
+class EqualRows:
+    """What NorMuon makes of whole matrices, in batches of one shape; without `beta2` nothing."""
+
+    def __init__(
+        self, batches: list[list[str]], moments: list[Tensor], beta2: float | None
+    ) -> None:
+        """`moments`: (n, rows, columns) of each batch."""
+        self.beta2 = beta2
+        self._squares = {
+            tuple(names): moment.new_zeros(moment.shape[:2])
+            for names, moment in zip(batches, moments, strict=True)
+            if beta2 is not None
+        }
+
+    def of(self, names: list[str], turned: Tensor, skip: Tensor) -> Tensor:
+        """(n, rows, columns): each row over the root of its mean square as it was so far, each
+        matrix as long as before. That mean stays where it was if `skip` is 1.
+        """
+        if self.beta2 is None:
+            return turned
+        square = self._squares[tuple(names)]
+        lengths = torch.linalg.vector_norm(turned, dim=-1, dtype=square.dtype)
+        mean = square.lerp(lengths.square() / turned.shape[-1], 1 - self.beta2)
+        square.copy_(torch.where(skip > 0, square, mean))
+        times = 1 / (mean.sqrt() + EPS)
+        longer = (lengths * times).norm(dim=-1, keepdim=True)
+        times *= lengths.norm(dim=-1, keepdim=True) / (longer + EPS)
+        return turned * times.to(turned.dtype).unsqueeze(-1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The means, as `row_square.<parameter>`; live views."""
+        return {
+            f"row_square.{name}": mean
+            for names, square in self._squares.items()
+            for name, mean in zip(names, square, strict=True)
+        }
+
+    def known(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state without what only NorMuon reads, if this is not."""
+        is_on = self.beta2 is not None
+        return {n: t for n, t in tensors.items() if is_on or not n.startswith("row_square.")}
 
 
 class Muon:
@@ -125,7 +156,7 @@ class Muon:
     ) -> None:
         """`beta2`: of NorMuon, for matrices that are whole."""
         self.parameters = dict(parameters)
-        self.momentum, self.weight_decay, self.beta2 = momentum, weight_decay, beta2
+        self.momentum, self.weight_decay = momentum, weight_decay
         first = next(iter(self.parameters.values()))
         shapes = {name: p.shape for name, p in self.parameters.items()}
         self._batches = batches(shapes, ranks=num_parts(first))
@@ -134,10 +165,7 @@ class Muon:
             like.new_zeros((len(names), *like.shape))
             for names, like in zip(self._batches, here, strict=True)
         ]
-        self._squares = [
-            moment.new_zeros(moment.shape[:2] if beta2 is not None else 0)
-            for moment in self._moments
-        ]
+        self.rows = EqualRows(self._batches, self._moments, beta2)
         self._dtype = precision_on(first.device)
 
     @torch.no_grad()
@@ -145,8 +173,7 @@ class Muon:
         """One update, unless `skip` is 1.0: then nothing changes."""
         idle = skip > 0
         keeps = 1 - torch.where(idle, 0.0, lr * self.weight_decay)
-        kept = zip(self._batches, self._moments, self._squares, strict=True)
-        for names, moment, square in kept:
+        for names, moment in zip(self._batches, self._moments, strict=True):
             like = self.parameters[names[0]]
             gradient = torch.stack([local(gradients[name]) for name in names])
             averaged = moment.lerp(gradient, 1 - self.momentum)
@@ -154,9 +181,7 @@ class Muon:
             moment.copy_(torch.where(idle, moment, averaged))
             turn = partial(orthogonalize, dtype=self._dtype, scale=scale_of(like.shape))
             update = on_whole(turn, ahead.to(self._dtype), like)
-            if self.beta2 is not None:
-                update, mean = equalized(update, square, self.beta2)
-                square.copy_(torch.where(idle, square, mean))
+            update = self.rows.of(names, update, skip)
             update = torch.where(idle, 0.0, update.to(moment.dtype) * -lr)
             targets = [local(self.parameters[name]) for name in names]
             torch._foreach_mul_(targets, keeps)
@@ -169,12 +194,12 @@ class Muon:
             for names, moment in zip(self._batches, self._moments, strict=True)
             for i, name in enumerate(names)
         }
-        return found | _by_rows(self._batches, self._squares, self.beta2)
+        return found | self.rows.tensors()
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `tensors` gave; the rest begins at zero. KeyError for an unknown one."""
         mine = self.tensors()
-        for moment in (*self._moments, *self._squares):
+        for moment in (*self._moments, *self.rows.tensors().values()):
             moment.zero_()
         for name, value in tensors.items():
             local(mine[name]).copy_(local(part_of(value, mine[name])))
@@ -196,24 +221,6 @@ def batches(shapes: Mapping[str, torch.Size], ranks: int = 1) -> list[list[str]]
             found.append(batch)
         batch.append(name)
     return found
-
-
-def _by_rows(
-    batches: list[list[str]], squares: list[Tensor], beta2: float | None
-) -> dict[str, Tensor]:
-    """NorMuon's state by name, if there is one; live views."""
-    if beta2 is None:
-        return {}
-    named = zip(batches, squares, strict=True)
-    return {f"row_square.{name}": mean for names, square in named
-            for name, mean in zip(names, square, strict=True)}  # fmt: skip
-
-
-def _as_asked(tensors: Mapping[str, Tensor], beta2: float | None) -> dict[str, Tensor]:
-    """Without what only NorMuon reads, if this is not."""
-    return {
-        n: t for n, t in tensors.items() if beta2 is not None or not n.startswith("row_square.")
-    }
 
 
 def _split(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -252,7 +259,7 @@ class MuonOptimizer(Optimizer):
 
     def groups(self) -> list[Group]:
         muon = self.muon
-        own = _group(self._lr, muon.momentum, muon.weight_decay, muon.beta2)
+        own = _group(self._lr, muon.momentum, muon.weight_decay, muon.rows.beta2)
         return [*super().groups(), own]
 
     def set_lr(self, lr: float) -> None:
@@ -274,7 +281,7 @@ class MuonOptimizer(Optimizer):
         return {**super().tensors(), **self.muon.tensors()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        muon, adamw = _split(_as_asked(tensors, self.muon.beta2))
+        muon, adamw = _split(self.muon.rows.known(tensors))
         super().load(adamw)
         self.muon.load(muon)
 
@@ -303,7 +310,7 @@ class FlatMuon(FlatAdamW):
         super().__init__(flat, lr=lr, weight_decay=weight_decay, **adamw)
         master = flat.matrices.master
         self._muon_times = 1.0 if muon_lr is None else muon_lr / lr
-        self._momentum, self._beta2 = momentum, beta2
+        self._momentum = momentum
         self._moment = torch.zeros_like(master[self._begin : self._end])
         is_wide = flat.matrices.shadow is flat.matrices.master
         dtype = master.dtype if is_wide else precision_on(master.device)
@@ -311,8 +318,8 @@ class FlatMuon(FlatAdamW):
         self._views = self._split_up(self._update, hidden)
         self._moments = self._split_up(self._moment, hidden)
         self._batches = batches({name: places[name][1] for name in hidden})
-        sizes = [(len(names), places[names[0]][1][0]) for names in self._batches]
-        self._squares = [master.new_zeros(size if beta2 is not None else 0) for size in sizes]
+        likes = [master.new_empty(()).expand(len(n), *places[n[0]][1]) for n in self._batches]
+        self._rows = EqualRows(self._batches, likes, beta2)
 
     def _split_up(self, buffer: Tensor, names: list[str]) -> dict[str, Tensor]:
         """Views by name into a buffer laid out like the range of hidden matrices."""
@@ -335,7 +342,7 @@ class FlatMuon(FlatAdamW):
 
     def groups(self) -> list[Group]:
         lr = self._lr * self._muon_times
-        own = _group(lr, self._momentum, self.weight_decay, self._beta2)
+        own = _group(lr, self._momentum, self.weight_decay, self._rows.beta2)
         return [*super().groups(), own]
 
     def _apply(self, scale: Tensor, skip: Tensor) -> None:
@@ -344,13 +351,11 @@ class FlatMuon(FlatAdamW):
         control = torch.stack((skip, scale, self._lr * self._muon_times))
         gradient = self.gradients()[0][here]
         kernels.update(self._moment, gradient, self._update, control, momentum=self._momentum)
-        for names, square in zip(self._batches, self._squares, strict=True):
+        for names in self._batches:
             views = [self._views[name] for name in names]
             stack = torch.stack(views)
             turned = orthogonalize(stack, stack.dtype, scale_of(stack.shape[1:]))
-            if self._beta2 is not None:
-                turned, mean = equalized(turned, square, self._beta2)
-                square.copy_(torch.where(skip > 0, square, mean))
+            turned = self._rows.of(names, turned, skip)
             torch._foreach_copy_(views, list(turned.unbind()))
         shadow = None if matrices.shadow is matrices.master else matrices.shadow[here]
         master = matrices.master[here]
@@ -358,10 +363,10 @@ class FlatMuon(FlatAdamW):
 
     def tensors(self) -> dict[str, Tensor]:
         own = {f"momentum.{name}": moment for name, moment in self._moments.items()}
-        return {**super().tensors(), **own, **_by_rows(self._batches, self._squares, self._beta2)}
+        return {**super().tensors(), **own, **self._rows.tensors()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        super().load(_as_asked(tensors, self._beta2))
+        super().load(self._rows.known(tensors))
 
 
 def _group(lr: Tensor, momentum: float, weight_decay: float, beta2: float | None) -> Group:

@@ -362,17 +362,15 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
     assert isinstance(parts.optimizer, FlatAdamW)
     batch = parts.batch(0, 0)
     ids = batch.ids
-    cuts = list(dict.fromkeys(pieces for _, pieces in parts.clock.cuts))
+    cuts = [pieces for _, pieces in parts.clock.cuts]
     try:
-        for part in compared(fused, ids):
-            told = None
-            if batch.document is not None:
-                told = batch.document[: part.shape[0], : part.shape[1]]
-            if faults := compare(parts, fused, part, told):
-                return None, "; ".join(faults)
-        for part in (one for n in cuts for one in compared(fused, batch.cut(n).ids)):
-            if faults := compare(parts, fused, part, None):
-                return None, "; ".join(faults)
+        for shaped in (batch, *map(batch.cut, cuts)):
+            for part in compared(fused, shaped.ids):
+                told = None
+                if shaped.document is not None:
+                    told = shaped.document[: part.shape[0], : part.shape[1]]
+                if faults := compare(parts, fused, part, told):
+                    return None, "; ".join(faults)
         if ids.is_cuda:
             torch.cuda.empty_cache()  # what the plain model took is of no use to the fused step
         step = GraphedStep(

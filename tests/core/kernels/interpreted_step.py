@@ -307,7 +307,7 @@ def muon_is_the_same_over_flat_buffers(name: str, **own: float) -> None:
     theirs, mine = plain.tensors(), flat.tensors()
     say(f"{name}: state under the same names", set(mine) == set(theirs))
     third = {"lr": 0.01, "muon_lr": 0.02, "embedding_lr": 0.04, "head_lr": 0.005}
-    rates = {name: rate / 3 for name, rate in third.items()}
+    rates = {field: rate / 3 for field, rate in third.items()}
     wanted = OptimizerConfig(name="muon", muon_momentum=0.9, muon_beta2=own.get("beta2"), **rates)
     found = wrong_groups(flat.groups(), wanted, frozenset({"matrices"}))
     say(f"{name}: hyper-parameters", not found, flat.groups())

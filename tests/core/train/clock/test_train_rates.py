@@ -92,16 +92,20 @@ def held_up(monkeypatch, device, owner, name, *, when=lambda *_: True):
     monkeypatch.setattr(owner, name, slow)
 
 
+def pauses(monkeypatch, device, what):
+    """`what` takes the host PAUSE_S; "none": nothing does."""
+    if what == "parity":
+        monkeypatch.setattr(loop.ParityChecks, "is_due", lambda checks, step: step in (7, 11))
+        monkeypatch.setattr(loop.ParityChecks, "again", lambda *_: device.hold_up(PAUSE_S))
+    elif what != "none":
+        owner, name = (loop.gc, "collect") if what == "gc" else (loop, what)
+        held_up(monkeypatch, device, owner, name)
+
+
 @pytest.mark.parametrize("interval", [1, 3])
 @pytest.mark.parametrize("pause", ["parity", "validation", "take_snapshot", "gc"])
 def test_a_pause_of_the_host_changes_no_rate(tmp_path, monkeypatch, device, pause, interval):
-    if pause == "parity":
-        monkeypatch.setattr(loop.ParityChecks, "is_due", lambda checks, step: step in (7, 11))
-        monkeypatch.setattr(loop.ParityChecks, "again", lambda *_: device.hold_up(PAUSE_S))
-    elif pause == "gc":
-        held_up(monkeypatch, device, loop.gc, "collect")
-    else:
-        held_up(monkeypatch, device, loop, pause)
+    pauses(monkeypatch, device, pause)
     run = make_run(
         tmp_path,
         training__log_interval=interval,
@@ -127,11 +131,7 @@ def test_a_host_that_takes_long_to_launch_moves_no_time_to_another_step(
         self.hold_up(0.3 * STEP_S if int(self.done / STEP_S) % 3 else 0.9 * STEP_S)
 
     monkeypatch.setattr(Device, "launch", launched)
-    if pause == "parity":
-        monkeypatch.setattr(loop.ParityChecks, "is_due", lambda checks, step: step in (7, 11))
-        monkeypatch.setattr(loop.ParityChecks, "again", lambda *_: device.hold_up(PAUSE_S))
-    elif pause == "gc":
-        held_up(monkeypatch, device, loop.gc, "collect")
+    pauses(monkeypatch, device, pause)
     run = make_run(tmp_path, training__log_interval=1)
     train_here(run)
     step_ms, _ = rates(run)

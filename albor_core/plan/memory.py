@@ -15,6 +15,7 @@ CUDA_OVERHEAD_BYTES = 1 << 30  # context, cuBLAS and cuDNN workspaces, allocator
 LOGITS_BYTES, SCORED_BYTES = 1 << 30, 1 << 28
 CHECKED_BYTES = 17 << 28  # 4.25 GiB: swiglu and attention in fp64; 3.9 to 4.2 on an H100
 GRAPHED_TOKENS = 32768
+COPYING_RANKS = 2
 NORM_PROGRAMS = 396
 GATE_ROWS = 2
 MUON_BATCH = 1 << 26
@@ -183,7 +184,8 @@ def _fused(config: Config) -> MemoryEstimate:
     bytes. In fp8 the MLP keeps 2 F numbers and F + D bytes instead. Once: the last norm
     (2 D) and the head's gradient (D), and the larger of a piece of logits, whose gradient is
     written over them, and what one layer's backward needs.
-    Gradients are 2 N, and 4 N more where micro-batches are added up; shadows of matrices 2 N.
+    Gradients are 2 N, and 4 N more where micro-batches are added up, else 2 N of the other rank
+    where there are two; shadows of matrices 2 N.
 
     Where segments of blocks are computed again, it is that of the layers of one, and 5 D bytes a
     token at the beginning of each but the last.
@@ -223,11 +225,12 @@ def _fused(config: Config) -> MemoryEstimate:
     in_fp32 = _over_blocks(config, block=in_a_block, border=4 * D)
     in_fp32 = compared * (in_fp32 + _eager_head(config))
     beside = 8 * N + compared * (kept + 6 * D + 8 * V)
+    arrived = 2 * (N - norms) if share.world_size == COPYING_RANKS else 0
     half_copies = 2 * (N - norms) + (6 * D * F * L if is_fp8 else 0)  # fp8: both layouts, a byte
     return MemoryEstimate(
         step="fused",
         weights=4 * N,
-        gradients=2 * N + 2 * norms + (4 * N if share.accumulation > 1 else 0),
+        gradients=2 * N + 2 * norms + (4 * N if share.accumulation > 1 else arrived),
         optimizer=optimizer_bytes(config) + (2 * _num_hidden(config) if _has_muon(config) else 0),
         half_copies=half_copies,
         activations=step,

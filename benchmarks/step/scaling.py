@@ -1,7 +1,7 @@
 """Tokens per second of training steps on 1, 2 and 4 GPUs: ours against plain DDP + torch.compile.
 
-    python benchmarks/step/scaling.py [--sizes 1 2] [--only ours] [--batch 16] [--rounds 7]
-                                       [--warm 10] [--json FILE]
+    python benchmarks/step/scaling.py [--sizes 1 2] [--only ours ours-one-message] [--batch 16]
+                                       [--rounds 7] [--warm 10] [--json FILE]
 
 24 layers of 1024, 16 + 4 heads, 4096, tied vocabulary of 32,768, T = 1024, bf16 arithmetic over
 fp32 master weights, random tokens, --batch sequences on each GPU. One process per GPU; the first n
@@ -38,6 +38,7 @@ from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.group import Ranks
+from albor_core.train.ranks.peer_copies import peer_copies
 from albor_core.train.step.fused import GraphedStep
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -47,7 +48,7 @@ SHAPE = LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024)
 T = 1024
 HYPER: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 ROUND_S = 0.7
-OURS, PEER = "ours", "DDP+compile"
+OURS, ONE_MESSAGE, PEER = "ours", "ours-one-message", "DDP+compile"
 Step = Callable[[Tensor], Any]
 
 
@@ -55,43 +56,44 @@ class Part(Ranks):
     """The first ranks as a group of their own."""
 
     def __init__(self, rank: int, size: int) -> None:
-        super().__init__(rank, size)
         members = list(range(size))
-        self.device_group = dist.new_group(members)
-        self.host_group = dist.new_group(members, backend="gloo")
+        self._device_group = dist.new_group(members)
+        self._host_group = dist.new_group(members, backend="gloo")
+        super().__init__(rank, size, control=self._host_group)
 
-    def total(self, value: Tensor) -> Tensor:
-        self.begin_total(value)()
-        return value
-
-    def begin_total(self, value: Tensor) -> Callable[[], object]:
-        if self.is_alone:
-            return lambda: None
-        return dist.all_reduce(value, group=self.device_group, async_op=True).wait
+    @property
+    def device_group(self) -> Any:
+        return self._device_group
 
     def slowest(self, seconds: float) -> float:
         found = torch.tensor([seconds], dtype=torch.float64)
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.host_group)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self._host_group)
         return float(found)
 
 
-def ours(start: Llama, batch: int, parts: dict[int, Part]) -> dict[int, Step]:
-    """The trainer's step in groups of each size; they share weights and graphs."""
+def ours(start: Llama, batch: int, parts: dict[int, Part], *, copies: bool) -> dict[int, Step]:
+    """The trainer's step in groups of each size; they share weights."""
     model = copy.deepcopy(start)
     flat = FlatParameters(model, torch.bfloat16)
     optimizer = FlatAdamW(flat, **HYPER)
     fused = FusedLlama(model, flat)
-    graphed = GraphedStep(
-        *(fused, optimizer),
-        batch=(batch, T),
-        accumulation=1,
-        clip=Clip(1.0),
-        ranks=parts[max(parts)],  # so that gradients are sent as a backward goes on
-    )
 
     def step_of(part: Part) -> Step:
+        copied, reason = None, "asked for"
+        if copies and not part.is_alone:
+            copied, reason = peer_copies(part, flat.matrices.gradient)
+        if part.rank == 0 and copied is None and not part.is_alone:
+            print(f"{part.world_size} GPUs: one message: {reason}", file=sys.stderr, flush=True)
+        graphed = GraphedStep(
+            *(fused, optimizer),
+            batch=(batch, T),
+            accumulation=1,
+            clip=Clip(1.0),
+            ranks=part,
+            copies=copied,
+        )
+
         def step(ids: Tensor) -> None:
-            graphed.ranks = part
             optimizer.set_lr(HYPER["lr"])
             loss = graphed.forward(Batch(ids))
             graphed.backward(0)
@@ -161,7 +163,11 @@ def work(rank: int, options: argparse.Namespace, sizes: list[int], folder: str) 
     torch.manual_seed(rank)
     ids = torch.randint(0, SHAPE.vocab_size, (options.batch, T), device=device)
     say("the model is there")
-    mine = ours(start, options.batch, parts)
+    mine = {
+        name: ours(start, options.batch, parts, copies=name == OURS)
+        for name in (OURS, ONE_MESSAGE)
+        if name in options.only
+    }
     steps: dict[tuple[int, str], Step] = {}
     order = [(size, name) for size in sizes for name in options.only]
     for size, name in order:
@@ -178,7 +184,7 @@ def work(rank: int, options: argparse.Namespace, sizes: list[int], folder: str) 
     warm_until = time.monotonic() + options.warm
     while True:
         for _ in range(5):
-            mine[max(sizes)](ids)
+            steps[max(sizes), options.only[0]](ids)
         torch.cuda.synchronize()
         enough = torch.tensor([time.monotonic() >= warm_until])  # one says so for all
         dist.all_reduce(enough, dist.ReduceOp.MAX, group=everybody)
@@ -204,12 +210,12 @@ def report(
     """A line for each size, and JSON if asked for."""
     print(f"{torch.cuda.get_device_name()}, B {options.batch} x {T} on each GPU, torch "
           f"{torch.__version__}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")  # fmt: skip
-    print(f"{'GPUs':>4}  {'peer':<12}{'tokens/s':>12}{'efficiency':>12}{'ours / DDP':>12}")
+    print(f"{'GPUs':>4}  {'step':<17}{'tokens/s':>12}{'efficiency':>12}{'ours / DDP':>12}")
     document = []
     for size in options.sizes:
         for name in options.only:
             if size not in sizes:
-                print(f"{size:>4}  {name:<12}{'not measured':>12}")
+                print(f"{size:>4}  {name:<17}{'not measured':>12}")
                 document.append({"gpus": size, "peer": name, "tokens_per_s": None})
                 continue
             found = rates[size, name]
@@ -219,12 +225,12 @@ def report(
                 pairs = zip(found, alone, strict=True)
                 efficiency = statistics.median(many / (size * one) for many, one in pairs)
             ratio = None
-            if name == OURS and PEER in options.only:
+            if name != PEER and PEER in options.only:
                 against = zip(found, rates[size, PEER], strict=True)
                 ratio = statistics.median(a / b for a, b in against)
             shown = ["" if value is None else f"{value:.3f}" for value in (efficiency, ratio)]
             rate = statistics.median(found)
-            print(f"{size:>4}  {name:<12}{rate:>12,.0f}{shown[0]:>12}{shown[1]:>12}")
+            print(f"{size:>4}  {name:<17}{rate:>12,.0f}{shown[0]:>12}{shown[1]:>12}")
             document.append(
                 {"gpus": size, "peer": name, "tokens_per_s": rate,
                  "efficiency": efficiency, "ratio": ratio, "rounds": found}
@@ -236,7 +242,8 @@ def report(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--only", nargs="+", default=[OURS, PEER], choices=[OURS, PEER])
+    parser.add_argument("--only", nargs="+", default=[OURS, PEER],
+                        choices=[OURS, ONE_MESSAGE, PEER])  # fmt: skip
     parser.add_argument("--batch", type=int, default=16, help="sequences on each GPU")
     parser.add_argument("--rounds", type=positive, default=7)
     parser.add_argument("--warm", type=float, default=10.0, help="seconds of load first")

@@ -11,7 +11,7 @@ Alone (world_size 1) nothing here does anything.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from albor_core.run.liveness import boot_id
 from albor_core.train.ranks.launched import MEETING, meeting_store
 from albor_core.train.ranks.rank_processes import STORE_FD
 
@@ -123,6 +124,14 @@ class Ranks:
         dist.all_gather_object(said, text, group=self._control)
         return next((found for found in said if found), "")
 
+    def is_one_host(self) -> bool:
+        """Whether all ranks are processes of this machine. A collective."""
+        if self.is_alone:
+            return True
+        hosts: list[Any] = [None] * self.world_size
+        dist.all_gather_object(hosts, (socket.gethostname(), boot_id()), group=self._control)
+        return len(set(hosts)) == 1
+
     def agree(self, number: int) -> bool:
         """Whether every rank has the same number."""
         if self.is_alone:
@@ -141,13 +150,13 @@ class Ranks:
     def total(self, value: Tensor) -> Tensor:
         """The sum over ranks, in place. No host sync."""
         if not self.is_alone:
-            dist.all_reduce(value)
+            dist.all_reduce(value, group=self.device_group)
         return value
 
-    def begin_total(self, value: Tensor) -> Callable[[], object]:
-        """`total` beside what the device does next. What is returned makes it wait for the sum."""
-        work = None if self.is_alone else dist.all_reduce(value, async_op=True)
-        return (lambda: None) if work is None else work.wait
+    @property
+    def device_group(self) -> Any:
+        """Of the collectives on the device."""
+        return dist.group.WORLD
 
     def leave(self) -> None:
         """No collective follows."""

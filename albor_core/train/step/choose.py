@@ -36,6 +36,7 @@ from albor_core.train.optim.adamw import FlatAdamW, Optimizer, kind_of
 from albor_core.train.optim.gradients import Updated, gradient_norms, scale_gradients
 from albor_core.train.optim.muon import hidden_matrices
 from albor_core.train.optim.registry import wrong_groups
+from albor_core.train.ranks.peer_copies import PeerCopies, peer_copies
 from albor_core.train.ranks.sharding import (
     local,
     ran_eagerly,
@@ -296,11 +297,13 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     assert isinstance(parts.model, Llama)
     segments = parts.config.training.segments(parts.model.config.num_hidden_layers)
     fused = FusedLlama(parts.model, parts.optimizer.flat, parts.scales, segments=segments)
-    step, faults = _graphed(parts, fused)
+    copies, hindrance = _copies(parts)
+    step, faults = _graphed(parts, fused, copies)
     faults = parts.ranks.first(faults)  # one rank's is everybody's: they take the same step
     if step is not None and not faults:
         without = fused.left_out(parts.share.batch_size, parts.config.data.seq_len)
         told = ["logits and gradients pass parity", *(f"no {op}: {w}" for op, w in without.items())]
+        told += [f"gradients in one message: {hindrance}"] if hindrance else []
         event("step.chosen", backend="fused", reason="; ".join(told)[:500])
         return parts, step
     del step
@@ -357,7 +360,17 @@ def _compiled_faults(parts: Parts, step: PlainStep) -> str:
     return parts.ranks.first("; ".join(faults))
 
 
-def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
+def _copies(parts: Parts) -> tuple[PeerCopies | None, str]:
+    """How two GPUs are to exchange gradients, or what of this machine hinders it."""
+    assert isinstance(parts.optimizer, FlatAdamW)
+    if parts.ranks.is_alone or parts.optimizer.accumulates:
+        return None, ""
+    return peer_copies(parts.ranks, parts.optimizer.flat.matrices.gradient)
+
+
+def _graphed(
+    parts: Parts, fused: FusedLlama, copies: PeerCopies | None
+) -> tuple[GraphedStep | None, str]:
     """The fused step, or what is wrong with it."""
     assert isinstance(parts.optimizer, FlatAdamW)
     batch = parts.batch(0, 0)
@@ -380,6 +393,7 @@ def _graphed(parts: Parts, fused: FusedLlama) -> tuple[GraphedStep | None, str]:
             accumulation=parts.share.accumulation,
             clip=parts.clip,
             ranks=parts.ranks,
+            copies=copies,
             has_documents=batch.document is not None,
             cuts=cuts,
         )

@@ -6,14 +6,15 @@ pool of memory, because what the forward keeps is what the backward frees. Large
 launched one kernel at a time: nothing waits there, and a pool would keep their memory from
 everybody else.
 
-Several ranks add up the gradients of some layers while those before them are still computed: the
-backward is cut into parts, each a graph. Where micro-batches are added up it is not: only the last
-has something to send, and that is a smaller share of the step.
+Two GPUs of one host exchange the gradients of some layers while those before them are still
+computed (`train/ranks/peer_copies.py`): the backward is cut into parts, each a graph. Where
+micro-batches are added up it is not: only the last has something to send, and that is a smaller
+share of the step. Other ranks add up all gradients behind the backward, in one message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,7 @@ from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.gradients import Updated
 from albor_core.train.ranks.group import ALONE, Ranks
+from albor_core.train.ranks.peer_copies import PeerCopies
 
 GRAPHED_TOKENS = 32768  # of a micro-batch, at most
 SENT_IN = 8  # parts of a backward; what the last waits for is an eighth, and the embedding
@@ -61,14 +63,19 @@ class GraphedStep:
         accumulation: int,
         clip: Clip,
         ranks: Ranks = ALONE,
+        copies: PeerCopies | None = None,
         has_documents: bool = False,
         cuts: Sequence[int] = (),
     ) -> None:
         """Compiles, warms up and captures; changes neither weights nor optimizer. `cuts`: pieces
-        that some batches have their rows cut into.
+        that some batches have their rows cut into. Without `copies`, which are of the matrices'
+        gradients, ranks add these up by one message.
 
-        ValueError where the optimizer would keep the last of several micro-batches only.
+        ValueError where the optimizer would keep the last of several micro-batches only, or where
+        micro-batches are added up and `copies` would send the last.
         """
+        if accumulation > 1 and copies is not None:
+            raise ValueError(f"{accumulation} micro-batches, and each would be sent")
         if accumulation > 1 and not optimizer.accumulates:
             raise ValueError(f"{accumulation} micro-batches, and the optimizer adds up none")
         self.model, self.optimizer = model, optimizer
@@ -78,8 +85,8 @@ class GraphedStep:
         self._upstream = torch.full((), 1 / accumulation, device=device)
         self._total = torch.full((), torch.nan, device=device)  # of a step: warm-up skips
         self._norm = self._skip = self._spike = self._total
-        parts = 1 if optimizer.accumulates or ranks.is_alone else SENT_IN
-        self._layers = model.last_first(parts)
+        self._copies = copies
+        self._layers = model.last_first(1 if copies is None else SENT_IN)
         self._passing: Generator[int] | None = None
         B, T = batch
         self._is_graphed = device.type == "cuda" and B * T <= GRAPHED_TOKENS
@@ -180,33 +187,28 @@ class GraphedStep:
     def backward(self, micro: int, brick: Brick = nullcontext) -> None:
         """Its gradients; they add up over a step's micro-batches."""
         with brick("backward"):
-            arrivals = []
-            for run, ready in zip(self._now.run[1:], self._ready(), strict=True):
+            for run, (begin, end) in zip(self._now.run[1:], self._ready(), strict=True):
                 run()
-                if ready is not None and self._is_last:
-                    arrivals.append(self.ranks.begin_total(ready))
+                if self._copies is not None:
+                    self._copies.send(begin, end)
             self.optimizer.accumulate(micro)
             if not self._is_last:
                 return
             matrices, vectors = self.optimizer.gradients()
-            self.ranks.total(vectors)
-            if not arrivals:
+            if self._copies is None:
                 self.ranks.total(matrices)
-            for arrive in arrivals:
-                arrive()
+            else:
+                self._copies.add()
+            self.ranks.total(vectors)
 
-    def _ready(self) -> list[Tensor | None]:
-        """What of the matrices' gradients can be sent after each part of the backward."""
-        if len(self._layers) == 1:
-            return [None]
+    def _ready(self) -> Iterator[tuple[int, int]]:
+        """What of the matrices' gradients is there after each part of the backward, from, to."""
         matrices = self.optimizer.flat.matrices
-        found: list[Tensor | None] = []
         end = len(matrices.gradient)
         for first in self._layers:
             begin = matrices.begin_of(f"model.layers.{first}.") if first else 0
-            found.append(matrices.gradient[begin:end])
+            yield begin, end
             end = begin
-        return found
 
     def norm(self) -> Tensor:
         """Of the gradients so far, on the device."""

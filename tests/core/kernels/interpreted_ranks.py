@@ -20,18 +20,31 @@ from albor_core.recipes.batch import Batch
 from albor_core.train.optim.adamw import FlatAdamW
 from albor_core.train.optim.clipping import Clip
 from albor_core.train.ranks.group import ALONE, Ranks
-from albor_core.train.step import fused
+from albor_core.train.ranks.peer_copies import PeerCopies
 from albor_core.train.step.fused import GraphedStep
 
 TINY = LlamaConfig(64, 2, 4, 2, 128, 96, 64)
 # eps: no weight moves by the sign of a rounding error
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-4, "weight_decay": 0.1}
 STEPS, B, T, WORLD = 2, 2, 8, 2
-COURSES = {"added up": 2, "sent in parts": 1}
+COURSES = {"added up": 2, "one message": 1}
 """Micro-batches a step."""
+COPIED = "copied in parts"
 
 
-def course(ranks: Ranks, accumulation: int) -> tuple[list[float], dict[str, Tensor]]:
+def copies_on_cpu(ranks: Ranks, gradient: Tensor, folder: Path) -> PeerCopies:
+    """Through memory that both processes map, as GPUs map each other's."""
+    size, like = len(gradient), {"dtype": gradient.dtype, "shared": True}
+    arrived, theirs = (
+        torch.from_file(str(folder / f"arrived-{rank}"), size=size, **like)
+        for rank in (ranks.rank, 1 - ranks.rank)
+    )
+    return PeerCopies(gradient, arrived, theirs, dist.barrier)
+
+
+def course(
+    ranks: Ranks, accumulation: int, folder: Path | None = None
+) -> tuple[list[float], dict[str, Tensor]]:
     """Losses and gradient norms of a few steps, and the weights after them."""
     torch.set_num_threads(1)
     rms_norm.PROGRAMS, adamw.SUM_BLOCK, adamw.SUM_PROGRAMS = 8, 8192, 3
@@ -48,6 +61,7 @@ def course(ranks: Ranks, accumulation: int) -> tuple[list[float], dict[str, Tens
         accumulation=accumulation,
         clip=Clip(1.0),
         ranks=ranks,
+        copies=folder and copies_on_cpu(ranks, flat.matrices.gradient, folder),
     )
     found = []
     for batch in ids:
@@ -67,15 +81,14 @@ def rank_of(rank: int, folder: str) -> None:
     )
     ranks = Ranks(rank, WORLD, control=dist.group.WORLD)
     found = {name: course(ranks, accumulation) for name, accumulation in COURSES.items()}
-    fused.SENT_IN = 1
-    found["sent at once"] = course(ranks, COURSES["sent in parts"])
+    found[COPIED] = course(ranks, COURSES["one message"], Path(folder))
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
 def main() -> None:
     alone = {name: course(ALONE, accumulation) for name, accumulation in COURSES.items()}
-    alone["sent at once"] = alone["sent in parts"]
+    alone[COPIED] = alone["one message"]
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(rank_of, (folder,), nprocs=WORLD)
         for rank in range(WORLD):
@@ -85,7 +98,7 @@ def main() -> None:
                 errors = [float((found[n] - w).norm() / w.norm()) for n, w in weights.items()]
                 worst = [abs(a - b) for a, b in zip(values, said, strict=True)]
                 line = {"course": name, "said": max(worst), "weights": max(errors)}
-                same = (torch.equal(found[n], of_rank["sent at once"][1][n]) for n in weights)
+                same = (torch.equal(found[n], of_rank["one message"][1][n]) for n in weights)
                 line["bits of one message"] = all(same)
                 sys.stdout.write(json.dumps(line) + "\n")
 

@@ -97,6 +97,7 @@ def test_the_plan_counts_with_the_trainers_own_numbers():
     from albor_core.kernels.ops import fp8, qk_norm, rms_norm
     from albor_core.model import fused, llama
     from albor_core.train.optim import muon
+    from albor_core.train.ranks import peer_copies
     from albor_core.train.step import choose
     from albor_core.train.step import fused as graphed
 
@@ -104,6 +105,7 @@ def test_the_plan_counts_with_the_trainers_own_numbers():
     assert estimated.LOGITS_BYTES == fused.LOGITS_BYTES
     assert estimated.SCORED_BYTES == llama.SCORED_BYTES == fused.SCORED_BYTES
     assert estimated.GRAPHED_TOKENS == graphed.GRAPHED_TOKENS
+    assert estimated.COPYING_RANKS == peer_copies.RANKS
     assert estimated.NORM_PROGRAMS == rms_norm.PROGRAMS == qk_norm.PROGRAMS
     assert estimated.MUON_BATCH == muon.BATCH_ELEMENTS
     assert estimated.FP8_MULTIPLE == fp8.TILE

@@ -5,6 +5,7 @@ import torch
 from tiny_run import events, history, make_run, train
 
 from albor_core.checkpoint.folder import list_checkpoints, verify
+from albor_core.train.ranks.peer_copies import RANKS
 
 # Every kernel is compiled and checked, on a machine that may have other work.
 START_S = 240.0
@@ -17,6 +18,7 @@ SHARED = {
     "optimizer__eps": 1e-4,  # as on the CPU: no weight moves by the sign of a rounding error
 }
 FUSED = {"training__compile": True, "training__mixed_precision": "bf16"}
+COPIED = {**FUSED, "training__gradient_accumulation": 1}
 PLAIN = {"training__compile": False, "training__mixed_precision": "bf16"}
 EXACT = {"training__compile": False, "training__deterministic": True}
 MUON = {**PLAIN, "optimizer__name": "muon"}
@@ -57,19 +59,23 @@ def alone(tmp_path_factory):
     ("strategy", "changes", "limit"),
     [
         ("ddp", FUSED, LIMIT),
+        ("ddp", COPIED, LIMIT),
         ("ddp", PLAIN, LIMIT),
         ("ddp", EXACT, 1e-5),
         ("fsdp", FUSED, LIMIT),
         ("fsdp", MUON, LIMIT),
     ],
-    ids=["fused", "plain", "exact", "fsdp", "fsdp, muon"],
+    ids=["fused", "copied", "plain", "exact", "fsdp", "fsdp, muon"],
 )
 def test_several_gpus_take_the_steps_of_one(tmp_path, alone, strategy, changes, limit, world):
     one = alone(changes)
     together = {"world_size": world, "strategy": strategy}
     many = course(tmp_path, "many", **changes, training__distributed=together)
-    if changes is FUSED and strategy == "ddp":
-        assert [e["data"]["backend"] for e in events(many, "step.chosen")] == ["fused"]
+    if changes in (FUSED, COPIED) and strategy == "ddp":
+        (chosen,) = events(many, "step.chosen")
+        assert chosen["data"]["backend"] == "fused"
+        is_copied = "one message" not in chosen["data"]["reason"]
+        assert is_copied == (changes is FUSED or world == RANKS), chosen
     expected, found = history(one, KEYS), history(many, KEYS)
     assert [(step, key) for step, key, _ in found] == [(step, key) for step, key, _ in expected]
     for (_, _, a), (step, key, b) in zip(expected, found, strict=True):

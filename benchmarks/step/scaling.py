@@ -172,7 +172,7 @@ def work(rank: int, options: argparse.Namespace, sizes: list[int], folder: str) 
     order = [(size, name) for size in sizes for name in options.only]
     for size, name in order:
         if size in parts:
-            steps[size, name] = mine[size] if name == OURS else peer(start, parts[size])
+            steps[size, name] = peer(start, parts[size]) if name == PEER else mine[name][size]
     counts = {}
     for key in order:  # compile, then find how many steps fill a round
         if key in steps:

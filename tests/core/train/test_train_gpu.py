@@ -112,9 +112,9 @@ def test_segments_that_are_computed_again_change_no_bit(tmp_path, monkeypatch):
     wide = {"model__architecture__hidden_size": 64}
     losses = []
     for name, segments in (("kept", False), ("again", 2)):
-        (tmp_path / name).mkdir()
         run = gpu_run(
             tmp_path / name,
+            name,
             training__compile=True,
             training__mixed_precision="bf16",
             training__activation_checkpointing=segments,

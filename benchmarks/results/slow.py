@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 from pretrain import BEST
-from timed_runs import Recipe, Results, calibrated, corpus, ours, spread
+from timed_runs import Recipe, Results, calibrated, corpus, keep, ours, spread
 from verdict_of_seeds import compare
 
 EPOCH = Recipe(BEST, ())
@@ -70,7 +70,7 @@ def main() -> int:
         return 0
     out.mkdir(parents=True, exist_ok=True)
     os.environ["ALBOR_HOME"] = str(out / "home")
-    file.write_text(json.dumps(corpus(out), default=str))
+    keep(file, corpus(out))
     results = Results(options.json or out / "slow.json")
     keys = [
         {"run": run, "seed": seed, "seconds": options.seconds, "recipe": RECIPES[run].digest}

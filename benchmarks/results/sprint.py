@@ -49,6 +49,7 @@ from timed_runs import (
     corpus,
     encoded,
     folder_of,
+    keep,
     ours,
     spread,
     tokenizer_of,
@@ -168,7 +169,7 @@ def main() -> int:
     os.environ["ALBOR_HOME"] = str(options.out / "home")
     for rows in dict.fromkeys((Rows(), *map(rows_of, options.runs))):
         made = corpus(options.out, rows)
-        (folder_of(options.out, rows) / "data.json").write_text(json.dumps(made, default=str))
+        keep(folder_of(options.out, rows) / "data.json", made)
     fetched = {name for name in options.runs if name in FETCHED}
     for vocabulary in {VOCABULARY if name == "autoresearch-32k" else SMALL for name in fetched}:
         for split in ("train", "held"):

@@ -362,9 +362,14 @@ class Results:
         with self._lock:
             self.rows.append(row)
             print(json.dumps(row), flush=True)
-            part = self.file.with_suffix(".part")
-            part.write_text(json.dumps(self.rows, indent=1))
-            part.replace(self.file)
+            keep(self.file, self.rows)
+
+
+def keep(file: Path, document: Any) -> None:
+    """As JSON, whole or not at all: another process may read it."""
+    part = file.with_name(f"part-{os.getpid()}-{file.name}")
+    part.write_text(json.dumps(document, indent=1, default=str))
+    part.replace(file)
 
 
 def spread(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +90,27 @@ def test_results_that_are_not_its_own_are_named_and_left(tmp_path):
         done = called(tmp_path, "9 a touch $OUT/a")
         assert done.returncode == 2 and "jobs.json: not what this wrote" in done.stderr
         assert kept.read_text() == strange and not (tmp_path / "out" / "a").exists()
+
+
+def test_the_jobs_of_the_results_name_runs_that_the_scripts_know(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    jobs, pretrain, slow, sprint = map(
+        importlib.import_module, ("jobs", "pretrain", "slow", "sprint")
+    )
+    known = {
+        "slow.py": slow.RECIPES.__getitem__,
+        "sprint.py": sprint.contender,
+        "pretrain.py": pretrain.Asked.read,
+    }
+    stages = list(jobs.stages((SCRIPT.parent / "results.jobs").read_text()))
+    jobs.check([job for stage in stages for job in stage])
+    seen = set()
+    for job in (job for stage in stages for job in stage):
+        script = Path(re.search(r"python3 (\S+)", job.command)[1])
+        assert (SCRIPT.parents[2] / script).is_file()
+        runs = re.search(r"--runs((?: [^-]\S*)*)", job.command)
+        for word in runs[1].split() if runs else ():
+            field = re.match(r"q=(\S+);", job.command)
+            known[script.name](word.replace("$q", field[1] if field else ""))
+            seen.add(script.name)
+    assert seen == set(known)

@@ -20,6 +20,7 @@ from tokenizers.models import WordLevel
 
 from albor_core.config.load import parse_config
 from albor_core.data.pack.manifest import Shard, shard_fields, write_manifest
+from albor_core.guard.process.processes import environment_of, process_table
 from albor_core.run.files.publish import sha256_file
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import read_journal
@@ -239,3 +240,20 @@ def rewrite_config(run: RunDir, path: str, value: Any) -> None:
         section = section[name]
     section[last] = value
     write_json(run.config_resolved, resolved)
+
+
+def ranks_of(run: RunDir) -> dict[int, int]:
+    """Rank to pid of the living processes of a run, rank 0 left out."""
+    found = {}
+    for entry in process_table():
+        environment = environment_of(entry.pid)
+        if environment.get("ALBOR_RANK") and str(run.path) in _command(entry.pid):
+            found[int(environment["ALBOR_RANK"])] = entry.pid
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""

@@ -3,13 +3,11 @@
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
-from tiny_run import events, history, last_words, make_run, start, train, wait_until
+from tiny_run import events, history, last_words, make_run, ranks_of, start, train, wait_until
 
 from albor_core.checkpoint.folder import MODEL, list_checkpoints
-from albor_core.guard.process.processes import environment_of, process_table
 from albor_core.run.rundir import read_json
 from albor_core.run.state import read_state
 from albor_core.train.resume.digest import digest
@@ -24,23 +22,6 @@ TWO = {
     "optimizer__eps": 1e-4,
 }
 LIMIT_S = 90.0
-
-
-def ranks_of(run):
-    """Rank to pid of the living processes of a run, rank 0 left out."""
-    found = {}
-    for entry in process_table():
-        environment = environment_of(entry.pid)
-        if environment.get("ALBOR_RANK") and str(run.path) in _command(entry.pid):
-            found[int(environment["ALBOR_RANK"])] = entry.pid
-    return found
-
-
-def _command(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
 
 
 def final_bytes(run):

@@ -1,8 +1,11 @@
 """Two and four GPUs over NCCL take the steps that one takes, within what half precision rounds."""
 
+import os
+import signal
+
 import pytest
 import torch
-from tiny_run import events, history, make_run, train
+from tiny_run import events, history, last_words, make_run, ranks_of, start, train, wait_until
 
 from albor_core.checkpoint.folder import list_checkpoints, verify
 from albor_core.train.ranks.peer_copies import RANKS
@@ -85,3 +88,18 @@ def test_several_gpus_take_the_steps_of_one(tmp_path, alone, strategy, changes, 
         for checkpoint in (verify(list_checkpoints(run.checkpoints)[0]) for run in (one, many))
     ]
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("world", [needs(2)])
+def test_a_rank_that_is_killed_ends_the_attempt_though_the_other_waits_on_its_gpu(tmp_path, world):
+    together = {"world_size": world, "strategy": "ddp"}
+    changes = {**SHARED, **COPIED, "training__max_steps": 100}
+    run = make_run(tmp_path, "shot", **changes, training__distributed=together)
+    process = start(run, ALBOR_FAULTS="step:sleep=0.3@4-100")
+    wait_until(lambda: len(history(run, ("train/loss",))) >= 6, START_S)
+    (other,) = ranks_of(run).values()
+    os.kill(other, signal.SIGKILL)
+    assert process.wait(60) == 1
+    assert last_words(run)["reason"] == "rank_lost"
+    assert "SIGKILL" in last_words(run)["message"]
+    assert ranks_of(run) == {}

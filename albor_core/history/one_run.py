@@ -20,7 +20,7 @@ from albor_core.store.rows.rows import EventRow, KeyStat, Param
 from albor_core.store.rows.run_row import RunRow
 
 if TYPE_CHECKING:
-    from albor_core.history.run_list import Selection
+    from albor_core.history.selection import Selection
     from albor_core.store.query.media import MediaRow
 
 T = TypeVar("T")

@@ -5,42 +5,30 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import NamedTuple, overload
 
-from albor_core.history.columns import Column, Columns, column
+from albor_core.history.columns import Columns
 from albor_core.history.frames import Frame
 from albor_core.history.one_run import RecordedRun, bring_up
-from albor_core.run.errors import NotFoundError, StoreError, UsageError
+from albor_core.history.selection import Selection
+from albor_core.run.errors import NotFoundError, StoreError
 from albor_core.run.rundir import RunDir
 from albor_core.store.file.home_store import present_store
 from albor_core.store.file.paths import local_store
-from albor_core.store.query.export import last_values_of, params_of, summaries_of
 from albor_core.store.query.filter import parse_filter
 from albor_core.store.query.names import Unknown
 from albor_core.store.query.resolve import find_id
 from albor_core.store.query.table import RunList
 from albor_core.store.query.terms import Filter
-from albor_core.store.rows.rows import KeyStat, Param
 from albor_core.store.rows.run_row import RunRow
 
-T = TypeVar("T")
-_TOGETHER = 200  # runs whose params or summaries are read when one of them is asked for
 _ROWS = 5_000  # read in one go
-_MOST_CELLS = 100_000_000  # of a table: a gigabyte
 _RECENT_S = 3600.0  # a guard restarts within it what it restarts at all
 _ARREARS_S = 5.0  # for what ended runs wrote last and nobody indexed
-RUN_KINDS = {  # the columns of a table of runs, before its params and metrics
-    "id": "text", "name": "text", "experiment": "text", "kind": "text", "status": "text",
-    "created": "float", "ended": "float", "attempts": "int", "step": "int", "max_steps": "int",
-    "host": "text", "seed": "int", "commit": "text", "tags": "texts", "path": "text",
-}  # fmt: skip
-_FIELDS = {
-    "ended": "ended_wall", "step": "last_step", "commit": "git_commit", "status": "ended_status",
-}  # fmt: skip
 
 
 def runs(
@@ -106,92 +94,6 @@ class _Question(NamedTuple):
     reverse: bool
     limit: int | None
     store: Path | None
-
-
-class Selection:
-    """Rows of one store as of one moment, and what is read of them together. Any thread may ask:
-    a store is opened for each answer.
-    """
-
-    def __init__(self, path: Path, rows: Sequence[RunRow]) -> None:
-        self.path, self.rows = path, rows
-        self._params: dict[str, dict[str, Param]] = {}
-        self._summaries: dict[str, dict[str, KeyStat]] = {}
-
-    def params(self, run_id: str) -> dict[str, Param]:
-        found = self._of(run_id, self._params, _params)
-        return dict(found)
-
-    def summary(self, run_id: str) -> dict[str, KeyStat]:
-        found = self._of(run_id, self._summaries, summaries_of)
-        return dict(found)
-
-    def _of(
-        self,
-        run_id: str,
-        known: dict[str, T],
-        ask: Callable[[RunList, Sequence[str]], dict[str, T]],
-    ) -> T:
-        """What is known of a run, read for its neighbours too if it must be read."""
-        if run_id not in known:
-            start = self._places[run_id] // _TOGETHER * _TOGETHER
-            with RunList(self.path) as table:
-                known |= ask(table, [row.id for row in self.rows[start : start + _TOGETHER]])
-        return known[run_id]
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {row.id: place for place, row in enumerate(self.rows)}
-
-    def columns(self) -> Columns:
-        """A table of the runs: what lists show, then `params.KEY`, then `metrics.KEY`, the last
-        value of each. Raises UsageError for one that would not fit into memory.
-        """
-        count, place = len(self.rows), self._places
-        params: dict[str, list[Any]] = {}
-        metrics: dict[str, list[Any]] = {}
-        if count:
-            with RunList(self.path) as table:
-                for found, ask in ((params, params_of), (metrics, last_values_of)):
-                    for run_id, key, value in ask(table, [*place]):
-                        if (cells := found.get(key)) is None:
-                            _check_size(count, len(params) + len(metrics) + 1)
-                            cells = found[key] = [None] * count
-                        cells[place[run_id]] = value
-        return {
-            **{name: column(self._cells(name), kind) for name, kind in RUN_KINDS.items()},
-            **{f"params.{key}": column(params[key]) for key in sorted(params)},
-            **{f"metrics.{key}": Column("float", metrics[key]) for key in sorted(metrics)},
-        }
-
-    def _cells(self, name: str) -> list[Any]:
-        field = _FIELDS.get(name, name)
-        cells = [getattr(row, field) for row in self.rows]
-        return self._words(cells) if name == "status" else cells
-
-    def _words(self, ended: Iterable[str | None]) -> list[str]:
-        """What each run does now: only where no end is recorded the kernel is asked."""
-        from albor_core.feed.runs.listed_status import statuses_of_unended  # noqa: PLC0415
-
-        unended = [(row.id, row.path) for row in self.rows if row.ended_status is None]
-        now = statuses_of_unended(unended)
-        return [word or now[row.id] for word, row in zip(ended, self.rows, strict=True)]
-
-
-def _check_size(runs: int, columns: int) -> None:
-    if runs * columns > _MOST_CELLS:
-        raise UsageError(
-            f"cannot make a table of {runs:,} runs: they have more than {columns - 1:,} different"
-            " params and metrics",
-            hint="a narrower filter, or albor runs export --what params",
-        )
-
-
-def _params(table: RunList, runs: Sequence[str]) -> dict[str, dict[str, Param]]:
-    found: dict[str, dict[str, Param]] = {run: {} for run in runs}
-    for run_id, key, value in params_of(table, runs):
-        found[run_id][key] = value
-    return found
 
 
 def _found(question: _Question) -> Selection:

@@ -248,9 +248,9 @@ def test_a_table_has_a_row_for_each_run_and_a_column_for_all_that_any_has(maker,
 
 
 def test_a_table_that_no_memory_holds_is_refused_before_it_is_made(three, monkeypatch):
-    from albor_core.history import run_list
+    from albor_core.history import selection
 
-    monkeypatch.setattr(run_list, "_MOST_CELLS", 8)
+    monkeypatch.setattr(selection, "_MOST_CELLS", 8)
     with pytest.raises(UsageError, match=r"a table of 3 runs: .* more than 2 different"):
         history.runs().to_list()
     assert len(history.runs("name:a").to_list()) == 1

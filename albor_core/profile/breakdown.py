@@ -26,11 +26,9 @@ from albor_core.profile.intervals import (
     without,
 )
 from albor_core.profile.names import clean_name
-from albor_core.profile.trace import STEP, StepTrace, TraceEvent
+from albor_core.profile.trace import BRICK, STEP, StepTrace, TraceEvent
 from albor_core.run.errors import DataError
 
-BRICK = "brick "
-"""How the range of a brick is named."""
 _SYNC = re.compile(r"^(cuda|hip)((Stream|Device|Event)Synchronize|Memcpy)$|^cuCtxSynchronize$")
 _LAUNCH = re.compile(r"^(cuda|cu|hip|hipExt)(Module)?Launch(Cooperative)?Kernel")
 _GRAPH = re.compile(r"^(cuda|cu|hip)GraphLaunch")

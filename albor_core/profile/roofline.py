@@ -1,27 +1,20 @@
 """The matrix products of a decoder's step against what a device can do, and MFU. Pure.
 
 A product of (M, K) by (K, N) takes 2 M N K FLOPs and moves at least its two factors and its result
-once. Below the ridge point, peak over bandwidth, moving bounds it; above it, computing does. M is
-the tokens of a micro-batch, D hidden_size, F intermediate_size, V vocab_size.
+once. Below the ridge point, peak over bandwidth, moving bounds it; above it, computing does.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
-from albor_core.profile.trace import StepTrace, TraceEvent
+from albor_core.profile.products import measured, model_products
+from albor_core.profile.trace import StepTrace
 from albor_core.profile.workload import Workload
 from albor_core.telemetry.peaks import DevicePeaks
 
-Sizes = tuple[int, int, int]
-"""M, N, K of a product."""
-PASSES = ("forward", "input gradient", "weight gradient")
 _BYTES = {"fp32": 4}
 _HALF = 2
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm", "aten::bmm")
 
 
 @dataclass(frozen=True)
@@ -30,7 +23,7 @@ class Product:
 
     name: str
     when: str
-    """One of PASSES."""
+    """One of PASSES of products.py."""
     m: int
     n: int
     k: int
@@ -45,7 +38,7 @@ class Product:
     measured_us: float | None
     """Mean in the trace, of its parts where it is computed in parts; None: not in it."""
     shares_with: tuple[str, ...] = ()
-    """Products of the same sizes, which a trace does not tell apart."""
+    """Products of the same sizes that the trace does not tell apart: `measured_us` is of all."""
 
     @property
     def flops(self) -> int:
@@ -123,21 +116,17 @@ def roofline(
     peak = None if peaks is None else peaks.half if is_half else peaks.fp32
     bandwidth = None if peaks is None else peaks.bandwidth
     size = _BYTES.get(workload.precision, _HALF)
-    found, wanted = _measured(trace), list(_wanted(workload))
-    same = defaultdict(list)
-    for name, when, sizes, _, _ in wanted:
-        same[_key(sizes)].append(f"{name} {when}")
+    wanted = model_products(workload)
+    times = measured(wanted, workload.shape.num_hidden_layers, trace)
     products = []
-    for name, when, sizes, parts, per_step in wanted:
-        m, n, k = sizes
+    for one in wanted:
+        m, n, k = one.sizes
         moved = size * (m * k + k * n + m * n)
         bound, floor = _limit(2 * m * n * k, moved, peak, bandwidth)
-        whole = found.get(_key(sizes))
-        times = [found.get(_key(part)) for part in parts]
-        if whole is None and len(times) > 1 and None not in times:
-            whole = sum(time for time in times if time is not None)
-        others = tuple(one for one in same[_key(sizes)] if one != f"{name} {when}")
-        products.append(Product(name, when, m, n, k, per_step, moved, bound, floor, whole, others))
+        time = times.get(one)
+        us, others = (None, ()) if time is None else (time.us, time.shares_with)
+        limits = (one.per_step, moved, bound, floor)
+        products.append(Product(one.name, one.when, m, n, k, *limits, us, others))
     return Roofline(device, peak, bandwidth, workload.precision, tuple(products))
 
 
@@ -149,73 +138,3 @@ def _limit(
         return None, None
     computing, moving = 1e6 * flops / peak, 1e6 * moved / bandwidth
     return ("compute" if computing >= moving else "memory"), max(computing, moving)
-
-
-def _wanted(workload: Workload) -> Iterator[tuple[str, str, Sizes, list[Sizes], int]]:
-    """Name, pass, sizes, those of the parts that it may be computed in, instances a step."""
-    shape = workload.shape
-    assert shape is not None
-    tokens, width = workload.batch_size * workload.seq_len, shape.hidden_size
-    blocks = workload.accumulation * shape.num_hidden_layers
-    wide, narrow, inner = shape.query_width, shape.key_width, shape.intermediate_size
-    linear = [
-        ("attn_qkv", [wide, narrow, narrow], width, blocks),
-        ("attn_out", [width], wide, blocks),
-        ("ffn_gate_up", [inner, inner], width, blocks),
-        ("ffn_down", [width], inner, blocks),
-        ("lm_head", [shape.vocab_size], width, workload.accumulation),
-    ]
-    for name, outs, ins, count in linear:
-        for when in PASSES:
-            whole, *parts = (_sizes(when, tokens, out, ins) for out in (sum(outs), *outs))
-            yield name, when, whole, parts, count
-
-
-def _sizes(when: str, tokens: int, out: int, ins: int) -> Sizes:
-    """M, N, K of a pass of a linear layer from `ins` to `out`."""
-    by_pass = {
-        "forward": (tokens, out, ins),
-        "input gradient": (tokens, ins, out),
-        "weight gradient": (out, ins, tokens),
-    }
-    return by_pass[when]
-
-
-def _key(sizes: Sizes) -> tuple[int, int, int]:
-    """A product and its transpose are one to a trace."""
-    m, n, k = sizes
-    return (min(m, n), max(m, n), k)
-
-
-def _measured(trace: StepTrace) -> Mapping[tuple[int, int, int], float]:
-    """Mean microseconds of products by their sizes: of their kernels where there are any, else of
-    the operators themselves.
-    """
-    kernels: dict[int, float] = defaultdict(float)
-    for event in trace.device:
-        if event.op is not None and event.kind == "kernel":
-            kernels[event.op] += event.end - event.begin
-    times: dict[tuple[int, int, int], list[float]] = defaultdict(list)
-    for op in trace.operators:
-        sizes = _product_of(op) if op.name in _PRODUCTS else None
-        if sizes is None:
-            continue
-        if not trace.device:
-            times[_key(sizes)].append(op.end - op.begin)
-        elif op.op in kernels:
-            times[_key(sizes)].append(kernels[op.op])
-    return {key: fmean(found) for key, found in times.items()}
-
-
-def _product_of(op: TraceEvent) -> Sizes | None:
-    """By the shapes of its last two matrices, of which bmm's may have a batch of one."""
-    matrices: Sequence[tuple[int, ...]] = [
-        dims[-2:] for dims in op.dims if len(dims) == 2 or (len(dims) == 3 and dims[0] == 1)
-    ]
-    if len(matrices) < 2:
-        return None
-    if op.name in ("aten::mm", "aten::bmm", "aten::_scaled_mm"):
-        (m, k), (inner, n) = matrices[0], matrices[1]
-    else:
-        (m, k), (inner, n) = matrices[-2], matrices[-1]
-    return (m, n, k) if inner == k else None

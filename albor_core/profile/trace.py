@@ -27,6 +27,8 @@ _DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
 _CALLS = ("cuda_runtime", "cuda_driver", "xpu_runtime", "privateuse1_runtime")
 STEP = "ProfilerStep#"
 """How the range of a step is named."""
+BRICK = "brick "
+"""How the range of a brick is named."""
 
 
 @dataclass(slots=True)

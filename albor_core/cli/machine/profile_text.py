@@ -124,7 +124,7 @@ def _roofline(report: Report) -> Iterator[str]:
     rows = [_product(one) for one in made.products]
     yield from table(heads, rows, right=[h for h in heads[2:] if h != "bound"]).splitlines()
     if any(one.shares_with and one.measured_us is not None for one in made.products):
-        yield "* products of the same sizes, which a trace does not tell apart: their mean"
+        yield "* products of the same sizes, which this trace does not tell apart: their mean"
 
 
 def _product(one: Product) -> tuple[str, ...]:

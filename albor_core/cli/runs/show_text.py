@@ -111,9 +111,10 @@ def _sent(trace: Document | None, run_id: str) -> str:
     sent = None if trace is None else trace["sent"]
     if trace is None or sent is None:
         return ""
+    refusal = f": {sent['refusal']}" if sent["refusal"] else ""
     lacking = [
         f"{counted(sent[key], 'span', 'was', 'were')} {word}"
-        for key, word in (("dropped", "refused"), ("unsent", "not sent"))
+        for key, word in (("dropped", f"refused{refusal}"), ("unsent", "not sent"))
         if sent[key]
     ]
     told = [
@@ -121,7 +122,8 @@ def _sent(trace: Document | None, run_id: str) -> str:
         if sent["place"]
         else f"{trace['trace_id']}: no span is sent",
         *lacking,
-        sent["why"],
+        "" if sent["why"] == sent["refusal"] else sent["why"],
+        f"the collector warns: {sent['warning']}" if sent["warning"] else "",
     ]
     way = f"next: albor runs export {run_id} --format otlp -o FILE" if lacking else ""
     return "; ".join(filter(None, (*told, way)))

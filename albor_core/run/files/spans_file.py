@@ -20,9 +20,10 @@ _MOST_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class SpansSent:
-    """`sent` arrived, `dropped` were refused for good, `unsent` were left when the run ended; `why`
-    is what is or was wrong. `place` is the collector's, without its path. `told` is what the log of
-    the index process has.
+    """`sent` arrived, `dropped` were refused for good, `unsent` were left when the run ended. `why`
+    is what is wrong now, or was at the end; `refusal` is why the last that were dropped were, and
+    `warning` the last that the collector said of spans that it took. `place` is the collector's,
+    without its path. `told` is what the log of the index process has.
     """
 
     place: str = ""
@@ -30,6 +31,8 @@ class SpansSent:
     dropped: int = 0
     unsent: int = 0
     why: str = ""
+    refusal: str = ""
+    warning: str = ""
     wall: float | None = None
     told: str = ""
     memory: Mapping[str, Any] | None = None
@@ -39,7 +42,7 @@ class SpansSent:
         return {name: value for name, value in asdict(self).items() if name in _SHOWN}
 
 
-_SHOWN = ("place", "sent", "dropped", "unsent", "why", "wall")
+_SHOWN = ("place", "sent", "dropped", "unsent", "why", "refusal", "warning", "wall")
 
 
 def write_spans_sent(run: RunDir, sent: SpansSent) -> None:
@@ -58,6 +61,8 @@ def read_spans_sent(run: RunDir) -> SpansSent | None:
         dropped=whole_of(found.get("dropped")) or 0,
         unsent=whole_of(found.get("unsent")) or 0,
         why=text_of(found.get("why")) or "",
+        refusal=text_of(found.get("refusal")) or "",
+        warning=text_of(found.get("warning")) or "",
         wall=finite_of(found.get("wall")),
         told=text_of(found.get("told")) or "",
         memory=mapping_of(found.get("memory")) or None,

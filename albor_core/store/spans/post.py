@@ -16,18 +16,29 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from albor_core.run.values.clean import clean
-from albor_core.run.values.lenient import mapping_of, text_of, whole_of
+from albor_core.run.values.lenient import Document, finite_of, mapping_of, parsed, text_of
 from albor_core.run.values.redact import MARK, redact_text
 from albor_core.store.spans.collector import Collector
 
 _LATER = (429, 502, 503, 504)  # as the protocol has it: the same again, after a while
-_MOST_BYTES = 64 << 10
+_MOST_BYTES = 1 << 20  # a message may name each of the spans that it is about
 _LONGEST_WAIT_S = 300.0
+_MOST_COUNT = 1 << 62
 _MOST_READ, _MOST_SAID = 4096, 160  # characters of a reason
 _TITLE = re.compile(r"<title[^>]{0,256}>([^<]{0,512})<", re.IGNORECASE)
 _PART = re.compile(r"[/&=?]")
 _LEAST_SECRET = 4  # of fewer characters, a word of any answer may be one by chance
 _NO_SECRETS = ("bearer", "basic", "token", "traces")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A batch that arrived. `refused` of its spans were not accepted, and may not be sent again;
+    `said` is why, or where that is 0 a warning of the collector; "" where it gave no words.
+    """
+
+    refused: int = 0
+    said: str = ""
 
 
 @dataclass
@@ -39,8 +50,8 @@ class PostError(Exception):
     retry_after_s: float = 0.0
 
 
-def post_spans(collector: Collector, body: bytes) -> int:
-    """Post it once; returns how many of its spans the collector refused. Raises PostError."""
+def post_spans(collector: Collector, body: bytes) -> Taken:
+    """Post it once. Raises PostError."""
     parts = urlsplit(collector.url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     deadline = time.monotonic() + collector.timeout_s
@@ -63,7 +74,7 @@ def post_spans(collector: Collector, body: bytes) -> int:
     finally:
         connection.close()
     if 200 <= answer.status < 300:
-        return _refused(said)
+        return _taken(said, collector)
     wait = answer.getheader("Retry-After", "").strip()
     reason = _reason(said, collector)
     raise PostError(
@@ -88,14 +99,19 @@ def _read(answer: http.client.HTTPResponse, sock: socket.socket | None, deadline
     return raw
 
 
-def _refused(said: bytes) -> int:
-    """Of `partialSuccess`, whose number is a text."""
-    try:
+def _taken(said: bytes, collector: Collector) -> Taken:
+    """What `partialSuccess` says; an answer that cannot be read took all."""
+    told: Document = {}
+    with suppress(ValueError, RecursionError):
         told = mapping_of(mapping_of(json.loads(said)).get("partialSuccess"))
-        count = told.get("rejectedSpans")
-        return max(0, int(count) if isinstance(count, str) else whole_of(count) or 0)
-    except (ValueError, RecursionError):
-        return 0
+    text = text_of(told.get("errorMessage")) or ""
+    return Taken(_count(told.get("rejectedSpans")), _safe(text, collector))
+
+
+def _count(said: object) -> int:
+    """An int64 as JSON of protobuf has it, which is a text or a number; 0 for anything else."""
+    number = parsed(said) if isinstance(said, str) else finite_of(said)
+    return int(number) if number is not None and 0 < number <= _MOST_COUNT else 0
 
 
 def _reason(said: bytes, collector: Collector) -> str:
@@ -115,9 +131,13 @@ def _reason(said: bytes, collector: Collector) -> str:
         title = _TITLE.search(text)
         text = title[1] if title else ""
     text = " ".join(text.split())
-    if not text.isprintable():  # a message of protobuf
-        return ""
-    safe = redact_text(text, os.environ, _secrets(collector))
+    return _safe(text, collector) if text.isprintable() else ""  # a message of protobuf is not
+
+
+def _safe(text: str, collector: Collector) -> str:
+    """Words of a collector as they may be told: one short line without secrets."""
+    line = " ".join(text[:_MOST_READ].split())
+    safe = redact_text(line, os.environ, _secrets(collector))
     return "" if safe == MARK else clean(safe, limit=_MOST_SAID)
 
 

@@ -21,7 +21,7 @@ from albor_core.run.rundir import RunDir
 from albor_core.run.values.quantity import counted
 from albor_core.store.spans.collector import Collector, collector_of
 from albor_core.store.spans.otlp import document, encoded
-from albor_core.store.spans.post import PostError, post_spans
+from albor_core.store.spans.post import PostError, Taken, post_spans
 from albor_core.store.spans.reading import SpanReader
 from albor_core.store.spans.span import Span
 
@@ -32,9 +32,10 @@ PATIENCE_S, GIVEN_UP_S = 60.0, 300.0
 """A collector that took nothing for so long is given up, and costs a try so often from then on."""
 CLOSE_S = 2.0
 """How long the end of a run waits for its last spans to arrive."""
+NO_REASON = "the collector gave no reason"
 _MOST_COUNTED = 20_000  # of what was not sent
 
-Post = Callable[[Collector, bytes], int]
+Post = Callable[[Collector, bytes], Taken]
 
 
 class SpanSender:
@@ -111,7 +112,7 @@ class SpanSender:
         body = encoded(document(spans, reader.fold.ids, reader.about))
         while True:
             try:
-                refused = self._post(self._collector, body)
+                taken = self._post(self._collector, body)
             except PostError as error:
                 if error.is_final:
                     self._drop(reader, spans, error.why)
@@ -122,11 +123,23 @@ class SpanSender:
             if self._has_given_up:
                 _log_line(f"{self._collector.place}: takes spans again")
             self._failures, self._failed_at, self._has_given_up = 0, None, False
-            dropped = min(refused, len(spans))
-            if dropped:
-                self._tell_once(f"{counted(dropped, 'span', 'was', 'were')} refused")
-            self._keep(reader, sent=len(spans) - dropped, dropped=dropped)
+            self._arrived(reader, spans, taken)
             return True
+
+    def _arrived(self, reader: SpanReader, spans: list[Span], taken: Taken) -> None:
+        """A batch that the collector took, all of it or in part; what it refused is not sent again,
+        as OTLP has it.
+        """
+        dropped = min(taken.refused, len(spans))
+        if dropped:
+            refused = f"{counted(dropped, 'span', 'was', 'were')} refused"
+            self._tell_once(f"{refused}: {taken.said}" if taken.said else refused)
+            why = taken.said or NO_REASON
+            self._keep(reader, sent=len(spans) - dropped, dropped=dropped, why=why)
+            return
+        if taken.said:
+            self._tell_once(f"warns: {taken.said}")
+        self._keep(reader, sent=len(spans), warning=taken.said)
 
     def _drop(self, reader: SpanReader, spans: list[Span], why: str) -> None:
         """A batch that the collector will never take: the next one may be."""
@@ -157,7 +170,13 @@ class SpanSender:
             _log_line(f"{self._collector.place}: {what}")
 
     def _keep(
-        self, reader: SpanReader | None = None, *, sent: int = 0, dropped: int = 0, why: str = ""
+        self,
+        reader: SpanReader | None = None,
+        *,
+        sent: int = 0,
+        dropped: int = 0,
+        why: str = "",
+        warning: str = "",
     ) -> None:
         with self._lock:
             if self._is_left:
@@ -166,7 +185,9 @@ class SpanSender:
                 self._sent,
                 sent=self._sent.sent + sent,
                 dropped=self._sent.dropped + dropped,
-                why=why or (self._sent.why if dropped else ""),
+                why=why,
+                refusal=why if dropped else self._sent.refusal,
+                warning=warning or self._sent.warning,
                 wall=time.time(),
                 memory=self._sent.memory if reader is None else reader.memory(),
             )

@@ -71,6 +71,7 @@ def test_a_config_is_trained_traced_and_nothing_is_left_but_what_was_asked_for(p
     assert found["kernels"]["kind"] == "operators" and found["counters"]["matrix_products"] > 0
     measured = {(p["name"], p["pass"]): p["measured_us"] for p in found["roofline"]["products"]}
     assert measured["ffn_gate_up", "forward"] > 0 and measured["lm_head", "forward"] > 0
+    assert all(p["measured_us"] and not p["shares_with"] for p in found["roofline"]["products"])
     mfu = found["mfu"]
     assert mfu["parameters"] > 0 and mfu["half_peak"] is None and mfu["half"] is None
     again = asked("kept.json.gz")

@@ -92,7 +92,9 @@ def test_kernels_measure_the_product_of_the_operator_that_they_were_launched_for
     found = products(report(tmp_path, events))
     assert found["attn_qkv", "forward"].measured_us == 30 + 15 + 15
     assert found["attn_out", "forward"].measured_us == 30
-    assert found["attn_out", "forward"].shares_with == ("attn_out input gradient",)
+    assert found["attn_out", "forward"].shares_with == (
+        *("attn_qkv forward", "attn_out input gradient"),
+    )
     assert found["lm_head", "weight gradient"].measured_us == 80
     assert found["ffn_down", "forward"].measured_us is None
 

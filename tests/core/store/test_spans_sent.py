@@ -22,7 +22,7 @@ from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir, registered_runs
 from albor_core.store.spans import sending
 from albor_core.store.spans.collector import Collector, collector_of, keep_collector, otlp_file
-from albor_core.store.spans.post import PostError, post_spans
+from albor_core.store.spans.post import PostError, Taken, post_spans
 from albor_core.store.spans.reading import SpanReader
 from albor_core.store.spans.sending import SpanSender
 
@@ -197,14 +197,95 @@ def test_an_answer_without_a_reason_is_told_by_its_status(
         post_spans(Collector(collector.endpoint), b"{}")
 
 
-def test_spans_that_a_collector_takes_in_part_are_counted(
-    run: RunDir, collector: FakeCollector
+def partly(rejected: Any, message: Any) -> bytes:
+    said = {"rejectedSpans": rejected, "errorMessage": message}
+    return json.dumps({"partialSuccess": said}).encode()
+
+
+@pytest.mark.parametrize("rejected", ["2", 2, 2.0])
+def test_spans_that_a_collector_takes_in_part_are_counted_and_told_with_its_reason(
+    run: RunDir, collector: FakeCollector, rejected: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    collector.answers = [(200, b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"x"}}')]
+    collector.answers = [(200, partly(rejected, "span is\ntoo old"))]
     sent_all(run, Collector(f"{collector.endpoint}/v1/traces"))
     found = read_spans_sent(run)
     assert found is not None
     assert (found.sent, found.dropped) == (len(expected(run)) - 2, 2)
+    assert (found.refusal, found.warning) == ("span is too old", "")
+    assert "2 spans were refused: span is too old" in capfd.readouterr().err
+    ids = [one["spanId"] for one in collector.spans()]
+    assert len(ids) == len({*ids})  # what was refused is not sent again
+
+
+def test_a_refusal_stays_told_when_later_batches_are_taken(
+    bench: Any, run: RunDir, collector: FakeCollector
+) -> None:
+    where = Collector(f"{collector.endpoint}/v1/traces")
+    collector.answers = [(200, partly(1, "no room"))]
+    sent_all(run, where, is_over=False)
+    bench.journals["r1"].metrics(6, {"loss": 0.1}, mono=0.0, wall=1.8e9 + 12)
+    sent_all(run, where)
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.dropped, found.why, found.refusal) == (1, "", "no room")
+
+
+def test_a_refusal_without_a_reason_says_that_there_is_none(
+    run: RunDir, collector: FakeCollector
+) -> None:
+    collector.answers = [(200, partly("1", ""))]
+    sent_all(run, Collector(f"{collector.endpoint}/v1/traces"))
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.dropped, found.refusal) == (1, "the collector gave no reason")
+
+
+@pytest.mark.parametrize("rejected", ["0", 0, None])
+def test_a_warning_of_a_collector_that_took_all_is_told_once_and_kept(
+    run: RunDir, collector: FakeCollector, rejected: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = f"use gzip, {SECRET}"
+    collector.answers = [(200, partly(rejected, said))] * 9
+    sent_all(run, Collector(f"{collector.endpoint}/v1/traces", {"x-api-key": SECRET}))
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.sent, found.dropped, found.why) == (len(expected(run)), 0, "")
+    assert (found.refusal, found.warning) == ("", "use gzip, [redacted]")
+    assert capfd.readouterr().err.count("warns: use gzip, [redacted]") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "taken"),
+    [
+        (b"", Taken()),
+        (b"ok", Taken()),
+        (b"\xff\xfe\x00", Taken()),
+        (b"\x0a\x05\x08\x02\x12\x01x", Taken()),
+        (b"[1]", Taken()),
+        (b"[" * 100_000, Taken()),
+        (b"x" * 3_000_000, Taken()),
+        (b'{"partialSuccess": null}', Taken()),
+        (b'{"partialSuccess": [1]}', Taken()),
+        (b'{"partialSuccess": {}}', Taken()),
+        (b'{"partialSuccess": {"rejectedSpans": 3, "errorMessage"', Taken()),
+        (partly([], {}), Taken()),
+        (partly("two", "x"), Taken(0, "x")),
+        (partly("", 7), Taken()),
+        (partly(True, None), Taken()),
+        (partly(-3, "x"), Taken(0, "x")),
+        (partly("-3", "x"), Taken(0, "x")),
+        (partly(float("nan"), "x"), Taken(0, "x")),
+        (partly(float("inf"), "x"), Taken(0, "x")),
+        (partly("9" * 5000, "x"), Taken(0, "x")),
+        (partly("5", "a\u001bb\ud800"), Taken(5, "a\u241bb<U+D800>")),
+        (partly("5", "y" * 300_000), Taken(5, "y" * 159 + "\u2026")),
+    ],
+)
+def test_an_answer_of_any_kind_is_read_and_never_raises(
+    collector: FakeCollector, body: bytes, taken: Taken
+) -> None:
+    collector.answers = [(200, body)]
+    assert post_spans(Collector(collector.endpoint), b"{}") == taken
 
 
 def test_a_dead_collector_ends_nothing_late_and_what_is_left_is_told(
@@ -260,12 +341,12 @@ def test_a_collector_that_is_given_up_is_told_once_and_gets_all_when_it_is_back(
     tries = iter(range(100))
     is_back = threading.Event()
 
-    def post(_: Collector, body: bytes) -> int:
+    def post(_: Collector, body: bytes) -> Taken:
         if next(tries) < 5:
             raise PostError("no connection: Connection refused")
         taken.append(body)
         is_back.set()
-        return 0
+        return Taken()
 
     sender = SpanSender(run, Collector("http://127.0.0.1:9/v1/traces"), post=post)
     sender.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import shutil
@@ -20,6 +21,7 @@ from cli_user import ALBOR, User, strict, wait_until
 from albor_core.cli.schema import schema_of
 from albor_core.run.errors import UsageError
 from albor_core.run.files import whole_file
+from albor_core.run.files.spans_file import SpansSent, write_spans_sent
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
@@ -291,3 +293,20 @@ def test_the_spans_of_runs_are_one_document_and_show_has_their_ids(desk):
     assert desk.albor("runs", "export", "one", "--format", "otlp", "--what", "runs").code == 2
     assert desk.albor("runs", "export", "one", "--format", "otlp", "--key", "x").code == 2
     assert one.path.is_dir()
+
+
+def test_show_tells_what_a_collector_refused_and_what_it_warned_of(desk):
+    run = record(desk.folder / "runs", "one", ODD[:3])
+    place = "http://h:4318"
+    reason = "span is too old"
+    write_spans_sent(run, SpansSent(place, 3, 2, why=reason, refusal=reason, warning="use gzip"))
+    shown = desk.albor("runs", "show", "one", "--json")
+    jsonschema.validate(shown.document, schema_of("albor.runs.show"))
+    jsonschema.validate(json.loads(run.spans.read_text()), schema_of("albor.spans"))
+    sent = shown.document["trace"]["sent"]
+    assert (sent["dropped"], sent["refusal"], sent["warning"]) == (2, reason, "use gzip")
+    said = desk.albor("runs", "show", "one").out
+    assert f"2 spans were refused: {reason}; the collector warns: use gzip; next: albor" in said
+    write_spans_sent(run, SpansSent(place, 5, warning="use gzip"))
+    said = desk.albor("runs", "show", "one").out
+    assert f"5 spans sent to {place}; the collector warns: use gzip\n" in said

@@ -1,0 +1,258 @@
+"""The matrix products of a decoder, and which operators of a trace they are. Pure.
+
+Sizes alone do not tell all of them: q and the output of attention are alike in many models, and so
+are a product of the forward pass and the input gradient of another. Their order does, since each
+needs the result of one before it: where a trace has, one micro-batch after the other, the products
+that the model launches and no other of such sizes, each is known by its place. Otherwise (layers
+computed again, a compiled model, a second model, a part that is fused) those of equal sizes share
+the mean of them all.
+
+M is the tokens of a micro-batch, D hidden_size, F intermediate_size, V vocab_size.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import fmean
+
+from albor_core.andon.bricks.names import parts_of
+from albor_core.profile.trace import BRICK, StepTrace, TraceEvent
+from albor_core.profile.workload import Workload
+
+Sizes = tuple[int, int, int]
+"""M, N, K of a product."""
+FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "input gradient", "weight gradient"
+PASSES = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
+_OPERATORS = ("aten::mm", "aten::addmm", "aten::_scaled_mm", "aten::bmm")
+_BLOCK, _HEAD = ("attn_qkv", "attn_out", "ffn_gate_up", "ffn_down"), "lm_head"
+_OF_MODEL = {"forward", "loss", "backward"}
+"""Bricks with products of the model; an optimizer may have some of the same sizes."""
+_Key = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ModelProduct:
+    """One product of a micro-batch."""
+
+    name: str
+    when: str
+    """One of PASSES."""
+    sizes: Sizes
+    parts: tuple[Sizes, ...]
+    """Those that it may be computed in; where there is but one, `sizes` again."""
+    per_step: int
+    """Instances in a step of one rank."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.when}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Mean microseconds of a product, of its parts together; the names of those whose times are in
+    it, too, as the trace does not tell them apart.
+    """
+
+    us: float
+    shares_with: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A product of a trace; None is an operator without a kernel in it. Microseconds."""
+
+    key: _Key
+    us: float | None
+
+
+_Group = Sequence[tuple[_Key, ModelProduct]]
+"""What is launched before or behind anything else: the parts of a product, or of both gradients."""
+
+
+def model_products(workload: Workload) -> tuple[ModelProduct, ...]:
+    """Of a decoder whose shape is known, in the order of the forward pass."""
+    shape = workload.shape
+    assert shape is not None
+    tokens, width = workload.batch_size * workload.seq_len, shape.hidden_size
+    blocks = workload.accumulation * shape.num_hidden_layers
+    wide, narrow, inner = shape.query_width, shape.key_width, shape.intermediate_size
+    linear = [
+        ("attn_qkv", [wide, narrow, narrow], width, blocks),
+        ("attn_out", [width], wide, blocks),
+        ("ffn_gate_up", [inner, inner], width, blocks),
+        ("ffn_down", [width], inner, blocks),
+        (_HEAD, [shape.vocab_size], width, workload.accumulation),
+    ]
+    return tuple(
+        ModelProduct(
+            name,
+            when,
+            _sizes(when, tokens, sum(outs), ins),
+            tuple(_sizes(when, tokens, out, ins) for out in outs),
+            count,
+        )
+        for name, outs, ins, count in linear
+        for when in PASSES
+    )
+
+
+def _sizes(when: str, tokens: int, out: int, ins: int) -> Sizes:
+    """M, N, K of a pass of a linear layer from `ins` to `out`."""
+    by_pass = {
+        FORWARD: (tokens, out, ins),
+        INPUT_GRADIENT: (tokens, ins, out),
+        WEIGHT_GRADIENT: (out, ins, tokens),
+    }
+    return by_pass[when]
+
+
+def measured(
+    wanted: Sequence[ModelProduct], layers: int, trace: StepTrace
+) -> Mapping[ModelProduct, Measured]:
+    """Of those of `wanted`, the products of a model of so many layers, that are in `trace`."""
+    keys = {_key(sizes) for one in wanted for sizes in (one.sizes, *one.parts)}
+    launched = [one for one in _launched(trace) if one.key in keys]
+    fits = [
+        found
+        for groups in _orders(wanted, layers)
+        if (found := _by_place(launched, groups)) is not None
+    ]
+    return fits[0] if len(fits) == 1 else _by_sizes(wanted, launched)
+
+
+def _key(sizes: Sizes) -> _Key:
+    """A product and its transpose are one to a trace."""
+    m, n, k = sizes
+    return (min(m, n), max(m, n), k)
+
+
+def _launched(trace: StepTrace) -> Iterator[_Timed]:
+    """The products of a trace in the order in which the host launched them, timed by their kernels
+    where there are any, else by the operators themselves.
+    """
+    kernels: dict[int, float] = defaultdict(float)
+    for event in trace.device:
+        if event.op is not None and event.kind == "kernel":
+            kernels[event.op] += event.end - event.begin
+    others = [
+        event
+        for event in trace.ranges
+        if event.name.startswith(BRICK)
+        and _OF_MODEL.isdisjoint(parts_of(event.name.removeprefix(BRICK)))
+    ]
+    begins = [event.begin for event in others]
+    for op in trace.operators:
+        sizes = _product_of(op) if op.name in _OPERATORS else None
+        place = bisect_right(begins, op.begin) - 1
+        if sizes is None or (place >= 0 and op.begin < others[place].end):
+            continue
+        by_kernel = None if op.op is None else kernels.get(op.op)
+        yield _Timed(_key(sizes), by_kernel if trace.device else op.end - op.begin)
+
+
+def _product_of(op: TraceEvent) -> Sizes | None:
+    """By the shapes of its last two matrices, of which bmm's may have a batch of one."""
+    matrices: Sequence[tuple[int, ...]] = [
+        dims[-2:] for dims in op.dims if len(dims) == 2 or (len(dims) == 3 and dims[0] == 1)
+    ]
+    if len(matrices) < 2:
+        return None
+    if op.name in ("aten::mm", "aten::bmm", "aten::_scaled_mm"):
+        (m, k), (inner, n) = matrices[0], matrices[1]
+    else:
+        (m, k), (inner, n) = matrices[-2], matrices[-1]
+    return (m, n, k) if inner == k else None
+
+
+def _orders(wanted: Sequence[ModelProduct], layers: int) -> Iterator[list[_Group]]:
+    """The ways in which a micro-batch may launch its products: those that have parts whole or in
+    parts, and the head, which a loss may compute in pieces of other sizes, or not.
+    """
+    found = {(one.name, one.when): one for one in wanted}
+    in_parts = [name for name in _BLOCK if len(found[name, FORWARD].parts) > 1]
+    for has_head, *are_whole in product((True, False), repeat=1 + len(in_parts)):
+        whole = {name for name, is_whole in zip(in_parts, are_whole, strict=True) if is_whole}
+        order = [*_BLOCK * layers, *([_HEAD] if has_head else [])]
+        forward = [_group([found[name, FORWARD]], name in whole) for name in order]
+        back = [
+            _group([found[name, when] for when in PASSES[1:]], name in whole)
+            for name in reversed(order)
+        ]
+        yield forward + back
+
+
+def _group(products: Sequence[ModelProduct], is_whole: bool) -> _Group:
+    return [
+        (_key(sizes), one) for one in products for sizes in ([one.sizes] if is_whole else one.parts)
+    ]
+
+
+def _by_place(
+    launched: Sequence[_Timed], groups: Sequence[_Group]
+) -> dict[ModelProduct, Measured] | None:
+    """None where `launched` is anything but `groups`, again and again; in a group any order will
+    do, as autograd goes through the parts backwards.
+    """
+    length = sum(map(len, groups))
+    if not launched or len(launched) % length:
+        return None
+    times: dict[ModelProduct, list[float]] = defaultdict(list)
+    alike: dict[ModelProduct, tuple[str, ...]] = {}
+    at = 0
+    while at < len(launched):
+        for group in groups:
+            here = launched[at : at + len(group)]
+            at += len(group)
+            if sorted(one.key for one in here) != sorted(key for key, _ in group):
+                return None
+            for one in dict.fromkeys(one for _, one in group):
+                keys = [key for key, other in group if other is one]
+                alike[one] = tuple(
+                    str(other)
+                    for other in dict.fromkeys(other for key, other in group if key in keys)
+                    if other is not one
+                )
+                if (us := _time_of(keys, here)) is not None:
+                    times[one].append(us)
+    return {one: Measured(fmean(found), alike[one]) for one, found in times.items()}
+
+
+def _time_of(keys: Sequence[_Key], here: Sequence[_Timed]) -> float | None:
+    """Of the parts `keys` of one product among those `here`; None where one has no time."""
+    found = [[one.us for one in here if one.key == key] for key in keys]
+    if any(us is None for one in found for us in one):
+        return None
+    return sum(fmean(us for us in one if us is not None) for one in found)
+
+
+def _by_sizes(
+    wanted: Sequence[ModelProduct], launched: Sequence[_Timed]
+) -> dict[ModelProduct, Measured]:
+    """The mean of all that have the sizes of a product, or of its parts."""
+    times: dict[_Key, list[float]] = defaultdict(list)
+    for one in launched:
+        if one.us is not None:
+            times[one.key].append(one.us)
+    means = {key: fmean(found) for key, found in times.items()}
+    used: dict[ModelProduct, list[_Key]] = {}
+    for made in wanted:
+        for sizes in ([made.sizes], made.parts):
+            keys = [_key(one) for one in sizes]
+            if all(key in means for key in keys):
+                used[made] = keys
+                break
+    return {
+        made: Measured(
+            sum(means[key] for key in keys),
+            tuple(
+                str(other)
+                for other, theirs in used.items()
+                if other is not made and not {*keys}.isdisjoint(theirs)
+            ),
+        )
+        for made, keys in used.items()
+    }

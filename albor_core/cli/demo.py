@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from albor_core.cli.common.output import (
     number,
     print_line,
     print_note,
+    screen_width,
     when,
 )
 from albor_core.run.errors import UsageError
@@ -132,8 +134,12 @@ def _show_proof(root: Path, *, has_screen: bool, as_json: bool) -> None:
     if has_screen:
         _open_cockpit(run)
     print_line(f"{run.id}: {document['status']}, recorded {when(document['created'])} UTC")
+    width = screen_width()
     for name, said in _proof_lines(document):
-        print_line(f"  {name:<15}  {said}")
+        first, *rest = [said] if width is None else textwrap.wrap(said, width - 19)
+        print_line(f"  {name:<15}  {first}")
+        for line in rest:
+            print_line(f"{'':19}{line}")
     print_line(f"\nlook closer: albor-tui {run.path}")
     for words in (f"runs show {run.id}", f"logs {run.id}", f"guard report {run.id}"):
         print_line(f"             albor {words}")
@@ -147,6 +153,7 @@ def _proof_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     missing = found["steps_not_once"]
     once = f"{counted(missing, 'step')} not once" if missing else "each once"
     yield "steps", f"{number(found['steps'])}, {once}; {number(found['step_seconds'], '.1f')} s"
+    yield "step times", found["step_times"]
     yield "tokens", number(found["tokens"])
     yield "attempts", f"{found['attempts']}: {counted(found['restarts'], 'restart')} by the guard"
     for kill in found["kills"]:

@@ -476,6 +476,13 @@ def _warnings(
         message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run, more than 10 %"
         hint = f"at most {end // 10:,}: the peak learning rate is what a run is there for"
         yield Problem("training.warmup_steps", message, hint)
+    whole = {"batch_ramp": "micro-batches", "seq_len_ramp": "rows"}
+    for ramp, what in whole.items():
+        stages = getattr(training, ramp)
+        if stages and end and stages[-1].until >= end:
+            message = f"lasts to step {stages[-1].until:,}, but the run has {end:,}"
+            hint = f"an end before step {end:,}: none of its {what} is whole"
+            yield Problem(f"training.{ramp}", message, hint)
     yield from _too_few_tokens(steps, cost)
     is_ours = cost.shape is not None  # else its source may have data to validate on
     if steps.data_passes is not None and steps.data_passes > _WORTHWHILE_PASSES:

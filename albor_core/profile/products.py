@@ -232,19 +232,28 @@ def _time_of(keys: Sequence[_Key], here: Sequence[_Timed]) -> float | None:
 def _by_sizes(
     wanted: Sequence[ModelProduct], launched: Sequence[_Timed]
 ) -> dict[ModelProduct, Measured]:
-    """The mean of all that have the sizes of a product, or of its parts."""
+    """The mean of all that have the sizes of a product, or of its parts. Where both were launched,
+    that one is meant of which a size is no other product's; where neither or both have such, none.
+    """
     times: dict[_Key, list[float]] = defaultdict(list)
     for one in launched:
         if one.us is not None:
             times[one.key].append(one.us)
     means = {key: fmean(found) for key, found in times.items()}
-    used: dict[ModelProduct, list[_Key]] = {}
+    used: dict[ModelProduct, tuple[_Key, ...]] = {}
     for made in wanted:
-        for sizes in ([made.sizes], made.parts):
-            keys = [_key(one) for one in sizes]
-            if all(key in means for key in keys):
-                used[made] = keys
-                break
+        others = {
+            _key(sizes)
+            for other in wanted
+            if other is not made
+            for sizes in (other.sizes, *other.parts)
+        }
+        ways = {tuple(map(_key, sizes)) for sizes in ((made.sizes,), made.parts)}
+        there = [way for way in ways if all(key in means for key in way)]
+        if len(there) > 1:
+            there = [way for way in there if not others.issuperset(way)]
+        if len(there) == 1:
+            used[made] = there[0]
     return {
         made: Measured(
             sum(means[key] for key in keys),

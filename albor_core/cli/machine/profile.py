@@ -227,6 +227,14 @@ def _of_run(run: RunDir, steps: int | None, out: Path | None) -> StepTrace:
         return _taken(loaded, steps, out)
 
 
+def _check_place(out: Path) -> None:
+    if not out.name.endswith(_SUFFIXES):
+        ends = " or ".join(_SUFFIXES)
+        raise UsageError(f"{str(out)!r}: a trace is read by its name", hint=f"-o FILE with {ends}")
+    if os.path.lexists(out):
+        raise UsageError(f"{out}: exists", hint="another file after -o")
+
+
 def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> StepTrace:
     """A trace of the config, trained here; kept at `out` if that is given."""
     from albor_core.cli.common.environment import check_environment
@@ -235,8 +243,8 @@ def _taken(loaded: LoadedConfig, steps: int | None, out: Path | None) -> StepTra
     from albor_core.profile.trace import read_trace
 
     check_environment()
-    if out is not None and out.exists():
-        raise UsageError(f"{out}: exists", hint="another file after -o")
+    if out is not None:
+        _check_place(out)
     made = plan_run(loaded)
     problems = tuple(one for one in made.problems if one.field != "training.output_dir")  # unused
     if problems:

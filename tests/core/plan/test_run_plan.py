@@ -583,6 +583,19 @@ def test_a_warm_up_beyond_a_tenth_of_the_run_is_warned_of(warmup, is_warned):
     )
 
 
+@pytest.mark.parametrize(("until", "is_warned"), [(999, False), (1000, True), (5000, True)])
+@pytest.mark.parametrize(("field", "stage"), [
+    ("batch_ramp", "gradient_accumulation: 1"), ("seq_len_ramp", "seq_len: 256"),
+])  # fmt: skip
+def test_a_ramp_that_lasts_as_long_as_the_run_is_warned_of(until, is_warned, field, stage):
+    ramp = f"training.{field}=[{{until: {until}, {stage}}}]"
+    made = planned("training.max_steps=1000", "training.gradient_accumulation=2", ramp)
+    warned = [w for w in made.warnings if w.field == f"training.{field}"]
+    assert [f"to step {until:,}, but the run has 1,000" in w.message for w in warned] == (
+        [True] if is_warned else []
+    )
+
+
 def test_a_plan_says_how_fast_a_step_would_be_and_that_it_assumes_so():
     made = planned()
     time = made.to_json()["time"]

@@ -85,6 +85,12 @@ def test_a_config_is_trained_traced_and_nothing_is_left_but_what_was_asked_for(p
     assert gone.exit_code == 2 and "albor train plan c.yaml --set data.train=gone" in gone.hint
     there = refused("c.yaml", "-o", "kept.json.gz")
     assert there.exit_code == 2 and "kept.json.gz" in there.message
+    for name in ("kept.txt", "-", ""):
+        odd = refused("c.yaml", "-o", name)
+        assert odd.exit_code == 2 and ".json.gz" in odd.hint and not Path(name or "-").exists()
+    Path("link.json").symlink_to("nowhere.json")
+    dangling = refused("c.yaml", "-o", "link.json")
+    assert dangling.exit_code == 2 and "another file" in dangling.hint
 
 
 @pytest.mark.slow

@@ -134,6 +134,23 @@ def test_counts_or_an_order_that_do_not_fit_leave_a_shared_mean_with_its_mark(tm
     assert sum(line.startswith("* products of the same sizes") for line in lines) == 1
 
 
+def test_without_an_order_a_product_takes_no_time_of_another_that_it_may_not_be(tmp_path):
+    """q, k and v together are as large as gate, but k alone is no other's size: they were launched
+    apart. gate and up together are as large as the head, and gate as down's gradient: neither.
+    """
+    made = launches()
+    made.insert(4, made[3])  # attn_out once more
+    found = products(report(tmp_path, events_of(made)))
+    qkv, gate_up = (found[name, "forward"] for name in ("attn_qkv", "ffn_gate_up"))
+    assert "attn_out forward" in qkv.shares_with
+    assert "ffn_down input gradient" not in qkv.shares_with
+    part = TRUTH["attn_qkv", "forward"] / 3
+    shared = [part, part, *[TRUTH["attn_out", "forward"]] * 3, *[TRUTH["attn_out", PASSES[1]]] * 2]
+    shared += [TRUTH["attn_qkv", PASSES[1]] / 3] * 2
+    assert qkv.measured_us == pytest.approx(2 * part + sum(shared) / len(shared))
+    assert gate_up.measured_us is None
+
+
 def test_a_head_that_is_computed_in_pieces_takes_nothing_from_products_of_its_sizes(tmp_path):
     made = launches(whole=("ffn_gate_up",), head=False)
     found = products(report(tmp_path, events_of(made)))

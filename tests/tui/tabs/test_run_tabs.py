@@ -12,6 +12,8 @@ from settled import settled, until
 
 from albor_core.feed.archive.checkpoints import ShelfView
 from albor_core.feed.archive.log_file import LogName
+from albor_core.feed.archive.config_sheet import ConfigView, FieldView
+from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.traced import TracedBrick, TracedBricks, TracedKernel
 from albor_core.feed.signs import RunSigns, Watched
 from albor_core.store.rows.rows import AlertRow, AttemptRow, SampleRow
@@ -241,6 +243,19 @@ async def test_changed_fields_are_marked_counted_and_can_stand_alone(cockpit, so
 
 
 async def test_a_narrow_config_shows_one_side_a_wide_one_both(cockpit, source):
+async def test_of_a_config_whose_defaults_nobody_knows_none_is_claimed(cockpit, source):
+    source.config = ConfigView(fields=(FieldView("lr", "0.0003", None, "recorded"),))
+    async with cockpit(run=at(source), tab="config").run_test(size=(80, 24)) as pilot:
+        screen = pilot.app.screen
+        bar = screen.query_one(KeyBar)
+        await until(pilot, lambda: "fields 1 " in text_of(screen))
+        await until(pilot, lambda: "/ Search" in bar.render_line(0).text)
+        assert "default" not in text_of(screen)
+        assert "as the run recorded it" in text_of(screen)
+        assert "Changed" not in bar.render_line(0).text
+        assert "File" not in bar.render_line(0).text
+
+
     async with cockpit(run=at(source), tab="config").run_test(size=(80, 24)) as pilot:
         screen = pilot.app.screen
         await until(pilot, lambda: screen.query_one(FieldList).count() > 0)

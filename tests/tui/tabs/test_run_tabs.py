@@ -323,6 +323,20 @@ async def test_a_sample_shows_its_prompt_apart_from_its_completion(cockpit, sour
 
 
 async def test_a_long_sample_is_folded_and_scrolls(cockpit, source):
+@pytest.mark.parametrize(("tab", "key"), [("samples", "Read"), ("bricks", "Kernels")])
+async def test_a_tab_with_nothing_on_it_offers_no_key_that_opens_it(cockpit, source, tab, key):
+    async with cockpit(run=at(source), tab=tab).run_test(size=(80, 24)) as pilot:
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: f"enter {key}" in bar.render_line(0).text)
+    source.samples, source.more_curves = (), {}
+    empty = change(source, bricks=(), step=None, events=())
+    async with cockpit(run=empty, tab=tab).run_test(size=(80, 24)) as pilot:
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: "esc Back" in bar.render_line(0).text)
+        await settled(pilot)
+        assert "enter" not in bar.render_line(0).text
+
+
     text = " ".join(f"word{i}" for i in range(2_000))
     source.samples = (SampleRow(1, fake_feed.WALL, "p", text),)
     async with cockpit(run=at(source), tab="samples").run_test(size=(80, 24)) as pilot:

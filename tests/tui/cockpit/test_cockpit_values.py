@@ -21,6 +21,7 @@ from albor_tui.widgets.chart.data import Look
 from albor_tui.widgets.chart.lines import smoothed
 from albor_tui.widgets.chart.plot import PlotJob, PlotLine
 from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.diff_panels import MetricsPanel
 
 NUMBERS = (
     st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**20), 10**20)
@@ -220,3 +221,8 @@ def test_a_sparkline_is_as_wide_as_asked_and_shows_nothing_for_nothing():
 )
 def test_the_look_follows_the_terminal(environ, is_ascii):
     assert glyphs.fitting(environ).is_ascii is is_ascii
+
+
+def test_bytes_in_a_comparison_have_their_unit():
+    document = {"runs": [{"id": "a"}], "metrics": {"program/rss_bytes": [{"last": 6.73e9}]}}
+    assert str(MetricsPanel().lines(document, 50, 9)[1]).endswith(" 6.27Gi")

@@ -137,6 +137,15 @@ def cut(lines: list[Content], height: int, noun: str) -> list[Content]:
     if len(lines) <= height:
         return lines
     kept = max(0, height - 1)
+def first_lines(text: Content, width: int, height: int) -> list[Content]:
+    """A text wrapped to `width`, at most `height` lines; a mark says that more would follow."""
+    lines = text.wrap(width)
+    if len(lines) <= height:
+        return lines
+    last = lines[height - 1].rstrip().truncate(width - 1)
+    return [*lines[: height - 1], last + glyphs.current.ellipsis]
+
+
     return [*lines[:kept], left_out(len(lines) - kept, noun)][:height]
 
 

@@ -235,3 +235,8 @@ def test_words_in_the_place_of_a_picture_are_wrapped_and_cut_with_a_mark():
     assert lines == ["where it lay is", "not known: a", "relative path"]
     rows = words_in_the_middle("where it lay is not known: a relative path", 16, 1)
     assert "".join(text for text, _ in rows[0]) == "where it lay is\u2026"
+
+
+def test_a_title_with_nothing_behind_it_has_no_room_behind_it():
+    assert str(styled.heading("plan")) == "plan"
+    assert str(styled.heading("plan", "being made")) == "plan being made"

@@ -39,7 +39,7 @@ class DroppedSheet(ScrolledLines):
 
     def resized(self, width: int) -> None:
         if self._sheet is None or width < 16:
-            self.show([self._excuse])
+            self.show(self._excuse.wrap(width) if width else [])
         else:
             self.show(lines_of(self._sheet, width))
 

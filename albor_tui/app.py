@@ -41,6 +41,7 @@ from albor_tui.terminal.stylesheet import KeptStylesheet
 from albor_tui.terminal.textual_private import draw_scroll_bars_with, write_to_terminal
 from albor_tui.widgets.base.error_boundary import ErrorBoundary
 from albor_tui.widgets.base.scroll_bar import FittingBar
+from albor_tui.widgets.key_bar import key_name
 
 if TYPE_CHECKING:
     from albor_tui.screens.run import RunScreen
@@ -50,7 +51,7 @@ _DARK_S = 0.25  # the first frame comes then, with or without what it is to show
 _SETTLED_S = 1.5
 _GARBAGE = 50_000  # objects between collections: Python's 700 are met several times a frame
 _ASCII_ONLY = AsciiOnly()
-_TEXTUALS = ("screen.copy_text", "quit")  # no commands of ours
+_TEXTUALS = ("screen.copy_text", "quit", "command_palette")  # no commands of ours
 
 
 def _actions_in_palette() -> type[Provider]:
@@ -281,14 +282,13 @@ class AlborApp(App[None]):
         told = set()
         for node, binding, enabled, _ in screen.active_bindings.values():
             action = binding.action
-            is_ours = not binding.system and action not in _TEXTUALS and action not in told
-            is_ours = is_ours and self.permits(action)
+            is_ours = _is_command(binding) and action not in told and self.permits(action)
             below = screen if isinstance(screen, PollingScreen) else None
             is_ours = is_ours and (below is None or below.shows_key(action))
             if enabled and binding.description and is_ours:
                 told.add(action)
                 words = "" if below is None else below.effect_of(action)
-                keys = self.get_key_display(binding)
+                keys = key_name(self, binding)
                 title = words or binding.tooltip or binding.description
                 yield SystemCommand(title, f"key {keys}", self._runner(node, action))
         for name, look in themes.NAMES.items():
@@ -305,6 +305,12 @@ class AlborApp(App[None]):
             self.theme = name
 
         return choose
+
+
+def _is_command(binding: Binding) -> bool:
+    """Whether a key of ours does something that the palette can say; others only move."""
+    is_said = bool(binding.show or binding.tooltip)
+    return is_said and not binding.system and binding.action not in _TEXTUALS
 
 
 def open_run(view: RunView, tab: str = "") -> RunScreen:

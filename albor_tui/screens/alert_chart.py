@@ -11,8 +11,8 @@ from textual.content import Content
 from albor_core.feed.view import RunView
 from albor_core.store.rows.rows import AlertRow
 from albor_core.store.rows.series import Series
-from albor_tui.look import quantity
 from albor_tui.screens.curves import single_chart
+from albor_tui.widgets.alert_panels import limit_words
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.chart.data import ChartData, Mark
 from albor_tui.widgets.chart.plot import PlotLine
@@ -46,9 +46,9 @@ def _nothing(metric: str) -> str:
 
 def alert_title(row: AlertRow) -> Content:
     """Metric, limit and run."""
-    limit = "" if row.threshold is None else f"   limit {quantity.ratio(row.threshold)}"
+    limit = limit_words(row)
     return Content.assemble(
         styled.text(row.metric or "no metric", "bold $ink"),
-        (limit, "$line-fourth"),
+        (f"   {limit}" if limit else "", "$line-fourth"),
         styled.text(f"   {row.run_name or row.run_id}", "$ink-muted"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from textual import on, work
@@ -341,7 +342,8 @@ class AndonScreen(RunActionsScreen):
             ("Test a rule on ", "bold $ink"),
             styled.text(row.run_name or row.run_id, "bold $accent"),
         )
-        value = "" if row.threshold is None else f"{clean(row.metric or '')} > {row.threshold:g}"
+        is_known = row.threshold is not None and math.isfinite(row.threshold)
+        value = f"{clean(row.metric or '')} > {row.threshold:g}" if is_known else ""
         self.app.push_screen(PromptScreen(question, "for example: loss > 3", value), play)
 
 

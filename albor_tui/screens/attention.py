@@ -210,8 +210,8 @@ class AttentionScreen(RunActionsScreen):
             return
         self._titled = mark
         listing = self.query_one("#list")
-        hidden = f"   {total - shown} seen or muted" if total > shown else ""
-        listing.border_title = Content.assemble(("now ", "bold $ink"), (hidden, "$ink-muted"))
+        hidden = f"{total - shown} seen or muted" if total > shown else ""
+        listing.border_title = styled.heading("now", hidden)
         words = f"since you last looked: {since}" if since else ""
         listing.border_subtitle = Content.assemble(styled.text(words, "$ink-muted"))
 

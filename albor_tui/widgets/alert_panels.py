@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 import time
@@ -28,6 +29,14 @@ def _did(action: str) -> str:
     """What an action did, in words; of one from a newer version its name."""
     action = action_of(action)
     return ACTIONS[action].did if action in ACTIONS else action
+
+
+def limit_words(row: AlertRow) -> str:
+    """The limit that a value passed: "limit 10.00"; "" where there is none, as for a loss that is
+    NaN, whose rule has infinity for one."""
+    if row.threshold is None or not math.isfinite(row.threshold):
+        return ""
+    return f"limit {quantity.ratio(row.threshold)}"
 
 
 class AlertTable(LineList):
@@ -109,7 +118,7 @@ class AlertPanel(Panel):
             seen = f"{row.acked_by}, {_ago(row.acked_wall)} ago"
         if row.cleared_wall is not None:
             seen = f"over for {_ago(row.cleared_wall)}"
-        limit = "" if row.threshold is None else f", limit {quantity.ratio(row.threshold)}"
+        limit = f", {words}" if (words := limit_words(row)) else ""
         ago = "" if row.wall is None else f", {_ago(row.wall)} ago"
         run = self.run if self.run is not None and self.run.id == row.run_id else None
         name = f"{row.run_name}  {row.run_id}" if row.run_name else row.run_id

@@ -278,6 +278,8 @@ def _metric(key: str, value: float | None) -> str:
     unit = "loss" if "loss" in key else unit_of(key)
     if unit in ("loss", "share", "lr", "tokens"):
         return figures.text_of(unit, value)
+    if key.endswith("_bytes"):
+        return quantity.byte_cell(value)
     return quantity.ratio(value) if value is None or abs(value) < 1000 else quantity.si(value)
 
 

@@ -9,7 +9,7 @@ focus and the class `-keys`: a tab, say.
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from textual import events
 from textual.app import App
@@ -28,7 +28,7 @@ _FOREIGN = ("quit",)  # Textual's own, beside our `leave`
 _WORDS = {"enter": "enter", "space": "space", "escape": "esc"}
 
 
-def key_name(app: App[object], binding: Binding) -> str:
+def key_name(app: App[Any], binding: Binding) -> str:
     """How a key is written: words where Textual draws a sign that fonts and ASCII lack."""
     return binding.key_display or _WORDS.get(binding.key) or app.get_key_display(binding)
 

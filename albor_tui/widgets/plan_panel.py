@@ -31,8 +31,7 @@ class PlanPanel(Panel):
         self.changed()
 
     def watch_is_old(self) -> None:
-        words = ("plan ", "bold $ink"), ("being made" if self.is_old else "", "$ink-muted")
-        self.border_title = Content.assemble(*words)
+        self.border_title = styled.heading("plan", "being made" if self.is_old else "")
 
     def draw(self, width: int, height: int) -> Content:
         if self.problem:

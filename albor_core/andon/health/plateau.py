@@ -45,8 +45,8 @@ class Trend:
     def words(self) -> str:
         """ "fell by 0.1 % (-0.1 to 0.2) over steps 8,000 to 12,000"."""
         span = f"over steps {self.first_step:,.0f} to {self.last_step:,.0f}"
-        low, high = 100 * self.low, 100 * self.high
-        return f"fell by {100 * self.improvement:.2g} % ({low:.2g} to {high:.2g}) {span}"
+        fell, low, high = (100 * n + 0.0 for n in (self.improvement, self.low, self.high))  # no -0
+        return f"fell by {fell:.2g} % ({low:.2g} to {high:.2g}) {span}"
 
 
 def trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:

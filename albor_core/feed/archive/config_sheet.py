@@ -28,7 +28,8 @@ MOST_FIELDS = 5000
 @dataclass(frozen=True)
 class FieldView:
     """One field: its dotted key, its value as JSON or a bare word, its default (None: unknown or
-    none). `origin` is "file", "default" or "elsewhere" (--set, or computed from other fields)."""
+    none). `origin` is "file", "default", "elsewhere" (--set, or computed from other fields) or
+    "recorded": a program's own config, whose defaults nobody knows."""
 
     key: str
     value: str
@@ -82,6 +83,8 @@ def _field(key: str, value: str, doc: tuple[str, bool] | None, line: int | None)
     same = default is not None and _same(value, default)
     unwritten = "default" if same or default is None else "elsewhere"
     origin = unwritten if line is None else "file"
+    if doc is None and line is None:
+        origin = "recorded"
     changed = default is not None and not is_required and not same
     if default == "computed":  # by whom is only known where the file says so
         changed, origin = line is not None, "file" if line is not None else "default"

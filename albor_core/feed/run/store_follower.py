@@ -342,8 +342,17 @@ def known_of(row: RunView | None) -> tuple[str | None, bool]:
 
 
 _EITHER = ("experiment", "host", "git_commit")  # "": the files do not say it
-_UNSAID = ("created", "last_wall", "elapsed_s", "max_steps")  # None: the same
+_UNSAID = ("created", "last_wall", "max_steps")  # None: the same
 _STORED = ("is_pinned", "tags", *(one.name for one in STORED if one.stat == "best"))
+
+
+def _elapsed(view: RunView, row: RunView) -> float | None:
+    """Of a run at work what it says; of one that is over all of its attempts, as every list does:
+    a program's own words are of its last attempt."""
+    said, span = view.elapsed_s, row.elapsed_s
+    if said is None or span is None:
+        return span if said is None else said
+    return said if view.is_active else span
 
 
 def merge(view: RunView, row: RunView) -> RunView:
@@ -356,6 +365,7 @@ def merge(view: RunView, row: RunView) -> RunView:
     return replace(
         view,
         **fields,
+        elapsed_s=_elapsed(view, row),
         **_alerts(view, row),
         name=row.name or view.name,
         detail=_detail(view, row),

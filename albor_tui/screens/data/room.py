@@ -328,7 +328,7 @@ class DataScreen(PollingScreen):
         frame = self.query_one("#source-frame", Headed)
         count = "" if sheet is None else f"{len(sheet.sources)}"
         order = self.query_one(SourceList).order
-        frame.border_title = Content.assemble(("sources ", "bold $ink"), (count, "$ink-muted"))
+        frame.border_title = styled.heading("sources", count)
         by = f"by {order}" if sheet is not None and len(sheet.sources) > 1 else ""
         frame.border_subtitle = Content.styled(by, "$ink-muted")
         frame.tell_heads()
@@ -351,10 +351,8 @@ class DataScreen(PollingScreen):
         lengths = Lengths() if sheet is None else sheet.lengths
         words = excuse.plain.split("\n")[0] if sheet is None else "lengths are not recorded"
         figure.data = histogram_of(lengths, words)
-        figure.border_title = Content.assemble(
-            ("document lengths ", "bold $ink"),
-            (f"in {lengths.unit}" if lengths.counts else "", "$ink-muted"),
-        )
+        unit = f"in {lengths.unit}" if lengths.counts else ""
+        figure.border_title = styled.heading("document lengths", unit)
         figure.border_subtitle = Content.styled(middle_of(lengths), "$ink-muted")
 
     # -- what is done ---------------------------------------------------------------------------

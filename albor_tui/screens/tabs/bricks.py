@@ -84,7 +84,7 @@ class BricksPage(PacedPage):
         self._curves: dict[str, Series] = {}
         self._titled: tuple[object, ...] = ()
         self._about = ""
-        self._is_unfolded = False
+        self._is_unfolded = self._has_rows = False
         self._traced: TracedBricks | None = None
 
     def compose(self) -> ComposeResult:
@@ -136,6 +136,8 @@ class BricksPage(PacedPage):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "ops":
             return self.view.kind == "train"
+        if action == "unfold":
+            return self._has_rows
         return super().check_action(action, parameters)
 
     def _arrange(self) -> None:
@@ -146,6 +148,9 @@ class BricksPage(PacedPage):
         if empty.display != is_empty or table.display == is_empty:
             empty.display, table.display = is_empty, not is_empty
             empty.update(_nothing(self.view))
+        if self._has_rows == is_empty:
+            self._has_rows = not is_empty
+            self.refresh_bindings()
         self.query_one("#brick-chart").display = not (is_empty or self._is_unfolded)
         self.query_one("#brick-kernels").display = not is_empty and self._is_unfolded
         is_first, table.rows = not table.rows, rows

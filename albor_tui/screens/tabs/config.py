@@ -29,6 +29,7 @@ _ORIGIN = {
     "file": "set in config.yaml, line {line}",
     "default": "the default",
     "elsewhere": "set by --set, or worked out from other fields",
+    "recorded": "as the run recorded it",
 }
 
 
@@ -76,6 +77,7 @@ class ConfigPage(Page):
         assert isinstance(answer, ConfigView)
         self._config = answer
         self._arrange()
+        self.refresh_bindings()
 
     def on_resize(self) -> None:
         self.call_later(self._arrange)  # the breakpoint classes are set after this event
@@ -106,11 +108,11 @@ class ConfigPage(Page):
         if not has_any:
             empty.update(_nothing(self.view, config, is_known=self._config is not None))
         changed = sum(field.is_changed for field in config.fields)
-        fields.border_title = Content.assemble(
-            ("fields ", "bold $ink"),
-            (f"{len(config.fields)}   ", "$ink-muted"),
-            (f"{glyphs.current.selected} {changed} not the default", "$accent"),
-        )
+        title = Content.assemble(("fields ", "bold $ink"), (f"{len(config.fields)}", "$ink-muted"))
+        if _has_defaults(config):
+            told = f"{glyphs.current.selected} {changed} not the default"
+            title += Content.assemble(("   ", "$ink-muted"), (told, "$accent"))
+        fields.border_title = title
         file.border_title = Content.assemble(
             ("config.yaml ", "bold $ink"), (f"{len(config.lines)} lines", "$ink-muted")
         )
@@ -135,6 +137,14 @@ class ConfigPage(Page):
             styled.text(field.value, "$ink"),
         ]
         about.update(styled.rows([styled.fit(line, width) for line in lines]))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        config = self._config or ConfigView()
+        if action == "changed":
+            return _has_defaults(config)
+        if action == "side":
+            return bool(config.lines and config.fields)
+        return super().check_action(action, parameters)
 
     def action_changed(self) -> None:
         self._changed_only = not self._changed_only
@@ -165,6 +175,11 @@ class ConfigPage(Page):
     def leave_search(self, message: SearchLine.Left) -> None:
         message.stop()
         self._list().focus()
+
+
+def _has_defaults(config: ConfigView) -> bool:
+    """Whether it is known of any field what it would be by default."""
+    return any(field.origin != "recorded" for field in config.fields)
 
 
 def _nothing(view: RunView, config: ConfigView, *, is_known: bool) -> Content:

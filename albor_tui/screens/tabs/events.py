@@ -22,6 +22,9 @@ from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.run.event_list import KINDS, AttemptTable, EventList, kind_of, words_of_event
 
+_ABOUT_LINES = 2  # as many as #event-about has below its heading
+_WHY_LINES = 3  # as many as #why-died has above where that is written
+
 
 @dataclass(frozen=True)
 class EventsWanted:
@@ -92,9 +95,12 @@ class EventsPage(Page):
             return
         reason = died.reason if died is not None else crashes[0].reason
         attempt = died.attempt if died is not None else crashes[0].attempt
-        words = [styled.text(f"attempt {attempt}: {reason or ''}", "$warning")]
+        width = max(10, self.content_size.width - 4)
+        why = styled.text(f"attempt {attempt}: {reason or ''}", "$warning")
+        words = styled.first_lines(why, width, _WHY_LINES)
         if crashes:
-            words.append(styled.text(f"o opens the crash report, {crashes[0].path}", "$ink-muted"))
+            path = styled.text(f"o opens the crash report, {crashes[0].path}", "$ink-muted")
+            words.append(styled.fit_middle(path, width))
         line.update(styled.rows(words))
 
     def action_crash(self) -> None:
@@ -153,12 +159,13 @@ class EventsPage(Page):
             return
         width = max(10, self.content_size.width - 2)
         words = styled.text(words_of_event(event), "$ink")
-        wrapped = words.wrap(width)[:2]
+        wrapped = styled.first_lines(words, width, _ABOUT_LINES)
         attempt = f"   attempt {event.attempt}" if event.attempt else ""
         head = styled.text(f"{event.name}   {event.severity}{attempt}", "$ink-muted")
         about.update(styled.rows([styled.fit(line, width) for line in (head, *wrapped)]))
 
     def on_resize(self) -> None:
+        self._show_why_died()
         self._show_selected()
 
     def action_kind(self, by: int) -> None:

@@ -129,7 +129,10 @@ class SamplesPage(Page):
 
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, Told)
+        had = self._told is not None and bool(self._told.samples)
         self._told = answer
+        if had != bool(answer.samples):
+            self.refresh_bindings()
         self._arrange()
 
     def _arrange(self) -> None:
@@ -149,6 +152,11 @@ class SamplesPage(Page):
     @on(LineList.Moved)
     def _read(self) -> None:
         self.query_one(SampleSheet).show_sample(self.query_one(SampleList).current)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "read":
+            return self._told is not None and bool(self._told.samples)
+        return super().check_action(action, parameters)
 
     def action_read(self) -> None:
         listing, sheet = self.query_one(SampleList), self.query_one(SampleSheet)

@@ -18,6 +18,7 @@ from textual.strip import Strip
 
 from albor_core.run.values.clean import clean
 from albor_tui.terminal.textual_private import LazyComponents
+from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.cell_diff import changed_runs
 
 Cell = tuple[str, str]  # a character one cell wide, a tone: "" is the ground
@@ -143,10 +144,14 @@ class Figure(CellWidget, can_focus=True):
 
 
 def words_in_the_middle(words: str, width: int, height: int, tone: str = "empty") -> list[Row]:
-    """A picture of nothing but words."""
+    """A picture of nothing but words, wrapped where they are longer than a row."""
     rows = [row_of(width) for _ in range(height)]
-    cells = cells_of(words, tone)[:width]
-    room = width - len(cells)
+    if not rows or not width:
+        return rows
+    lines = styled.first_lines(Content(clean(words)), width, height)
     blank: Row = [(" ", "")]
-    rows[height // 2] = blank * (room // 2) + cells + blank * (room - room // 2)
+    for row, line in enumerate(lines, max(0, (height - len(lines) + 1) // 2)):
+        cells = cells_of(line.plain.rstrip(), tone)[:width]
+        room = width - len(cells)
+        rows[row] = blank * (room // 2) + cells + blank * (room - room // 2)
     return rows

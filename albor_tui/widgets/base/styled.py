@@ -124,12 +124,26 @@ def fit_middle(content: Content, width: int) -> Content:
     return front + glyphs.current.ellipsis + content[start:]
 
 
+def heading(name: str, more: str = "") -> Content:
+    """The title of a frame: its name, and what it holds where there is something to say."""
+    return Content.assemble((f"{name} " if more else name, "bold $ink"), (more, "$ink-muted"))
+
+
 def pair(left: Content, right: Content, width: int) -> Content:
     """Left and right ends of one line of `width` cells; the left one gives way."""
     room = width - right.cell_length - 1
     if room < 1:
         return fit(left, width)
     return fit(left, room) + " " + right
+
+
+def first_lines(text: Content, width: int, height: int) -> list[Content]:
+    """A text wrapped to `width`, at most `height` lines; a mark says that more would follow."""
+    lines = text.wrap(width)
+    if len(lines) <= height:
+        return lines
+    last = lines[height - 1].rstrip().truncate(width - 1)
+    return [*lines[: height - 1], last + glyphs.current.ellipsis]
 
 
 def cut(lines: list[Content], height: int, noun: str) -> list[Content]:

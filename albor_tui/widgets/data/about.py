@@ -55,7 +55,7 @@ def lines_of(row: SetRow, excuse: Content, width: int, offers_check: bool) -> li
     lines = [*_where(row, width), *_checked(row, width, offers_check)]
     lines += _users(row.view, width)
     if sheet is None:
-        return [*lines, Content(""), excuse] if excuse.plain else lines
+        return [*lines, Content(""), *excuse.wrap(width)] if excuse.plain else lines
     lines += _holds(sheet, width)
     lines += [Content(""), *_contamination(sheet.contamination, width)]
     return [*lines, Content(""), *_licences(sheet, width)]

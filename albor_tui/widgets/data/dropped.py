@@ -28,9 +28,10 @@ class DroppedSheet(ScrolledLines):
         is_other = sheet is None or self._sheet is None or sheet.path != self._sheet.path
         self._sheet, self._excuse = sheet, excuse
         lost = 0 if sheet is None else sum(step.lost for step in sheet.steps)
+        amount = _amount(sheet, lost)
         self.border_title = Content.assemble(
             ("dropped", "bold $ink"),
-            (f" {_amount(sheet, lost)}", "$ink-muted"),
+            (f" {amount}" if amount else "", "$ink-muted"),
         )
         self.resized(self.room)
         if is_other and self.is_attached:
@@ -38,7 +39,7 @@ class DroppedSheet(ScrolledLines):
 
     def resized(self, width: int) -> None:
         if self._sheet is None or width < 16:
-            self.show([self._excuse])
+            self.show(self._excuse.wrap(width) if width else [])
         else:
             self.show(lines_of(self._sheet, width))
 

@@ -60,7 +60,14 @@ def words_of_event(event: EventRow) -> str:
             return _words_of_start(event)
         case "run.end":
             return f"{data.get('status') or 'ended'}   {data.get('message') or ''}".rstrip()
-    return "  ".join(f"{key}={bare(value)}" for key, value in data.items())[:_DETAIL_CHARS]
+    words = "  ".join(f"{key}={_bare(value)}" for key, value in data.items())
+    return words if len(words) <= _DETAIL_CHARS else words[:_DETAIL_CHARS] + glyphs.current.ellipsis
+
+
+def _bare(value: Any) -> str:
+    """A value for people: of a measured one six digits, moments and counts as they are."""
+    is_measured = isinstance(value, float) and 1e-4 <= abs(value) < 1e6
+    return f"{value:.6g}" if is_measured else bare(value)
 
 
 def _words_of_save(data: Mapping[str, Any]) -> str:

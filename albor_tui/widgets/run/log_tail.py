@@ -94,7 +94,7 @@ class LogTail(ErrorBoundary, SyncedScrollbar, ScrollView, can_focus=True):
             self.scroll_end(animate=False, force=True)
 
     def render_line(self, y: int) -> Strip:
-        width = self.content_size.width
+        width = self.scrollable_content_region.width  # beside the bar, which would hide the mark
         row = y + round(self.scroll_y)
         if not self._lines and y == 0:
             return self._strip(self.words, "empty", width)

@@ -103,19 +103,19 @@ def _finish(view: RunView) -> str:
 
 
 def budget_words(view: RunView) -> list[Content]:
-    """What is used of each limit, and what will be at the run's end."""
+    """What is used of each limit, and of a run at work what will be at its end."""
     found = []
     for use in view.budgets:
         if use.used is None or use.limit is None:
             continue
-        ends = use.at_completion
+        ends = use.at_completion if view.is_active else None
         is_short = (ends is not None and ends > use.limit) or use.used > use.limit
         at_end = "" if ends is None else f", {quantity.amount(ends)} at its end"
         words = f" {quantity.amount(use.used)} of {quantity.amount(use.limit)}{at_end}"
         name = (use.unit or use.amount.replace("_", " ")).strip()
         tone = "$warning" if is_short else "$ink"
         line = Content.assemble((name, "$ink-muted"), styled.text(words, tone))
-        if is_short and use.exhausted_wall is not None:
+        if is_short and view.is_active and use.exhausted_wall is not None:
             when = quantity.moment(use.exhausted_wall, now_wall())
             line += Content.styled(f", gone {when}", "$warning")
         found.append(line)
@@ -134,9 +134,10 @@ def _progress(view: RunView, width: int) -> Content:
     )
     if view.tokens is not None or view.kind == "train":
         tail += Content.assemble(("  tokens ", "$ink-muted"), (quantity.si(view.tokens), "$ink"))
-    for words in budget_words(view):
-        if tail.cell_length + words.cell_length + 2 <= width - _LEAST_BAR:
-            tail += "  " + words
+    for words in budget_words(view):  # the word tells its tokens from those beside it
+        told = Content.styled("  budget ", "$ink-muted") + words
+        if tail.cell_length + told.cell_length <= width - _LEAST_BAR:
+            tail += told
     if not has_end:
         return styled.fit(tail, width)
     tone = styled.STATE_TONE.get(view.status, "$ink-muted")

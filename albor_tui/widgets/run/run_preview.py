@@ -14,7 +14,7 @@ from albor_tui.look import figures, glyphs, quantity
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.run.panels import RunPanel
 
-_NAMES, _NAME_MOST = 9, 32  # cells of a name: a longer one moves its value
+_NAMES = 9  # cells of a name: longer ones move all values
 
 
 class RunPreview(RunPanel):
@@ -23,10 +23,11 @@ class RunPreview(RunPanel):
     HEADING = "at a glance"
 
     def show(self, view: RunView, width: int, height: int) -> Content:
+        most = max(_NAMES, width * 2 // 5)
         rows = [
             ("state", styled.state_of(view) + _why(view)),
             ("step", _step(view)),
-            *_own(view),
+            *_own(view, most - 1),
             *_figures(view),
             ("attempt", _plain(quantity.count(view.attempt or view.attempts_total))),
             ("elapsed", _plain(quantity.duration(view.elapsed_s))),
@@ -40,23 +41,24 @@ class RunPreview(RunPanel):
         if is_house or view.device:
             rows.append(("device", styled.text(view.device or missing, "$ink")))
         rows.append(("folder", styled.text(view.path or missing, "$ink-muted")))
-        lines = [styled.fit(_row(name, value), width) for name, value in rows[:height]]
+        longest = max(cell_len(name) for name, _ in rows[:height]) if height else 0
+        names = max(_NAMES, min(longest + 1, most))
+        lines = [styled.fit(_row(name, value, names), width) for name, value in rows[:height]]
         return styled.rows(lines)
 
 
-def _row(name: str, value: Content) -> Content:
-    return Content.styled(name + " " * max(1, _NAMES - cell_len(name)), "$ink-muted") + value
+def _row(name: str, value: Content, width: int) -> Content:
+    shown = styled.fit_middle(Content(name), width - 1)
+    return Content.styled(styled.fit(shown, width).plain, "$ink-muted") + value
 
 
-def _own(view: RunView) -> list[tuple[str, Content]]:
-    """The metrics that stand for a run besides the house's; of Albor's own those that somebody
-    pinned.
+def _own(view: RunView, room: int) -> list[tuple[str, Content]]:
+    """The metrics that stand for a run besides the house's, their names in `room` cells where their
+    first parts can give way; of Albor's own those that somebody pinned.
     """
     wanted = (one for one in view.metrics if one.is_pinned or view.kind != "train")
     return [
-        (figures.name_in(one.name, _NAME_MOST), _value(one))
-        for one in wanted
-        if one.name not in LOSSES
+        (figures.name_in(one.name, room), _value(one)) for one in wanted if one.name not in LOSSES
     ]
 
 

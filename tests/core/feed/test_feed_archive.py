@@ -123,6 +123,7 @@ def test_a_run_without_files_has_the_params_that_the_store_remembers(run):
     shutil.rmtree(run.path)
     config = RunArchive(run).config()
     assert [(f.key, f.value) for f in config.fields] == [("optimizer.lr", "0.001")]
+    assert config.fields[0].origin == "recorded"  # its default is not known
     assert config.lines == ()
 
 

@@ -14,10 +14,12 @@ from albor_core import history
 from albor_core.cli.main import cli
 from albor_core.feed.run.detail import RunFeed
 from albor_core.feed.run.files import RunFiles
+from albor_core.feed.run.store_follower import merge
 from albor_core.feed.runs.listed_status import now_of
 from albor_core.feed.runs.newest import NewestFigures, figures_of_records, newest
 from albor_core.feed.runs.status import Evidence, judge
 from albor_core.feed.runs.watch import RunsFeed
+from albor_core.feed.view import RunView
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.liveness import Liveness, boot_id
@@ -224,3 +226,19 @@ def test_a_run_that_its_guard_starts_again_has_no_end_until_it_ends(run, hold): 
     kill(holder)
     status, row, _ = now_of(row_of(run))
     assert (status.word, row.ended_status) == ("stopped", "stopped")
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "stored", "elapsed"),
+    [
+        ("failed", 36.0, 103.0, 103.0),  # the program told of its last attempt alone
+        ("running", 36.0, 30.0, 36.0),
+        ("running", None, 30.0, 30.0),
+        ("failed", 36.0, None, 36.0),
+    ],
+)
+def test_a_run_that_is_over_took_as_long_on_its_screen_as_in_the_list(
+    status, said, stored, elapsed
+):
+    view, row = RunView("r", status=status, elapsed_s=said), RunView("r", elapsed_s=stored)
+    assert merge(view, row).elapsed_s == elapsed

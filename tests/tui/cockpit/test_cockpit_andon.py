@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import fake_desk
 import fake_feed
 import incident
@@ -194,6 +196,21 @@ async def test_the_chart_shows_the_metric_of_the_alert_its_limit_and_where_it_wa
         await pilot.press("down")
         await until(pilot, lambda: "train/loss" in str(chart.border_title))
         await until(pilot, lambda: ("alert", 371) in {(m.kind, m.step) for m in chart.data.marks})
+
+
+async def test_a_loss_that_is_nan_passed_no_limit(cockpit, desk):
+    nan = {"metric": "train/loss", "value": math.nan, "threshold": math.inf}
+    desk.alerts = (fake_desk.alert(0, **nan),)
+    async with cockpit().run_test(size=SIZE) as pilot:
+        await on_board(pilot)
+        panel = pilot.app.screen.query_one(AlertPanel)
+        await until(pilot, lambda: "NaN" in str(panel.render()))
+        chart = pilot.app.screen.query_one("#alert-chart", Chart)
+        await until(pilot, lambda: "train/loss" in str(chart.border_title))
+        assert "limit" not in str(panel.render()) + str(chart.border_title)
+        await pilot.press("e")
+        await until(pilot, lambda: bool(pilot.app.screen.query(Input)))
+        assert pilot.app.screen.query_one(Input).value == ""
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,10 @@ async def test_the_palette_offers_each_thing_once_and_only_what_is_possible(cock
     source.show((view,))
     async with cockpit(run=view).run_test(size=SIZE) as pilot:
         await opened(pilot)
-        titles = [c.title for c in pilot.app.get_system_commands(pilot.app.screen)]
+        offered = [*pilot.app.get_system_commands(pilot.app.screen)]
+        titles = [command.title for command in offered]
+        assert not {"First", "Last", "Focus Next", "Open the command palette"} & {*titles}
+        assert not any("\u23ce" in command.help for command in offered)  # "enter", as in the bar
         assert len(titles) == len(set(titles))
         assert any(title.startswith(f"Stop {view.name}: it gets SIGTERM") for title in titles)
         assert not any("heckpoint" in title or "Pause" in title for title in titles)

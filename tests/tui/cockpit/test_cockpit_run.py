@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import fake_feed
 import pytest
+from screen_stage import text_of
 from settled import settled, until
 from textual.widgets import Static
 
@@ -235,6 +236,15 @@ async def test_the_log_keeps_a_bounded_number_of_lines(cockpit, source):
         log = pilot.app.screen.query_one(LogTail)
         await until(pilot, lambda: log.virtual_size.height == KEPT_LINES)
         assert f"line {KEPT_LINES + 499}" in log.render_line(log.content_size.height - 1).text
+
+
+async def test_a_line_of_the_log_that_the_bar_leaves_no_room_for_ends_with_a_mark(cockpit, source):
+    source.log_lines = tuple(f"line {i} {'x' * 90}" for i in range(100))
+    async with cockpit(run=at(source, "code-125m")).run_test(size=(80, 24)) as pilot:
+        log = pilot.app.screen.query_one(LogTail)
+        await until(pilot, lambda: log.show_vertical_scrollbar)
+        await settled(pilot)
+        assert "x\u2026 " in text_of(pilot.app.screen).splitlines()[-3]
 
 
 async def test_garbage_numbers_do_not_take_the_screen_down(cockpit, source):

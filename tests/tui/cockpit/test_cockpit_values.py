@@ -15,12 +15,14 @@ from albor_tui.screens.curves import loss_chart
 from albor_tui.screens.run_order import ORDERS, arrange
 from albor_tui.widgets import run_columns
 from albor_tui.widgets.base import styled
+from albor_tui.widgets.base.cells import words_in_the_middle
 from albor_tui.widgets.chart import plot, ticks
 from albor_tui.widgets.chart.curves import trace
 from albor_tui.widgets.chart.data import Look
 from albor_tui.widgets.chart.lines import smoothed
 from albor_tui.widgets.chart.plot import PlotJob, PlotLine
 from albor_tui.widgets.chart.ticks import Range
+from albor_tui.widgets.diff_panels import MetricsPanel
 
 NUMBERS = (
     st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**20), 10**20)
@@ -220,3 +222,21 @@ def test_a_sparkline_is_as_wide_as_asked_and_shows_nothing_for_nothing():
 )
 def test_the_look_follows_the_terminal(environ, is_ascii):
     assert glyphs.fitting(environ).is_ascii is is_ascii
+
+
+def test_bytes_in_a_comparison_have_their_unit():
+    document = {"runs": [{"id": "a"}], "metrics": {"program/rss_bytes": [{"last": 6.73e9}]}}
+    assert str(MetricsPanel().lines(document, 50, 9)[1]).endswith(" 6.27Gi")
+
+
+def test_words_in_the_place_of_a_picture_are_wrapped_and_cut_with_a_mark():
+    rows = words_in_the_middle("where it lay is not known: a relative path", 16, 3)
+    lines = ["".join(text for text, _ in row).strip() for row in rows]
+    assert lines == ["where it lay is", "not known: a", "relative path"]
+    rows = words_in_the_middle("where it lay is not known: a relative path", 16, 1)
+    assert "".join(text for text, _ in rows[0]) == "where it lay is\u2026"
+
+
+def test_a_title_with_nothing_behind_it_has_no_room_behind_it():
+    assert str(styled.heading("plan")) == "plan"
+    assert str(styled.heading("plan", "being made")) == "plan being made"

@@ -12,7 +12,7 @@ from settled import settled, until
 
 from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.signs import RunSigns, Watched
-from albor_core.feed.view import BrickView, RunsView
+from albor_core.feed.view import BrickView, BudgetView, RunsView
 from albor_core.store.rows.rows import AlertRow, AttemptRow
 from albor_tui.look import glyphs
 from albor_tui.screens.curves import loss_chart
@@ -337,6 +337,19 @@ def test_a_run_is_called_quiet_only_where_it_is_watched_and_well(watched, status
     shown = Alerts().show(view, 60, 4)
     assert str(shown).strip().removeprefix(f"{glyphs.current.check} ") == words
     assert any("$success" in str(span.style) for span in shown.spans) is is_green
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("running", "tokens 108M  budget tokens 108M of 216M, 150M at its end"),
+        ("completed", "tokens 108M  budget tokens 108M of 216M"),
+    ],
+)
+def test_a_budget_is_called_one_and_forecast_only_for_a_run_at_work(status, words):
+    use = BudgetView("tokens", used=108e6, limit=216e6, at_completion=150e6)
+    view = fake_feed.training(status=status, tokens=108_003_328, budgets=(use,))
+    assert str(Head().show(view, 160, 2)).rstrip().endswith(words)
 
 
 def test_what_needs_a_person_about_a_run_stands_above_its_alerts():

@@ -10,6 +10,7 @@ import pytest
 from hostile import HOSTILE, check_cells
 from screen_stage import text_of
 from settled import settled, until
+from textual.content import Content
 
 from albor_core.cli.schema import schema_of
 from albor_core.config.config_file import packaged_recipes
@@ -23,7 +24,7 @@ from albor_tui.screens.run import RunScreen
 from albor_tui.widgets.chart.histogram import Histogram
 from albor_tui.widgets.data.about import AboutSheet
 from albor_tui.widgets.data.dropped import DroppedSheet
-from albor_tui.widgets.data.set_list import DataSetList
+from albor_tui.widgets.data.set_list import DataSetList, SetRow
 from albor_tui.widgets.data.source_list import SourceList, about_source
 
 WIDE, SMALL = (160, 45), (80, 24)
@@ -74,9 +75,20 @@ async def test_what_is_being_read_says_so_and_what_cannot_be_says_why(cockpit, d
         await until(pilot, lambda: screen.query_one(SourceList).count() > 0)
         await pilot.press("down")
         words = "no manifest.json and no *.parquet"
-        await until(pilot, lambda: words in screen.query_one(AboutSheet).text)
+        await until(pilot, lambda: words in " ".join(screen.query_one(AboutSheet).text.split()))
         assert "cannot read it" in screen.query_one(DroppedSheet).text
         assert screen.query_one(SourceList).count() == 0
+
+
+async def test_why_nothing_is_known_of_a_data_set_is_said_to_the_end(cockpit):
+    why = Content(" ".join(f"reason{number}" for number in range(30)))
+    async with cockpit().run_test(size=WIDE) as pilot:
+        screen = await counted(pilot)
+        about, dropped = screen.query_one(AboutSheet), screen.query_one(DroppedSheet)
+        about.tell(SetRow(screen.current.view), why)
+        dropped.tell(None, why)
+        await settled(pilot)
+        assert text_of(screen).count("reason29") == 2
 
 
 async def test_a_folder_that_is_gone_is_never_asked_for_nor_shown_as_fine(cockpit, desk):

@@ -9,12 +9,15 @@ import incident
 import pytest
 from screen_stage import at, change, text_of
 from settled import settled, until
+from textual.widgets import Static
 
 from albor_core.feed.archive.checkpoints import ShelfView
+from albor_core.feed.archive.config_sheet import ConfigView, FieldView
+from albor_core.feed.archive.crashes import CrashView
 from albor_core.feed.archive.log_file import LogName
 from albor_core.feed.archive.traced import TracedBrick, TracedBricks, TracedKernel
 from albor_core.feed.signs import RunSigns, Watched
-from albor_core.store.rows.rows import AlertRow, AttemptRow, SampleRow
+from albor_core.store.rows.rows import AlertRow, AttemptRow, EventRow, SampleRow
 from albor_tui.screens.dialogs.alert_choice import AlertChoice, OpenAlerts
 from albor_tui.screens.dialogs.confirm import ConfirmScreen
 from albor_tui.screens.run import TABS, RunScreen
@@ -240,6 +243,19 @@ async def test_changed_fields_are_marked_counted_and_can_stand_alone(cockpit, so
         assert "weight_decay" in rows_of(fields)
 
 
+async def test_of_a_config_whose_defaults_nobody_knows_none_is_claimed(cockpit, source):
+    source.config = ConfigView(fields=(FieldView("lr", "0.0003", None, "recorded"),))
+    async with cockpit(run=at(source), tab="config").run_test(size=(80, 24)) as pilot:
+        screen = pilot.app.screen
+        bar = screen.query_one(KeyBar)
+        await until(pilot, lambda: "fields 1 " in text_of(screen))
+        await until(pilot, lambda: "/ Search" in bar.render_line(0).text)
+        assert "default" not in text_of(screen)
+        assert "as the run recorded it" in text_of(screen)
+        assert "Changed" not in bar.render_line(0).text
+        assert "File" not in bar.render_line(0).text
+
+
 async def test_a_narrow_config_shows_one_side_a_wide_one_both(cockpit, source):
     async with cockpit(run=at(source), tab="config").run_test(size=(80, 24)) as pilot:
         screen = pilot.app.screen
@@ -307,6 +323,20 @@ async def test_a_sample_shows_its_prompt_apart_from_its_completion(cockpit, sour
         assert screen.focused is sheet
 
 
+@pytest.mark.parametrize(("tab", "key"), [("samples", "Read"), ("bricks", "Kernels")])
+async def test_a_tab_with_nothing_on_it_offers_no_key_that_opens_it(cockpit, source, tab, key):
+    async with cockpit(run=at(source), tab=tab).run_test(size=(80, 24)) as pilot:
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: f"enter {key}" in bar.render_line(0).text)
+    source.samples, source.more_curves = (), {}
+    empty = change(source, bricks=(), step=None, events=())
+    async with cockpit(run=empty, tab=tab).run_test(size=(80, 24)) as pilot:
+        bar = pilot.app.screen.query_one(KeyBar)
+        await until(pilot, lambda: "esc Back" in bar.render_line(0).text)
+        await settled(pilot)
+        assert "enter" not in bar.render_line(0).text
+
+
 async def test_a_long_sample_is_folded_and_scrolls(cockpit, source):
     text = " ".join(f"word{i}" for i in range(2_000))
     source.samples = (SampleRow(1, fake_feed.WALL, "p", text),)
@@ -338,6 +368,31 @@ async def test_events_are_newest_first_and_filtered_by_kind(cockpit, source):
         }
         await pilot.press("f")
         assert "None of its 9 events" in text_of(pilot.app.screen)
+
+
+async def test_what_is_cut_of_an_event_ends_with_a_mark(cockpit, source):
+    data = {"norm": 0.24263235926628113, "cosine": 0.9999971597612431, "words": "word " * 90}
+    source.events = (EventRow(name="own.thing", step=12, wall=fake_feed.WALL, data=data),)
+    async with cockpit(run=at(source), tab="events").run_test(size=(100, 30)) as pilot:
+        about = pilot.app.screen.query_one("#event-about", Static)
+        await until(pilot, lambda: "own.thing" in str(about.render()))
+        lines = [line.rstrip() for line in str(about.render()).splitlines()]
+        assert "norm=0.242632  cosine=0.999997  words=word word" in lines[1]
+        assert len(lines) == 3 and lines[2].endswith("word\u2026")
+
+
+async def test_where_a_crash_report_lies_fits_its_line(cockpit, source):
+    report = f"/runs/{'deep/' * 30}crash-reports/20260301T120000Z-a0002.json"
+    source.crashes = (CrashView("a", report, 2, reason="it died of this " * 40),)
+    change(source, attempts=())
+    async with cockpit(run=at(source), tab="events").run_test(size=(80, 24)) as pilot:
+        line = pilot.app.screen.query_one("#why-died", Static)
+        await until(pilot, lambda: line.display and "attempt" in str(line.render()))
+        lines = str(line.render()).splitlines()
+        assert len(lines) <= 4 and all(len(one) <= 76 for one in lines)
+        assert "\u2026" in lines[-2]
+        assert lines[-1].startswith("o opens the crash report, /runs/")
+        assert lines[-1].endswith("-a0002.json")
 
 
 async def test_attempts_say_how_long_they_took_and_how_they_ended(cockpit, source):

@@ -178,3 +178,9 @@ def test_tokens_a_parameter_are_said_in_words(ratio, words):
     assert words in tokens.words(tokens.tokens_per_parameter(ratio * 1e6, 1e6))
     assert tokens.tokens_per_parameter(None, 1e6) is None
     assert tokens.tokens_per_parameter(1e6, 0) is None
+
+
+def test_a_loss_that_stands_still_fell_by_nothing_and_not_by_minus_nothing():
+    found = trend([float(step) for step in range(96)], [1.0] * 96)
+    assert found is not None
+    assert found.words.startswith("fell by 0 % (0 to 0)")

@@ -252,7 +252,7 @@ def deciding_anew(
 
 def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) -> Choice:
     kind = str(dtype).removeprefix("torch.")
-    wanted = FORCED or _pinned.get(f"{op.name} {kind}") or _pinned.get(op.name, "")
+    wanted, whence = _wanted(op, kind)
 
     def chosen(backend: str, evidence: str, *rejected: str) -> Choice:
         return Choice(op.name, backend, evidence, str(device), kind, rejected)
@@ -266,18 +266,27 @@ def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) ->
             )
         return chosen("reference", f"{device.type}: Triton kernels need a CUDA device")
     if wanted == "reference":
-        return chosen("reference", "asked for, not measured")
+        return chosen("reference", f"{whence}, not measured")
     if not HAS_TRITON:
         return chosen("reference", "Triton is not installed")
+    unraced = whence if wanted == "triton" else ""
     if _memory is None:
-        return _examined(op, device, dtype, chosen, races=wanted != "triton")
+        return _examined(op, device, dtype, chosen, unraced=unraced)
     if kept := _memory.read(op.name, device, kind):
-        asked = {"backend": "triton", "evidence": "asked for; passed parity before"}
-        return replace(kept, **asked) if wanted == "triton" else kept  # type: ignore[arg-type]
-    choice = _examined(op, device, dtype, chosen, races=wanted != "triton")
+        if not unraced:
+            return kept
+        return replace(kept, backend="triton", evidence=f"{unraced}; passed parity here before")
+    choice = _examined(op, device, dtype, chosen, unraced=unraced)
     if any(one.us is not None for one in choice.candidates):  # it was raced
         _memory.write(choice, device)
     return choice
+
+
+def _wanted(op: Op, kind: str) -> tuple[str, str]:
+    """The backend that is to run an op in that dtype, or "", and who says so."""
+    if FORCED:
+        return FORCED, "asked for"
+    return _pinned.get(f"{op.name} {kind}") or _pinned.get(op.name, ""), "as in the attempt before"
 
 
 def _examined(
@@ -286,16 +295,16 @@ def _examined(
     dtype: torch.dtype,
     chosen: Callable[..., Choice],
     *,
-    races: bool,
+    unraced: str,
 ) -> Choice:
-    """By parity and, unless one is asked for, by speed."""
+    """By parity and, unless there is a reason why Triton is `unraced`, by speed."""
     reason, found = _check(op, device, dtype)
     if reason:
         log.warning("%s: triton on %s in %s is NOT used: %s", op.name, device, dtype, reason)
         choice = chosen("reference", "the only one left", f"triton: {reason}")
         return replace(choice, candidates=found)
-    if not races:
-        return replace(chosen("triton", "asked for; passes parity, not raced"), candidates=found)
+    if unraced:
+        return replace(chosen("triton", f"{unraced}; passes parity, not raced"), candidates=found)
     best, evidence, medians = _race(op, device, dtype)
     known = {c.backend: c for c in found}
     timed = tuple(

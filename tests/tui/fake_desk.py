@@ -194,6 +194,7 @@ KERNELS = {
     "schema": "albor.kernels.show/1",
     "run": "code-125m-3f2a91",
     "attempt": 1,
+    "damaged_lines": 0,
     "ops": [
         op("rms_norm", "triton", 115.5, 0.69, 2179.0),
         op("add_rms_norm", "triton", 161.2, 0.99, 2317.0),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from albor_core.cli.common.lookup import find
-from albor_core.cli.common.output import clean, emit, json_option, print_line, table
-from albor_core.run.errors import NotFoundError
+from albor_core.cli.common.output import clean, emit, json_option, print_line, print_note, table
+from albor_core.run.errors import DataError, NotFoundError
+from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
     from albor_core.run.rundir import RunDir
@@ -26,18 +28,24 @@ _Key = tuple[str, str, str]
 def show(run: str, as_json: bool) -> None:
     """Show what runs each op of RUN and why, by the newest decision of any attempt, and how far its
     whole model is from the plain one on the CPU in fp32.
+
+    Exits 7 where RUN's journal is damaged, 3 where it is missing.
     """
     run_id, folder = find(run)
     if folder is None:
         raise NotFoundError(f"{run_id}: its folder is gone", hint="albor runs ls")
     document = {"schema": "albor.kernels.show/1", "run": run_id, **_recorded(folder)}
+    if lost := document["damaged_lines"]:
+        skipped = f"{counted(lost, 'damaged line')} skipped in {folder.journal}"
+        print_note(clean(f"{skipped}; next: {_next(folder)}"))
     if as_json:
         emit(document)
         return
     if not document["ops"] and not document["parity"]:
         print_line(
-            f"{clean(run_id)} recorded no kernels: it is of another program, of an older version, "
-            "or has not begun to train"
+            f"{clean(run_id)} recorded no kernels"
+            + (" in the lines that are left" if document["damaged_lines"] else "")
+            + ": it is of another program, of an older version, or has not begun to train"
         )
         return
     for one in document["parity"]:
@@ -52,14 +60,16 @@ def show(run: str, as_json: bool) -> None:
 
 
 def _recorded(folder: RunDir) -> dict[str, Any]:
-    """What the run decided, and the newest attempt that recorded any of it."""
-    from albor_core.run.journal import read_journal
-
-    decided = _Decided()
-    lines = read_journal(folder.journal) if folder.journal.exists() else ()
-    for line in lines:
-        record = line.record
-        if record is None or record.get("t") != "e" or record.get("name") not in NAMES:
+    """What the run decided, the newest attempt that recorded any of it, and how many lines of the
+    journal are damaged. Raises NotFoundError, DataError where there is none that can be read.
+    """
+    decided, whole, damaged = _Decided(), 0, 0
+    for record in _records(folder):
+        if record is None:
+            damaged += 1
+            continue
+        whole += 1
+        if record.get("t") != "e" or record.get("name") not in NAMES:
             continue
         data = record.get("data")
         if isinstance(data, dict):
@@ -67,7 +77,36 @@ def _recorded(folder: RunDir) -> dict[str, Any]:
                 data = {**data, "is_bad": record.get("severity") == "warning"}
             told = {"step": record.get("step"), "attempt": record.get("attempt"), **data}
             decided.take(NAMES[record["name"]], told)
-    return decided.document()
+    if not whole and _size(folder):
+        raise DataError(
+            f"{folder.journal}: is damaged: no line of it can be read", hint=_next(folder)
+        )
+    return {**decided.document(), "damaged_lines": damaged}
+
+
+def _records(folder: RunDir) -> Iterator[dict[str, Any] | None]:
+    """Of the whole lines of a journal; None for a damaged one. Raises as `_recorded`."""
+    from albor_core.run.checkpoints import published
+    from albor_core.run.journal import read_journal
+    from albor_core.run.rundir import NotPlainError
+
+    try:
+        for line in read_journal(folder.journal):
+            yield line.record
+    except FileNotFoundError as error:
+        if folder.state.exists() or published(folder.checkpoints):  # it has begun
+            raise NotFoundError(f"{folder.journal}: is missing", hint=_next(folder)) from error
+    except NotPlainError as error:
+        why = f"{error.strerror}, not a plain file"
+        raise DataError(f"{folder.journal}: {why}", hint=_next(folder)) from error
+
+
+def _size(folder: RunDir) -> int:
+    return folder.journal.stat().st_size if folder.journal.exists() else 0
+
+
+def _next(folder: RunDir) -> str:
+    return f"albor db check {shlex.quote(str(folder.path))}"
 
 
 class _Decided:

@@ -11,8 +11,10 @@ import re
 import socket
 import ssl
 import time
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from albor_core.run.values.clean import clean
@@ -26,6 +28,12 @@ _LONGEST_WAIT_S = 300.0
 _MOST_COUNT = 1 << 62
 _MOST_READ, _MOST_SAID = 4096, 160  # characters of a reason
 _TITLE = re.compile(r"<title[^>]{0,256}>([^<]{0,512})<", re.IGNORECASE)
+_PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<[a-z!?]", re.IGNORECASE)  # no message of protobuf does
+_PAGES = ("text/html", "application/xhtml+xml")
+_GZIP = b"\x1f\x8b"
+_NO_COLLECTOR = "the answer is a web page, not a collector's"  # as final as a 404
+_CUT_OFF = "its answer was cut off"
+_UNREADABLE = "its answer cannot be unpacked"
 _PART = re.compile(r"[/&=?]")
 _LEAST_SECRET = 4  # of fewer characters, a word of any answer may be one by chance
 _NO_SECRETS = ("bearer", "basic", "token", "traces")
@@ -34,7 +42,8 @@ _NO_SECRETS = ("bearer", "basic", "token", "traces")
 @dataclass(frozen=True)
 class Taken:
     """A batch that arrived. `refused` of its spans were not accepted, and may not be sent again;
-    `said` is why, or where that is 0 a warning of the collector; "" where it gave no words.
+    `said` is why, or where that is 0 a warning: the collector's, or that its answer did not come
+    whole; "" where there are no words.
     """
 
     refused: int = 0
@@ -50,8 +59,33 @@ class PostError(Exception):
     retry_after_s: float = 0.0
 
 
+class _Answer(NamedTuple):
+    head: http.client.HTTPResponse
+    body: bytes
+    is_whole: bool
+
+
 def post_spans(collector: Collector, body: bytes) -> Taken:
     """Post it once. Raises PostError."""
+    answer = _answer(collector, body)
+    head = answer.head
+    said, flaw = _unpacked(answer)
+    is_good = 200 <= head.status < 300
+    is_page = head.headers.get_content_type() in _PAGES or _PAGE.match(said)
+    if is_good and not is_page:
+        return _taken(said, collector, flaw)
+    what = _NO_COLLECTOR if is_good else f"the collector answered {head.status}"
+    reason = _reason(said, collector)
+    wait = head.getheader("Retry-After", "").strip()
+    raise PostError(
+        what + (f": {reason}" if reason else ""),
+        is_final=head.status not in _LATER,
+        retry_after_s=min(float(wait), _LONGEST_WAIT_S) if wait.isdecimal() else 0.0,
+    )
+
+
+def _answer(collector: Collector, body: bytes) -> _Answer:
+    """Whatever comes back. Raises PostError where that is nothing."""
     parts = urlsplit(collector.url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     deadline = time.monotonic() + collector.timeout_s
@@ -60,52 +94,73 @@ def post_spans(collector: Collector, body: bytes) -> Taken:
     headers = {"User-Agent": "albor", **collector.headers, "Content-Type": "application/json"}
     try:
         connection.request("POST", path, body, headers)
-        answer = connection.getresponse()
-        said = _read(answer, connection.sock, deadline)
+        return _read(connection.getresponse(), connection.sock, deadline)
     except TimeoutError:
         raise PostError(f"no answer within {collector.timeout_s:g} s") from None
     except ssl.SSLError:
         raise PostError("no TLS connection") from None
-    except (OSError, http.client.HTTPException) as error:
-        why = error.strerror if isinstance(error, OSError) else None
-        raise PostError(f"no connection: {why or type(error).__name__}") from None
-    except ValueError:  # what no request may hold
+    except (ConnectionResetError, BrokenPipeError):  # RemoteDisconnected is one, too
+        raise PostError("the collector closed the connection without an answer") from None
+    except OSError as error:
+        why = f": {error.strerror}" if error.strerror else ""
+        raise PostError(f"no connection{why}") from None
+    except (ValueError, http.client.InvalidURL):  # what no request may hold
         raise PostError("the request cannot be made", is_final=True) from None
+    except http.client.HTTPException:
+        raise PostError("the collector answered something that is not HTTP") from None
     finally:
         connection.close()
-    if 200 <= answer.status < 300:
-        return _taken(said, collector)
-    wait = answer.getheader("Retry-After", "").strip()
-    reason = _reason(said, collector)
-    raise PostError(
-        f"the collector answered {answer.status}" + (f": {reason}" if reason else ""),
-        is_final=answer.status not in _LATER,
-        retry_after_s=min(float(wait), _LONGEST_WAIT_S) if wait.isdecimal() else 0.0,
-    )
 
 
-def _read(answer: http.client.HTTPResponse, sock: socket.socket | None, deadline: float) -> bytes:
-    """A collector that sends byte by byte is given up at the deadline. Raises OSError."""
+def _read(head: http.client.HTTPResponse, sock: socket.socket | None, deadline: float) -> _Answer:
+    """The answer with its body, which is whole also where we stop at our bound.
+
+    A collector that sends byte by byte is given up at the deadline. Raises OSError.
+    """
     raw = b""
     while len(raw) < _MOST_BYTES:
         if (left := deadline - time.monotonic()) <= 0:
             raise TimeoutError
         if sock is not None and sock.fileno() >= 0:
             sock.settimeout(left)
-        piece = answer.read1(4096)
+        try:
+            piece = head.read1(4096)
+        except (http.client.IncompleteRead, ConnectionError):  # the head has said what counts
+            return _Answer(head, raw, False)
         if not piece:
-            break
+            return _Answer(head, raw, not head.length)  # what is left of a length that was told
         raw += piece
-    return raw
+    return _Answer(head, raw, True)
 
 
-def _taken(said: bytes, collector: Collector) -> Taken:
-    """What `partialSuccess` says; an answer that cannot be read took all."""
+def _unpacked(answer: _Answer) -> tuple[bytes, str]:
+    """The body without its gzip, as far as our bound, and what is wrong with it; "" for nothing.
+
+    Some call gzip what is none: that is taken as it stands.
+    """
+    raw, flaw = answer.body, "" if answer.is_whole else _CUT_OFF
+    encoding = (answer.head.getheader("Content-Encoding") or "").strip().lower()
+    if encoding not in ("gzip", "x-gzip") or not raw.startswith(_GZIP):
+        return raw, flaw
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        said = unpacker.decompress(raw, _MOST_BYTES)
+    except zlib.error:
+        return b"", flaw or _UNREADABLE
+    is_bounded = len(said) == _MOST_BYTES or len(raw) >= _MOST_BYTES
+    return said, flaw if unpacker.eof or is_bounded else _CUT_OFF
+
+
+def _taken(said: bytes, collector: Collector, flaw: str) -> Taken:
+    """What `partialSuccess` says; an answer that cannot be read took all. `flaw` is told where the
+    collector has no words of its own.
+    """
     told: Document = {}
     with suppress(ValueError, RecursionError):
         told = mapping_of(mapping_of(json.loads(said)).get("partialSuccess"))
-    text = text_of(told.get("errorMessage")) or ""
-    return Taken(_count(told.get("rejectedSpans")), _safe(text, collector))
+    refused = _count(told.get("rejectedSpans"))
+    text = _safe(text_of(told.get("errorMessage")) or "", collector)
+    return Taken(refused, text or ("" if refused else flaw))
 
 
 def _count(said: object) -> int:

@@ -21,6 +21,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from albor_core.run.errors import AlborError
+from albor_core.run.values.quantity import counted
 from albor_tui.look import glyphs
 from albor_tui.model.command import Cancelled
 from albor_tui.widgets.base import styled
@@ -130,10 +131,16 @@ class KernelsScreen(ModalScreen[None]):
 
 
 def parity_lines(document: Mapping[str, Any]) -> list[Content]:
-    """The comparisons of the whole model, and what was rejected."""
+    """The comparisons of the whole model, what was rejected, and what could not be read."""
+    lost = document.get("damaged_lines", 0)
+    skipped = f"{counted(lost, 'damaged line')} of the run's journal skipped"
+    told = [styled.text(skipped, "$warning")] if lost else []
     if not document["ops"] and not document["parity"]:
-        return [Content.styled("This run recorded no kernels.", "bold $ink")]
-    lines = [Content.styled("the whole model against the plain one on the CPU, fp32", "$ink-muted")]
+        return [Content.styled("This run recorded no kernels.", "bold $ink"), *told]
+    lines = [
+        *told,
+        Content.styled("the whole model against the plain one on the CPU, fp32", "$ink-muted"),
+    ]
     lines += [_parity(one) for one in document["parity"]]
     for one in document["rejected"]:
         what = f"{one['op']} {one['dtype']}".strip()

@@ -8,10 +8,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from albor_core.cli.main import cli
 from albor_core.cli.schema import schema_of
+from albor_core.run.errors import DataError, NotFoundError
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run
 
@@ -50,11 +51,15 @@ def attempt(run: RunDir, number: int, *events: tuple[str, dict[str, Any]]) -> No
 
 
 def shown(run: RunDir) -> dict[str, Any]:
-    said = CliRunner().invoke(cli, ["kernels", "show", str(run.path), "--json"])
-    assert said.exit_code == 0, said.output
-    found: dict[str, Any] = json.loads(said.stdout)
+    result = said(run, "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
     jsonschema.Draft202012Validator(schema_of("albor.kernels.show")).validate(found)
     return found
+
+
+def said(run: RunDir, *more: str) -> Result:
+    return CliRunner().invoke(cli, ["kernels", "show", str(run.path), *more])
 
 
 def ops(found: dict[str, Any]) -> dict[str, tuple[str, int]]:
@@ -95,3 +100,55 @@ def test_a_rejection_is_told_as_long_as_it_is_what_decides(run: RunDir) -> None:
     assert [one["reason"] for one in shown(run)["rejected"]] == ["too far"]
     attempt(run, 3, chosen("rms_norm"))
     assert shown(run)["rejected"] == []
+
+
+@pytest.mark.parametrize("content", ["garbage", "garbage\n", "\0\0\n{}\n"])
+def test_a_journal_of_which_no_line_can_be_read_is_damaged(run: RunDir, content: str) -> None:
+    run.journal.write_text(content)
+    result = said(run)
+    assert isinstance(result.exception, DataError), result.output
+    assert result.exception.message == f"{run.journal}: is damaged: no line of it can be read"
+    assert result.exception.hint == f"albor db check {run.path}"
+    assert result.exception.exit_code == 7
+
+
+def test_a_journal_that_is_missing_is_told_where_the_run_has_begun(run: RunDir) -> None:
+    result = said(run)
+    assert (result.exit_code, "has not begun to train" in result.stdout) == (0, True)
+    run.state.write_text("{}")
+    result = said(run)
+    assert isinstance(result.exception, NotFoundError), result.output
+    assert result.exception.message == f"{run.journal}: is missing"
+    assert result.exception.hint == f"albor db check {run.path}"
+
+
+def test_a_journal_that_is_no_file_is_told(run: RunDir) -> None:
+    run.journal.mkdir()
+    result = said(run)
+    assert isinstance(result.exception, DataError), result.output
+    assert result.exception.message == f"{run.journal}: is a folder, not a plain file"
+
+
+def test_lines_that_are_damaged_are_left_out_and_counted(run: RunDir) -> None:
+    attempt(run, 1, chosen("rms_norm"))
+    with run.journal.open("a") as file:
+        file.write("garbage\n" * 2)
+    attempt(run, 2, chosen("swiglu"))
+    assert ops(shown(run)) == {"rms_norm": ("triton", 1), "swiglu": ("triton", 2)}
+    assert shown(run)["damaged_lines"] == 2
+    result = said(run)
+    assert "rms_norm" in result.stdout
+    skipped = f"2 damaged lines skipped in {run.journal}; next: albor db check {run.path}"
+    assert skipped in result.stderr
+
+
+def test_that_nothing_is_told_of_kernels_may_be_for_lines_that_are_damaged(run: RunDir) -> None:
+    journal = Journal(run.journal, attempt=1)
+    journal.event("run.start")
+    journal.close()
+    assert "recorded no kernels: " in said(run).stdout
+    with run.journal.open("a") as file:
+        file.write("garbage\n")
+    result = said(run)
+    assert "recorded no kernels in the lines that are left: " in result.stdout
+    assert "1 damaged line skipped" in result.stderr

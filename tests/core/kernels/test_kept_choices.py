@@ -19,14 +19,14 @@ from albor_core.train.kernel_choices import KeptChoices
 @pytest.fixture
 def attempt(tmp_path, monkeypatch):
     """`rms_norm` decided as on a GPU by a process of its own: (choice, whether it was examined)."""
-    monkeypatch.setattr(dispatch, "FORCED", "")
     monkeypatch.setattr(dispatch, "HAS_TRITON", True)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     cases = ((torch.ones(8, 32), torch.ones(32)),)
     op = replace(dispatch.op("rms_norm"), cases=lambda *_: iter(cases))
 
-    def decide(*, reads=True, card="H100 1", pinned=None, reason="", triton_ms=1.0):
+    def decide(*, reads=True, card="H100 1", pinned=None, reason="", triton_ms=1.0, forced=""):
         examined = []
+        monkeypatch.setattr(dispatch, "FORCED", forced)
 
         def check(*_):
             examined.append(1)
@@ -64,7 +64,27 @@ def test_a_pin_rules_over_what_was_the_quicker(attempt):
     assert attempt(reads=False, triton_ms=9.0)[0].backend == "reference"
     found, examined = attempt(pinned={"rms_norm": "triton"})
     assert (found.backend, examined) == ("triton", False)
-    assert attempt(pinned={"rms_norm": "reference"})[0].evidence == "asked for, not measured"
+    assert (
+        attempt(pinned={"rms_norm": "reference"})[0].evidence
+        == "as in the attempt before, not measured"
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "whence"),
+    [
+        ({"pinned": {"rms_norm": "triton"}}, "as in the attempt before"),
+        ({"forced": "triton"}, "asked for"),
+        ({"forced": "triton", "pinned": {"rms_norm": "triton"}}, "asked for"),
+    ],
+)
+def test_what_a_person_asked_for_is_told_apart_from_what_an_attempt_had(attempt, how, whence):
+    found, examined = attempt(**how)
+    assert (found.evidence, examined) == (f"{whence}; passes parity, not raced", True)
+    attempt(reads=False)
+    found, examined = attempt(**how)
+    assert (found.evidence, examined) == (f"{whence}; passed parity here before", False)
+    assert attempt(forced="reference")[0].evidence == "asked for, not measured"
 
 
 def test_what_was_rejected_is_examined_each_time(attempt):

@@ -81,7 +81,7 @@ def test_what_was_taken_on_a_device_is_pinned_for_its_dtype_alone():
     assert taken == {"rms_norm float32": "triton", "rms_norm bfloat16": "reference"}
     dispatch.pin(taken)
     wide, pinned = (dispatch.choose("rms_norm", "cuda", t) for t in (torch.float32, torch.bfloat16))
-    assert pinned.evidence == "asked for, not measured"
+    assert pinned.evidence == "as in the attempt before, not measured"
     assert wide.evidence != pinned.evidence
     dispatch.pin({"rms_norm": "reference"})  # an older checkpoint
     assert dispatch.choose("rms_norm", "cuda", torch.float16).evidence == pinned.evidence

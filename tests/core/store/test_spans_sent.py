@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -286,6 +289,126 @@ def test_an_answer_of_any_kind_is_read_and_never_raises(
 ) -> None:
     collector.answers = [(200, body)]
     assert post_spans(Collector(collector.endpoint), b"{}") == taken
+
+
+PAGE = b"<!DOCTYPE html><html><head><title>Sign in</title></head></html>"
+
+
+@pytest.fixture
+def raw() -> Iterator[Callable[[bytes], Collector]]:
+    """A collector whose answer, head and all, is these bytes, behind which the connection ends."""
+    with ExitStack() as stack:
+
+        def serve(said: bytes) -> Collector:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def answer() -> None:
+                with listener.accept()[0] as connection:
+                    asked = b""
+                    while not asked.endswith(b"\r\n\r\n{}"):
+                        asked += connection.recv(4096)
+                    connection.sendall(said)
+
+            threading.Thread(target=answer, daemon=True).start()
+            return Collector(f"http://127.0.0.1:{listener.getsockname()[1]}/v1/traces")
+
+        yield serve
+
+
+def answered(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
+    head = "\r\n".join((f"HTTP/1.1 {status}", *headers, "", ""))
+    return head.encode() + body
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "title"),
+    [
+        (PAGE, ("Content-Type: text/html; charset=utf-8",), ": Sign in"),
+        (PAGE, ("Content-Type: application/json",), ": Sign in"),
+        (b"\xef\xbb\xbf \n" + PAGE, (), ""),
+        (b"  <p>hello", (), ""),
+        (b"welcome", ("Content-Type: text/html",), ": welcome"),
+        (b"", ("Content-Type: TEXT/HTML", "Content-Length: 0"), ""),
+        (gzip.compress(PAGE), ("Content-Encoding: gzip",), ": Sign in"),
+        (PAGE, ("Content-Encoding: gzip",), ": Sign in"),  # which it is not
+        (PAGE, ("Content-Length: 9999",), ": Sign in"),
+    ],
+)
+def test_a_web_page_is_no_answer_of_a_collector(
+    raw: Callable[[bytes], Collector], body: bytes, headers: tuple[str, ...], title: str
+) -> None:
+    with pytest.raises(PostError) as refused:
+        post_spans(raw(answered(body, *headers)), b"{}")
+    said = f"the answer is a web page, not a collector's{title}"
+    assert (refused.value.why, refused.value.is_final) == (said, True)
+
+
+def test_spans_that_went_to_a_web_page_are_not_counted_as_sent(
+    run: RunDir, collector: FakeCollector, capfd: pytest.CaptureFixture[str]
+) -> None:
+    collector.answers = [(200, PAGE)] * 9
+    sent_all(run, Collector(f"{collector.endpoint}/v1/traces"))
+    found = read_spans_sent(run)
+    assert found is not None
+    assert (found.sent, found.dropped) == (0, len(expected(run)))
+    assert "the answer is a web page, not a collector's: Sign in" in capfd.readouterr().err
+
+
+REFUSED_3 = gzip.compress(partly("3", "too old"))
+ZIPPED, BINARY = "Content-Encoding: gzip", "Content-Type: application/x-protobuf"
+CHUNKED = "Transfer-Encoding: chunked"
+CUT_OFF = Taken(0, "its answer was cut off")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "taken"),
+    [
+        (REFUSED_3, (ZIPPED,), Taken(3, "too old")),
+        (REFUSED_3, ("content-encoding: X-GZIP",), Taken(3, "too old")),
+        (partly("3", "too old"), (ZIPPED,), Taken(3, "too old")),
+        (gzip.compress(b" " * 50_000_000), (ZIPPED,), Taken()),
+        (REFUSED_3[:-12], (ZIPPED,), CUT_OFF),
+        (REFUSED_3[:10] + b"\xff" * 40, (ZIPPED,), Taken(0, "its answer cannot be unpacked")),
+        (b"", (ZIPPED, "Content-Length: 0"), Taken()),
+        (b"\x0a\x05\x08\x02\x12\x01x", (BINARY,), Taken()),
+        (b"\x0a\x3c\x08\x02\x12\x38" + b"x" * 56, (BINARY,), Taken()),  # begins with a "\n<"
+        (b'{"partial', ("Content-Length: 90",), CUT_OFF),
+        (b"", ("Content-Length: 90",), CUT_OFF),
+        (b'5\r\n{"par', (CHUNKED,), CUT_OFF),
+        (b'9\r\n{"par', (CHUNKED,), CUT_OFF),
+        (b"2\r\n{}\r\n0\r\n\r\n", (CHUNKED,), Taken()),
+        (partly("3", ""), ("Content-Length: 900",), Taken(3)),
+        (partly("0", "use gzip"), ("Content-Length: 900",), Taken(0, "use gzip")),
+    ],
+)
+def test_an_answer_that_is_packed_or_cut_off_is_read_as_far_as_it_goes(
+    raw: Callable[[bytes], Collector], body: bytes, headers: tuple[str, ...], taken: Taken
+) -> None:
+    assert post_spans(raw(answered(body, *headers)), b"{}") == taken
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", "the collector closed the connection without an answer"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "the collector answered something that is not HTTP"),
+        (b"\0\0\x12\4\0\0", "the collector answered something that is not HTTP"),
+        (
+            answered(gzip.compress(b"no key"), ZIPPED, status="401 No"),
+            "the collector answered 401: no key",
+        ),
+        (
+            answered(b"4\r\nslow", CHUNKED, status="503 No"),
+            "the collector answered 503: slow",
+        ),
+    ],
+)
+def test_what_is_no_whole_answer_is_told_in_words(
+    raw: Callable[[bytes], Collector], said: bytes, why: str
+) -> None:
+    with pytest.raises(PostError) as refused:
+        post_spans(raw(said), b"{}")
+    assert refused.value.why == why
 
 
 def test_a_dead_collector_ends_nothing_late_and_what_is_left_is_told(

@@ -89,6 +89,8 @@ def test_what_was_not_compared_or_not_measured_is_said():
     assert "not compared: no rank has the whole model" in said[1].plain
     (none,) = parity_lines({"ops": [], "parity": [], "rejected": []})
     assert "recorded no kernels" in none.plain
+    torn = {"ops": [], "parity": [skipped], "rejected": [], "damaged_lines": 2}
+    assert parity_lines(torn)[0].plain == "2 damaged lines of the run's journal skipped"
     assert [line.plain for line in op_lines({"op": "x", "backend": "reference"})] == [
         "no reason was recorded"
     ]

@@ -1,8 +1,20 @@
-"""Types of arguments that scripts of several folders share."""
+"""Types of arguments that scripts of several folders share: what is wrong is told at once."""
 
 from __future__ import annotations
 
 import argparse
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def from_zero(text: str) -> int:
+    """A whole number from 0 on."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
 
 
 def positive(text: str) -> int:
@@ -10,3 +22,57 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def above_zero(text: str) -> float:
+    """A finite number above 0: seconds, a rate."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number above 0")
+    return found
+
+
+def _is_folder(path: Path, how: int = os.F_OK) -> bool:
+    return os.access(f"{path}/.", how)
+
+
+def there(text: str) -> Path:
+    """A file or folder that is there."""
+    if not os.access(text, os.F_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} is not there")
+    return Path(text)
+
+
+def new_file(text: str) -> Path:
+    """A file to write: in vain if one hears only at the end that it cannot be."""
+    path = Path(text)
+    is_there = os.access(path, os.F_OK)
+    can = os.access(path, os.W_OK) if is_there else _is_folder(path.parent, os.W_OK)
+    if not can or _is_folder(path):
+        raise argparse.ArgumentTypeError(f"{text!r} is no file that can be written")
+    return path
+
+
+def new_folder(text: str) -> Path:
+    """A folder to write in, which need not be there."""
+    path = Path(text).absolute()
+    known = next(one for one in (path, *path.parents) if os.path.lexists(one))
+    if not _is_folder(known, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder that can be written in")
+    return Path(text)
+
+
+def read_config(parser: argparse.ArgumentParser, file: Path, sets: Sequence[str] = ()) -> Any:
+    """The config of --config with each --set; where it is none, `parser` says why."""
+    from albor_core.config.load import load_config
+    from albor_core.run.errors import AlborError, ConfigError
+
+    try:
+        return load_config(file, sets).config
+    except AlborError as error:
+        problems = error.problems if isinstance(error, ConfigError) else ()
+        said = "; ".join(map(str, problems)) or str(error)
+        parser.error(f"{'--config with --set' if sets else '--config'}: {said}")

@@ -43,6 +43,9 @@ from pty_session import (  # noqa: E402
 
 from albor_core.run.rundir import RunDir, read_json  # noqa: E402
 
+sys.path.append(str(ROOT / "benchmarks"))
+from arguments import above_zero, positive, there  # noqa: E402
+
 BIN = Path(sys.executable).parent
 ROWS, COLUMNS = 45, 160
 CHART = rb"(?:\xe2[\xa0-\xa3][\x80-\xbf]){3}"
@@ -356,10 +359,10 @@ def wandb_run(python: Path, folder: Path, seconds: float) -> Iterator[Path]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--starts", type=int, default=11)
-    parser.add_argument("--watch", type=float, default=40.0, metavar="SECONDS")
-    parser.add_argument("--history", type=Path, help="a home made by make_history.py")
-    parser.add_argument("--peers", type=Path, help="a folder with wandb/bin/wandb")
+    parser.add_argument("--starts", type=positive, default=11)
+    parser.add_argument("--watch", type=above_zero, default=40.0, metavar="SECONDS")
+    parser.add_argument("--history", type=there, help="a home made by make_history.py")
+    parser.add_argument("--peers", type=there, help="a folder with wandb/bin/wandb")
     options = parser.parse_args()
     wandb = options.peers / "wandb" / "bin" / "wandb" if options.peers else None
     has_peer = wandb is not None and wandb.exists()

@@ -30,7 +30,7 @@ PARTS = ("benchmarks/cockpit", "benchmarks", "tests/tui")
 sys.path[:0] = [str(ROOT), *(str(ROOT / part) for part in PARTS)]
 
 import orjson  # noqa: E402
-from arguments import positive  # noqa: E402
+from arguments import new_folder, positive, there  # noqa: E402
 from cockpit import Figure, albor, key_times, p99  # noqa: E402
 
 from albor_core import track  # noqa: E402
@@ -169,14 +169,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parts: Any = parser.add_subparsers(dest="part", required=True)
     part = parts.add_parser("log")
-    part.add_argument("--keys", type=int, nargs="*", default=[8, 100, 1000, 5000])
+    part.add_argument("--keys", type=positive, nargs="*", default=[8, 100, 1000, 5000])
     part.add_argument("--rounds", type=positive, default=11)
     part = parts.add_parser("show")
-    part.add_argument("--steps", type=int, default=10_000_000)
-    part.add_argument("--home", type=Path)
+    part.add_argument("--steps", type=positive, default=10_000_000)
+    part.add_argument("--home", type=new_folder)
     part = parts.add_parser("runs")
-    part.add_argument("--home", type=Path, required=True)
-    part.add_argument("--keys-pressed", type=int, default=40)
+    part.add_argument("--home", type=there, required=True)
+    part.add_argument("--keys-pressed", type=positive, default=40)
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f}")
     for figure in {"log": log, "show": show, "runs": runs}[options.part](options):

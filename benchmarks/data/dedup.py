@@ -41,7 +41,7 @@ from albor_core.data.clean.minhash import bands_for
 from albor_core.data.read.corpus import open_corpus
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import from_zero, new_folder, positive, there
 
 PROMISED_S, PROMISED_BYTES, PROMISED_RECALL = 60.0, 1 << 30, 0.95
 GAPS = np.array([" ", " ", " ", "\n    ", "(", ")", ", ", " = ", ".", "\n\n", ":\n        "])
@@ -219,11 +219,11 @@ def recall(root: Path, path: Path, threshold: float = 0.8) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path)
+    parser.add_argument("--root", type=new_folder)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--files", type=int, default=20_000)
-    parser.add_argument("--short", type=int, default=1_000_000)
-    parser.add_argument("--peer", type=Path)
+    parser.add_argument("--files", type=from_zero, default=20_000)
+    parser.add_argument("--short", type=from_zero, default=1_000_000)
+    parser.add_argument("--peer", type=there)
     asked = parser.parse_args()
     if asked.peer:
         sys.path.insert(0, str(asked.peer))

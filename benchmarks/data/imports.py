@@ -40,7 +40,7 @@ import pyarrow.parquet as pq
 from albor_core.data.read import inputs, sources, tree
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import positive, there
 
 Job = Callable[[Path], object]
 
@@ -159,9 +159,9 @@ def start_up(scratch: Path) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--megabytes", type=positive, default=200)
     parser.add_argument("--rounds", type=positive, default=5)
-    parser.add_argument("--peer", type=Path, help="a folder that `datasets` is installed in")
+    parser.add_argument("--peer", type=there, help="a folder that `datasets` is installed in")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.peer:

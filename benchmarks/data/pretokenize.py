@@ -30,7 +30,7 @@ from albor_core.data.pack.tokenizer import train_tokenizer
 from albor_core.data.read.sources import import_sources
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import new_folder, positive
 
 TRAIN_GROUPS = 4  # of the corpus, some 8 MiB each
 
@@ -120,10 +120,12 @@ def timed(program: str, *words: object) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--mb", type=int, default=200)
-    parser.add_argument("--vocab", type=int, default=32768)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "albor-pack")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--mb", type=positive, default=200)
+    parser.add_argument("--vocab", type=positive, default=32768)
+    parser.add_argument(
+        "--folder", type=new_folder, default=Path(tempfile.gettempdir()) / "albor-pack"
+    )
+    parser.add_argument("--workers", type=positive, default=len(os.sched_getaffinity(0)))
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     corpus = text(asked.folder, asked.mb)

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from albor_core.data.read.corpus import open_corpus
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import above_zero, new_folder, positive, there
 
 ALBOR = [sys.executable, "-m", "albor_core.cli", "data"]
 MASK = ("--secrets", "mask", "--personal-data", "mask")
@@ -191,11 +191,11 @@ def show(name: str, size: float, spent: list[Spent]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--root", type=Path)
-    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--root", type=new_folder)
+    parser.add_argument("--megabytes", type=positive, default=200)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--peer", type=Path)
-    parser.add_argument("--peer-megabytes", type=float, default=3.0)
+    parser.add_argument("--peer", type=there)
+    parser.add_argument("--peer-megabytes", type=above_zero, default=3.0)
     given = parser.parse_args()
     if given.peer:
         sys.path.append(str(given.peer))

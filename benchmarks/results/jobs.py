@@ -6,7 +6,8 @@ FILE has a job a line, the most wanted first: `SECONDS NAME COMMAND`, where $OUT
 DIR. Each sees one card alone, one at a time; a line `---` waits for all before it (a corpus that
 the rest reads). A job is begun only if it would end in time, and ended (-9, all of its processes)
 after twice its seconds. NAME.log in DIR has what it says, jobs.json how each ended; what ended well
-is not run again. Exit code 0 where all ended well, else 1.
+is not run again. Exit code 0 where all ended well, else 1; 2 where FILE or DIR is refused, and
+nothing is run.
 """
 
 from __future__ import annotations
@@ -19,16 +20,22 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import above_zero, new_folder, positive
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = 2.0  # the seconds a job says, and it is ended
+KEPT = "jobs.json"
+MOST_BYTES = 255  # of the name of a file
 
 
 Item, Card, Result = TypeVar("Item"), TypeVar("Card"), TypeVar("Result")
@@ -51,7 +58,7 @@ class Ended:
 
 
 def stages(text: str) -> Iterator[list[Job]]:
-    """Jobs that may run beside each other. SystemExit names a line that is none."""
+    """Jobs that may run beside each other. ValueError names a line that is none."""
     found: list[Job] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split(maxsplit=2)
@@ -63,18 +70,28 @@ def stages(text: str) -> Iterator[list[Job]]:
             continue
         try:
             seconds, name, command = words
-            found.append(Job(float(seconds), name, command))
+            found.append(Job(above_zero(seconds), name, command))
         except ValueError:
-            raise SystemExit(f"line {number}: {line!r} is not SECONDS NAME COMMAND") from None
+            raise ValueError(f"line {number}: {line!r} is not SECONDS NAME COMMAND") from None
+        except argparse.ArgumentTypeError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        if "\0" in command:
+            raise ValueError(f"line {number}: a command has no NUL")
     yield found
 
 
+def log_of(name: str) -> str:
+    return f"{name}.log"
+
+
 def check(jobs: Sequence[Job]) -> None:
-    """SystemExit where two would share a log, or one would lie elsewhere."""
+    """ValueError where two would share a log, or one is no name of a file."""
     names = [job.name for job in jobs]
     for name in names:
         if names.count(name) > 1 or not re.fullmatch(r"[\w.+=@-]*\w[\w.+=@-]*", name):
-            raise SystemExit(f"{name!r} is no name of a file of its own")
+            raise ValueError(f"{name!r} is no name of a file of its own")
+        if len(os.fsencode(log_of(name))) > MOST_BYTES:
+            raise ValueError(f"{name!r} is too long for a name of a file")
 
 
 def over_cards(
@@ -103,7 +120,7 @@ def run(job: Job, card: str, out: Path, until: float) -> Ended:
         return Ended(job.name, "no time", 0.0, card)
     limit = min(TIMES * job.seconds, until - begun)
     env = os.environ | {"CUDA_VISIBLE_DEVICES": card, "OUT": str(out)}
-    with (out / f"{job.name}.log").open("w") as log:
+    with (out / log_of(job.name)).open("w") as log:
         process = subprocess.Popen(
             ["bash", "-c", job.command], cwd=ROOT, env=env, stdout=log, stderr=log,
             stdin=subprocess.DEVNULL, start_new_session=True,
@@ -118,38 +135,62 @@ def run(job: Job, card: str, out: Path, until: float) -> Ended:
     return Ended(job.name, how, round(time.monotonic() - begun, 1), card)
 
 
+def known_in(out: Path, logs: Sequence[str]) -> dict[str, Any]:
+    """What ended there before, by name; the folder is made. ValueError where one cannot write
+    in it, or what is there is something else."""
+    kept = out / KEPT
+    try:
+        known = {one["name"]: one for one in json.loads(kept.read_text())} if kept.exists() else {}
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{kept}: not what this wrote: {error}; take it away to run every job again"
+        ) from None
+    except OSError as error:
+        raise ValueError(f"{kept}: {error.strerror}") from None
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+        for file in filter(Path.exists, [kept, *(out / log for log in logs)]):
+            with file.open("a"):
+                pass
+    except OSError as error:
+        raise ValueError(f"--out {error.filename}: {error.strerror}") from None
+    return known
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help="logs and results go here")
-    parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the jobs over")
+    parser.add_argument("--out", type=new_folder, required=True, help="logs and results go here")
+    parser.add_argument("--cards", type=positive, default=1, help="GPUs to spread the jobs over")
     parser.add_argument("--minutes", type=float, default=600.0, help="until all is to be over")
     options = parser.parse_args()
     until = time.monotonic() + 60 * options.minutes
     out = options.out.resolve()
     try:
-        parts = list(stages(options.file.read_text()))
+        text = options.file.read_text("utf-8")
     except OSError as error:
         parser.error(f"{options.file}: {error.strerror}")
-    if options.cards < 1:
-        parser.error("--cards: at least 1")
+    except UnicodeDecodeError:
+        parser.error(f"{options.file}: is not text in UTF-8")
     if not options.minutes >= 0:
         parser.error("--minutes: a number from 0")
-    check([job for jobs in parts for job in jobs])
-    out.mkdir(parents=True, exist_ok=True)
-    kept = out / "jobs.json"
     try:
-        known = {one["name"]: one for one in json.loads(kept.read_text())} if kept.exists() else {}
-    except (ValueError, TypeError, KeyError) as error:
-        parser.error(f"{kept}: not what this wrote: {error}; take it away to run every job again")
+        parts = list(stages(text))
+        everything = [job for jobs in parts for job in jobs]
+        check(everything)
+        known = known_in(out, [log_of(job.name) for job in everything])
+    except ValueError as error:
+        parser.error(str(error))
     cards = [str(number) for number in range(options.cards)]
     for jobs in parts:
         left = [job for job in jobs if known.get(job.name, {}).get("how") != "exit 0"]
         for ended in over_cards(left, lambda job, card: run(job, card, out, until), cards):
             print(f"{ended.name}: {ended.how}, {ended.seconds} s on card {ended.card}", flush=True)
             known[ended.name] = asdict(ended)
-            kept.write_text(json.dumps(list(known.values()), indent=1))
-    return int(any(known[job.name]["how"] != "exit 0" for jobs in parts for job in jobs))
+            (out / KEPT).write_text(json.dumps(list(known.values()), indent=1))
+    return int(any(known[job.name]["how"] != "exit 0" for job in everything))
 
 
 if __name__ == "__main__":

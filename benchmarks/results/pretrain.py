@@ -49,6 +49,9 @@ from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import new_folder, positive
+
 HELD_OUT = (
     *("xarray", "anyio", "click", "torchdiffeq", "cloudpickle", "json", "http", "sqlite3"),
     *("logging", "concurrent", "argparse.py", "tarfile.py", "difflib.py", "statistics.py"),
@@ -343,15 +346,17 @@ def tell(results: list[dict[str, Any]], file: Path | None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
+    parser.add_argument(
+        "--out", type=new_folder, required=True, help="corpus, shards and runs go here"
+    )
     parser.add_argument("--runs", nargs="*", type=Asked.read, metavar="NAME",
                         default=[Asked(name) for name in PRODUCTS],
                         help=", ".join(RECIPES))  # fmt: skip
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--steps", type=positive, default=STEPS)
     parser.add_argument(
-        "--every", type=int, default=EVERY, help="steps of 64 rows between evaluations"
+        "--every", type=positive, default=EVERY, help="steps of 64 rows between evaluations"
     )
-    parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
+    parser.add_argument("--cards", type=positive, default=1, help="GPUs to spread the runs over")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jobs import ROOT
 from pretrain import BATCH, LARGE, T, albor
 from record import write_record
 from timed_runs import corpus, measured, phase_of
@@ -40,6 +41,9 @@ from timed_runs import corpus, measured, phase_of
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import new_folder, positive, read_config, there
 
 STEPS = 1648  # 108.0M tokens
 KILLED_AT = (1 / 3, 2 / 3)
@@ -167,15 +171,17 @@ def held_against(run: Path, steps: int, kills: int, resumed: int) -> dict[str, A
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="corpus, shards and the run")
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--rows", type=int, default=BATCH, help="of 1,024 tokens a step")
+    parser.add_argument("--out", type=new_folder, required=True, help="corpus, shards and the run")
+    parser.add_argument("--steps", type=positive, default=STEPS)
+    parser.add_argument("--rows", type=positive, default=BATCH, help="of 1,024 tokens a step")
     parser.add_argument("--config", default=LARGE)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
-    parser.add_argument("--humaneval", type=Path, help="HumanEval.jsonl or .jsonl.gz")
+    parser.add_argument("--humaneval", type=there, help="HumanEval.jsonl or .jsonl.gz")
     parser.add_argument("--record", type=Path, metavar="FILE.tar.xz")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
     options = parser.parse_args()
+    file = ROOT / options.config
+    read_config(parser, file if file.is_file() else Path(options.config))
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/results/proof.py needs a CUDA GPU; torch sees none here\n")
         return 2

@@ -31,19 +31,22 @@ from jobs import ROOT
 from pretrain import BEST, albor
 from timed_runs import phase_of
 
-from albor_core.config.load import load_config
+from albor_core.config.load import Config
 from albor_core.data.pack.shard_writer import write_shard
 from albor_core.run.checkpoints import newest
 from albor_core.run.journal import last_event
+from albor_core.run.liveness import lock_holder
 from albor_core.run.rundir import RunDir
 from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 
-ROWS, SAVED_EVERY, LIMIT_S, POLL_S = 1024, 100, 300.0, 0.02
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import new_file, positive, read_config
+
+ROWS, SAVED_EVERY, LIMIT_S, INDEXED_S, POLL_S = 1024, 100, 300.0, 10.0, 0.02
 
 
-def begin(options: argparse.Namespace, folder: Path) -> RunDir:
-    asked = load_config(ROOT / options.config, tuple(options.set)).config
+def begin(options: argparse.Namespace, asked: Config, folder: Path) -> RunDir:
     size, T = asked.model.architecture.vocab_size, asked.data.seq_len
     ids = np.random.default_rng(0).integers(0, size, ROWS * T, dtype=np.uint32)
     (folder / "data").mkdir()
@@ -102,17 +105,28 @@ def kill(run: RunDir, step: int) -> float:
     return time.time()
 
 
+def end(run: RunDir) -> None:
+    """Stop it, and let its index process end: until then that writes into its home."""
+    albor("guard", "stop", run.path)
+    until = time.monotonic() + INDEXED_S
+    while time.monotonic() < until and lock_holder(run.index_lock) is not None:
+        time.sleep(POLL_S)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default=BEST)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
-    parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--after", type=int, default=200, help="steps of an attempt before its end")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--kills", type=positive, default=3)
+    parser.add_argument(
+        "--after", type=positive, default=200, help="steps of an attempt before its end"
+    )
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    asked = read_config(parser, ROOT / options.config, options.set)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["ALBOR_HOME"] = str(Path(folder) / "home")
-        run = begin(options, Path(folder))
+        run = begin(options, asked, Path(folder))
         try:
             event = first_step(run, 1)
             cold, warm = event["data"], []
@@ -121,7 +135,7 @@ def main() -> int:
                 event = first_step(run, attempt)
                 warm.append({"from_the_kill_s": round(event["wall"] - killed, 2), **event["data"]})
         finally:
-            albor("guard", "stop", run.path)
+            end(run)
     report = {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "config": options.config,

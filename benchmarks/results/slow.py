@@ -28,6 +28,9 @@ from pretrain import BEST
 from timed_runs import Recipe, Results, calibrated, corpus, keep, ours, spread
 from verdict_of_seeds import compare
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import above_zero, new_folder, positive
+
 EPOCH = Recipe(BEST, ())
 SLOW = Recipe(BEST, ("optimizer.weight_decay=1.6",))
 RECIPES = {"epoch": EPOCH, "slow": SLOW}
@@ -47,11 +50,13 @@ def contend(name: str, seed: int, data: Mapping[str, Any], out: Path, seconds: f
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
-    parser.add_argument("--seconds", type=float, default=540.0, help="of training")
+    parser.add_argument(
+        "--out", type=new_folder, required=True, help="corpus, shards and runs go here"
+    )
+    parser.add_argument("--seconds", type=above_zero, default=540.0, help="of training")
     parser.add_argument("--runs", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
+    parser.add_argument("--cards", type=positive, default=1, help="GPUs to spread the runs over")
     parser.add_argument("--json", type=Path, help="results, kept and added to; OUT/slow.json")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
     parser.add_argument("--worker", help=argparse.SUPPRESS)

@@ -56,6 +56,9 @@ from timed_runs import (
 )
 from verdict_of_seeds import compare
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import above_zero, new_folder, positive, there
+
 OURS = Recipe(BEST, (), batch=32, warmup=0.05)
 """What is trained: a config, what is set in it, rows of 1,024 a step, share of warm-up."""
 OWN = re.compile(r"ours(?:-(?P<thousands>\d+)k)?(?:-t(?P<context>\d+))?(?P<fit>-fit)?")
@@ -136,13 +139,15 @@ def claims(rows: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="corpus, shards and runs go here")
-    parser.add_argument("--seconds", type=float, required=True, help="of training")
+    parser.add_argument(
+        "--out", type=new_folder, required=True, help="corpus, shards and runs go here"
+    )
+    parser.add_argument("--seconds", type=above_zero, required=True, help="of training")
     parser.add_argument("--runs", nargs="*", type=contender, default=list(RUNS),
                         help=f"of {', '.join(RUNS)}, {VARIANT}; none: make the corpus")  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--cards", type=int, default=1, help="GPUs to spread the runs over")
-    parser.add_argument("--peers", type=Path, help="holds autoresearch/, nanochat/")
+    parser.add_argument("--cards", type=positive, default=1, help="GPUs to spread the runs over")
+    parser.add_argument("--peers", type=there, help="holds autoresearch/, nanochat/")
     parser.add_argument("--json", type=Path, help="results, kept and added to; OUT/sprint.json")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
     parser.add_argument(

@@ -41,6 +41,9 @@ from albor_core.model.llama import (
 )
 from albor_core.train.optim.schedules import Schedule
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import above_zero, new_file, positive, there
+
 SIZES = {
     "62m": (LlamaConfig(512, 12, 8, 2, 2048, 32768, T), 2e-3),
     "398m": (LlamaConfig(1024, 24, 16, 4, 4096, 32768, T), 1e-3),
@@ -199,15 +202,15 @@ def read_rows(folder: Path) -> Tensor:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="what pretrain.py made: --out")
+    parser.add_argument("--data", type=there, required=True, help="what pretrain.py made: --out")
     parser.add_argument("--size", choices=SIZES, default="62m")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
     parser.add_argument("--orders", nargs="+", type=int, default=[0])
-    parser.add_argument("--steps", type=int, default=EVERY)
-    parser.add_argument("--lr", type=float, help="highest rate; the recipe's own if not given")
-    parser.add_argument("--eps", type=float, default=1e-8, help="AdamW's")
+    parser.add_argument("--steps", type=positive, default=EVERY)
+    parser.add_argument("--lr", type=above_zero, help="highest rate; the recipe's own if not given")
+    parser.add_argument("--eps", type=above_zero, default=1e-8, help="AdamW's")
     parser.add_argument("--stream", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/results/starts.py needs a CUDA GPU; torch sees none here\n")

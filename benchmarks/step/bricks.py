@@ -46,12 +46,15 @@ from albor_core.train.process.attempt import Attempt
 from albor_core.train.process.faults import faults_from
 from albor_core.train.process.signals import SignalRequests
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import from_zero, new_file, positive
+
 WARM, BLOCK = 60, 30
 DELAY_S = 0.25
 LEARNED = WARM + 12 * WINDOW  # a step by which budgets are learned
 TURN = 4 * WINDOW  # steps of a delay and of the calm behind it
 DELAYED = (*OF_STEP, "log")
-CONFIG = Path("configs/train/pretrain-50m.yaml")
+CONFIG = Path(__file__).resolve().parents[2] / "configs/train/pretrain-50m.yaml"
 SMALL = {  # on a CPU
     "hidden_size": 128,
     "num_hidden_layers": 3,
@@ -201,14 +204,18 @@ def delay(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--log", type=int, default=1, help="steps of a log interval")
-    parser.add_argument("--rounds", type=int, default=8, help="even; none without the comparison")
+    parser.add_argument("--batch", type=positive, default=4)
+    parser.add_argument("--log", type=positive, default=1, help="steps of a log interval")
+    parser.add_argument(
+        "--rounds", type=from_zero, default=8, help="even; none without the comparison"
+    )
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--delays", action="store_true")
     parser.add_argument("--trace", action="store_true", help="keep a trace of the first delay")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
+    if not options.rounds and not options.delays:
+        parser.error("--rounds 0 without --delays measures nothing")
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.stderr.write("--device cuda needs a GPU; torch sees none here\n")
         return 2

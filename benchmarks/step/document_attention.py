@@ -31,13 +31,19 @@ from albor_core.kernels.documents import attention as documents
 from albor_core.kernels.ops import attention
 from albor_core.kernels.ops.rope import tables
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import new_file, positive
+
 H, K, TILE = 16, 4, attention.TILE  # heads of 64; half as many of 128
 ROUNDS, REPEATS = 9, 5
 SHARES = (4, 8, 16)  # T over the mean length of a document
 
 
 def main() -> int:
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if max(options.rows) > options.tokens:
+        parser.error("--rows: at most as many as --tokens")
     if not torch.cuda.is_available():
         print("no GPU: nothing is timed", file=sys.stderr)
         return 2
@@ -142,13 +148,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tokens", type=int, default=65536, help="of a batch")
-    parser.add_argument("--rows", type=int, nargs="+", default=[4096, 8192], help="tokens of a row")
+    parser.add_argument("--tokens", type=positive, default=65536, help="of a batch")
+    parser.add_argument(
+        "--rows", type=positive, nargs="+", default=[4096, 8192], help="tokens of a row"
+    )
     parser.add_argument(
         "--width", type=int, choices=tuple(attention.OPS), default=64, help="of heads"
     )
-    parser.add_argument("--windows", type=int, nargs="*", default=[], help="tokens that one sees")
-    parser.add_argument("--json", type=Path, help="write the numbers here, too")
+    parser.add_argument(
+        "--windows", type=positive, nargs="*", default=[], help="tokens that one sees"
+    )
+    parser.add_argument("--json", type=new_file, help="write the numbers here, too")
     return parser
 
 

@@ -27,20 +27,20 @@ from typing import Any
 
 import torch
 
-from albor_core.config.load import load_config
+from albor_core.config.load import Config
 from albor_core.eval.kinds.windows import windows
 from albor_core.eval.subject import DTYPES, EvaluatedModel
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.model.token_scores import PlainScorer, TokenScorer
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import positive, read_config
 
-CONFIG = Path("configs/train/pretrain-350m.yaml")
+CONFIG = Path(__file__).resolve().parents[2] / "configs/train/pretrain-350m.yaml"
 
 
-def model_of(config: Path, dtype: torch.dtype) -> Llama:
-    shape = load_config(config).config.model.architecture.shape()
+def model_of(config: Config, dtype: torch.dtype) -> Llama:
+    shape = config.model.architecture.shape()
     model = Llama(LlamaConfig(**vars(shape), initializer_range=0.02))
     init_weights(model, 0)
     return model.to("cuda", dtype).eval().requires_grad_(False)
@@ -80,8 +80,8 @@ def peak_mib(work: Callable[[], object]) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
-def measured(how: argparse.Namespace) -> dict[str, Any]:
-    model = model_of(how.config, DTYPES[how.dtype])
+def measured(how: argparse.Namespace, config: Config) -> dict[str, Any]:
+    model = model_of(config, DTYPES[how.dtype])
     longest, V = model.config.max_position_embeddings, model.config.vocab_size
     window = how.context or longest
     stride = how.stride or (window + 1) // 2
@@ -138,17 +138,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "fp16", "fp32"))
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--context", type=int)
-    parser.add_argument("--stride", type=int)
-    parser.add_argument("--tokens", type=int, default=1 << 18)
+    parser.add_argument("--batch", type=positive, default=8)
+    parser.add_argument("--context", type=positive)
+    parser.add_argument("--stride", type=positive)
+    parser.add_argument("--tokens", type=positive, default=1 << 18)
     parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--json", action="store_true")
     how = parser.parse_args()
+    config = read_config(parser, how.config)
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/step/eval_speed.py needs a CUDA GPU; torch sees none here\n")
         return 2
-    one = measured(how)
+    one = measured(how, config)
     print(json.dumps(one) if how.json else lines_of(one))
     if one["path"] != "fused":
         sys.stderr.write(f"the fused path was not taken: {one['path_reason']}\n")

@@ -35,6 +35,9 @@ from albor_core.train.optim.clipping import Clip
 from albor_core.train.optim.schedules import Schedule
 from albor_core.train.step.fused import GraphedStep
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import new_file, positive
+
 SHAPE = LlamaConfig(512, 12, 8, 2, 2048, 32768, 1024)
 T = 1024
 LR = 2e-3
@@ -125,10 +128,10 @@ def train(in_fp8: bool, data: Tensor, held: Tensor, steps: int, batch: int) -> d
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--megabytes", type=int, default=100, help="of sources")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--steps", type=positive, default=2000)
+    parser.add_argument("--batch", type=positive, default=8)
+    parser.add_argument("--megabytes", type=positive, default=100, help="of sources")
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/step/fp8_loss.py needs a CUDA GPU; torch sees none here\n")

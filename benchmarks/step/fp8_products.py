@@ -34,7 +34,7 @@ from albor_core.model.fused import LOGITS_BYTES
 from albor_core.model.llama import LlamaConfig
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import new_file, positive
 
 SETS, WARM, WORST = 4, 3, 0.06
 X, W, DY = range(3)
@@ -131,9 +131,9 @@ def measure(one: Gemm, rounds: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", default="350m", choices=SHAPES)
-    parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64])
+    parser.add_argument("--batches", type=positive, nargs="+", default=[4, 16, 64])
     parser.add_argument("--rounds", type=positive, default=15)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     is_there = torch.cuda.is_available()
     if not is_there or torch.cuda.get_device_capability() < divmod(fp8.FIRST_ARCHITECTURE, 10):

@@ -43,7 +43,7 @@ import torch
 from albor_core.kernels.dispatch import OPS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import new_file, positive
 
 ROOT = step_pairs.ROOT
 BASELINES = ROOT / "benchmarks" / "baselines"
@@ -254,11 +254,13 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=0.10, help="a share of the time: 0.10")
     parser.add_argument("--op", action="append", default=[], help="time this op; repeatable")
     parser.add_argument("--kernel-rounds", type=positive, default=7)
-    parser.add_argument("--batches", type=int, nargs="*", default=[4, 16, 64], help="none: no step")
+    parser.add_argument(
+        "--batches", type=positive, nargs="*", default=[4, 16, 64], help="none: no step"
+    )
     parser.add_argument("--shape", default="350m", help="of the step's model")
     parser.add_argument("--warm", type=float, default=4.0)
     parser.add_argument("--rounds", type=positive, default=3, help="of the step")
-    parser.add_argument("--json", type=Path, help="write the figures of each pair here, too")
+    parser.add_argument("--json", type=new_file, help="write the figures of each pair here, too")
     options = parser.parse_args()
     if unknown := [n for n in [*options.op, options.self_test] if n and n not in OPS]:
         parser.error(f"no op {unknown[0]!r}; there are {', '.join(OPS)}")

@@ -21,19 +21,19 @@ from pathlib import Path
 import torch
 
 from albor_core.cli.generate import place_of
-from albor_core.config.load import load_config
+from albor_core.config.load import Config
 from albor_core.model.generate.measure import Load, MeasuredLoad, measure, read_bandwidth
 from albor_core.model.generate.peer import Peer
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import positive, read_config
 
-CONFIG = Path("configs/train/pretrain-350m.yaml")
+CONFIG = Path(__file__).resolve().parents[2] / "configs/train/pretrain-350m.yaml"
 
 
-def model_of(config: Path, layers: int | None, device: torch.device, dtype: torch.dtype) -> Llama:
-    shape = load_config(config).config.model.architecture.shape()
+def model_of(config: Config, layers: int | None, device: torch.device, dtype: torch.dtype) -> Llama:
+    shape = config.model.architecture.shape()
     if layers is not None:
         shape = replace(shape, num_hidden_layers=layers)
     model = Llama(LlamaConfig(**vars(shape), initializer_range=0.02))
@@ -78,20 +78,21 @@ def line_of(one: MeasuredLoad, bandwidth: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, default=CONFIG)
-    parser.add_argument("--layers", type=int)
-    parser.add_argument("--batch", type=int, action="append")
-    parser.add_argument("--context", type=int, default=128)
-    parser.add_argument("--new-tokens", type=int, default=256)
+    parser.add_argument("--layers", type=positive)
+    parser.add_argument("--batch", type=positive, action="append")
+    parser.add_argument("--context", type=positive, default=128)
+    parser.add_argument("--new-tokens", type=positive, default=256)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--threads", type=positive)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--dtype", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
     parser.add_argument("--alone", action="store_true")
     how = parser.parse_args()
+    config = read_config(parser, how.config)
     if how.threads is not None:
         torch.set_num_threads(how.threads)
     device, dtype = place_of(how.device, how.dtype)
-    model = model_of(how.config, how.layers, device, dtype)
+    model = model_of(config, how.layers, device, dtype)
     peer = None if how.alone else peer_of(model)
     bandwidth = read_bandwidth(device)
     is_gpu = device.type == "cuda"

@@ -279,7 +279,7 @@ def lines(contest: Contest, rate: float) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=16384, help=f"a multiple of {T}")
+    parser.add_argument("--rows", type=positive, default=16384, help=f"a multiple of {T}")
     parser.add_argument("--places", type=positive, default=5, help="of the tensors in memory")
     parser.add_argument("--rounds", type=positive, default=5, help="at each place")
     parser.add_argument("--only", nargs="*", default=[])

@@ -40,6 +40,10 @@ from albor_core.train.process.faults import Faults
 from albor_core.train.process.signals import SignalRequests
 from albor_core.train.step.optimizer_step import take_step
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import new_file, positive, read_config
+
+CONFIG = Path(__file__).resolve().parents[2] / "configs/train/pretrain-50m.yaml"
 WARM_STEPS = 600
 
 
@@ -132,13 +136,14 @@ def make_run(options: argparse.Namespace, folder: Path) -> RunDir:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", type=Path, default=Path("configs/train/pretrain-50m.yaml"))
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=250, help="of a block")
-    parser.add_argument("--rounds", type=int, default=6, help="even")
+    parser.add_argument("--config", type=Path, default=CONFIG)
+    parser.add_argument("--batch", type=positive, default=32)
+    parser.add_argument("--steps", type=positive, default=250, help="of a block")
+    parser.add_argument("--rounds", type=positive, default=6, help="even")
     parser.add_argument("--unsaved", action="store_true", help="no checkpoints")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
+    read_config(parser, options.config)
     if options.rounds < 2 or options.rounds % 2:
         parser.error("--rounds is even: rounds begin with either kind of block in turn")
     if not 1 <= options.steps <= WARM_STEPS:

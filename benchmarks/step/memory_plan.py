@@ -31,6 +31,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import above_zero, new_file, positive
+
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
 TARGET = 1.00, 1.25
@@ -193,11 +196,11 @@ def found_device() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="*", default=["50m", "125m", "350m"])
-    parser.add_argument("--batches", nargs="*", type=int, default=[8, 32, 64])
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--batches", nargs="+", type=positive, default=[8, 32, 64])
+    parser.add_argument("--steps", type=positive, default=3)
     parser.add_argument("--set", action="append", default=[], help="also override KEY=VALUE")
-    parser.add_argument("--limit", type=float, default=350.0, help="seconds, for all")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--limit", type=above_zero, default=350.0, help="seconds, for all")
+    parser.add_argument("--json", type=new_file)
     parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:

@@ -27,6 +27,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import new_file, positive, read_config
+
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = 0.15
 ALBOR = [sys.executable, "-P", "-m", "albor_core.cli", "train"]
@@ -87,16 +90,14 @@ def once(options: argparse.Namespace, folder: Path, number: int) -> dict[str, An
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--runs", type=positive, default=3)
+    parser.add_argument("--steps", type=positive, default=300)
     parser.add_argument("--config", default="configs/demo.yaml")
     parser.add_argument("--set", dest="overrides", action="append", default=[])
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from albor_core.config.load import load_config
-
-    config = load_config(ROOT / options.config, options.overrides).config
+    config = read_config(parser, ROOT / options.config, options.overrides)
     seq_len, vocab = config.data.seq_len, config.model.architecture.vocab_size
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import new_file, positive, there
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,13 +57,13 @@ def quartiles(ratios: list[float]) -> list[float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--against", type=Path, required=True, metavar="CHECKOUT")
+    parser.add_argument("--against", type=there, required=True, metavar="CHECKOUT")
     parser.add_argument("--pairs", type=positive, default=9)
-    parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64])
+    parser.add_argument("--batches", type=positive, nargs="+", default=[4, 16, 64])
     parser.add_argument("--shape", default="350m")
     parser.add_argument("--warm", type=float, default=4.0)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--json", type=Path, help="write the figures of each pair here, too")
+    parser.add_argument("--json", type=new_file, help="write the figures of each pair here, too")
     options = parser.parse_args()
     import torch
 

@@ -108,7 +108,7 @@ def both(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lines", type=int, default=200_000)
+    parser.add_argument("--lines", type=positive, default=200_000)
     parser.add_argument("--rounds", type=positive, default=5)
     given = parser.parse_args()
     print(f"{given.lines:,} lines, medians of {given.rounds} rounds{'':18}without      with")

@@ -25,7 +25,7 @@ from pathlib import Path
 import make_history
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import new_folder, positive, there
 
 BARE = [sys.executable, "-c", "pass"]
 ALBOR = [str(Path(sys.executable).parent / "albor"), "runs", "ls", "--json"]
@@ -149,11 +149,11 @@ FIRST, BELOW = "runs ls --json", "runs ls --json loss<2.5"
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--root", type=Path)
-    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--root", type=new_folder)
+    parser.add_argument("--runs", type=positive, default=10_000)
     parser.add_argument("--rounds", type=positive, default=7)
-    parser.add_argument("--peers", type=Path)
-    parser.add_argument("--peer-runs", type=int, default=10_000)
+    parser.add_argument("--peers", type=there)
+    parser.add_argument("--peer-runs", type=positive, default=10_000)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         root = (given.root or Path(temporary)).absolute()

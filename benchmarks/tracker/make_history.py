@@ -27,6 +27,9 @@ from albor_core.store.file.connect import exclusive, open_writer, transaction
 from albor_core.store.index.global_share import MINOR_BUCKETS
 from albor_core.store.index.levels import PREVIEW_BUCKETS, group_points, pack_preview
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import new_folder, positive
+
 METRICS = (
     *("train/loss", "val/loss", "optim/lr", "optim/grad_norm"),
     *("perf/tokens_per_s", "perf/mfu", "perf/step_ms", "train/tokens"),
@@ -194,9 +197,9 @@ def make(root: Path, runs: int, steps: int) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("root", type=Path)
-    parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("root", type=new_folder)
+    parser.add_argument("--runs", type=positive, default=10_000)
+    parser.add_argument("--steps", type=positive, default=1000)
     given = parser.parse_args()
     began = time.perf_counter()
     path = make(given.root.absolute(), given.runs, given.steps)

@@ -21,6 +21,9 @@ from pathlib import Path
 
 from albor_core import history
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 WRITER = """
 import json, sys, time
 from albor_core import track
@@ -40,8 +43,8 @@ print(json.dumps(sorted(costs)), flush=True)
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--writers", type=int, default=300)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--writers", type=positive, default=300)
+    parser.add_argument("--steps", type=positive, default=200)
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} before, {os.cpu_count()} processors")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:

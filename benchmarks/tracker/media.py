@@ -30,6 +30,9 @@ from typing import Any
 from albor_core.run.files.media_file import hash_of, kept
 from albor_core.run.journal import read_journal
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import from_zero, positive
+
 PROMISED_US = 10.0
 _SIDE = 64
 
@@ -144,8 +147,8 @@ def line(name: str, spans: list[int], unit: float, word: str, promised: str = ""
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("images", 1000), ("tables", 200), ("rows", 10_000), ("logs", 10)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--kills", type=int, default=20)
+        parser.add_argument(f"--{name}", type=positive, default=default)
+    parser.add_argument("--kills", type=from_zero, default=20)
     parser.add_argument("--endless", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--loop", type=int, nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()

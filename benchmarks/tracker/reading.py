@@ -28,7 +28,7 @@ from albor_core.run.rundir import create_run
 from albor_core.store.index.indexer import index_now
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import new_folder, positive
 
 PROMISED_S = 1.0
 LIBRARIES = {"to_list": "", "to_numpy": "numpy", "to_pandas": "pandas", "to_polars": "polars",
@@ -96,8 +96,8 @@ def measure(root: Path, rounds: int) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--root", type=Path)
-    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--root", type=new_folder)
+    parser.add_argument("--runs", type=positive, default=10_000)
     parser.add_argument("--rounds", type=positive, default=5)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

@@ -88,7 +88,7 @@ def chart(reader: Reader, run: str, steps: int, count: int, chance: random.Rando
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=positive, default=1_000_000)
     parser.add_argument("--rounds", type=positive, default=21)
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users have their bytecode

@@ -40,7 +40,7 @@ from pathlib import Path
 from writers import PEERS, WRITERS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import from_zero, positive, there
 
 SLOW = {"mlflow": 20}  # a fraction of the steps
 _SETTLE_S = 3.0  # for helper processes of peers that outlive the killed one
@@ -228,12 +228,12 @@ def show(found: list[Contestant]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=positive, default=20_000)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--peer-kills", type=int, default=5)
-    parser.add_argument("--peers", type=Path, help="folder with an environment per peer")
-    parser.add_argument("--rebuild", type=int, metavar="STEPS")
+    parser.add_argument("--kills", type=from_zero, default=5)
+    parser.add_argument("--peer-kills", type=from_zero, default=5)
+    parser.add_argument("--peers", type=there, help="folder with an environment per peer")
+    parser.add_argument("--rebuild", type=positive, metavar="STEPS")
     options = parser.parse_args()
     if options.rebuild:
         rebuilt(options.rebuild)

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import positive
+from arguments import above_zero, positive
 
 ALBOR = [sys.executable, "-P", "-m", "albor_core.cli", "runs", "wait"]
 LOOP = """
@@ -51,7 +51,7 @@ def asleep(pid: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=positive, default=15)
-    parser.add_argument("--idle-s", type=float, default=10.0)
+    parser.add_argument("--idle-s", type=above_zero, default=10.0)
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         environment = {**os.environ, "ALBOR_HOME": home}

@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import from_zero
+
 KEYS = ("train/loss", "train/acc", "optim/lr", "optim/grad_norm")
 KEYS += ("perf/tokens_per_s", "perf/mfu", "perf/step_ms", "val/loss")
 Log = Callable[[dict[str, float], int], object]
@@ -248,7 +251,7 @@ def main() -> None:
     parser.add_argument("verb", choices=("log", "acknowledge", "steps"))
     parser.add_argument("writer")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("steps", type=int, nargs="?", default=0, help="of log")
+    parser.add_argument("steps", type=from_zero, nargs="?", default=0, help="of log")
     asked = parser.parse_args()
     if asked.verb == "log":
         log(asked.writer, asked.folder, asked.steps)

@@ -14,9 +14,14 @@ import argparse
 import json
 import math
 import random
+import sys
+from pathlib import Path
 
 from albor_core.andon.health.curve import Curve
 from albor_core.andon.health.expected_loss import ABOVE, ON_TRACK, ExpectedLoss
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
 
 EARLY = 0.15
 
@@ -100,7 +105,7 @@ def measure(runs: int, seed: int, *, references: int = 1) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=positive, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -7,13 +7,18 @@ does for this pace.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 from albor_core.andon.rules.columns import replay_columns
 from albor_core.andon.rules.replay import replay_clock
 from albor_core.andon.rules.sources import rules_from
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
 
 RULES = (
     "loss > 10",
@@ -35,7 +40,7 @@ STEP_S, SAMPLE_S = 0.25, 10.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("steps", type=int, nargs="?", default=1_000_000)
+    parser.add_argument("steps", type=positive, nargs="?", default=1_000_000)
     count = parser.parse_args().steps
     dice = np.random.default_rng(27)
     steps = np.arange(1, count + 1)

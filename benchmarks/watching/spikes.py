@@ -40,6 +40,9 @@ from albor_core.train.process.attempt import Attempt, Outcome
 from albor_core.train.process.faults import Fault, Faults
 from albor_core.train.process.signals import SignalRequests
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import positive
+
 SHARES, BATCHES = (0.03, 0.10), (1, 4)
 VOCAB, SEQ_LEN = 64, 32
 PACKED_VOCAB, PACKED_LEN, PACKED_BATCH = 512, 64, 8
@@ -163,8 +166,8 @@ def planted_runs(folder: Path, seeds: int) -> tuple[int, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=400, help="of a run on uneven data")
+    parser.add_argument("--seeds", type=positive, default=20)
+    parser.add_argument("--steps", type=positive, default=400, help="of a run on uneven data")
     parser.add_argument("--only", choices=("uneven", "planted"))
     options = parser.parse_args()
     is_right = True

@@ -30,6 +30,9 @@ from typing import Any
 
 from albor_core.store.diff.verdict import LEVEL, WINDOW, OrderedSeries, verdict
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import from_zero, positive
+
 LENGTHS = (100, 400, 2000, 8000)
 CORRELATIONS = (0.0, 0.5, 0.9, 0.97)
 SHIFTS = (0, 2, 3, 4, 5)
@@ -160,9 +163,9 @@ def _write(folder: Path, run_id: str, values: Sequence[float], how: dict[str, An
 
 def main() -> int:
     words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    words.add_argument("--pairs", type=int, default=1000, help="of each row of the table")
-    words.add_argument("--on-disk", type=int, default=60, help="pairs of each kind of run")
-    words.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    words.add_argument("--pairs", type=from_zero, default=1000, help="of each row of the table")
+    words.add_argument("--on-disk", type=from_zero, default=60, help="pairs of each kind of run")
+    words.add_argument("--lengths", type=positive, nargs="+", default=LENGTHS)
     words.add_argument("--correlations", type=float, nargs="+", default=CORRELATIONS)
     words.add_argument("--seed", type=int, default=1)
     given = words.parse_args()

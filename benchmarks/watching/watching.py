@@ -25,6 +25,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import above_zero, positive
+
 PROGRAM = """
 import sys, time
 from albor_core import track
@@ -126,10 +129,10 @@ def measure_watcher(seconds: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--step-s", type=float, default=1.0)
-    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--seconds", type=above_zero, default=60.0)
+    parser.add_argument("--runs", type=positive, default=50)
+    parser.add_argument("--step-s", type=above_zero, default=1.0)
+    parser.add_argument("--gpus", type=positive, default=8)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ALBOR_HOME"] = str(Path(folder) / "home")

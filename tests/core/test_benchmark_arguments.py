@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import subprocess
 import sys
@@ -9,36 +10,96 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-COUNTS = ("--rounds", "--pairs", "--kernel-rounds")
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import arguments
+
+BENCHMARKS = Path(arguments.__file__).parent
 OTHERS = {  # have a rule of their own
-    ("loop_cost.py", "--rounds"),  # even
-    ("bricks.py", "--rounds"),  # even, and 0 is without the comparison
-    ("verdicts.py", "--pairs"),  # 0 is without the table
+    ("gate.py", "--times"),
     ("gate.py", "--pairs"),  # at least as many as can agree
+    ("document_attention.py", "--width"),  # one of few
+    ("media.py", "--loop"),  # what the script itself says
+    ("starts.py", "--orders"),  # seeds
 }
+ZERO = {  # is without that part
+    ("bricks.py", "--rounds"),
+    ("verdicts.py", "--pairs"),
+    ("verdicts.py", "--on-disk"),
+    ("media.py", "--kills"),
+    ("tracker.py", "--kills"),
+    ("tracker.py", "--peer-kills"),
+    ("dedup.py", "--files"),
+    ("dedup.py", "--short"),
+    ("writers.py", "steps"),
+}
+AT_ONCE = {"pretrain.py", "sprint.py", "slow.py"}  # their file may lie in the folder they make
 
 
 def options_of(path: Path) -> dict[str, str]:
-    """The type of each option that counts rounds, as a script adds it."""
+    """The type of each option that a script adds."""
     found = {}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-            name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+            name = ast.unparse(node.args[0]).strip("'")
             types = [ast.unparse(word.value) for word in node.keywords if word.arg == "type"]
             found[name] = types[0] if types else ""
-    return {name: kind for name, kind in found.items() if name in COUNTS}
+    return found
 
 
-def test_every_script_takes_rounds_by_the_one_type_for_them():
-    found = {
+def every_option() -> dict[tuple[str, str], str]:
+    return {
         (path.name, option): kind
         for path in BENCHMARKS.rglob("*.py")
         for option, kind in options_of(path).items()
     }
-    assert found.keys() >= OTHERS
-    wrong = [one for one, kind in found.items() if kind != "positive" and one not in OTHERS]
-    assert wrong == [] and len(found) > 20
+
+
+def test_every_script_takes_counts_by_the_types_for_them():
+    found = every_option()
+    plain = {one for one, kind in found.items() if kind == "int"}
+    assert {one for one in plain if one[1] not in ("--seed", "--seeds")} == OTHERS
+    assert {one for one, kind in found.items() if kind == "from_zero"} == ZERO
+    assert sum(kind == "positive" for kind in found.values()) > 80
+
+
+def test_every_script_asks_first_whether_the_file_for_its_figures_can_be_written():
+    found = every_option()
+    late = [name for (name, option), kind in found.items() if (option, kind) == ("--json", "Path")]
+    assert set(late) == AT_ONCE
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.0", "nan", "two", "\u0663", "1_0"])
+def test_a_count_is_a_plain_whole_number(text):
+    for kind in (arguments.positive, arguments.from_zero):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not a whole number"):
+            kind(text)
+    assert (arguments.from_zero("0"), arguments.positive("7")) == (0, 7)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "0", "nan", "inf", "two"])
+def test_a_number_above_zero_is_finite(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a finite number above 0"):
+        arguments.above_zero(text)
+    assert arguments.above_zero("0.5") == 0.5
+
+
+def test_paths_are_told_from_what_cannot_be_one(tmp_path):
+    file, new = tmp_path / "file", tmp_path / "new"
+    file.touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    assert arguments.there(str(file)) == file
+    assert [arguments.new_file(str(path)) for path in (file, new)] == [file, new]
+    assert arguments.new_folder(str(tmp_path)) == tmp_path
+    assert arguments.new_folder(str(new / "below")) == new / "below"
+    for kind, paths in {
+        arguments.there: (new, "n" * 300),
+        arguments.new_file: (tmp_path, new / "below", file / "below"),
+        arguments.new_folder: (file, file / "below", tmp_path / "dangling"),
+    }.items():
+        for path in paths:
+            with pytest.raises(argparse.ArgumentTypeError):
+                kind(str(path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file"]
 
 
 @pytest.mark.slow
@@ -50,10 +111,24 @@ def test_every_script_takes_rounds_by_the_one_type_for_them():
         ("tracker/console.py", "--rounds", "two"),
         ("step/step_pairs.py", "--against", ".", "--pairs", "0"),
         ("cockpit/scale.py", "log", "--rounds", "0"),
+        ("step/scaling.py", "--sizes", "0"),
+        ("step/scaling.py", "--batch", "0"),
+        ("step/bricks.py", "--batch", "0"),
+        ("step/generate.py", "--batch", "0"),
+        ("step/generate.py", "--layers", "0"),
+        ("step/plan_probe.py", "--runs", "0"),
+        ("results/restart.py", "--kills", "0"),
+        ("tracker/make_history.py", "home", "--runs", "0"),
+        ("watching/expected_loss.py", "--runs", "0"),
     ],
-    ids=lambda words: words[0],
+    ids=lambda words: f"{words[0]} {words[-2]}",
 )
 def test_no_round_is_refused_by_name_and_without_a_traceback(words):
+    said = f"argument {words[-2]}: {words[-1]!r} is not a whole number above 0"
+    refused(words, said)
+
+
+def refused(words, said, **how):
     script, *rest = words
     done = subprocess.run(
         [sys.executable, BENCHMARKS / script, *rest],
@@ -61,9 +136,45 @@ def test_no_round_is_refused_by_name_and_without_a_traceback(words):
         capture_output=True,
         text=True,
         timeout=120,
+        **how,
     )
     last = done.stderr.splitlines()[-1]
-    assert (done.returncode, done.stdout) == (2, "")
-    said = f"argument {rest[-2]}: {rest[-1]!r} is not a whole number above 0"
-    assert last.endswith(said)
+    assert (done.returncode, done.stdout) == (2, "") and said in last
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["step/generate.py", "step/plan_probe.py", "results/restart.py"])
+def test_a_config_that_is_none_is_named_and_its_own_is_found_from_anywhere(script, tmp_path):
+    refused((script, "--config", "/nope.yaml"), "--config: /nope.yaml: No such file", cwd=tmp_path)
+    if script != "step/generate.py":
+        refused(
+            (script, "--set", "nope.x=1"), "--set nope.x=1: nope.x: is not a field", cwd=tmp_path
+        )
+
+
+@pytest.mark.slow
+def test_the_decoder_of_generate_is_found_from_outside_of_the_checkout(tmp_path):
+    words = (
+        "--layers",
+        "1",
+        "--batch",
+        "1",
+        "--context",
+        "2",
+        "--new-tokens",
+        "2",
+        "--rounds",
+        "1",
+    )
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "step/generate.py", *words, "--alone", "--device", "cpu"],
+        capture_output=True, text=True, timeout=240, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "batch 1, context 2 + 2" in done.stdout
+
+
+@pytest.mark.slow
+def test_bricks_without_any_part_is_refused():
+    refused(("step/bricks.py", "--rounds", "0"), "--rounds 0 without --delays measures nothing")

@@ -65,21 +65,64 @@ def test_a_job_that_would_not_end_in_time_does_not_begin_and_one_that_lasts_is_e
     assert not (tmp_path / "out" / "long").exists()
 
 
-def test_a_line_that_is_no_job_is_named_before_anything_runs(tmp_path):
-    done, _ = jobs(tmp_path, "9 good touch $OUT/good", "soon bad true")
-    assert "line 2: 'soon bad true' is not SECONDS NAME COMMAND" in done.stderr
-    assert done.returncode == 1 and not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("soon bad true", "'soon' is not a finite number above 0"),
+        ("9 bad", "'9 bad' is not SECONDS NAME COMMAND"),
+        *(
+            (f"{much} bad true", "not a finite number above 0")
+            for much in ("nan", "-1", "0", "inf")
+        ),
+        ("9 bad true \0", "a command has no NUL"),
+        ("9 good true", "'good' is no name of a file of its own"),
+        ("9 ../bad touch $OUT/bad", "'../bad' is no name of a file of its own"),
+        ("9 a/b true", "'a/b' is no name of a file of its own"),
+        (f"9 {'n' * 252} true", "nnn' is too long for a name of a file"),
+    ],
+)
+def test_a_line_that_is_no_job_is_named_before_anything_runs_or_is_made(tmp_path, line, said):
+    done, _ = jobs(tmp_path, "9 good touch $OUT/good", line)
+    refused(done, said)
+    assert list(tmp_path.iterdir()) == [tmp_path / "jobs.txt"]
 
 
-def test_names_that_share_a_log_or_lie_elsewhere_are_refused_before_anything_runs(tmp_path):
-    for lines in (("9 a true", "9 a true"), ("9 ../a touch $OUT/a",), ("9 a/b true",)):
-        done, _ = jobs(tmp_path, *lines)
-        assert done.returncode == 1 and "is no name of a file of its own" in done.stderr
-    done, _ = jobs(tmp_path, "9 a true", cards=0)
-    assert done.returncode == 2 and "--cards: at least 1" in done.stderr
-    done, _ = jobs(tmp_path, "9 a true", minutes="nan")
-    assert done.returncode == 2 and "--minutes: a number from 0" in done.stderr
+def refused(done, said):
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+
+
+def test_the_longest_name_that_a_file_can_have_is_one(tmp_path):
+    assert jobs(tmp_path, f"9 {'n' * 251} true")[0].returncode == 0
+
+
+def test_options_that_are_none_are_named_before_anything_is_made(tmp_path):
+    refused(called(tmp_path, "9 a true", cards=0), "--cards: '0' is not a whole number above 0")
+    refused(called(tmp_path, "9 a true", minutes="nan"), "--minutes: a number from 0")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path):
+    (tmp_path / "jobs.txt").write_bytes(b"9 a true \xff")
+    line = [sys.executable, SCRIPT, tmp_path / "jobs.txt", "--out", tmp_path / "out"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    refused(done, "jobs.txt: is not text in UTF-8")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_in_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        refused(called(tmp_path, "9 a true", out=out), "is no folder that can be written in")
+    refused(called(tmp_path, "9 a true", out=tmp_path / ("n" * 256)), "File name too long")
+
+
+@pytest.mark.parametrize("name", ["jobs.json", "last.log"])
+def test_a_folder_where_a_file_is_to_be_is_named_before_anything_runs(tmp_path, name):
+    (tmp_path / "out" / name).mkdir(parents=True)
+    done = called(tmp_path, "9 a touch $OUT/a", "9 last true")
+    refused(done, f"{name}: Is a directory")
+    assert not (tmp_path / "out" / "a").exists()
 
 
 def test_results_that_are_not_its_own_are_named_and_left(tmp_path):

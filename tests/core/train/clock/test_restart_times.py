@@ -27,6 +27,7 @@ def test_each_kill_is_followed_by_a_step_and_the_parts_of_its_start_add_up(tmp_p
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.glob("tmp*"))  # nobody wrote into its folder to the last
     told = json.loads(made.read_text())
     (warm,) = told["warm"]
     assert told["total_s"] == warm["total_s"] and told["from_the_kill_s"] == warm["from_the_kill_s"]

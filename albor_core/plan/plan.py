@@ -14,7 +14,7 @@ from typing import Any
 
 from albor_core.config.clock import Place
 from albor_core.config.load import Config
-from albor_core.config.sections import ArchitectureConfig
+from albor_core.config.sections import ArchitectureConfig, TrainingConfig
 from albor_core.plan.budgets import (
     Expenses,
     PlannedBudget,
@@ -476,13 +476,7 @@ def _warnings(
         message = f"the warm-up takes {steps.warmup_steps / end:.0%} of the run, more than 10 %"
         hint = f"at most {end // 10:,}: the peak learning rate is what a run is there for"
         yield Problem("training.warmup_steps", message, hint)
-    whole = {"batch_ramp": "micro-batches", "seq_len_ramp": "rows"}
-    for ramp, what in whole.items():
-        stages = getattr(training, ramp)
-        if stages and end and stages[-1].until >= end:
-            message = f"lasts to step {stages[-1].until:,}, but the run has {end:,}"
-            hint = f"an end before step {end:,}: none of its {what} is whole"
-            yield Problem(f"training.{ramp}", message, hint)
+    yield from _endless_ramps(training, end)
     yield from _too_few_tokens(steps, cost)
     is_ours = cost.shape is not None  # else its source may have data to validate on
     if steps.data_passes is not None and steps.data_passes > _WORTHWHILE_PASSES:
@@ -496,6 +490,17 @@ def _warnings(
     if config.data.has_val and end is not None and training.eval_interval > end:
         message = f"evaluated every {training.eval_interval:,} steps, but the run has {end:,}"
         yield Problem("training.eval_interval", message, "evaluated at the start and the end only")
+
+
+def _endless_ramps(training: TrainingConfig, end: int | None) -> Iterator[Problem]:
+    """Ramps that never come to their end."""
+    whole = {"batch_ramp": "micro-batches", "seq_len_ramp": "rows"}
+    for ramp, what in whole.items():
+        stages = getattr(training, ramp)
+        if stages and end and stages[-1].until >= end:
+            message = f"lasts to step {stages[-1].until:,}, but the run has {end:,}"
+            hint = f"an end before step {end:,}: none of its {what} is whole"
+            yield Problem(f"training.{ramp}", message, hint)
 
 
 def _read_often(config: Config, facts: PlanFacts, steps: PlannedSteps) -> Iterator[Problem]:

@@ -46,6 +46,7 @@ class Console:
         self._wake_out, self._wake_in = map(above_standard, os.pipe())
         self._fds: tuple[int, ...] = (marks, self._wake_out, self._wake_in)
         self._pump: PumpProcess | None = None
+        self._passed_on = threading.Event()  # what was left when no pump could be started
 
     def start(self) -> None:
         """Raises OSError where no pump starts, and lets go of all but the streams."""
@@ -83,6 +84,8 @@ class Console:
                 if self.notebook is not None:
                     self.notebook.close()
             self._flush()
+            if is_last and self._pump is None:  # the program may end next, and our thread with it
+                self._passed_on.wait(_LONGEST_S)
             del self._logs[key]
             if not is_last:
                 self._flush(with_logs=True)
@@ -140,7 +143,9 @@ class Console:
                 self._follow_sizes()
                 self._look_after(pump)
         if pump is None:
-            relay(self._streams)
+            with suppress(OSError):
+                relay(self._streams, self._passed_on.set)
+        self._passed_on.set()
         with self._turn:
             self.is_over = True
             self._pump = None
@@ -201,6 +206,8 @@ class Console:
 
     def close(self) -> None:
         """Let go of all descriptors. Again: nothing."""
+        self._passed_on = threading.Event()  # in a forked child the lock of the old one may be held
+        self._passed_on.set()
         pump, self._pump = self._pump, None
         streams, self._streams = self._streams, []
         fds, self._fds = self._fds, ()

@@ -8,7 +8,7 @@ import select
 import struct
 import sys
 import termios
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -174,8 +174,10 @@ def ready(to_read: Iterable[int], limit_s: float | None, *, to_write: int = -1) 
     return bool(poll.poll(None if limit_s is None else 1000 * limit_s))
 
 
-def relay(streams: list[Stream]) -> None:
-    """Without a pump: what was on its way, and what children still print, goes where it was to."""
+def relay(streams: list[Stream], passed_on: Callable[[], object]) -> None:
+    """Without a pump: what was on its way goes where it was to, of which `passed_on` is told; then
+    what children still print.
+    """
     poll = select.poll()
     ours = {fd: one for one in streams for fd in (one.held[0], one.source)}
     for fd in ours:
@@ -185,6 +187,9 @@ def relay(streams: list[Stream]) -> None:
         one.held = (one.held[0], -1)
         _copy(one.held[0], one)
         poll.register(one.source, select.POLLIN)
+    for one in streams:
+        _copy(one.source, one)
+    passed_on()
     open_ones = len(streams)
     while open_ones:
         for fd, _ in poll.poll():

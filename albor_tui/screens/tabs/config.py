@@ -108,11 +108,12 @@ class ConfigPage(Page):
         if not has_any:
             empty.update(_nothing(self.view, config, is_known=self._config is not None))
         changed = sum(field.is_changed for field in config.fields)
-        title = Content.assemble(("fields ", "bold $ink"), (f"{len(config.fields)}", "$ink-muted"))
-        if _has_defaults(config):
-            told = f"{glyphs.current.selected} {changed} not the default"
-            title += Content.assemble(("   ", "$ink-muted"), (told, "$accent"))
-        fields.border_title = title
+        told = f"   {glyphs.current.selected} {changed} not the default"
+        fields.border_title = Content.assemble(
+            ("fields ", "bold $ink"),
+            (f"{len(config.fields)}", "$ink-muted"),
+            (told if _has_defaults(config) else "", "$accent"),
+        )
         file.border_title = Content.assemble(
             ("config.yaml ", "bold $ink"), (f"{len(config.lines)} lines", "$ink-muted")
         )

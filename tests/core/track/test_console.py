@@ -716,6 +716,36 @@ print("end")
     assert sorted(numbered(out)) == list(range(1000)) and out.endswith(b"end\n")
 
 
+def test_a_program_whose_pump_is_gone_for_good_waits_for_its_words_and_for_no_child(desk):
+    """The thread that passes on what was left ends with the program; a child goes on to print."""
+    program = desk.start(
+        """
+import subprocess
+from albor_core.track.console import console
+run = track.start()
+sys.executable = "/nowhere/python"
+relay, begun = console.relay, time.monotonic()
+console.relay = lambda *given: (time.sleep(1), relay(*given))
+child = subprocess.Popen(["sleep", "20"])
+open("talks", "w").close()
+wait_for("go")
+for i in range(1000): os.write(1, b"line %d\\n" % i)
+run.close()
+print("end", time.monotonic() - begun < 15, flush=True)
+child.kill()
+""",
+        stdout=subprocess.PIPE,
+    )
+    wait_until((desk.folder / "talks").exists)
+    (pump,) = pumps_of(program.pid)
+    os.kill(pump, signal.SIGSTOP)  # it takes nothing more, and is replaced in vain
+    desk.touch("go")
+    out = program.stdout.read()
+    program.stdout.close()
+    assert program.wait(60) == 0
+    assert sorted(numbered(out)) == list(range(1000)) and out.endswith(b"end True\n")
+
+
 def test_a_slow_terminal_slows_the_program_and_loses_nothing(desk, terminal):
     program = desk.start(
         """

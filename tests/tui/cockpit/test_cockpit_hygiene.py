@@ -88,7 +88,10 @@ def _is_content(value: ast.expr) -> bool:
         return _is_content(value.body) and _is_content(value.orelse)
     if isinstance(value, ast.Constant):
         return value.value is None
-    return isinstance(value, ast.Call) and ast.unparse(value.func).startswith("Content")
+    if not isinstance(value, ast.Call):
+        return False
+    made_by = ast.unparse(value.func)
+    return made_by.startswith("Content") or made_by == "styled.heading"
 
 
 QUICK = (2, 4)  # markup and a terminal sequence; the rest runs with the slow ones

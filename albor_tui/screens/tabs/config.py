@@ -108,11 +108,11 @@ class ConfigPage(Page):
         if not has_any:
             empty.update(_nothing(self.view, config, is_known=self._config is not None))
         changed = sum(field.is_changed for field in config.fields)
-        told = f"   {glyphs.current.selected} {changed} not the default"
+        told = f"{glyphs.current.selected} {changed} not the default"
         fields.border_title = Content.assemble(
             ("fields ", "bold $ink"),
             (f"{len(config.fields)}", "$ink-muted"),
-            (told if _has_defaults(config) else "", "$accent"),
+            *((("   ", "$ink-muted"), (told, "$accent")) if _has_defaults(config) else ()),
         )
         file.border_title = Content.assemble(
             ("config.yaml ", "bold $ink"), (f"{len(config.lines)} lines", "$ink-muted")

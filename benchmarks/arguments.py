@@ -52,7 +52,7 @@ def new_file(text: str) -> Path:
     is_there = os.access(path, os.F_OK)
     can = os.access(path, os.W_OK) if is_there else _is_folder(path.parent, os.W_OK)
     if not can or _is_folder(path):
-        raise argparse.ArgumentTypeError(f"{text!r} is no file that can be written")
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written as a file")
     return path
 
 
@@ -61,7 +61,7 @@ def new_folder(text: str) -> Path:
     path = Path(text).absolute()
     known = next(one for one in (path, *path.parents) if os.path.lexists(one))
     if not _is_folder(known, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} is no folder that can be written in")
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written to as a folder")
     return Path(text)
 
 

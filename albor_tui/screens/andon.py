@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from textual import on, work
@@ -24,7 +23,7 @@ from albor_tui.screens.alert_chart import alert_chart, alert_title
 from albor_tui.screens.curves import MAX_POINTS
 from albor_tui.screens.dialogs.prompt import PromptScreen
 from albor_tui.screens.run_actions import RunActionsScreen
-from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel
+from albor_tui.widgets.alert_panels import AlertPanel, AlertTable, RulesPanel, limit_of
 from albor_tui.widgets.base import styled
 from albor_tui.widgets.base.line_list import LineList
 from albor_tui.widgets.chart.chart import Chart, ChartData
@@ -342,8 +341,8 @@ class AndonScreen(RunActionsScreen):
             ("Test a rule on ", "bold $ink"),
             styled.text(row.run_name or row.run_id, "bold $accent"),
         )
-        is_known = row.threshold is not None and math.isfinite(row.threshold)
-        value = f"{clean(row.metric or '')} > {row.threshold:g}" if is_known else ""
+        limit = limit_of(row)
+        value = "" if limit is None else f"{clean(row.metric or '')} > {limit:g}"
         self.app.push_screen(PromptScreen(question, "for example: loss > 3", value), play)
 
 

@@ -31,12 +31,18 @@ def _did(action: str) -> str:
     return ACTIONS[action].did if action in ACTIONS else action
 
 
+def limit_of(row: AlertRow) -> float | None:
+    """The limit that a value passed; None where there is none, as for a loss that is NaN, whose
+    rule has infinity for one.
+    """
+    limit = row.threshold
+    return limit if limit is not None and math.isfinite(limit) else None
+
+
 def limit_words(row: AlertRow) -> str:
-    """The limit that a value passed: "limit 10.00"; "" where there is none, as for a loss that is
-    NaN, whose rule has infinity for one."""
-    if row.threshold is None or not math.isfinite(row.threshold):
-        return ""
-    return f"limit {quantity.ratio(row.threshold)}"
+    """ "limit 10.00"; "" without one."""
+    limit = limit_of(row)
+    return "" if limit is None else f"limit {quantity.ratio(limit)}"
 
 
 class AlertTable(LineList):

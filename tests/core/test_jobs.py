@@ -113,7 +113,7 @@ def test_a_file_that_is_not_text_is_named(tmp_path):
 def test_a_folder_that_cannot_be_written_in_is_named(tmp_path):
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        refused(called(tmp_path, "9 a true", out=out), "is no folder that can be written in")
+        refused(called(tmp_path, "9 a true", out=out), "cannot be written to as a folder")
     refused(called(tmp_path, "9 a true", out=tmp_path / ("n" * 256)), "File name too long")
 
 

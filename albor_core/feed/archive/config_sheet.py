@@ -29,7 +29,7 @@ MOST_FIELDS = 5000
 class FieldView:
     """One field: its dotted key, its value as JSON or a bare word, its default (None: unknown or
     none). `origin` is "file", "default", "elsewhere" (--set, or computed from other fields) or
-    "recorded": a program's own config, whose defaults nobody knows."""
+    "recorded": a program's own config, whose defaults are not known."""
 
     key: str
     value: str

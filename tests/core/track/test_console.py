@@ -725,7 +725,7 @@ from albor_core.track.console import console
 run = track.start()
 sys.executable = "/nowhere/python"
 relay, begun = console.relay, time.monotonic()
-console.relay = lambda *given: (time.sleep(1), relay(*given))
+console.relay = lambda *given: (time.sleep(1), relay(*given))  # as on a busy machine
 child = subprocess.Popen(["sleep", "20"])
 open("talks", "w").close()
 wait_for("go")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -135,6 +135,12 @@ def test_results_that_are_not_its_own_are_named_and_left(tmp_path):
         assert kept.read_text() == strange and not (tmp_path / "out" / "a").exists()
 
 
+def words_of(command: str) -> list[str]:
+    """What bash would give to python3."""
+    shown = "python3() { printf '%s\\0' \"$@\"; }; " + command
+    return subprocess.check_output(["bash", "-c", shown], text=True).split("\0")[:-1]
+
+
 def test_the_jobs_of_the_results_name_runs_that_the_scripts_know(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     jobs, pretrain, slow, sprint = map(
@@ -149,11 +155,10 @@ def test_the_jobs_of_the_results_name_runs_that_the_scripts_know(tmp_path, monke
     jobs.check([job for stage in stages for job in stage])
     seen = set()
     for job in (job for stage in stages for job in stage):
-        script = Path(re.search(r"python3 (\S+)", job.command)[1])
+        script, *words = words_of(job.command)
         assert (SCRIPT.parents[2] / script).is_file()
-        runs = re.search(r"--runs((?: [^-]\S*)*)", job.command)
-        for word in runs[1].split() if runs else ():
-            field = re.match(r"q=(\S+);", job.command)
-            known[script.name](word.replace("$q", field[1] if field else ""))
-            seen.add(script.name)
+        runs = words[words.index("--runs") + 1 :] if "--runs" in words else []
+        for word in itertools.takewhile(lambda one: not one.startswith("--"), runs):
+            known[Path(script).name](word)
+            seen.add(Path(script).name)
     assert seen == set(known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tiny_run import tiny_config
+
+from albor_core.config.load import load_config
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
@@ -261,6 +264,39 @@ def test_a_variant_of_ours_is_named_by_what_it_sets_and_claims_for_itself() -> N
         "ours": False,
         name: True,
     }
+
+
+def test_the_config_that_is_shipped_is_the_one_that_won() -> None:
+    from sprint import recipe_of, rows_of
+
+    root = BENCHMARKS.parents[1]
+    jobs = (BENCHMARKS / "results.jobs").read_text()
+    sets = re.search(r" ours-1 q=(\S+)\"(.+?)\";", jobs)
+    assert sets is not None
+    name = f"ours-8k-t4096-fit{sets[1]}{sets[2]}"
+    shipped = load_config(root / "configs/train/pretrain-35m-muon.yaml").config
+    rows = rows_of(name)
+    data = {"context": rows.context, "vocabulary": rows.vocabulary}
+    data |= dict.fromkeys(("train", "held", "tokenizer"), "data/x/")
+    words = recipe_of(name).words(data, Path("x"), shipped.training.max_steps, 1)
+    timed = load_config(root / words[0], overrides=words[4::2]).config
+    assert timed.model == shipped.model and timed.optimizer == shipped.optimizer
+    sizes = ("batch_size", "seq_len")
+    assert {one: getattr(timed.data, one) for one in sizes} == {
+        one: getattr(shipped.data, one) for one in sizes
+    }
+    own = {"output_dir", "save_interval", "eval_interval", "eval_batches", "checkpoint", "epochs"}
+    own |= {"seed", "log_interval"}
+    assert timed.training.model_dump(exclude=own) == shipped.training.model_dump(exclude=own)
+
+
+def test_nats_of_a_token_in_bits_of_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    import slow
+
+    held = [np.arange(30), np.arange(10)]
+    monkeypatch.setattr(slow, "encoded", lambda *_: (held, 0))
+    found = slow.in_bits_per_byte(0.05, {"tokenizer": "t", "bytes": 160}, Path())
+    assert found == pytest.approx(0.05 / 4 / math.log(2))
 
 
 def test_a_claim_needs_seconds_kept_and_weights_that_load() -> None:

@@ -16,6 +16,8 @@ ScheduleName = Literal["cosine", "linear", "sqrt", "constant"]
 """training.lr_scheduler -> train/optim/schedules.py"""
 PackingName = Literal["concat", "best-fit"]
 """data.packing -> data/pack/work/pieces.py (PACKINGS)"""
+ShuffleName = Literal["rows", "documents"]
+"""data.shuffle -> data/load/source.py"""
 AlertAction = Literal["notify", "command", "checkpoint", "pause", "rollback", "stop"]
 """action of a rule -> andon/actions.py, in order of strength"""
 BudgetAction = Literal["notify", "checkpoint", "pause", "stop"]

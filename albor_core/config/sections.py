@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from albor_core.config.choices import OptimizerName, PackingName, ScheduleName
+from albor_core.config.choices import OptimizerName, PackingName, ScheduleName, ShuffleName
 from albor_core.config.hf_config import MOST_LAYERS, SIZES, architecture_of, refusals
 from albor_core.config.microbatches import MAX_RANKS
 from albor_core.config.recipes import registry as recipes
@@ -501,6 +501,10 @@ class DataConfig(Section):
     """How text in `train` comes into rows: documents one after the other, cut where a row ends, or
     by `best-fit`, which keeps whole what fits into a row. Shards are as they were packed: best-fit
     asks for such. Text in `val` is always packed by concat, so that losses compare."""
+    shuffle: ShuffleName = "rows"
+    """What comes in another order in each epoch: `rows` as they were packed, or `documents`, which
+    are joined and cut into rows anew, so that no two epochs have the same neighbours and cuts. For
+    shards of `concat`; looks through all tokens at the start. Validation is as packed."""
     input_column: str = "input_ids"
     """Column of the shards that holds the token ids."""
     document_mask: bool = False
@@ -547,6 +551,9 @@ class DataConfig(Section):
                 message = f"stands beside data.{other}, which it takes the place of"
                 yield Problem(field, message, "keep one of them")
         yield from self._curriculum_problems()
+        if self.shuffle == "documents" and self.packing == "best-fit":
+            message = "joins documents as concat does, and data.packing is best-fit"
+            yield Problem("shuffle", message, "leave one of them out")
         if self.fim is not None and self.tokenizer is None:
             message = "needs the ids of its tokens, and data.tokenizer is not set"
             yield Problem("fim", message, "set data.tokenizer")

@@ -86,6 +86,7 @@ class SplitFacts:
     tokenizer_sha256: str | None = None
     problems: tuple[Problem, ...] = ()
     eos_token_id: int | None = None
+    bos_token_id: int | None = None
     """What ends each document."""
     packing: str | None = None
     """How documents came into rows."""
@@ -349,6 +350,7 @@ def _from_manifest(path: Path, manifest: Path, field: str) -> SplitFacts:
             data_hash=str(document["data_hash"]),
             tokenizer_sha256=str(document["tokenizer_sha256"]),
             eos_token_id=document.get("eos_token_id"),
+            bos_token_id=document.get("bos_token_id"),
             packing=str(document.get("packing", {}).get("name", "concat")),
             problems=tuple(_shard_problems(path, shards, field)),
         )

@@ -299,10 +299,22 @@ def _fim_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
             yield Problem("data.fim", message, "pack it again, or leave data.fim out")
 
 
+def _shuffle_problems(split: SplitFacts) -> Iterator[Problem]:
+    """Of data.shuffle: documents."""
+    if split.packing not in (None, "concat"):
+        message = f"{split.path} was packed by {split.packing}, and documents are joined by concat"
+        yield Problem("data.shuffle", message, "pack it by concat, or leave data.shuffle out")
+    if split.eos_token_id is None and split.bos_token_id is None:
+        message = f"nothing says which token stands between documents in {split.path}"
+        yield Problem("data.shuffle", message, "pack it again, or leave data.shuffle out")
+
+
 def _packing_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
     """Shards of `concat` are what is there anyway, where nothing else is asked for."""
     wanted = config.data.packing
     for split in facts.train.parts or (facts.train,):
+        if config.data.shuffle == "documents" and split.sequences is not None:
+            yield from _shuffle_problems(split)
         if wanted != "concat" and split.packing not in (None, wanted):
             message = f"{split.path} was packed by {split.packing}, not by {wanted}"
             hint = f"albor data pretokenize ... --packing {wanted}, or leave data.packing out"

@@ -174,6 +174,8 @@ def _weights(plan: Plan) -> Iterator[str]:
         shares = ", ".join(f"{name} {percent(w / total, 1)}" for name, w in weights.items())
         yield f"    {title:<13}{f'from sequence {first:,}: ' if len(stages) > 1 else ''}{shares}"
         title = ""
+    if data.shuffle != "rows":
+        yield f"    {'Shuffled':<13}{data.shuffle}, joined and cut anew in each epoch"
     if data.fim is not None:
         rate = percent(data.fim.rate, 0)
         yield f"    {'Fill-in':<13}{rate} of the documents, {data.fim.format}"

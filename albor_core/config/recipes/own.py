@@ -43,6 +43,9 @@ def problems(sections: Mapping[str, Any]) -> Iterator[Problem]:
     if data and data.packing != "concat":
         what = "only text of causal_lm is packed: a class of your own reads its own"
         yield Problem("data.packing", what, "leave it out")
+    if data and data.shuffle != "rows":
+        what = "only causal_lm shuffles documents: a class of your own reads its own"
+        yield Problem("data.shuffle", what, "leave it out")
     for field in ("mixture", "val_mixture", "curriculum", "fim") if data else ():
         if getattr(data, field):
             what = "only causal_lm mixes and cuts its data: a class of your own reads its own"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from albor_core.data.load.interleave import Interleaving, interleaving
 from albor_core.data.load.order import RowBlocks, steps_per_epoch
-from albor_core.data.load.permutation import scattered, sorted_draws
+from albor_core.data.load.permutation import scattered, sorted_draws, stream_of
 
 _SORTED_BELOW = 1 << 16
 """Rows of a source whose order is made by sorting: a network over few numbers mixes them badly."""
@@ -155,11 +155,6 @@ class MixtureOrder:
         self._from, self._given, self._blocks = begin, given, RowBlocks()
         self._stretches = _stretches(self.stages, begin, given)
         self.changed_at = None if is_same else cursor
-
-
-def stream_of(data_hash: str) -> int:
-    """Of a source's own permutation."""
-    return int(data_hash[:15], 16) | 1 << 60
 
 
 @lru_cache(maxsize=16)

@@ -26,6 +26,7 @@ MEMORY_LIMIT_BYTES = 2 << 30
 SHARED_FROM_BYTES = 32 << 20
 """Less is read in a fraction of a second, and takes less memory than the process beside it."""
 _ROWS = 4096  # looked at together
+_TOKENS = 1 << 22
 
 
 class PackedShards:
@@ -135,6 +136,23 @@ class PackedShards:
         """
         self._open_if_cut_short()
         return self._ids[np.asarray(indices, np.int64)].astype(np.int64)
+
+    def tokens(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) ids at these places of all rows one after the other. Raises as `batch`."""
+        self._open_if_cut_short()
+        return self._ids.reshape(-1)[places].astype(np.int64)
+
+    def document_starts(self) -> NDArray[np.int64]:
+        """(D,) places at which a document begins in all rows one after the other, the first at 0
+        whatever stands there. Only where there are `boundaries`; looks through all.
+        """
+        self._open_if_cut_short()
+        assert self._boundaries is not None
+        flat, found = self._ids.reshape(-1), [np.zeros(1, np.int64)]
+        for begin in range(0, len(flat), _TOKENS):
+            block = flat[begin : begin + _TOKENS + 1]  # its last token begins the next block
+            found.append(begin + np.flatnonzero(self._boundaries.firsts(block[None])[0]))
+        return np.concatenate(found)
 
     def _open_if_cut_short(self) -> None:
         if self._cache is not None and self._cache.is_cut_short:

@@ -39,6 +39,11 @@ def scattered(
     return found.astype(np.int64)
 
 
+def stream_of(data_hash: str) -> int:
+    """Of a source's own permutations."""
+    return int(data_hash[:15], 16) | 1 << 60
+
+
 def _generator(seed: int, epoch: int, stream: int, part: int) -> np.random.Philox:
     key = np.array([seed & _WORD, epoch], np.uint64)
     if not (stream or part):

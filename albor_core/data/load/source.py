@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from albor_core.config.load import Config
 from albor_core.config.sections import MixtureSource
+from albor_core.data.load.documents import Boundaries
 from albor_core.data.load.fim import RowCutter, SentinelIds
 from albor_core.data.load.mixture import DrawnSource, MixtureOrder, Stages
 from albor_core.data.load.order import Order, SequenceOrder
 from albor_core.data.load.packed_shards import PackedShards
+from albor_core.data.load.shuffled_documents import ShuffledDocuments
 from albor_core.data.pack.manifest import Manifest, combined_hash
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.run.errors import ConfigError, DataError
@@ -36,8 +38,11 @@ class SourcePart:
     shards: PackedShards
     used: int
     """Rows; spread evenly over the split where there are more."""
+    shuffled: ShuffledDocuments | None = None
 
-    def batch(self, rows: Rows) -> NDArray[np.int64]:
+    def batch(self, rows: Rows, epochs: Rows) -> NDArray[np.int64]:
+        if self.shuffled is not None:
+            return self.shuffled.batch(rows, epochs)
         return self.shards.batch(self.stored(rows))
 
     def stored(self, rows: Rows) -> Rows:
@@ -59,7 +64,8 @@ class TokenSource:
         self._begins = np.cumsum([0, *(part.used for part in self.parts)])
         self._fim = None if validation else _fim(config, self.manifest)
         self.keeps_apart = config.data.document_mask and not validation
-        if self.keeps_apart and self._fim is None:
+        self._shuffles = config.data.shuffle == "documents" and not validation
+        if self.keeps_apart and self._fim is None and not self._shuffles:
             for part in self.parts:
                 part.shards.inner_documents([])  # counted now, and not in the first step
 
@@ -79,7 +85,8 @@ class TokenSource:
     def order(self) -> Order:
         """In which they are trained on."""
         if not self._mixture:
-            return SequenceOrder(self._seed, len(self), tells_epochs=self._fim is not None)
+            tells_epochs = self._fim is not None or self._shuffles
+            return SequenceOrder(self._seed, len(self), tells_epochs=tells_epochs)
         sources = [
             DrawnSource(one.title, part.shards.manifest.data_hash, part.used)
             for one, part in zip(self._mixture, self.parts, strict=True)
@@ -101,6 +108,8 @@ class TokenSource:
         if self._fim is not None:  # what is pushed out at the end of a row begins nowhere
             laid = self._fim.lay(self.stored(rows), rows)
             return int(self._fim.inner(laid, len(rows), self.seq_len).sum())
+        if self._shuffles:
+            return int(self._told_apart().inner(self.stored(rows)).sum())
         return sum(
             int(self.parts[part].shards.inner_documents(mine.rows).sum())
             for part, mine in self._by_part(rows % len(self))
@@ -111,9 +120,12 @@ class TokenSource:
         ids = self.ids(rows)
         if not self.keeps_apart:
             return {"ids": ids}
+        return {"ids": ids, "document": self._told_apart().numbers(ids)}
+
+    def _told_apart(self) -> Boundaries:
         boundaries = self.parts[0].shards.boundaries
         assert boundaries is not None
-        return {"ids": ids, "document": boundaries.numbers(ids)}
+        return boundaries
 
     def ids(self, rows: Rows) -> NDArray[np.int64]:
         """(B, T) as they are trained on."""
@@ -128,13 +140,13 @@ class TokenSource:
         return np.bincount(laid.row[laid.is_cut], minlength=len(rows)) > 0
 
     def stored(self, rows: Rows) -> NDArray[np.int64]:
-        """(B, T) as they were packed."""
-        rows = np.asarray(rows, np.int64) % len(self)
+        """(B, T) as they were packed, or as their epoch joins them."""
+        epochs, rows = np.divmod(np.asarray(rows, np.int64), len(self))
         if len(self.parts) == 1:
-            return self.parts[0].batch(rows)
+            return self.parts[0].batch(rows, epochs)
         ids = np.empty((len(rows), self.seq_len), np.int64)
         for part, mine in self._by_part(rows):
-            ids[mine.at] = self.parts[part].batch(mine.rows)
+            ids[mine.at] = self.parts[part].batch(mine.rows, epochs[mine.at])
         return ids
 
     def places(self, rows: Rows) -> list[tuple[str | None, int]]:
@@ -165,11 +177,33 @@ class _Mine:
 
 
 def _train_parts(config: Config) -> list[SourcePart]:
-    if not config.data.mixture:
-        shards = _open(config, config.data.train, "data.train")
-        return [SourcePart(None, shards, len(shards))]
-    parts = _mixed(config, config.data.mixture, "data.mixture")
-    return [SourcePart(name, shards, len(shards)) for name, shards in parts]
+    parts: list[tuple[str | None, PackedShards]]
+    if config.data.mixture:
+        parts = [*_mixed(config, config.data.mixture, "data.mixture")]
+    else:
+        parts = [(None, _open(config, config.data.train, "data.train"))]
+    return [
+        SourcePart(name, shards, len(shards), _shuffled(config, shards)) for name, shards in parts
+    ]
+
+
+def _shuffled(config: Config, shards: PackedShards) -> ShuffledDocuments | None:
+    """Raises DataError where documents are not told apart, or were placed to be whole in rows."""
+    if config.data.shuffle == "rows":
+        return None
+    folder = shards.manifest.directory
+    if shards.boundaries is None:
+        raise DataError(
+            f"data.shuffle: the manifest of {folder} names no token between documents",
+            hint="pack them again with `albor data pretokenize`, or leave data.shuffle out",
+        )
+    packing = (shards.manifest.packing or {}).get("name", "concat")
+    if packing != "concat":
+        raise DataError(
+            f"data.shuffle: {folder} was packed by {packing}, and documents are joined by concat",
+            hint="pack it again with --packing concat, or leave data.shuffle out",
+        )
+    return ShuffledDocuments(shards, config.training.seed)
 
 
 def _val_parts(config: Config) -> list[SourcePart]:

@@ -28,8 +28,8 @@ from albor_core.run.rundir import RunDir, read_json
 
 _DECIDES = (
     *("data.train", "data.mixture", "data.curriculum", "data.fim", "data.batch_size"),
-    *("data.seq_len", "data.input_column", "training.seed", "training.gradient_accumulation"),
-    *("training.batch_ramp", "training.epochs"),
+    *("data.seq_len", "data.shuffle", "data.input_column", "training.seed", "training.epochs"),
+    *("training.gradient_accumulation", "training.batch_ramp"),
 )
 """Settings that decide which tokens a step holds."""
 
@@ -39,7 +39,7 @@ class ShownRow:
     """One sequence of a batch, as it was trained on."""
 
     row: int
-    """Of its split, counted as data.seq_len cuts it."""
+    """Of its split, counted as data.seq_len cuts it, and as its epoch joins it."""
     source: str | None
     """Its source in a mixture."""
     tokens: int

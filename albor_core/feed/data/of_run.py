@@ -71,6 +71,7 @@ class RunData:
     seq_len: int | None = None
     batch_size: int | None = None
     has_document_mask: bool = False
+    shuffles_documents: bool = False
     mixture: tuple[MixedSource, ...] = ()  # in the place of one folder to train on
     stages: int = 0  # of a curriculum, which changes the weights of a mixture
     has_fim: bool = False
@@ -120,6 +121,7 @@ def run_data(
         seq_len=integer(config, "seq_len"),
         batch_size=integer(config, "batch_size"),
         has_document_mask=config.get("document_mask") is True,
+        shuffles_documents=config.get("shuffle") == "documents",
         mixture=mixture,
         stages=len(sequence(config, "curriculum")),
         has_fim=isinstance(config.get("fim"), Mapping),

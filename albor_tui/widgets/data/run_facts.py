@@ -61,6 +61,8 @@ def _how(data: RunData) -> str:
         found.append(f"{quantity.count(data.batch_size)} a micro-batch")
     if data.has_document_mask:
         found.append("documents kept apart")
+    if data.shuffles_documents:
+        found.append("documents shuffled in each epoch")
     if data.has_fim:
         found.append("some filled in the middle")
     if data.stages:

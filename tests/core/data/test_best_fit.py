@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections import Counter
 
 import numpy as np
@@ -12,8 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_run import tiny_config
 
+from albor_core.config.load import parse_config
 from albor_core.data.load.packed_shards import PackedShards
+from albor_core.data.load.source import TokenSource
 from albor_core.data.pack.pretokenize import pretokenize, read_manifest, verify_shards
 from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.data.pack.work import encode
@@ -200,6 +204,17 @@ def test_what_is_left_of_a_cut_document_is_a_document_of_its_own(corpus, tokeniz
     told = [ids[row][numbers[row] == n].tolist() for row in range(len(ids))
             for n in range(numbers[row].max() + 1)]  # fmt: skip
     assert told == list(pieces_of(tmp_path / "train"))
+
+
+def test_what_was_placed_to_be_whole_is_not_shuffled_by_documents(corpus, tokenizer, tmp_path):
+    pretokenize(corpus, tokenizer, tmp_path / "shards", **BEST)
+    more = {"data__train": str(tmp_path / "shards" / "train"), "data__seq_len": 64}
+    more |= {f"model__architecture__{name}": size for name, size in
+             (("vocab_size", 1 << 16), ("max_position_embeddings", 64))}  # fmt: skip
+    raw = tiny_config(tmp_path, **more, data__shuffle="documents")
+    config = parse_config(json.dumps(raw).encode(), file="tiny.yaml")
+    with pytest.raises(DataError, match=r"data.shuffle: .* was packed by best-fit"):
+        TokenSource(config, validation=False)
 
 
 def test_what_is_decoded_joins_no_two_documents(corpus, tokenizer, tmp_path):

@@ -54,6 +54,17 @@ async def test_the_weight_of_a_source_stands_beside_what_was_seen_of_it(cockpit,
         assert "/data/numpy/numpy/train" in facts and facts.count("as recorded") == 7
 
 
+async def test_how_rows_are_made_is_said_beside_where_they_come_from(cockpit, source):
+    source.data = replace(
+        fake_data.RUN_DATA, shuffles_documents=True, has_document_mask=True, has_fim=True
+    )
+    async with cockpit(run=at(source), tab="data").run_test(size=WIDE) as pilot:
+        await opened(pilot)
+        facts = " ".join(page_of(pilot).query_one(RunFacts).text.split())
+        for said in ("kept apart", "documents shuffled in each epoch", "filled in the middle"):
+            assert said in facts
+
+
 async def test_sources_of_one_data_set_have_shares_and_no_weight(cockpit, source):
     async with cockpit(run=at(source), tab="data").run_test(size=WIDE) as pilot:
         await opened(pilot)

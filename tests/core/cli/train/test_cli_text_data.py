@@ -35,6 +35,8 @@ def test_text_is_packed_once_and_trained_on(user, data):
     (problem,) = other.document["problems"]
     assert problem["field"] == "data.packing"
     assert "was packed by concat, not by best-fit" in problem["message"]
+    anew = user.albor("train", "plan", "tiny.yaml", *named, "--set", "data.shuffle=documents")
+    assert anew.code == 0 and "documents, joined and cut anew in each epoch" in anew.out
     untold = user.albor(
         "train", "plan", "tiny.yaml", *named, "--set", "data.tokenizer=null", "--json"
     )

@@ -7,7 +7,9 @@ import pytest
 from tiny_run import SEQ_LEN, VOCAB, tiny_config, write_documents, write_shards, write_tokenizer
 
 from albor_core.config.load import parse_config
+from albor_core.data.load.documents import Boundaries
 from albor_core.data.load.order import val_rows
+from albor_core.data.load.permutation import sorted_draws
 from albor_core.data.load.source import TokenSource
 from albor_core.run.errors import ConfigError, DataError
 
@@ -73,6 +75,73 @@ def test_documents_are_cut_otherwise_in_each_epoch_and_never_for_validation(tmp_
     for numbers in (rows, rows + 40):
         inner = int(train.batch(numbers)["document"][:, -1].sum())
         assert train.count(numbers) == 40 * (SEQ_LEN - 1) - inner
+
+
+def joined_plainly(shards, seed, epoch):
+    """(N, T) as a plain program would join the documents of a split in the order of an epoch."""
+    flat = shards.batch(range(len(shards))).ravel().tolist()
+    documents = [[]]
+    for token in flat:
+        documents[-1].append(token)
+        if token == shards.boundaries.end:
+            documents.append([])
+    documents = [one for one in documents if one]
+    stream = int(shards.manifest.data_hash[:15], 16) | 1 << 60 | 1 << 61
+    order = sorted_draws(seed, epoch, len(documents), stream)
+    return np.array([token for one in order for token in documents[one]]).reshape(-1, SEQ_LEN)
+
+
+def test_documents_are_joined_in_another_order_in_each_epoch_and_none_is_lost(tmp_path, folders):
+    more = {"data__train": ..., "data__mixture": mixture(folders, 1, 1, 1), "training__seed": 7}
+    source = source_of(tmp_path, **more, data__shuffle="documents")
+    size, begin = len(source), 0
+    wanted = {epoch: [] for epoch in (0, 1, 9)}
+    for part in source.parts:
+        for epoch, rows in wanted.items():
+            rows.append(joined_plainly(part.shards, 7, epoch))
+            told = np.sort(rows[-1].ravel())
+            assert (told == np.sort(part.shards.batch(range(part.used)).ravel())).all()
+        begin += part.used
+    whole = {epoch: np.concatenate(rows) for epoch, rows in wanted.items()}
+    assert (whole[0] != whole[1]).any()
+    numbers = np.random.default_rng().permutation(3 * size)[:40]
+    epochs, rows = np.array([0, 1, 9])[numbers // size], numbers % size
+    found = source.ids(epochs * size + rows)
+    for row, epoch, ids in zip(rows, epochs, found, strict=True):
+        assert (ids == whole[epoch][row]).all(), (row, epoch)
+
+
+def test_an_order_of_documents_tells_its_epochs_and_counts_what_it_joins(tmp_path, folders):
+    more = {"data__train": str(folders[1]), "data__val": str(folders[1])}
+    more |= {"data__shuffle": "documents", "data__document_mask": True}
+    train, val = (source_of(tmp_path, **more, validation=told) for told in (False, True))
+    rows = np.arange(40)
+    assert (val.ids(rows) == train.parts[0].shards.batch(rows)).all()
+    order = train.order()
+    assert sorted(order.part(40, 0, 40)) == list(range(40, 80))
+    for numbers in (rows, rows + 40):
+        inner = int(train.batch(numbers)["document"][:, -1].sum())
+        assert train.count(numbers) == 40 * (SEQ_LEN - 1) - inner
+
+
+def test_documents_that_begin_with_a_token_are_found_over_the_edges_of_blocks(
+    tmp_path, folders, monkeypatch
+):
+    whole = source_of(tmp_path, data__train=str(folders[0])).parts[0].shards
+    starts = whole.document_starts()
+    ids = whole.batch(range(len(whole))).ravel()
+    assert starts.tolist() == [0, *(np.flatnonzero(ids[:-1] == whole.boundaries.end) + 1)]
+    for size in (1, 7, SEQ_LEN, len(ids)):
+        monkeypatch.setattr("albor_core.data.load.packed_shards._TOKENS", size)
+        assert (whole.document_starts() == starts).all()
+    monkeypatch.setattr(whole, "_boundaries", Boundaries(None, whole.boundaries.end))
+    assert whole.document_starts().tolist() == sorted({0, *np.flatnonzero(ids == ids.min())})
+
+
+def test_documents_cannot_be_shuffled_where_they_are_not_told_apart(tmp_path):
+    bare = write_shards(tmp_path / "bare", 8, seed=4)
+    with pytest.raises(DataError, match=r"data.shuffle: .*bare names no token between"):
+        source_of(tmp_path, data__train=str(bare), data__shuffle="documents")
 
 
 def test_sources_that_do_not_go_together_are_refused_by_name(tmp_path, folders):
@@ -156,6 +225,15 @@ WRONG = [
         {**MIXED, "training__mode": "mine:Own"},
         "data.mixture: only causal_lm mixes and cuts its data",
     ),
+    (
+        {"data__shuffle": "documents", "training__mode": "mine:Own"},
+        "data.shuffle: only causal_lm shuffles documents",
+    ),
+    (
+        {"data__shuffle": "documents", "data__packing": "best-fit"},
+        "data.shuffle: joins documents as concat does, and data.packing is best-fit",
+    ),
+    ({"data__shuffle": "words"}, "data.shuffle: must be 'rows' or 'documents'"),
 ]
 
 

@@ -71,6 +71,21 @@ def test_a_run_on_a_mixture_resumes_to_the_same_bytes_and_counts_what_it_saw(tmp
     assert seen[-2:] == [(12, "data/a_sequences", 36), (12, "data/b_sequences", 12)]
 
 
+def test_shuffled_documents_resume_to_the_same_bytes_in_any_epoch(tmp_path, mixed, trained_on):
+    alone = {name: mixed[name] for name in ("data__tokenizer", "data__document_mask")}
+    alone |= {"data__train": mixed["data__mixture"][0]["path"], "data__shuffle": "documents"}
+    alone |= {"training__max_steps": 14, "training__epochs": 4}  # of 23 rows, 5 steps each
+    whole, parts = (make_run(tmp_path, name, **alone) for name in ("whole", "parts"))
+    train_here(whole)
+    first = dict(trained_on)
+    train_here(parts, stop_after=9)
+    train_here(parts, attempt=2)
+    assert digest(whole) == digest(parts)
+    assert all((first[step] == ids).all() for step, ids in trained_on.items())
+    for step in (1, 7, 14):
+        assert shown(whole, step)[0] == first[step].tolist()
+
+
 def test_micro_batches_and_ranks_of_any_number_train_on_the_same_sequences(
     tmp_path, mixed, trained_on
 ):

@@ -310,6 +310,7 @@ def test_what_only_a_recipe_of_albor_has_is_refused_or_required_by_name(tmp_path
     [
         ("data.document_mask", "true"),
         ("data.packing", "best-fit"),
+        ("data.shuffle", "documents"),
         ("training.seq_len_ramp", "[{until: 2, seq_len: 8}]"),
         ("recipe.width", ".inf"),
         ("recipe.inner.rates", "[1, .nan]"),

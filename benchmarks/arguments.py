@@ -35,6 +35,17 @@ def above_zero(text: str) -> float:
     return found
 
 
+def not_negative(text: str) -> float:
+    """A finite number from 0 on: of load that is not timed; 0 is none."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from 0")
+    return found
+
+
 def _is_folder(path: Path, how: int = os.F_OK) -> bool:
     return os.access(f"{path}/.", how)
 

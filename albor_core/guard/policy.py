@@ -23,6 +23,7 @@ from typing import Any
 from albor_core.run.exit import COMPLETED
 from albor_core.run.guard_options import Options
 from albor_core.run.values.lenient import finite_of, text_of, whole_of
+from albor_core.run.values.quantity import counted
 
 DAY_S = 86400.0
 FATAL_XIDS = frozenset({48, 79, 95, 119})  # the GPU needs a reset or is gone: a restart cannot help
@@ -319,7 +320,7 @@ def _by_count(memory: GuardMemory, options: Options, what: str) -> Finish | None
     assert options.restarts is not None
     if memory.restarts < options.restarts:
         return None
-    told = f"{what}: restarts: {memory.restarts}" if memory.restarts else what
+    told = f"{what}, after {counted(memory.restarts, 'restart')}" if memory.restarts else what
     return Finish("failed", GAVE_UP, told)
 
 

@@ -43,7 +43,7 @@ import torch
 from albor_core.kernels.dispatch import OPS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import new_file, positive
+from arguments import new_file, not_negative, positive
 
 ROOT = step_pairs.ROOT
 BASELINES = ROOT / "benchmarks" / "baselines"
@@ -258,7 +258,7 @@ def parsed() -> argparse.Namespace:
         "--batches", type=positive, nargs="*", default=[4, 16, 64], help="none: no step"
     )
     parser.add_argument("--shape", default="350m", help="of the step's model")
-    parser.add_argument("--warm", type=float, default=4.0)
+    parser.add_argument("--warm", type=not_negative, default=4.0)
     parser.add_argument("--rounds", type=positive, default=3, help="of the step")
     parser.add_argument("--json", type=new_file, help="write the figures of each pair here, too")
     options = parser.parse_args()

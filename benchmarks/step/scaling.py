@@ -42,7 +42,7 @@ from albor_core.train.ranks.peer_copies import peer_copies
 from albor_core.train.step.fused import GraphedStep
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import new_file, positive
+from arguments import new_file, not_negative, positive
 
 SHAPE = LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024)
 T = 1024
@@ -246,7 +246,7 @@ def main() -> int:
                         choices=[OURS, ONE_MESSAGE, PEER])  # fmt: skip
     parser.add_argument("--batch", type=positive, default=16, help="sequences on each GPU")
     parser.add_argument("--rounds", type=positive, default=7)
-    parser.add_argument("--warm", type=float, default=10.0, help="seconds of load first")
+    parser.add_argument("--warm", type=not_negative, default=10.0, help="seconds of load first")
     parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     there = torch.cuda.device_count()

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import new_file, positive, there
+from arguments import new_file, not_negative, positive, there
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=positive, default=9)
     parser.add_argument("--batches", type=positive, nargs="+", default=[4, 16, 64])
     parser.add_argument("--shape", default="350m")
-    parser.add_argument("--warm", type=float, default=4.0)
+    parser.add_argument("--warm", type=not_negative, default=4.0)
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--json", type=new_file, help="write the figures of each pair here, too")
     options = parser.parse_args()

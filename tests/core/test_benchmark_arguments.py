@@ -83,6 +83,13 @@ def test_a_number_above_zero_is_finite(text):
     assert arguments.above_zero("0.5") == 0.5
 
 
+@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "two"])
+def test_seconds_that_may_be_none_are_finite(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a finite number from 0"):
+        arguments.not_negative(text)
+    assert (arguments.not_negative("0"), arguments.not_negative("0.5")) == (0.0, 0.5)
+
+
 def test_paths_are_told_from_what_cannot_be_one(tmp_path):
     file, new = tmp_path / "file", tmp_path / "new"
     file.touch()

@@ -207,7 +207,7 @@ def test_a_failure_whose_guard_is_gone_says_so(run, hold):
     assert (status.word, status.detail) == ("failed", "exception: boom; its guard is gone")
 
 
-@pytest.mark.parametrize("judged", ["OSError: no route", "OSError: no route: restarts: 1"])
+@pytest.mark.parametrize("judged", ["OSError: no route", "OSError: no route, after 1 restart"])
 def test_an_exception_is_told_in_its_own_words_and_why_it_was_the_end(run, judged):
     error = {"type": "OSError", "message": "no route\nat all"}
     body = {"schema": "albor.exit/1", "attempt": 1, "reason": "exception", "code": 1}

@@ -598,7 +598,7 @@ def test_an_exception_after_a_logged_step_waits_by_the_table(box: Bench) -> None
     assert box.start().wait(LIMIT_S) == 5
     first, second = box.records("attempt.end")
     assert (first["delay_s"], first["reason"]) == (0.03, "OSError: no route")
-    assert second["reason"] == "OSError: no route: restarts: 1"
+    assert second["reason"] == "OSError: no route, after 1 restart"
 
 
 def test_no_secret_reaches_the_reason_of_an_end(box: Bench) -> None:

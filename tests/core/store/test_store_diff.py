@@ -318,9 +318,9 @@ def said(**changes):
             Ending("failed", "OSError: a", 9.0),
         ),
         (
-            said(guard_state="failed", guard_wall=5.0, guard_reason="OSError: a: restarts: 2"),
+            said(guard_state="failed", guard_wall=5.0, guard_reason="OSError: a, after 2 restarts"),
             {**EXIT, "reason": "exception", "error": {"type": "OSError", "message": "a"}},
-            Ending("failed", "OSError: a: restarts: 2", 5.0),
+            Ending("failed", "OSError: a, after 2 restarts", 5.0),
         ),
         (said(attempts=2), EXIT, Ending()),
         (said(guard_state="running"), {**EXIT, "reason": "exception"}, Ending()),

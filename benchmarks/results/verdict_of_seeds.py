@@ -1,11 +1,27 @@
-"""Whether one group of figures lies below another: Welch's t-test, as scipy has it."""
+"""Whether one group of figures lies below another, or is equal to it within a margin.
+
+    python benchmarks/results/verdict_of_seeds.py FILE [FILE ...] --of RUN --against RUN
+                                                  [--margin 0.02]
+
+compares the last validation losses of two runs of pretrain.py, as its --json has them, seed by
+seed: equal within the margin where both one-sided t-tests of the differences refuse more
+(Schuirmann 1987), and the step time that --of saves. Of groups the test is Welch's, as scipy has
+it. Exit code 2 where a file has no such runs.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import statistics
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from arguments import above_zero, there
 
 
 def welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
@@ -73,3 +89,67 @@ def compare(
     enough = min(len(ours), len(theirs)) >= 3
     holds = enough and about["difference"] <= -margin and p < p_below
     return about | {"t": t, "freedom": freedom, "p": p, "holds": holds}
+
+
+def equal(differences: Sequence[float], *, margin: float, p_below: float = 0.05) -> dict[str, Any]:
+    """Whether the mean of paired differences lies within `margin` of 0: `p` is that of the worse of
+    two one-sided t-tests, `p_above` that it is `margin` above 0 or more. Three pairs at least.
+    """
+    n, mean = len(differences), statistics.fmean(differences)
+    sd = statistics.stdev(differences) if n > 1 else 0.0
+    told: dict[str, Any] = {"pairs": n, "mean": mean, "sd": sd, "margin": margin}
+    if n < 3 or not sd:
+        return told | {"p": None, "p_above": None, "holds": False}
+    p_above, p_under = (
+        _upper((margin - side * mean) / (sd / math.sqrt(n)), n - 1) for side in (1, -1)
+    )
+    p = max(p_above, p_under)
+    return told | {"p": p, "p_above": p_above, "holds": p < p_below}
+
+
+def _upper(t: float, freedom: float) -> float:
+    """P(T > t)."""
+    return _beyond(t, freedom) / 2 if t > 0 else 1 - _beyond(t, freedom) / 2
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """As --runs of pretrain.py says it, without the seed."""
+    return "+".join((str(row["run"]), *row["sets"]))
+
+
+def by_seed(rows: Iterable[Mapping[str, Any]], name: str) -> dict[int, Mapping[str, Any]]:
+    """Its runs; of a seed that ran twice the later one."""
+    return {row["seed"]: row for row in rows if name_of(row) == name}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", type=there, nargs="+", metavar="FILE")
+    parser.add_argument("--of", required=True, metavar="RUN")
+    parser.add_argument("--against", required=True, metavar="RUN")
+    parser.add_argument("--margin", type=above_zero, default=0.02, help="nats a token")
+    options = parser.parse_args()
+    rows: list[Mapping[str, Any]] = []
+    for file in options.files:
+        try:
+            rows += [row for row in json.loads(file.read_text()) if name_of(row) and loss_of(row)]
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            parser.error(f"{file}: not what pretrain.py --json writes: {error!r}")
+    mine, other = (by_seed(rows, name) for name in (options.of, options.against))
+    seeds = sorted(mine.keys() & other.keys())
+    if not seeds:
+        known = ", ".join(sorted({name_of(row) for row in rows}))
+        parser.error(f"no seed of both {options.of} and {options.against}; there are {known}")
+    pairs = [(mine[seed], other[seed]) for seed in seeds]
+    told = equal([loss_of(a) - loss_of(b) for a, b in pairs], margin=options.margin)
+    saved = [1 - b["tokens_per_s"] / a["tokens_per_s"] for a, b in pairs]
+    print(json.dumps({"seeds": seeds, **told, "step_time_saved": statistics.median(saved)}))
+    return 0
+
+
+def loss_of(row: Mapping[str, Any]) -> float:
+    return float(row["validation"][-1]["loss"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -158,6 +159,43 @@ def test_welch_is_that_of_the_textbook() -> None:
     assert not compare(low, high, margin=0.04)["holds"]
     assert not compare(high, low, margin=0.02)["holds"]
     assert not compare(low[:2], high[:2], margin=0.02)["holds"]
+
+
+def test_equal_within_a_margin_by_two_one_sided_tests() -> None:
+    from verdict_of_seeds import equal
+
+    near = equal([0.001, -0.002, 0.003], margin=0.02)
+    # t = (0.02 - 0.000667) / (0.002517 / sqrt 3) = 13.306, 2 degrees: 1/2 - t / 2 sqrt(t^2 + 2)
+    t = (0.02 - 2e-3 / 3) / (0.0025166115 / math.sqrt(3))
+    assert near["p"] == pytest.approx(0.5 - t / (2 * math.sqrt(t * t + 2)), rel=1e-5)
+    assert near["holds"] and near["p"] == near["p_above"]
+    below = equal([-0.035, -0.027, -0.026], margin=0.02)  # better, and so not equal
+    assert below["p_above"] == pytest.approx(0.002, abs=5e-4)
+    assert below["p"] > 0.9 and not below["holds"]
+    assert not equal([0.0, 0.001], margin=0.02)["holds"]
+
+
+def test_pairs_of_runs_are_found_in_the_files_by_name_and_seed(tmp_path: Path) -> None:
+    def rows(sets: list[str], rate: float, *losses: float) -> list[dict[str, Any]]:
+        shared = {"run": "398m", "sets": sets, "tokens_per_s": rate}
+        return [
+            {**shared, "seed": seed, "validation": [{"loss": 10.4}, {"loss": loss}]}
+            for seed, loss in enumerate(losses, 1)
+        ]
+
+    plain, fp8 = tmp_path / "plain.json", tmp_path / "fp8.json"
+    plain.write_text(json.dumps(rows([], 80.0, 2.0, 2.1, 2.2, 9.0)))
+    fp8.write_text(json.dumps(rows(["training.mixed_precision=fp8"], 100.0, 2.001, 2.103, 2.199)))
+    script = [sys.executable, BENCHMARKS / "verdict_of_seeds.py"]
+    names = ("--of", "398m+training.mixed_precision=fp8", "--against", "398m")
+    found = json.loads(subprocess.check_output([*script, plain, fp8, *names]))
+    assert found["seeds"] == [1, 2, 3] and found["holds"]
+    assert found["mean"] == pytest.approx(0.001) and found["step_time_saved"] == pytest.approx(0.2)
+    wrong = subprocess.run([*script, plain, *names], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "there are 398m" in wrong.stderr
+    fp8.write_text('{"run": 1}')
+    other = subprocess.run([*script, fp8, *names], capture_output=True, text=True)
+    assert other.returncode == 2 and f"{fp8}: not what pretrain.py" in other.stderr
 
 
 def test_steps_of_a_journal_add_up_without_the_first_that_compiles() -> None:

@@ -9,7 +9,10 @@ arithmetic over fp32 master weights, random tokens; forward, backward, clip at 1
 ("ours-muon": Muon for the hidden matrices; "ours-6-segments": blocks computed again in so many;
 "bf16-residual": as by training.residual_in_fp32: false). Peers start from the same weights: the
 plain model of this repository under torch.compile ("hand+compile"), transformers' Llama under
-torch.compile, transformers with Liger's kernels. Whoever is not installed is "not measured".
+torch.compile, transformers with Liger's kernels, the plain model with torchao's float8 training and
+torch.compile ("hand-torchao-fp8+compile": all linear layers of its blocks, the head stays in bf16;
+"-large": those that torchao's own filter finds large enough; --only ours-fp8 and one of them
+compares these). Whoever is not installed is "not measured".
 All peers are in memory at once. Who does not fit beside the others, as it is built or later, is put
 off and its memory freed; afterwards it is raced beside the first peer alone, with a load and rounds
 of their own. That contest prints the first anew: a ratio is to the first of the same contest.
@@ -163,6 +166,16 @@ def hand(start: Llama, B: int) -> Any:
     return torch_step(model, lambda ids: compiled(ids, ids)[1])
 
 
+def in_torchao_fp8(start: Llama, *, only_large: bool = False) -> Llama:
+    """The same weights, with linear layers that multiply in fp8; their names stay."""
+    from torchao.float8 import _auto_filter_for_recipe, convert_to_float8_training
+
+    large = _auto_filter_for_recipe("tensorwise", ["lm_head"])  # torchao's default scaling
+    chosen = large if only_large else lambda _, name: name != "lm_head"
+    model: Llama = convert_to_float8_training(copy.deepcopy(start), module_filter_fn=chosen)
+    return model
+
+
 def own_copy(module: str, name: str) -> Any:
     """`module` loaded anew beside itself: what patches the one does not reach the other."""
     found = importlib.util.find_spec(module)
@@ -208,10 +221,17 @@ PEERS: dict[str, Callable[[Llama, int], Any]] = {
     "hand-bf16-residual+compile": lambda start, B: hand(rounded(start), B),
     "hf+compile": hugging_face,
     "hf+liger": lambda start, B: hugging_face(start, B, liger=True),
+    # last: they change how Inductor writes min and max, for the whole process
+    "hand-torchao-fp8+compile": lambda start, B: hand(in_torchao_fp8(start), B),
+    "hand-torchao-fp8-large+compile": lambda start, B: hand(
+        in_torchao_fp8(start, only_large=True), B
+    ),
 }
 NEEDS = {
     "hf+compile": ("transformers",),
     "hf+liger": ("transformers", "liger_kernel"),
+    "hand-torchao-fp8+compile": ("torchao",),
+    "hand-torchao-fp8-large+compile": ("torchao",),
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import weakref
 from pathlib import Path
 
 import pytest
 import torch
 
-from albor_core.model.llama import LlamaConfig
+from albor_core.model.llama import Llama, LlamaConfig
 
 STEP = Path(__file__).resolve().parents[2] / "benchmarks" / "step"
 SHAPE = LlamaConfig(32, 1, 2, 1, 64, 64, 16)
@@ -152,3 +153,23 @@ def test_a_lack_of_memory_is_known_under_its_other_names(room):
     assert room.is_out_of_memory(RuntimeError("Triton Error [CUDA]: out of memory"))
     assert room.is_out_of_memory(raised(full, RuntimeError("capture was invalidated")))
     assert not room.is_out_of_memory(raised(KeyError("a"), RuntimeError("out of resource")))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("torchao"), reason="torchao is not installed")
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_torchao_multiplies_all_but_the_head_in_fp8_and_names_stay(room, is_tied):
+    shape = LlamaConfig(1024, 1, 16, 4, 4096, 64, 16, tie_word_embeddings=is_tied)
+    start = Llama(shape)
+
+    def in_fp8(model):
+        found = (name for name, one in model.named_modules() if "Float8" in type(one).__name__)
+        return {name.split(".")[-1].removesuffix("_proj") for name in found}
+
+    every = room.in_torchao_fp8(start)
+    assert in_fp8(every) == {"q", "k", "v", "o", "gate", "up", "down"}
+    assert in_fp8(room.in_torchao_fp8(start, only_large=True)) == {"gate", "up"}
+    assert in_fp8(start) == set(), "the start is another peer's, too"
+    assert [name for name, _ in every.named_parameters()] == [
+        n for n, _ in start.named_parameters()
+    ]

@@ -1,4 +1,4 @@
-"""Every fused op beside torch eager, torch.compile and, where installed, Liger: one GPU.
+"""Every fused op beside torch eager, torch.compile, Liger and QuACK: one GPU.
 
     python benchmarks/step/kernels.py [--rows 16384] [--only NAME ...] [--places 5]
                                       [--rounds 5] [--json]
@@ -9,6 +9,7 @@ than the L2; the inputs are drawn anew before each replay, outside the clock, be
 over them. Implementations are interleaved round by round: a drifting clock hits all alike. Where
 tensors lie is worth up to 4 %: after --rounds all memory is given back and taken anew elsewhere, as
 often as --places says; the median is over all rounds of all places.
+Liger and QuACK (RMSNorm, cross-entropy) take part where they are installed.
 Liger's cross-entropy waits for the host and is launched instead, host time included.
 Attention by "cudnn" is RoPE's kernel there and back and cuDNN's both ways: what ours is instead of;
 so are "passes" for SwiGLU with the product before it (up) and after it (down).
@@ -49,6 +50,7 @@ from arguments import positive
 
 H, I, V, HEADS, KV_HEADS, E, T = 1024, 4096, 32768, 16, 4, 64, 1024  # noqa: E741 -- the usual names
 BF16 = 2  # bytes
+NEEDS = {"liger": ("liger_kernel",), "quack": ("quack", "cutlass", "tvm_ffi")}
 LAUNCHED = {("cross_entropy", "liger")}  # it reads counts on the host, which no graph can hold
 Fn = Callable[..., Any]
 
@@ -98,7 +100,7 @@ def contests(rows: int) -> list[Contest]:
         peers = {"eager": reference, "compile": compiled(reference), "ours": ours}
         if passes := getattr(room, f"{name}_passes", None):
             peers["passes"] = passes
-        return Contest(name, peers | liger(name), draw, *rest)
+        return Contest(name, peers | others(name), draw, *rest)
 
     def moved(of_a_row: int, of_weights: int) -> int:
         return (rows * of_a_row + of_weights * H * I) * BF16
@@ -149,24 +151,46 @@ def contests(rows: int) -> list[Contest]:
     ]
 
 
-def liger(name: str) -> dict[str, Fn]:
-    """Liger-Kernel's version on the same arguments, if the package is here."""
-    if importlib.util.find_spec("liger_kernel") is None:
-        return {}
+def missing(peer: str) -> str:
+    """The first module that the peer needs and that is not installed."""
+    return next((m for m in NEEDS[peer] if importlib.util.find_spec(m) is None), "")
+
+
+def others(name: str) -> dict[str, Fn]:
+    """The versions of other projects on the same arguments, where they are here and have one."""
+    here = {peer: ops() for peer, ops in OTHERS.items() if not missing(peer)}
+    return {peer: ops[name] for peer, ops in here.items() if name in ops}
+
+
+def liger() -> dict[str, Fn]:
     from liger_kernel.ops import cross_entropy as ce
     from liger_kernel.ops import rms_norm as norm
     from liger_kernel.ops import rope as rotary
     from liger_kernel.ops import swiglu as gated
     from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction as Added
 
-    found: dict[str, Fn] = {
+    return {
         "rms_norm": lambda x, w: norm.LigerRMSNormFunction.apply(x, w, 1e-5),
         "add_rms_norm": lambda x, r, w: Added.apply(x, r, w, 1e-5),
         "rope": lambda q, k, c, s: rotary.LigerRopeFunction.apply(q, k, c[None], s[None]),
         "swiglu": lambda x: gated.LigerSiLUMulFunction.apply(*x.chunk(2, -1)),
         "cross_entropy": lambda x, y: ce.LigerCrossEntropyFunction.apply(x, y, None)[0],
     }
-    return {"liger": found[name]} if name in found else {}
+
+
+def quack() -> dict[str, Fn]:
+    from quack import cross_entropy as scored
+    from quack import rmsnorm
+
+    return {
+        "rms_norm": lambda x, w: rmsnorm(x, w, eps=1e-5),
+        "add_rms_norm": lambda x, r, w: rmsnorm(x, w, residual=r, eps=1e-5, prenorm=True),
+        # over its logits, as ours and Liger's
+        "cross_entropy": lambda x, y: scored(x, y, inplace_backward=True),
+    }
+
+
+OTHERS: dict[str, Callable[[], dict[str, Fn]]] = {"liger": liger, "quack": quack}
 
 
 def runner(
@@ -302,8 +326,9 @@ def main() -> int:
         print(
             f"{device}, torch {torch.__version__}, copy {rate / 1e12:.2f} TB/s, {options.rows} rows"
         )
-        if "liger" not in chosen[0].candidates:
-            print("liger_kernel is not installed: not compared")
+        for peer in OTHERS:
+            if module := missing(peer):
+                print(f"{peer}: not compared, {module} is not installed")
         print(
             f"{'op':14} {'':8} {'fwd us':>9} {'copy':>6} {'f+b us':>9} {'copy':>6} {'vs ours':>8}"
         )

@@ -9,12 +9,17 @@ arithmetic over fp32 master weights, random tokens; forward, backward, clip at 1
 ("ours-muon": Muon for the hidden matrices; "ours-6-segments": blocks computed again in so many;
 "bf16-residual": as by training.residual_in_fp32: false). Peers start from the same weights: the
 plain model of this repository under torch.compile ("hand+compile"), transformers' Llama under
-torch.compile, transformers with Liger's kernels.
-Whoever is not installed is "not measured". After 20 s of load that all share, every round times
-each for about 0.7 s; the ratio is the median over rounds of a round's ratio. Loss and gradients of
-the first step are compared with those of fp32 without TF32 ("worst gradient": the largest relative
-error of any parameter's). Peak memory is what building and first steps of one peer added to the
-process. Exit code 2 without a GPU.
+torch.compile, transformers with Liger's kernels, the plain model with torchao's float8 training and
+torch.compile ("hand-torchao-fp8+compile": all linear layers of its blocks, the head stays in bf16;
+"-large": those that torchao's own filter finds large enough; --only ours-fp8 and one of them
+compares these). Whoever is not installed is "not measured".
+All peers are in memory at once. Who does not fit beside the others, as it is built or later, is put
+off and its memory freed; afterwards it is raced beside the first peer alone, with a load and rounds
+of their own. That contest prints the first anew: a ratio is to the first of the same contest.
+After 20 s of load that all share, every round times each for about 0.7 s; the ratio is the median
+over rounds of a round's ratio. Loss and gradients of the first step are compared with those of fp32
+without TF32 ("worst gradient": the largest relative error of any parameter's). Peak memory is what
+building and first steps of one peer added to the process. Exit code 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -30,8 +35,9 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +74,24 @@ REFERENCE_ROWS = 4  # of a batch at a time: fp32 attention is not frugal
 
 @dataclass
 class Peer:
-    """One way to take a step."""
+    """One way to take a step, and how that went."""
 
     name: str
-    step: Callable[[Tensor], Tensor]
+    step: Any = None
+    """A function of tokens, while it is built and races."""
+    steps: int = 0
+    """Of a round."""
+    problem: str = ""
+    """Why it is not measured."""
+    does_not_fit: bool = False
     peak_gib: float = 0.0
     build_s: float = 0.0
     loss_error: float = 0.0
     gradient_error: float = 0.0
     ms: list[float] = field(default_factory=list)
     clock_mhz: list[int] = field(default_factory=list)
+    kernels: list[tuple[str, float, int]] = field(default_factory=list)
+    """Name, ms a step, launches a step."""
 
 
 def rounded(start: Llama) -> Llama:
@@ -152,6 +166,16 @@ def hand(start: Llama, B: int) -> Any:
     return torch_step(model, lambda ids: compiled(ids, ids)[1])
 
 
+def in_torchao_fp8(start: Llama, *, only_large: bool = False) -> Llama:
+    """The same weights, with linear layers that multiply in fp8; their names stay."""
+    from torchao.float8 import _auto_filter_for_recipe, convert_to_float8_training
+
+    large = _auto_filter_for_recipe("tensorwise", ["lm_head"])  # torchao's default scaling
+    chosen = large if only_large else lambda _, name: name != "lm_head"
+    model: Llama = convert_to_float8_training(copy.deepcopy(start), module_filter_fn=chosen)
+    return model
+
+
 def own_copy(module: str, name: str) -> Any:
     """`module` loaded anew beside itself: what patches the one does not reach the other."""
     found = importlib.util.find_spec(module)
@@ -197,8 +221,18 @@ PEERS: dict[str, Callable[[Llama, int], Any]] = {
     "hand-bf16-residual+compile": lambda start, B: hand(rounded(start), B),
     "hf+compile": hugging_face,
     "hf+liger": lambda start, B: hugging_face(start, B, liger=True),
+    # last: they change how Inductor writes min and max, for the whole process
+    "hand-torchao-fp8+compile": lambda start, B: hand(in_torchao_fp8(start), B),
+    "hand-torchao-fp8-large+compile": lambda start, B: hand(
+        in_torchao_fp8(start, only_large=True), B
+    ),
 }
-NEEDS = {"hf+compile": ("transformers",), "hf+liger": ("transformers", "liger_kernel")}
+NEEDS = {
+    "hf+compile": ("transformers",),
+    "hf+liger": ("transformers", "liger_kernel"),
+    "hand-torchao-fp8+compile": ("torchao",),
+    "hand-torchao-fp8-large+compile": ("torchao",),
+}
 
 
 def truth(start: Llama, ids: Tensor) -> tuple[float, dict[str, Tensor]]:
@@ -221,22 +255,50 @@ def worst(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
     return max(e if e == e else float("inf") for e in errors)
 
 
-def build(name: str, start: Llama, ids: Tensor, wanted: Any) -> Peer:
+def free() -> None:
+    gc.collect(), torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether it is, or came of, a lack of memory: Triton and cuBLAS have errors of their own."""
+    if error is None:
+        return False
+    words = "out of memory", "ALLOC_FAILED"
+    if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words):
+        return True
+    return is_out_of_memory(error.__cause__ or error.__context__)
+
+
+def each(peers: list[Peer], work: Callable[[Peer], Any]) -> None:
+    """`work` with one after the other; who fails gives its memory back and takes no more part."""
+    for peer in peers:
+        if peer.problem:
+            continue
+        try:
+            work(peer)
+        except Exception as error:  # a peer that cannot run is a result too
+            peer.problem = f"{type(error).__name__}: {str(error)[:300]}"
+            peer.does_not_fit = is_out_of_memory(error)
+        if peer.problem:  # no longer above: an error holds frames, and these hold tensors
+            peer.step = None
+            free()
+
+
+def build(peer: Peer, start: Llama, ids: Tensor, wanted: Any) -> None:
     """Made, compared with fp32, and run often enough that nothing is left to compile."""
-    gc.collect(), torch.cuda.empty_cache(), torch.cuda.reset_peak_memory_stats()
+    free(), torch.cuda.reset_peak_memory_stats()
     before, begun = torch.cuda.memory_allocated(), time.time()
-    step, look = PEERS[name](start, len(ids))
+    peer.step, look = PEERS[peer.name](start, len(ids))
     loss, gradients = look(ids)
-    peer = Peer(name, step)
     peer.loss_error = abs(loss.item() - wanted[0]) / wanted[0]
     peer.gradient_error = worst(gradients, wanted[1])
     del gradients
     for _ in range(3):
-        step(ids)
+        peer.step(ids)
     torch.cuda.synchronize()
     peer.build_s = time.time() - begun
     peer.peak_gib = (torch.cuda.max_memory_allocated() - before) / 2**30
-    return peer
+    print(f"B{len(ids)} {peer.name}: built in {peer.build_s:.0f} s", file=sys.stderr, flush=True)
 
 
 def seconds(peer: Peer, batches: list[Tensor], steps: int) -> float:
@@ -255,37 +317,68 @@ def clock_mhz() -> int:
     return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
 
 
+def count(peer: Peer, batches: list[Tensor]) -> None:
+    peer.steps = max(2, int(ROUND_S / (seconds(peer, batches, 3) / 3)))
+
+
+def race(peer: Peer, batches: list[Tensor]) -> None:
+    """One round."""
+    peer.ms.append(1000 * seconds(peer, batches, peer.steps) / peer.steps)
+    for i in range(max(2, peer.steps // 2)):
+        peer.step(batches[i % 4])
+    peer.clock_mhz.append(clock_mhz())  # while the queue is still full
+    torch.cuda.synchronize()
+
+
 def contest(
-    shape: LlamaConfig, names: list[str], B: int, rounds: int, warm_s: float = WARM_LOAD_S
+    shape: LlamaConfig, B: int, rounds: int, warm_s: float, with_kernels: bool, names: list[str]
 ) -> list[Peer]:
+    """All of `names` side by side; what they held is free afterwards."""
     torch.manual_seed(0)
     start = Llama(shape)
     init_weights(start, 0)
     start.cuda()
     batches = [torch.randint(0, shape.vocab_size, (B, T), device="cuda") for _ in range(4)]
-    wanted = truth(start, batches[0])
-    peers = []
-    for name in names:
-        try:
-            peers.append(build(name, start, batches[0], wanted))
-            print(f"B{B} {name}: built in {peers[-1].build_s:.0f} s", file=sys.stderr, flush=True)
-        except Exception as error:  # a peer that cannot run is a result too
-            print(f"B{B} {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-    del wanted
+    peers = [Peer(name) for name in names]
+    ids = batches[0]
+    each(peers, partial(build, start=start, ids=ids, wanted=truth(start, ids)))
     begun = time.time()
     while time.time() - begun < warm_s:
-        for peer in peers:
-            seconds(peer, batches, 2)
-    counts = {p.name: max(2, int(ROUND_S / (seconds(p, batches, 3) / 3))) for p in peers}
+        each(peers, partial(seconds, batches=batches, steps=2))
+    each(peers, partial(count, batches=batches))
     for _ in range(rounds):
-        for peer in peers:
-            steps = counts[peer.name]
-            peer.ms.append(1000 * seconds(peer, batches, steps) / steps)
-            for i in range(max(2, steps // 2)):
-                peer.step(batches[i % 4])
-            peer.clock_mhz.append(clock_mhz())  # while the queue is still full
-            torch.cuda.synchronize()
+        each(peers, partial(race, batches=batches))
+    if with_kernels:
+        each(peers, partial(profile, ids=ids))
+    for peer in peers:
+        peer.step = None
+    torch._dynamo.reset()
+    free()
     return peers
+
+
+def is_put_off(peer: Peer, names: list[str]) -> bool:
+    """Whether others than the first of its contest may have had the memory it lacked."""
+    return peer.does_not_fit and not {*names} <= {names[0], peer.name}
+
+
+def contests(names: list[str], hold: Callable[[list[str]], list[Peer]]) -> Iterator[list[Peer]]:
+    """The peers of each: of all names at once, then of the first with each that was put off."""
+    together = hold(names)
+    yield together
+    for peer in together:
+        if is_put_off(peer, names):
+            yield hold(list(dict.fromkeys((names[0], peer.name))))
+
+
+def told(peer: Peer, names: list[str]) -> str:
+    """What became of one that was not measured."""
+    if is_put_off(peer, names):
+        return "put off, it does not fit beside the others"
+    if not peer.does_not_fit:
+        return peer.problem
+    beside = "" if peer.name == names[0] else f" beside {names[0]}"
+    return f"not measured, it does not fit{beside} alone: {peer.problem}"
 
 
 def line(shape: LlamaConfig, peer: Peer, first: Peer, B: int) -> dict[str, Any]:
@@ -308,8 +401,23 @@ def line(shape: LlamaConfig, peer: Peer, first: Peer, B: int) -> dict[str, Any]:
     }
 
 
-def profile(peer: Peer, ids: Tensor, top: int = 30) -> list[tuple[str, float, int]]:
-    """(kernel, ms a step, launches a step), the longest first."""
+def report(shape: LlamaConfig, peers: list[Peer], B: int) -> list[dict[str, Any]]:
+    """Prints what became of the peers of one contest; ratios are to the first that was measured."""
+    names = [peer.name for peer in peers]
+    for peer in peers:
+        if peer.problem:
+            print(f"B{B} {peer.name}: {told(peer, names)}", flush=True)
+    measured = [peer for peer in peers if not peer.problem]
+    rows = [line(shape, peer, measured[0], B) for peer in measured]
+    for row, peer in zip(rows, measured, strict=True):
+        print(json.dumps(row), flush=True)
+        if peer.kernels:
+            row["profile"] = peer.kernels
+    return rows
+
+
+def profile(peer: Peer, ids: Tensor, top: int = 30) -> None:
+    """Finds its kernels, the longest first."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as recording
 
@@ -322,7 +430,7 @@ def profile(peer: Peer, ids: Tensor, top: int = 30) -> list[tuple[str, float, in
         times[event.key[:90]][0] += event.self_device_time_total / 2000
         times[event.key[:90]][1] += event.count / 2
     rows = [(name, round(ms, 3), int(n)) for name, (ms, n) in times.items()]
-    return sorted(rows, key=lambda row: -row[1])[:top]
+    peer.kernels = sorted(rows, key=lambda row: -row[1])[:top]
 
 
 def main() -> int:
@@ -350,19 +458,12 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
     rows: list[dict[str, Any]] = []
     for B in options.batches:
-        peers = contest(shape, names, B, options.rounds, options.warm)
-        for peer in peers:
-            rows.append(line(shape, peer, peers[0], B))
-            print(json.dumps(rows[-1]), flush=True)
-            if options.profile:
-                ids = torch.randint(0, shape.vocab_size, (B, T), device="cuda")
-                rows[-1]["profile"] = profile(peer, ids)
-        if options.json:
-            options.json.write_text(json.dumps(rows, indent=1))
+        hold = partial(contest, shape, B, options.rounds, options.warm, options.profile)
+        for peers in contests(names, hold):
+            rows += report(shape, peers, B)
+            if options.json:
+                options.json.write_text(json.dumps(rows, indent=1))
         print("chosen:", *(f"{c.op} {c.backend}" for c in dispatch.choices()), file=sys.stderr)
-        del peers
-        torch._dynamo.reset()
-        gc.collect(), torch.cuda.empty_cache()
     return 0
 
 

@@ -56,7 +56,7 @@ from albor_core.train.optim.muon import FlatMuon
 from albor_core.train.step.fused import GraphedStep
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import new_file, positive
+from arguments import new_file, not_negative, positive
 
 SHAPES = {
     "350m": LlamaConfig(1024, 24, 16, 4, 4096, 32768, 1024),
@@ -439,7 +439,9 @@ def main() -> int:
     parser.add_argument("--batches", type=positive, nargs="+", default=[4, 16, 64])
     parser.add_argument("--only", nargs="*", default=[], choices=PEERS)
     parser.add_argument("--rounds", type=positive, default=9)
-    parser.add_argument("--warm", type=float, default=WARM_LOAD_S, help="seconds of load before")
+    parser.add_argument(
+        "--warm", type=not_negative, default=WARM_LOAD_S, help="seconds of load before"
+    )
     parser.add_argument("--json", type=new_file, help="write all figures here, too")
     parser.add_argument("--profile", action="store_true", help="kernels of a step, by time")
     options = parser.parse_args()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import bisect
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,16 @@ def port(source: str, *, seed: int, rows: int) -> str:
         ("torch.cuda.manual_seed(42)", f"torch.cuda.manual_seed({seed})"),
         ("DEVICE_BATCH_SIZE = 128 ", f"DEVICE_BATCH_SIZE = {rows} "),
     )
+    version = f"commit {COMMIT} of https://github.com/karpathy/autoresearch"
+    return replaced("train.py", source, changes, version)
+
+
+def replaced(file: str, source: str, changes: Iterable[tuple[str, str]], version: str) -> str:
+    """`source` with the new text for each old one. ValueError where one is not found just once."""
     for old, new in changes:
         if (found := source.count(old)) != 1:
             raise ValueError(
-                f"train.py: {old.splitlines()[0]!r} found {found} times, not once; take commit "
-                f"{COMMIT} of https://github.com/karpathy/autoresearch"
+                f"{file}: {old.splitlines()[0]!r} found {found} times, not once; take {version}"
             )
         source = source.replace(old, new)
     return source

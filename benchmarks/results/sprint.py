@@ -32,7 +32,6 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +50,7 @@ from timed_runs import (
     folder_of,
     keep,
     ours,
+    parts_of,
     spread,
     tokenizer_of,
 )
@@ -73,22 +73,15 @@ BESIDE_S = 150.0  # of a run, besides its seconds: start, compile, calibrate, ev
 
 def contender(word: str) -> str:
     """Argument of --runs; with choices argparse would refuse an empty list."""
-    name, *sets = word.split("+")
-    is_ours = OWN.fullmatch(name) and all("=" in one for one in sets)
-    if word not in PEERS and not is_ours:
+    if word not in PEERS and not OWN.fullmatch(parts_of(word)[0]):
         known = ", ".join(RUNS)
         raise argparse.ArgumentTypeError(f"{word!r} is none of {known}, {VARIANT}")
     return word
 
 
-def recipe_of(name: str) -> Recipe:
-    """Of ours, with what its name sets."""
-    return replace(OURS, sets=(*OURS.sets, *name.split("+")[1:]))
-
-
 def rows_of(name: str) -> Rows:
     """What it reads; peers and `hand` have the usual texts."""
-    told = OWN.fullmatch(name.split("+")[0])
+    told = OWN.fullmatch(parts_of(name)[0])
     if told is None:
         return Rows()
     thousands, context = told["thousands"], told["context"]
@@ -100,7 +93,7 @@ def recipe(name: str, *, is_trial: bool = False) -> dict[str, Any]:
     """Marks results of ours: those of another OURS, and trials, are kept, but do not count."""
     if not name.startswith("ours"):
         return {}
-    return {"recipe": recipe_of(name).digest, "trial": is_trial}
+    return {"recipe": OURS.variant(name).digest, "trial": is_trial}
 
 
 def contend(name: str, seed: int, options: Any) -> dict[str, Any]:
@@ -109,7 +102,7 @@ def contend(name: str, seed: int, options: Any) -> dict[str, Any]:
     rows = folder_of(out, rows_of(name))
     data = json.loads((rows / "data.json").read_text())
     if name.startswith("ours"):
-        return ours(recipe_of(name), data, rows, seconds, seed, is_trial=options.trial)
+        return ours(OURS.variant(name), data, rows, seconds, seed, is_trial=options.trial)
     if name == "hand":
         return hand(data, out, seconds, seed)
     if name == "nanochat":

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,12 @@ def encoded(folder: Path, split: str, tokenizer: Path) -> tuple[list[np.ndarray[
         return np.split(kept["ids"], kept["ends"][:-1]), first
 
 
+def parts_of(word: str) -> tuple[str, tuple[str, ...]]:
+    """Name and settings of NAME+FIELD=VALUE ...; no name where one of these sets nothing."""
+    name, *sets = word.split("+")
+    return name if all("=" in one for one in sets) else "", tuple(sets)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A config, and what else is set in it."""
@@ -144,6 +150,10 @@ class Recipe:
     @property
     def digest(self) -> str:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+
+    def variant(self, word: str) -> Recipe:
+        """With what `word` sets besides."""
+        return replace(self, sets=(*self.sets, *parts_of(word)[1]))
 
     def words(self, data: Mapping[str, Any], folder: Path, steps: int, seed: int) -> list[str]:
         """Of `albor train apply`."""

@@ -147,7 +147,7 @@ def test_the_jobs_of_the_results_name_runs_that_the_scripts_know(tmp_path, monke
         importlib.import_module, ("jobs", "pretrain", "slow", "sprint")
     )
     known = {
-        "slow.py": slow.RECIPES.__getitem__,
+        "slow.py": slow.contender,
         "sprint.py": sprint.contender,
         "pretrain.py": pretrain.Asked.read,
     }

@@ -280,14 +280,14 @@ def test_the_peer_by_hand_learns_in_its_time() -> None:
 def test_a_variant_of_ours_is_named_by_what_it_sets_and_claims_for_itself() -> None:
     import argparse
 
-    from sprint import claims, contender, recipe, recipe_of, rows_of
+    from sprint import OURS, claims, contender, recipe, rows_of
     from timed_runs import Rows
 
     name = contender("ours-8k-t2048+model.architecture.model_type=qwen3")
     assert rows_of(name) == Rows(8192, 2048)
     assert rows_of(contender("ours-8k-t2048-fit")) == Rows(8192, 2048, "best-fit")
     assert rows_of(contender("ours+optimizer.lr=1e-3")) == rows_of("autoresearch") == Rows()
-    assert recipe_of(name).sets[-1] == "model.architecture.model_type=qwen3"
+    assert OURS.variant(name).sets[-1] == "model.architecture.model_type=qwen3"
     assert recipe(name) != recipe("ours") and recipe("hand") == {}
     for wrong in ("ours+lr", "hand+optimizer.lr=1", "theirs", "ours-8"):
         with pytest.raises(argparse.ArgumentTypeError, match="none of ours, autoresearch"):
@@ -305,7 +305,7 @@ def test_a_variant_of_ours_is_named_by_what_it_sets_and_claims_for_itself() -> N
 
 
 def test_the_config_that_is_shipped_is_the_one_that_won() -> None:
-    from sprint import recipe_of, rows_of
+    from sprint import OURS, rows_of
 
     root = BENCHMARKS.parents[1]
     jobs = (BENCHMARKS / "results.jobs").read_text()
@@ -316,7 +316,7 @@ def test_the_config_that_is_shipped_is_the_one_that_won() -> None:
     rows = rows_of(name)
     data = {"context": rows.context, "vocabulary": rows.vocabulary}
     data |= dict.fromkeys(("train", "held", "tokenizer"), "data/x/")
-    words = recipe_of(name).words(data, Path("x"), shipped.training.max_steps, 1)
+    words = OURS.variant(name).words(data, Path("x"), shipped.training.max_steps, 1)
     timed = load_config(root / words[0], overrides=words[4::2]).config
     assert timed.model == shipped.model and timed.optimizer == shipped.optimizer
     sizes = ("batch_size", "seq_len")

@@ -67,6 +67,12 @@ def new_file(text: str) -> Path:
     return path
 
 
+def new_file_below(text: str) -> Path:
+    """The same, where its folder may be made, too."""
+    path = Path(text)
+    return new_file(text) if os.path.lexists(path) else new_folder(str(path.parent)) / path.name
+
+
 def new_folder(text: str) -> Path:
     """A folder to write in, which need not be there."""
     path = Path(text).absolute()

@@ -50,7 +50,7 @@ from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import new_folder, positive
+from arguments import new_file_below, new_folder, positive
 
 HELD_OUT = (
     *("xarray", "anyio", "click", "torchdiffeq", "cloudpickle", "json", "http", "sqlite3"),
@@ -341,6 +341,7 @@ def tell(results: list[dict[str, Any]], file: Path | None) -> None:
     """The newest as a line, and all so far in `file`: what is cut short leaves what it has."""
     print(json.dumps(results[-1]), flush=True)
     if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(results, indent=1))
 
 
@@ -357,7 +358,7 @@ def main() -> int:
         "--every", type=positive, default=EVERY, help="steps of 64 rows between evaluations"
     )
     parser.add_argument("--cards", type=positive, default=1, help="GPUs to spread the runs over")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=new_file_below)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.stderr.write("benchmarks/results/pretrain.py needs a CUDA GPU; torch sees none here\n")

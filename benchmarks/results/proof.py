@@ -43,7 +43,7 @@ from albor_core.run.state import read_state
 from albor_core.run.status import ENDS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import new_folder, positive, read_config, there
+from arguments import new_folder, not_negative, positive, read_config, there
 
 STEPS = 1648  # 108.0M tokens
 KILLED_AT = (1 / 3, 2 / 3)
@@ -178,7 +178,7 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--humaneval", type=there, help="HumanEval.jsonl or .jsonl.gz")
     parser.add_argument("--record", type=Path, metavar="FILE.tar.xz")
-    parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
+    parser.add_argument("--stop-after", type=not_negative, default=float("inf"), metavar="S")
     options = parser.parse_args()
     file = ROOT / options.config
     read_config(parser, file if file.is_file() else Path(options.config))

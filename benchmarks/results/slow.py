@@ -31,8 +31,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import torch
-from peer_source import VOCABULARY as SMALL
 from peers import slowrun
+from peers.autoresearch import VOCABULARY as SMALL
 from pretrain import BEST
 from timed_runs import (
     Recipe,
@@ -49,7 +49,7 @@ from timed_runs import (
 from verdict_of_seeds import compare
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import above_zero, new_folder, positive, there
+from arguments import above_zero, new_file_below, new_folder, not_negative, positive, there
 
 EPOCH = Recipe(BEST, ())
 SLOW = Recipe(BEST, ("optimizer.weight_decay=1.6",))
@@ -129,8 +129,10 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--cards", type=positive, default=1, help="GPUs to spread the runs over")
     parser.add_argument("--peers", type=there, help="holds slowrun/")
-    parser.add_argument("--json", type=Path, help="results, kept and added to; OUT/slow.json")
-    parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
+    parser.add_argument(
+        "--json", type=new_file_below, help="results, kept and added to; OUT/slow.json"
+    )
+    parser.add_argument("--stop-after", type=not_negative, default=float("inf"), metavar="S")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -15,7 +15,7 @@ was trained with; ours in fp32 by `albor eval`, and again as transformers loads 
 `ours-8k-t2048` both, `ours-fit` documents that are cut only where they must be (best fit);
 OURS+FIELD=VALUE sets a field of the config besides. With --trial ours is not loaded by
 transformers; that makes no claim.
-Peers are cloned to PEERS/autoresearch and PEERS/nanochat as peer_source.py and sprint_nanochat.py
+Peers are cloned to PEERS/autoresearch and PEERS/nanochat as the files of these names in peers/
 say. `autoresearch` and `nanochat` have a vocabulary of 8,192, `autoresearch-32k` that of `ours`.
 Results in --json are not made again, and each is written at once: call it again until nothing is
 left. No run begins that would not end within --stop-after seconds. Exit code 2 without a GPU, 1
@@ -36,10 +36,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peer_source import VOCABULARY as SMALL
+from peers.autoresearch import VOCABULARY as SMALL
+from peers.contenders import autoresearch, hand
+from peers.nanochat import check, nanochat
 from pretrain import BEST, T
-from sprint_nanochat import check, nanochat
-from sprint_peers import autoresearch, hand
 from timed_runs import (
     VOCABULARY,
     Recipe,
@@ -57,7 +57,7 @@ from timed_runs import (
 from verdict_of_seeds import compare
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from arguments import above_zero, new_folder, positive, there
+from arguments import above_zero, new_file_below, new_folder, not_negative, positive, there
 
 OURS = Recipe(BEST, (), batch=32, warmup=0.05)
 """What is trained: a config, what is set in it, rows of 1,024 a step, share of warm-up."""
@@ -141,8 +141,10 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--cards", type=positive, default=1, help="GPUs to spread the runs over")
     parser.add_argument("--peers", type=there, help="holds autoresearch/, nanochat/")
-    parser.add_argument("--json", type=Path, help="results, kept and added to; OUT/sprint.json")
-    parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S")
+    parser.add_argument(
+        "--json", type=new_file_below, help="results, kept and added to; OUT/sprint.json"
+    )
+    parser.add_argument("--stop-after", type=not_negative, default=float("inf"), metavar="S")
     parser.add_argument(
         "--trial", action="store_true", help="ours in less time: makes no claim, only looks"
     )

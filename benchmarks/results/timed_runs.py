@@ -363,6 +363,7 @@ class Results:
 
     def __init__(self, file: Path) -> None:
         self.file, self._lock = file, threading.Lock()
+        file.parent.mkdir(parents=True, exist_ok=True)
         self.rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
 
     def has(self, key: Mapping[str, Any]) -> bool:

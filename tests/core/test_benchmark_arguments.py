@@ -21,6 +21,7 @@ OTHERS = {  # have a rule of their own
     ("media.py", "--loop"),  # what the script itself says
     ("starts.py", "--orders"),  # seeds
 }
+SECONDS = ("--warm", "--stop-after")
 ZERO = {  # is without that part
     ("bricks.py", "--rounds"),
     ("verdicts.py", "--pairs"),
@@ -32,7 +33,6 @@ ZERO = {  # is without that part
     ("dedup.py", "--short"),
     ("writers.py", "steps"),
 }
-AT_ONCE = {"pretrain.py", "sprint.py", "slow.py"}  # their file may lie in the folder they make
 
 
 def options_of(path: Path) -> dict[str, str]:
@@ -64,8 +64,9 @@ def test_every_script_takes_counts_by_the_types_for_them():
 
 def test_every_script_asks_first_whether_the_file_for_its_figures_can_be_written():
     found = every_option()
-    late = [name for (name, option), kind in found.items() if (option, kind) == ("--json", "Path")]
-    assert set(late) == AT_ONCE
+    kinds = {kind for (_, option), kind in found.items() if option == "--json"}
+    assert kinds <= {"", "new_file", "new_file_below"}  # without one it is a switch
+    assert not [one for one, kind in found.items() if kind == "float" and one[1] in SECONDS]
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.0", "nan", "two", "\u0663", "1_0"])
@@ -98,9 +99,12 @@ def test_paths_are_told_from_what_cannot_be_one(tmp_path):
     assert [arguments.new_file(str(path)) for path in (file, new)] == [file, new]
     assert arguments.new_folder(str(tmp_path)) == tmp_path
     assert arguments.new_folder(str(new / "below")) == new / "below"
+    for path in (file, new, new / "below"):
+        assert arguments.new_file_below(str(path)) == path
     for kind, paths in {
         arguments.there: (new, "n" * 300),
         arguments.new_file: (tmp_path, new / "below", file / "below"),
+        arguments.new_file_below: (tmp_path, file / "below", file / "below" / "it"),
         arguments.new_folder: (file, file / "below", tmp_path / "dangling"),
     }.items():
         for path in paths:

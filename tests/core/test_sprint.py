@@ -68,7 +68,7 @@ def test_a_later_window_reads_what_came_before() -> None:
 
 
 def source() -> str:
-    from peer_source import ATTEND, KERNELS
+    from peers.autoresearch import ATTEND, KERNELS
 
     return (
         f"{KERNELS}\ny = {ATTEND}\ntorch.manual_seed(42)\ntorch.cuda.manual_seed(42)\n"
@@ -77,7 +77,7 @@ def source() -> str:
 
 
 def test_another_version_of_the_peer_is_refused() -> None:
-    from peer_source import COMMIT, port
+    from peers.autoresearch import COMMIT, port
 
     assert "DEVICE_BATCH_SIZE = 32 " in port(source(), seed=7, rows=32)
     with pytest.raises(ValueError, match=f"found 0 times.*{COMMIT}"):
@@ -88,7 +88,7 @@ def test_another_version_of_the_peer_is_refused() -> None:
 
 def test_the_peer_that_was_fetched_is_ported() -> None:
     """Where it lies; elsewhere the patterns alone are tried."""
-    from peer_source import port
+    from peers.autoresearch import port
 
     folder = os.environ.get("ALBOR_PEERS")
     if folder is None:
@@ -99,7 +99,7 @@ def test_the_peer_that_was_fetched_is_ported() -> None:
 
 @pytest.mark.slow
 def test_a_band_is_what_flash_attention_sees() -> None:
-    from peer_source import attend, make_band, seen_through
+    from peers.autoresearch import attend, make_band, seen_through
 
     q, k, v = torch.randn(3, 1, 9, 2, 4, dtype=torch.float64).unbind(0)
     found = attend(q, k, v, 3)
@@ -119,7 +119,7 @@ def test_a_band_is_what_flash_attention_sees() -> None:
 
 
 def test_rows_of_the_peer_begin_as_texts_do_and_hold_every_token() -> None:
-    from peer_source import pack
+    from peers.autoresearch import pack
 
     draw = np.random.default_rng(1)
     lengths = draw.integers(1, 90, 300)
@@ -263,7 +263,7 @@ def test_what_is_known_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_the_peer_by_hand_learns_in_its_time() -> None:
-    from sprint_peers import train_by_hand
+    from peers.contenders import train_by_hand
 
     from albor_core.model.llama import LlamaConfig
 
@@ -274,7 +274,7 @@ def test_the_peer_by_hand_learns_in_its_time() -> None:
     with torch.no_grad():
         loss = model(rows[:8].long(), rows[:8].long())[1]
     assert loss is not None and loss.item() < math.log(16) - 0.1
-    assert sys.modules["sprint_peers"].UNCOUNTED == 11
+    assert sys.modules["peers.contenders"].UNCOUNTED == 11
 
 
 def test_a_variant_of_ours_is_named_by_what_it_sets_and_claims_for_itself() -> None:

@@ -14,7 +14,7 @@ warms up; a run that lasts longer all the same keeps what it learned.
 `slowrun+FLAG=VALUE ...` sets its flags. As it is it sees few epochs of 540 s on one GPU; a size
 that sees more is, say, slowrun+n_layer=8+n_embd=512+n_head=4.
 
-Replaced are Flash Attention 3 from a hub (peer_source.attend); its texts and the tokenizer of
+Replaced are Flash Attention 3 from a hub (autoresearch.attend); its texts and the tokenizer of
 GPT-2 (ours, whole and in an order that the seed draws, with a vocabulary of 8,192 as autoresearch
 has it: of its own of 50,257 a small model would be mostly head); the vocabulary that its CUDA
 kernel is compiled for; wandb; the seed; what it measures of held-out texts (bits_per_byte.py, all
@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 import torch
 from bits_per_byte import bits_per_byte
-from peer_source import CONTEXT, VOCABULARY, attend, make_band, replaced
+from peers.autoresearch import CONTEXT, VOCABULARY, attend, make_band, replaced
 from timed_runs import encoded, tokenizer_of
 from torch import Tensor
 

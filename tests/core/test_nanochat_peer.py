@@ -1,4 +1,4 @@
-"""benchmarks/results/sprint_nanochat.py: nanochat is taken as it is, and trained by its rules."""
+"""benchmarks/results/peers/nanochat.py: nanochat is taken as it is, and trained by its rules."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Holds a stand-in for what the user fetches."""
-    import sprint_nanochat
+    from peers import nanochat as peer
 
     package = tmp_path / "nanochat" / "nanochat"
     package.mkdir(parents=True)
@@ -75,13 +75,13 @@ def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (("common.py", ""), ("optim.py", 'KIND = "muon"\n'), ("gpt.py", GPT)):
         (package / name).write_text(text, encoding="utf-8")
         digest = hashlib.sha256((package / name).read_bytes()).hexdigest()
-        monkeypatch.setitem(sprint_nanochat.SHA256, name, digest)
+        monkeypatch.setitem(peer.SHA256, name, digest)
     monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path
 
 
 def test_other_contents_are_refused_with_what_to_do(peers: Path) -> None:
-    from sprint_nanochat import COMMIT, check
+    from peers.nanochat import COMMIT, check
 
     check(peers)
     file = peers / "nanochat" / "nanochat" / "optim.py"
@@ -94,8 +94,8 @@ def test_other_contents_are_refused_with_what_to_do(peers: Path) -> None:
 
 
 def test_its_model_is_built_at_its_shape_and_attends_through_our_window(peers: Path) -> None:
-    from peer_source import attend
-    from sprint_nanochat import build, load, scale
+    from peers.autoresearch import attend
+    from peers.nanochat import build, load, scale
 
     gpt = load(peers)
     model, scaled = build(gpt, 3, 64, torch.device("cpu"))
@@ -110,7 +110,7 @@ def test_its_model_is_built_at_its_shape_and_attends_through_our_window(peers: P
 
 
 def test_rates_batch_and_decay_scale_as_its_rules_say() -> None:
-    from sprint_nanochat import REFERENCE_BATCH, scale
+    from peers.nanochat import REFERENCE_BATCH, scale
 
     same = scale(90_000_000, 90_000_000)
     assert (same.batch, same.rate, same.weight_decay) == (REFERENCE_BATCH, 1.0, 0.28)
@@ -123,7 +123,7 @@ def test_rates_batch_and_decay_scale_as_its_rules_say() -> None:
 
 def test_schedules_are_its_own_at_the_share_that_is_gone() -> None:
     """Compared with the three functions of its base_train.py, of 1,000 steps."""
-    from sprint_nanochat import decay_share, momentum, rate_share
+    from peers.nanochat import decay_share, momentum, rate_share
 
     steps, down = 1000, round(0.65 * 1000)
 
@@ -186,11 +186,11 @@ class Recorded(torch.optim.SGD):
 def test_the_loop_learns_and_sets_its_optimizer_by_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import sprint_nanochat
+    from peers import nanochat as peer
 
     ticks = itertools.count()  # each look at the clock is a second: so is a step
     clock = types.SimpleNamespace(monotonic=lambda: float(next(ticks)))
-    monkeypatch.setattr(sprint_nanochat, "time", clock)
+    monkeypatch.setattr(peer, "time", clock)
     ids = (torch.arange(8 * 17) % 7).view(8, 17)
     batches = ((ids[:, :-1], ids[:, 1:], 1 + i // 12) for i in itertools.count())
     torch.manual_seed(0)
@@ -198,7 +198,7 @@ def test_the_loop_learns_and_sets_its_optimizer_by_the_time(
     optimizer = Recorded(model)
     with torch.no_grad():
         before = model(ids[:, :-1], ids[:, 1:]).item()
-    about = sprint_nanochat.train(
+    about = peer.train(
         model, optimizer, batches, seconds=10, accumulation=2, weight_decay=3.0, uncounted=4
     )
     with torch.no_grad():
@@ -209,14 +209,14 @@ def test_the_loop_learns_and_sets_its_optimizer_by_the_time(
     assert gc.isenabled() and not gc.get_freeze_count()
     for step, (muon, adam) in enumerate(optimizer.seen):
         gone = max(0, step - 4) / 10
-        share = sprint_nanochat.rate_share(step, gone)
-        decay = 3.0 * sprint_nanochat.decay_share(gone)
-        assert muon == pytest.approx((2.0 * share, sprint_nanochat.momentum(step, gone), decay))
+        share = peer.rate_share(step, gone)
+        decay = 3.0 * peer.decay_share(gone)
+        assert muon == pytest.approx((2.0 * share, peer.momentum(step, gone), decay))
         assert adam == pytest.approx((0.5 * share, 0.5, 0.1))
 
 
 def test_a_step_of_several_batches_has_the_gradient_of_their_mean() -> None:
-    from sprint_nanochat import train
+    from peers.nanochat import train
 
     ids = torch.randint(0, 7, (4, 17), generator=torch.Generator().manual_seed(3))
     first = []

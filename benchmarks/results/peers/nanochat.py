@@ -8,9 +8,9 @@ The loop here is that of its scripts/base_train.py with its flags' defaults: win
 and rates by its scaling rules, schedules, torch.compile, garbage collection. Depth is 8, and what
 its rules take from a number of steps follows the share of the seconds that is gone; warm-up and
 the first rise of momentum are so many steps, as there. Its first 11 steps are trained on and not
-counted, as it does itself. Replaced are Flash Attention 3 (peer_source.attend) and its texts and
-tokenizer (ours of 8,192, packed by its rule but for what is cut off, see peer_source.pack). It pins
-torch 2.9.1; here it has the torch that all have.
+counted, as it does itself. Replaced are Flash Attention 3 (autoresearch.attend) and its texts and
+tokenizer (ours of 8,192, packed by its rule but for what is cut off, see autoresearch.pack). It
+pins torch 2.9.1; here it has the torch that all have.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any
 
 import torch
 from bits_per_byte import bits_per_byte
-from peer_source import CONTEXT, VOCABULARY, Served, attend, make_band
-from sprint_peers import MOST_TOKENS_PER_S, UNCOUNTED
+from peers.autoresearch import CONTEXT, VOCABULARY, Served, attend, make_band
+from peers.contenders import MOST_TOKENS_PER_S, UNCOUNTED
 from timed_runs import encoded
 from torch import Tensor
 

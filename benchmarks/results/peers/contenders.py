@@ -1,8 +1,8 @@
 """The contenders of sprint.py that are not ours. Each trains so many seconds on the GPU it sees.
 
 `hand` is albor_core/model/llama.py in plain PyTorch: autocast, torch.compile, torch.optim.AdamW,
-2e-3, rates by the share of the time that is gone. `autoresearch` is peer_source.py's, with a BPE of
-8,192 as its own; `autoresearch-32k` has our tokenizer.
+2e-3, rates by the share of the time that is gone. `autoresearch` is autoresearch.py's, with a BPE
+of 8,192 as its own; `autoresearch-32k` has our tokenizer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import peer_source
 import torch
 from bits_per_byte import bits_per_byte
+from peers import autoresearch as ported
 from pretrain import T
 from timed_runs import VOCABULARY, encoded, nats_of, tokenizer_of
 from torch import Tensor
@@ -119,16 +119,16 @@ def autoresearch(
 ) -> dict[str, Any]:
     """Its train.py, run in this process."""
     os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    vocabulary, rows = (peer_source.VOCABULARY, 128) if small else (VOCABULARY, 32)
+    vocabulary, rows = (ported.VOCABULARY, 128) if small else (VOCABULARY, 32)
     tokenizer = tokenizer_of(folder, vocabulary)
-    source = peer_source.port(peer_source.read(peers), seed=seed, rows=rows)
-    device, context = torch.device("cuda"), peer_source.CONTEXT
+    source = ported.port(ported.read(peers), seed=seed, rows=rows)
+    device, context = torch.device("cuda"), ported.CONTEXT
     documents, first = encoded(folder, "train", tokenizer)
     held, _ = encoded(folder, "held", tokenizer)
     most = int(MOST_TOKENS_PER_S * (seconds + 30))
-    served = peer_source.Served(documents, vocabulary=vocabulary, first=first, seed=seed,
+    served = ported.Served(documents, vocabulary=vocabulary, first=first, seed=seed,
                                 seconds=seconds, most_tokens=most, device=device)  # fmt: skip
-    peer_source.make_band(context, context // 2)
+    ported.make_band(context, context // 2)
 
     def evaluate(model: Any, tokenizer: object, batch: int) -> float:
         def nats(ids: Tensor, targets: Tensor) -> Tensor:
@@ -155,5 +155,5 @@ def autoresearch(
         "parameters": peer.num_params,
         "context": context,
         "vocabulary": vocabulary,
-        "commit": peer_source.COMMIT,
+        "commit": ported.COMMIT,
     }

@@ -38,7 +38,7 @@ ATTEND = "fa3.flash_attn_func(q, k, v, causal=True, window_size=window_size)"
 def port(source: str, *, seed: int, rows: int) -> str:
     """Its train.py for our run. `rows` of 2,048 tokens at once. ValueError for another file."""
     changes = (
-        (KERNELS, "from peer_source import attend\n"),
+        (KERNELS, "from peers.autoresearch import attend\n"),
         (ATTEND, "attend(q, k, v, window_size[0])"),
         ("torch.manual_seed(42)", f"torch.manual_seed({seed})"),
         ("torch.cuda.manual_seed(42)", f"torch.cuda.manual_seed({seed})"),

@@ -85,11 +85,12 @@ def _config(name: str, shown: str) -> tuple[str, list[str]]:
     data = load_yaml(source.read_bytes(), file=str(source)).data
     vocabulary = parse_count(data["model"]["architecture"]["vocab_size"])
     length = parse_count(data["data"]["seq_len"])
+    packing = f" --packing {told}" if (told := data["data"].get("packing")) else ""
     commands = [
         "albor data import src -o corpus.parquet",
         f"albor tokenizer apply corpus.parquet -o tokenizer.json --vocab-size {vocabulary}",
         "albor data pretokenize corpus.parquet --tokenizer tokenizer.json -o shards"
-        f" --seq-len {length}",
+        f" --seq-len {length}{packing}",
     ]
     made = "\n".join(f"#   {command}" for command in commands)
     text = _HEAD.format(name=name, path=shown, data=made) + "\n".join(_lines(data)) + "\n"

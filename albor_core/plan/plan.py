@@ -299,11 +299,17 @@ def _fim_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
             yield Problem("data.fim", message, "pack it again, or leave data.fim out")
 
 
-def _shuffle_problems(split: SplitFacts) -> Iterator[Problem]:
+def _shuffle_problems(seq_len: int, split: SplitFacts) -> Iterator[Problem]:
     """Of data.shuffle: documents."""
     if split.packing not in (None, "concat"):
         message = f"{split.path} was packed by {split.packing}, and documents are joined by concat"
         yield Problem("data.shuffle", message, "pack it by concat, or leave data.shuffle out")
+    if split.row_len is not None and split.row_len > seq_len and split.row_len % seq_len:
+        message = (
+            f"data.seq_len {seq_len:,} does not divide the {split.row_len:,} tokens of a row in "
+            f"{split.path}, and what is left of each is missing where documents are joined"
+        )
+        yield Problem("data.shuffle", message, f"use data.seq_len={split.row_len}, or a divisor")
     if split.eos_token_id is None and split.bos_token_id is None:
         message = f"nothing says which token stands between documents in {split.path}"
         yield Problem("data.shuffle", message, "pack it again, or leave data.shuffle out")
@@ -314,7 +320,7 @@ def _packing_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
     wanted = config.data.packing
     for split in facts.train.parts or (facts.train,):
         if config.data.shuffle == "documents" and split.sequences is not None:
-            yield from _shuffle_problems(split)
+            yield from _shuffle_problems(config.data.seq_len, split)
         if wanted != "concat" and split.packing not in (None, wanted):
             message = f"{split.path} was packed by {split.packing}, not by {wanted}"
             hint = f"albor data pretokenize ... --packing {wanted}, or leave data.packing out"

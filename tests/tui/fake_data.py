@@ -135,7 +135,8 @@ def batch(**changes: Any) -> dict[str, Any]:
     )
     rows = [
         {"row": 977_920 + n, "source": source, "tokens": 1_024,
-         "documents": [0, 411] if "endoftext" in text else [0], "text": text, "fim": fim}
+         "documents": [0, 411] if "endoftext" in text else [0], "text": text, "fim": fim,
+         "epoch": 1}
         for n, (source, fim, text) in enumerate(texts)
     ]  # fmt: skip
     document = {"schema": "albor.data.batch/1", "run": "code-125m-3f2a91", "step": 15_280}

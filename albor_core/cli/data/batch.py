@@ -34,7 +34,7 @@ def batch(run: str, step: int | None, rows: int | None, as_json: bool) -> None:
         return
     print_line(f"{found.id}, step {made.step:,}: {counted(len(made.rows), 'sequence')}")
     for one in made.rows[: rows or 4]:
-        facts = [f"row {one.row:,}", f"{one.tokens:,} tokens"]
+        facts = [f"row {one.row:,} of epoch {one.epoch:,}", f"{one.tokens:,} tokens"]
         facts += [counted(len(one.documents), "document"), *(("fill-in",) if one.fim else ())]
         print_line(f"\n{clean(one.source or 'train')}: {', '.join(facts)}")
         print_line(clean(one.text or "(no data.tokenizer to read it with)"))

@@ -154,6 +154,13 @@ class PackedShards:
             found.append(begin + np.flatnonzero(self._boundaries.firsts(block[None])[0]))
         return np.concatenate(found)
 
+    def is_cut_off(self) -> bool:
+        """Whether the last document goes on beyond what was packed; where documents are told by how
+        they begin, what follows it is told all the same.
+        """
+        end = None if self._boundaries is None else self._boundaries.end
+        return end is not None and int(self[-1][-1]) != end
+
     def _open_if_cut_short(self) -> None:
         if self._cache is not None and self._cache.is_cut_short:
             self._ids = self._opened()

@@ -3,7 +3,9 @@
 Documents are those of all rows of the split, one after the other: one that goes over the edge of a
 row is whole again. Of the D documents the order is a function of seed and epoch alone, and row r of
 an epoch is tokens r T to (r + 1) T of what it joins, so any row is found by itself, every token
-stands in exactly one row of an epoch, and a resumed run reads what it would have read.
+stands in exactly one row of an epoch, and a resumed run reads what it would have read. The last of
+the split, if packing cut it off before its end, stands last in each epoch: nothing could tell it
+from one that followed.
 """
 
 from __future__ import annotations
@@ -38,11 +40,12 @@ class ShuffledDocuments:
 
     def __init__(self, shards: PackedShards, seed: int) -> None:
         """Looks through all tokens once; takes 16 bytes a document, and 16 for each of two epochs.
-        `shards` have boundaries.
+        `shards` have boundaries, and rows that `seq_len` divides.
         """
         self._shards, self._seed = shards, seed
         self._starts = shards.document_starts()
         self._lengths = np.diff(self._starts, append=len(shards) * shards.seq_len)
+        self._moved = len(self._starts) - shards.is_cut_off()
         self._stream = stream_of(shards.manifest.data_hash) | _APART
         self._kept: dict[int, _Joined] = {}
 
@@ -73,11 +76,12 @@ class ShuffledDocuments:
     def _joined(self, epoch: int) -> _Joined:
         found = self._kept.get(epoch)
         if found is None:
-            size = len(self._starts)
+            size = self._moved
             if size <= SORTED_UP_TO:
                 order = sorted_draws(self._seed, epoch, size, self._stream)
             else:
                 order = scattered(np.arange(size), size, self._seed, epoch, self._stream)
+            order = np.append(order, np.arange(size, len(self._starts)))
             found = _Joined(order, np.concatenate(([0], np.cumsum(self._lengths[order]))))
             kept = dict(list(self._kept.items())[1 - _KEPT :])
             self._kept = kept | {epoch: found}  # whole: another thread may read it

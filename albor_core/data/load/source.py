@@ -85,8 +85,7 @@ class TokenSource:
     def order(self) -> Order:
         """In which they are trained on."""
         if not self._mixture:
-            tells_epochs = self._fim is not None or self._shuffles
-            return SequenceOrder(self._seed, len(self), tells_epochs=tells_epochs)
+            return SequenceOrder(self._seed, len(self), tells_epochs=True)
         sources = [
             DrawnSource(one.title, part.shards.manifest.data_hash, part.used)
             for one, part in zip(self._mixture, self.parts, strict=True)
@@ -196,6 +195,13 @@ def _shuffled(config: Config, shards: PackedShards) -> ShuffledDocuments | None:
         raise DataError(
             f"data.shuffle: the manifest of {folder} names no token between documents",
             hint="pack them again with `albor data pretokenize`, or leave data.shuffle out",
+        )
+    length = shards.manifest.seq_len
+    if length % shards.seq_len:
+        raise DataError(
+            f"data.shuffle: data.seq_len {shards.seq_len} does not divide the {length} tokens of a "
+            f"row in {folder}, and what is left of each row is missing where documents are joined",
+            hint=f"use data.seq_len={length}, a divisor of it, or leave data.shuffle out",
         )
     packing = (shards.manifest.packing or {}).get("name", "concat")
     if packing != "concat":

@@ -40,6 +40,8 @@ class ShownRow:
 
     row: int
     """Of its split, counted as data.seq_len cuts it, and as its epoch joins it."""
+    epoch: int
+    """Of its source, from 1 on."""
     source: str | None
     """Its source in a mixture."""
     tokens: int
@@ -118,7 +120,8 @@ class _Begin:
                     frozenset() if is_current else frozenset(since),
                 )
         if current.training.continue_from is not None:
-            raise _forgotten(run, step, "its run goes on from another's checkpoint")
+            hint = f"steps after {min(steps)} are known" if steps else ""
+            raise _forgotten(run, step, "its run goes on from another's checkpoint", hint)
         known = (run.metadata().get("data") or {}).get("train") or {}
         changes = frozenset(one.step for one in _turns(run, 0) if one.field)
         return cls(_ours(current), None, known.get("data_hash"), 0, changes)
@@ -142,9 +145,8 @@ def _ours(config: Config) -> Config:
     return config
 
 
-def _forgotten(run: RunDir, step: int, why: str) -> DataError:
-    left = sorted(published(run.checkpoints).values())
-    hint = f"steps after {left[0]} are known" if left else f"albor checkpoints ls {run.id}"
+def _forgotten(run: RunDir, step: int, why: str, hint: str = "") -> DataError:
+    hint = hint or f"albor checkpoints ls {run.id}"
     return DataError(f"{run.id}: what step {step} read is not known any more: {why}", hint=hint)
 
 
@@ -221,12 +223,12 @@ def _shown(config: Config, source: TokenSource, rows: Rows) -> Iterator[ShownRow
     boundaries = source.parts[0].shards.boundaries
     file: Path | None = config.data.tokenizer
     tokenizer = None if file is None else load_tokenizer(file)
-    for index, (name, row) in enumerate(places):
-        one = ids[index]
+    epochs = (rows // len(source) + 1).tolist()
+    for (name, row), epoch, one, is_filled in zip(places, epochs, ids, filled, strict=True):
         firsts: list[int] = []
         if boundaries is not None:
             firsts = np.flatnonzero(boundaries.firsts(one[None])[0]).tolist()
         text = None
         if tokenizer is not None:
             text = tokenizer.decode(one.tolist(), skip_special_tokens=False)
-        yield ShownRow(row, name, len(one), (0, *firsts), text, bool(filled[index]))
+        yield ShownRow(row, epoch, name, len(one), (0, *firsts), text, bool(is_filled))

@@ -52,6 +52,7 @@ def test_every_field_of_it_has_its_meaning_above_it(desk, name):
         assert f"{doc.meaning} {doc.key.rpartition('.')[2]}:" in words
     ours, theirs = load_config(path).config, load_config(packaged_configs()[name]).config
     assert ours.model == theirs.model and ours.optimizer == theirs.optimizer
+    assert f"--packing {ours.data.packing}" in text or ours.data.packing == "concat"
 
 
 def in_file(data, dotted):

@@ -85,10 +85,12 @@ def joined_plainly(shards, seed, epoch):
         documents[-1].append(token)
         if token == shards.boundaries.end:
             documents.append([])
+    ends_within = [documents.pop()] if documents[-1] else []
     documents = [one for one in documents if one]
     stream = int(shards.manifest.data_hash[:15], 16) | 1 << 60 | 1 << 61
     order = sorted_draws(seed, epoch, len(documents), stream)
-    return np.array([token for one in order for token in documents[one]]).reshape(-1, SEQ_LEN)
+    joined = [*(documents[one] for one in order), *ends_within]
+    return np.array([token for one in joined for token in one]).reshape(-1, SEQ_LEN)
 
 
 def test_documents_are_joined_in_another_order_in_each_epoch_and_none_is_lost(tmp_path, folders):
@@ -136,6 +138,15 @@ def test_documents_that_begin_with_a_token_are_found_over_the_edges_of_blocks(
         assert (whole.document_starts() == starts).all()
     monkeypatch.setattr(whole, "_boundaries", Boundaries(None, whole.boundaries.end))
     assert whole.document_starts().tolist() == sorted({0, *np.flatnonzero(ids == ids.min())})
+
+
+def test_documents_are_not_joined_over_what_was_cut_from_rows(tmp_path, folders):
+    more = {"data__train": str(folders[0]), "data__shuffle": "documents"}
+    with pytest.raises(
+        DataError, match=rf"data.seq_len {SEQ_LEN - 1} does not divide the {SEQ_LEN}"
+    ):
+        source_of(tmp_path, **more, data__seq_len=SEQ_LEN - 1)
+    assert len(source_of(tmp_path, **more, data__seq_len=SEQ_LEN // 2)) == 2 * 23
 
 
 def test_documents_cannot_be_shuffled_where_they_are_not_told_apart(tmp_path):

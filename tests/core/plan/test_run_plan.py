@@ -119,6 +119,23 @@ def test_each_thing_that_would_stop_a_run_is_named_with_its_field_and_a_fix(chan
     assert cause in problem.message
 
 
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"row_len": 1536}, "data.seq_len 1,024 does not divide the 1,536 tokens of a row"),
+        ({"packing": "best-fit"}, "was packed by best-fit"),
+        ({"eos_token_id": None}, "nothing says which token stands between documents"),
+    ],
+)
+def test_documents_that_cannot_be_joined_anew_are_refused_before_a_run_begins(changes, cause):
+    told = replace(TRAIN, eos_token_id=0, packing="concat")
+    asked = "data.shuffle=documents"
+    assert planned(asked, train=told).problems == ()
+    assert planned(asked, train=replace(told, eos_token_id=None, bos_token_id=1)).problems == ()
+    problem = one_problem(planned(asked, train=replace(told, **changes)))
+    assert problem.field == "data.shuffle" and cause in problem.message
+
+
 RANKS = ("training.distributed.world_size=4", "data.batch_size=16", "training.max_steps=4000")
 FOUR = {"device_count": 4}
 

@@ -83,7 +83,9 @@ def test_shuffled_documents_resume_to_the_same_bytes_in_any_epoch(tmp_path, mixe
     assert digest(whole) == digest(parts)
     assert all((first[step] == ids).all() for step, ids in trained_on.items())
     for step in (1, 7, 14):
-        assert shown(whole, step)[0] == first[step].tolist()
+        ids, batch = shown(whole, step)
+        assert ids == first[step].tolist()
+        assert {row.epoch for row in batch.rows} == {1 + (step - 1) // 5}
 
 
 def test_micro_batches_and_ranks_of_any_number_train_on_the_same_sequences(

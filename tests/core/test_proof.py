@@ -103,7 +103,7 @@ def a_run(folder: Path) -> RunDir:
         "gpu": [
             {**gpus[0], "processes": [process, stranger]}, {**gpus[1], "processes": [stranger]},
         ],
-        "system": {"rss_bytes": 5, "load1": 99.0},
+        "system": {"rss_bytes": 5, "load1": 97531.5},
     }  # fmt: skip
     report = {
         "argv": ["/py/bin/python3", str(run.path)],
@@ -111,7 +111,7 @@ def a_run(folder: Path) -> RunDir:
         "gpu": {"source": "nvidia-smi", "devices": [
             {"uuid": "GPU-000", "procs": [process, stranger]}, {"uuid": "GPU-111", "procs": []},
         ]},
-        "host": {"kernel": "6.1-of-this-host", "load": [99.0]},
+        "host": {"kernel": "6.1-of-this-host", "load": [97531.5]},
         "env": {"PYTHONPATH": "/tree"}, "env_names": ["HOME"],
     }  # fmt: skip
     write_json(run.state, state)
@@ -145,7 +145,7 @@ def test_a_record_tells_of_the_run_and_of_nothing_beside_it(tmp_path, monkeypatc
     }  # fmt: skip
     whole = b"".join(files.values()).decode()
     assert not re.search(
-        r"this-host|theirs|somebody|private|GPU-|PYTHONPATH|HOME|99\.0|/tree|/py/bin", whole
+        r"this-host|theirs|somebody|private|GPU-|PYTHONPATH|HOME|97531\.5|/tree|/py/bin", whole
     )
     assert str(tmp_path) not in whole
     after = files["journal.jsonl"].splitlines(keepends=True)

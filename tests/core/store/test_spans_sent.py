@@ -89,7 +89,8 @@ def collector() -> Iterator[FakeCollector]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     fake.port = server.server_port
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    every = {"poll_interval": 0.01}  # looks this often whether it is to end
+    threading.Thread(target=server.serve_forever, kwargs=every, daemon=True).start()
     yield fake
     fake.hold.set()
     server.shutdown()
@@ -283,6 +284,7 @@ def test_a_warning_of_a_collector_that_took_all_is_told_once_and_kept(
         (partly("5", "a\u001bb\ud800"), Taken(5, "a\u241bb<U+D800>")),
         (partly("5", "y" * 300_000), Taken(5, "y" * 159 + "\u2026")),
     ],
+    ids=lambda one: repr(one)[:40],
 )
 def test_an_answer_of_any_kind_is_read_and_never_raises(
     collector: FakeCollector, body: bytes, taken: Taken

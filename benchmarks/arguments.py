@@ -26,24 +26,27 @@ def positive(text: str) -> int:
 
 def above_zero(text: str) -> float:
     """A finite number above 0: seconds, a rate."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not (math.isfinite(found) and found > 0):
+    found = _finite(text)
+    if not found > 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a finite number above 0")
     return found
 
 
 def not_negative(text: str) -> float:
-    """A finite number from 0 on: of load that is not timed; 0 is none."""
+    """A finite number from 0 on: seconds of which there may be none."""
+    found = _finite(text)
+    if not found >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from 0")
+    return found
+
+
+def _finite(text: str) -> float:
+    """NaN, which is neither above nor below anything, where it is no finite number."""
     try:
         found = float(text)
     except ValueError:
-        found = math.nan
-    if not (math.isfinite(found) and found >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from 0")
-    return found
+        return math.nan
+    return found if math.isfinite(found) else math.nan
 
 
 def _is_folder(path: Path, how: int = os.F_OK) -> bool:

@@ -86,8 +86,9 @@ class SplitFacts:
     tokenizer_sha256: str | None = None
     problems: tuple[Problem, ...] = ()
     eos_token_id: int | None = None
-    bos_token_id: int | None = None
     """What ends each document."""
+    bos_token_id: int | None = None
+    """What begins each document."""
     packing: str | None = None
     """How documents came into rows."""
     parts: tuple[SplitFacts, ...] = ()

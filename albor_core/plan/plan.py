@@ -161,6 +161,7 @@ def plan(
         *_tokenizer_problems(config, facts),
         *_fim_problems(config, facts),
         *_packing_problems(config, facts),
+        *_shuffle_problems(config, facts),
         *_device_problems(config, facts),
         *_memory_problems(config, facts, cost.memory, steps),
         *_disk_problems(config, facts, space),
@@ -299,32 +300,38 @@ def _fim_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
             yield Problem("data.fim", message, "pack it again, or leave data.fim out")
 
 
-def _shuffle_problems(seq_len: int, split: SplitFacts) -> Iterator[Problem]:
-    """Of data.shuffle: documents."""
-    if split.packing not in (None, "concat"):
-        message = f"{split.path} was packed by {split.packing}, and documents are joined by concat"
-        yield Problem("data.shuffle", message, "pack it by concat, or leave data.shuffle out")
-    if split.row_len is not None and split.row_len > seq_len and split.row_len % seq_len:
-        message = (
-            f"data.seq_len {seq_len:,} does not divide the {split.row_len:,} tokens of a row in "
-            f"{split.path}, and what is left of each is missing where documents are joined"
-        )
-        yield Problem("data.shuffle", message, f"use data.seq_len={split.row_len}, or a divisor")
-    if split.eos_token_id is None and split.bos_token_id is None:
-        message = f"nothing says which token stands between documents in {split.path}"
-        yield Problem("data.shuffle", message, "pack it again, or leave data.shuffle out")
-
-
 def _packing_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
     """Shards of `concat` are what is there anyway, where nothing else is asked for."""
     wanted = config.data.packing
     for split in facts.train.parts or (facts.train,):
-        if config.data.shuffle == "documents" and split.sequences is not None:
-            yield from _shuffle_problems(config.data.seq_len, split)
         if wanted != "concat" and split.packing not in (None, wanted):
             message = f"{split.path} was packed by {split.packing}, not by {wanted}"
             hint = f"albor data pretokenize ... --packing {wanted}, or leave data.packing out"
             yield Problem("data.packing", message, hint)
+
+
+def _shuffle_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:
+    """What the trainer would say of data.shuffle: documents as it begins."""
+    if config.data.shuffle != "documents":
+        return
+    field, seq_len = "data.shuffle", config.data.seq_len
+    for split in facts.train.parts or (facts.train,):
+        if split.sequences is None:
+            continue
+        if split.packing not in (None, "concat"):
+            message = (
+                f"{split.path} was packed by {split.packing}, and documents are joined by concat"
+            )
+            yield Problem(field, message, "pack it by concat, or leave data.shuffle out")
+        if split.row_len is not None and split.row_len > seq_len and split.row_len % seq_len:
+            message = (
+                f"data.seq_len {seq_len:,} does not divide the {split.row_len:,} tokens of a row "
+                f"in {split.path}, and what is left of each is missing where documents are joined"
+            )
+            yield Problem(field, message, f"use data.seq_len={split.row_len}, or a divisor")
+        if split.eos_token_id is None and split.bos_token_id is None:
+            message = f"nothing says which token stands between documents in {split.path}"
+            yield Problem(field, message, "pack it again, or leave data.shuffle out")
 
 
 def _device_problems(config: Config, facts: PlanFacts) -> Iterator[Problem]:

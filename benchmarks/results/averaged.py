@@ -41,7 +41,7 @@ OF_THE_RUN = (MODEL, OPTIMIZER, TRAINER, MANIFEST)  # what a model beside it has
 
 
 class UnusableError(Exception):
-    """Checkpoints of which there is no mean."""
+    """Checkpoints whose mean cannot be taken."""
 
 
 def newest_first(folder: Path, last: Sequence[int]) -> dict[Path, int]:

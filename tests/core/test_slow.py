@@ -165,7 +165,7 @@ class _PlainLoss:
 
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU: nothing is compiled, nobody is asked."""
+    """Without a GPU: nothing is compiled, no driver is asked."""
     dist: Any = torch.distributed
 
     def copied(out: torch.Tensor, found: torch.Tensor, **_: object) -> _Done:

@@ -133,7 +133,7 @@ def test_what_a_failed_peer_held_is_freed_at_once(room):
         room.each(peers, work)
     finally:
         gc.enable()
-    assert [ref() for ref in held] == [None, None], "and nobody was asked again"
+    assert [ref() for ref in held] == [None, None], "and neither was built again"
 
 
 def test_a_lack_of_memory_is_known_under_its_other_names(room):

@@ -25,8 +25,7 @@ from albor_core.run.errors import ConfigError, DataError
 MEMORY_LIMIT_BYTES = 2 << 30
 SHARED_FROM_BYTES = 32 << 20
 """Less is read in a fraction of a second, and takes less memory than the process beside it."""
-_ROWS = 4096  # looked at together
-_TOKENS = 1 << 22
+_ROWS, _TOKENS = 4096, 1 << 22  # looked at together
 
 
 class PackedShards:

@@ -64,7 +64,6 @@ class TokenSource:
         self._begins = np.cumsum([0, *(part.used for part in self.parts)])
         self._fim = None if validation else _fim(config, self.manifest)
         self.keeps_apart = config.data.document_mask and not validation
-        self._shuffles = config.data.shuffle == "documents" and not validation
         if self.keeps_apart and self._fim is None and not self._shuffles:
             for part in self.parts:
                 part.shards.inner_documents([])  # counted now, and not in the first step
@@ -73,6 +72,11 @@ class TokenSource:
     def manifest(self) -> Manifest:
         """Of the first split: all are packed alike."""
         return self.parts[0].shards.manifest
+
+    @property
+    def _shuffles(self) -> bool:
+        """Documents: in every part, or in none."""
+        return self.parts[0].shuffled is not None
 
     @property
     def data_hash(self) -> str:

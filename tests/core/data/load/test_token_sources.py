@@ -96,14 +96,13 @@ def joined_plainly(shards, seed, epoch):
 def test_documents_are_joined_in_another_order_in_each_epoch_and_none_is_lost(tmp_path, folders):
     more = {"data__train": ..., "data__mixture": mixture(folders, 1, 1, 1), "training__seed": 7}
     source = source_of(tmp_path, **more, data__shuffle="documents")
-    size, begin = len(source), 0
+    size = len(source)
     wanted = {epoch: [] for epoch in (0, 1, 9)}
     for part in source.parts:
         for epoch, rows in wanted.items():
             rows.append(joined_plainly(part.shards, 7, epoch))
             told = np.sort(rows[-1].ravel())
             assert (told == np.sort(part.shards.batch(range(part.used)).ravel())).all()
-        begin += part.used
     whole = {epoch: np.concatenate(rows) for epoch, rows in wanted.items()}
     assert (whole[0] != whole[1]).any()
     numbers = np.random.default_rng().permutation(3 * size)[:40]

@@ -10,8 +10,8 @@ Everything goes through `albor tokenizer`, `albor data` and `albor train apply` 
 configs/train/pretrain-50m.yaml and -350m.yaml; only what RECIPES names is set. 5 % warm-up, cosine
 to a tenth, clip 1.0 without ZClip, weight decay 0.1, bf16. `best` takes pretrain-50m-muon.yaml as
 it is. The trainer of `adamw` is killed (-9) half-way; its guard resumes it. `398m` has the schedule
-of 78.0M tokens and is stopped at 26.3M, `398m-whole` is not; `398m-best` and `398m-best-whole` are
-the larger model by the recipe of `best`. `--steps` shortens the schedule of all; `--every` has that
+of 78.0M tokens and is stopped at 26.3M, `398m-whole` is not; `398m-best` and `398m-best-whole`
+take pretrain-350m-muon.yaml likewise. `--steps` shortens the schedule of all; `--every` has that
 many between evaluations; both count steps of 64 rows. START-HEAD-END, such as quiet-tied-cosine, is
 Muon's recipe with another start of the weights (ordinary: normal 0.02, writers 0.028 / sqrt(2 L),
 norms of 1), an untied head, or a rate that falls linearly to 0.
@@ -119,12 +119,7 @@ RECIPES |= {
 RECIPES["adamw-b32"] = Recipe(SMALL, 1.4e-3, batch=32)  # 2e-3 over the root of 2
 BEST, BEST_LR = "configs/train/pretrain-50m-muon.yaml", 6e-3
 RECIPES["best"] = Recipe(BEST, BEST_LR, ("optimizer.min_lr=0",), batch=32)
-_LARGER = tuple(
-    f"model.architecture.{key}"
-    for key in ("hidden_size=1024", "num_hidden_layers=24", "intermediate_size=4096",
-                "num_attention_heads=8", "num_key_value_heads=2")
-)  # fmt: skip
-_BEST_LARGER = replace(RECIPES["best"], sets=(*RECIPES["best"].sets, *_LARGER))
+_BEST_LARGER = replace(RECIPES["best"], config="configs/train/pretrain-350m-muon.yaml")
 RECIPES |= {
     "398m-whole": replace(RECIPES["398m"], stopped_at=None),
     "398m-best": replace(_BEST_LARGER, stopped_at=2 * EVERY),

@@ -234,7 +234,8 @@ def write_baseline(options: argparse.Namespace) -> None:
 def compare_baseline(options: argparse.Namespace) -> bool:
     """Whether nothing is slower than it was."""
     baseline = json.loads(baseline_path(options.device).read_text())
-    print(f"against {baseline['commit']}, torch {baseline['torch']}, triton {baseline['triton']}")
+    told = ", ".join(f"{key} {baseline[key]}" for key in ("commit", "torch", "triton", "processes"))
+    print(f"against {told}")
     found = [measured(ROOT, options) for _ in range(options.pairs)]
     judged, apart = judge_baseline(found, baseline["figures"], options.limit)
     show(judged, apart)

@@ -89,6 +89,13 @@ class Plan:
             else {**tokenizer, "path": str(tokenizer["path"])},
         }
 
+    def _reading(self) -> dict[str, Any]:
+        """How the rows of `data` are read; null where the run's own program reads."""
+        data = self.config.data
+        fim = None if data.fim is None else data.fim.model_dump(mode="json")
+        told = {"shuffle": data.shuffle, "fim": fim, "document_mask": data.document_mask}
+        return dict.fromkeys(told) if self.cost.shape is None else told
+
     def _learning_rate(self) -> list[list[float]] | None:
         promise = promise_of(self.config, self.schedule.max_steps)
         return None if promise is None else [[*point] for point in points(promise)]
@@ -112,7 +119,7 @@ class Plan:
                 **asdict(self.config.share()),
                 "strategy": self.config.training.distributed.strategy,
             },
-            "data": self.data_facts(),
+            "data": self.data_facts() | self._reading(),
             "training": {**asdict(self.schedule), "learning_rate": self._learning_rate()},
             "disk": {**asdict(self.disk), "total": self.disk.total},
             "device": {

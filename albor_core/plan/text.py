@@ -176,6 +176,8 @@ def _weights(plan: Plan) -> Iterator[str]:
         title = ""
     if data.shuffle != "rows":
         yield f"    {'Shuffled':<13}{data.shuffle}, joined and cut anew in each epoch"
+    if data.document_mask:
+        yield f"    {'Documents':<13}kept apart: a token sees its own alone"
     if data.fim is not None:
         rate = percent(data.fim.rate, 0)
         yield f"    {'Fill-in':<13}{rate} of the documents, {data.fim.format}"

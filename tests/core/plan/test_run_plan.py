@@ -140,6 +140,17 @@ RANKS = ("training.distributed.world_size=4", "data.batch_size=16", "training.ma
 FOUR = {"device_count": 4}
 
 
+def test_how_rows_are_read_is_told_in_words_and_in_the_document():
+    made = planned("data.shuffle=documents", "data.document_mask=true", "data.fim.rate=0.5")
+    data, text = made.to_json()["data"], render(made)
+    assert (data["shuffle"], data["document_mask"]) == ("documents", True)
+    assert (data["fim"]["rate"], data["fim"]["format"]) == (0.5, "psm")
+    for words in ("documents, joined and cut anew", "kept apart", "50% of the documents, psm"):
+        assert words in text
+    data = planned().to_json()["data"]
+    assert (data["shuffle"], data["document_mask"], data["fim"]) == ("rows", False, None)
+
+
 def test_ranks_share_the_global_batch_that_the_config_says():
     alone, four = planned(*RANKS[1:]), planned(*RANKS, **FOUR)
     assert four.problems == ()

@@ -141,6 +141,7 @@ def _data(plan: Plan) -> Iterator[str]:
         yield from _splits("Train", facts.train)
         yield from _splits("Val", facts.val)
         yield from _weights(plan)
+        yield from _reading(plan)
     tokenizer = facts.tokenizer
     if tokenizer is None:
         yield f"    {'Tokenizer':<13}none"
@@ -174,6 +175,11 @@ def _weights(plan: Plan) -> Iterator[str]:
         shares = ", ".join(f"{name} {percent(w / total, 1)}" for name, w in weights.items())
         yield f"    {title:<13}{f'from sequence {first:,}: ' if len(stages) > 1 else ''}{shares}"
         title = ""
+
+
+def _reading(plan: Plan) -> Iterator[str]:
+    """What is done to rows as they are read, where it is not the usual."""
+    data = plan.config.data
     if data.shuffle != "rows":
         yield f"    {'Shuffled':<13}{data.shuffle}, joined and cut anew in each epoch"
     if data.document_mask:

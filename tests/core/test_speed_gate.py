@@ -103,7 +103,8 @@ def test_a_baseline_of_a_kind_of_gpu_is_written_and_trips_alone_only_where_asked
     written = json.loads(path.read_text())
     assert written["figures"] == {"rope forward us": 80.0}
     assert {"torch", "triton", "commit", "device", "processes"} < set(written)
-    assert call("--baseline", here=85.0)[0] == 0
+    code, out = call("--baseline", here=85.0)
+    assert (code, "processes 3" in out) == (0, True)
     code, out = call("--baseline", here=100.0)
     assert (code, "SLOWER  rope forward us: 100 against 80" in out) == (1, True)
     code, out = call("--against", str(folder / "other"), here=100.0, there=100.0)

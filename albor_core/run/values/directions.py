@@ -1,9 +1,10 @@
 """Which way a metric is better: by what a run declared, or by its name; None where neither says.
 
 Names are read in whole words (`val/top5_error`, `evalLoss`, `Accuracy/val`), the last part of a
-path first. What ends the name has to be in a table (known/direction_tables.py), and no word beside it may
-turn it (`accuracy_gap`, `loss_recovered`, `rewards/rejected`): all other names have no direction,
-so that nothing is called best by a guess.
+path first. What ends the name has to be in a table (known/direction_tables.py), and no word beside
+it may turn it (`accuracy_gap`, `loss_recovered`, `rewards/rejected`): all other names have no
+direction, so that nothing is called best by a guess. The same words say what a metric is about: the
+model, or what training it costs.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def test_a_metric_that_is_not_finite_says_so_and_the_document_is_strict(desk):
     assert "score NaN" in lines(desk)["odd"]
     (row,) = valid(desk.quick("runs", "ls", "--json"))["runs"]
     (first, *_) = row["metrics"]
-    assert (first["name"], first["last"], first["better"]) == ("score", None, "max")
+    assert (first["name"], first["last"], first["better"]) == ("score", None, None)
 
 
 def test_a_metric_is_a_column_that_can_be_asked_for(desk, loops):

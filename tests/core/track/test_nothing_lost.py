@@ -1,4 +1,4 @@
-"""What a loop said is there, or it is said what is not: many names, figures said later, full disks."""
+"""What a loop said is there, or it is said what is not: many names, late figures, full disks."""
 
 import errno
 import os
@@ -94,9 +94,7 @@ def test_training_that_begins_again_says_what_goes_and_how_to_read_it(capsys):
 
 def test_a_version_that_the_disk_took_in_part_is_not_given(monkeypatch, tmp_path):
     def version(digit):
-        return artifact_versions.Version(
-            "model", 0, f"blake3:{digit * 64}", 1, "", "r", "", str(tmp_path), 0.0
-        )
+        return artifact_versions.Version("model", 0, digit * 64, 1, "", "r", "", str(tmp_path), 0.0)
 
     artifact_versions.take(version("a"))
     whole = os.write
@@ -115,3 +113,41 @@ def test_a_version_that_the_disk_took_in_part_is_not_given(monkeypatch, tmp_path
     (kept,) = (albor_home() / "artifacts").glob("*.jsonl")
     assert len(kept.read_bytes().splitlines()) == 1
     assert artifact_versions.take(version("c")).version == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "has_run"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, False),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, False),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, True),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, True),
+        ({"SLURM_PROCID": "1"}, True),
+    ],
+    ids=str,
+)
+def test_a_job_of_ranks_is_one_run(words, has_run, monkeypatch, capsys):
+    for word, value in words.items():
+        monkeypatch.setenv(word, value)
+    with track.start("ranks", console=False) as run:
+        run.log({"loss": 1.0}, step=1)
+        run.params({"lr": 1})
+        run.set_goals({"x": "max"})
+        run.define_metric("x", goal="max")
+        run.event("said", x=1)
+        run.sample("text")
+        run.text("note", "words")
+        run.beat()
+        assert run.artifact(os.devnull) is None
+    assert bool(run.id) == has_run == (albor_home() / "runs").is_dir()
+    said = capsys.readouterr().err
+    assert (f"run {run.id}; watch: albor-tui {run.id}" in said) == has_run
+    assert ("records nothing" in said) != has_run
+
+
+def test_a_cell_run_twice_goes_on_with_its_run():
+    first = track.start("nb", id="cell-1", resume="allow", console=False)
+    first.log({"loss": 1.0}, step=1)
+    with track.start("nb", id="cell-1", resume="allow", console=False) as again:
+        again.log({"loss": 2.0}, step=1)
+    assert series(again) == {"train/loss": [(1, 2.0)]}

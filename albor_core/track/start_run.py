@@ -140,7 +140,7 @@ class QuietRun(Run):
         self.id, self.path, self.step, self.odd = "", Path(os.devnull), 0, Odd()
         self.repeats_steps = self._is_closed = self._is_forked = self._is_shut = True
         self._has_warned = True  # what it is asked to record is let go without a word
-        self.dir, self._exit_asked = RunDir(self.path), None
+        self.dir, self._max_steps = RunDir(self.path), 0  # so that no guard is asked
         self._has_logged, self._names = False, LoggedNames()
         self._lock = threading.RLock()
         tell(
@@ -151,6 +151,9 @@ class QuietRun(Run):
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Count the step alone."""
         self.step = step if type(step) is int else self.step + 1
+
+    def end(self, **_: Any) -> None:
+        """There is nothing to end."""
 
 
 def _begun(

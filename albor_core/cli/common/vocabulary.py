@@ -90,6 +90,8 @@ EVENTS: Mapping[str, str] = {
     "kernels.unmet": "ALBOR_KERNELS=triton, where Triton kernels cannot run",
     "optimizer.ready": "the hyper-parameters that the optimizer uses",
     "track.unused": "arguments of `track.start` that the guard, or the run's beginning, decided",
+    "track.too_many_names": "metrics that have no room: `first`, `left_out`, `names`",
+    "track.rewind": "training began again: what `metrics` metrics had after step `after` went",
     "track.odd": "odd values, keys or steps that were logged, counted",
     "artifact.failed": "an artefact could not be read",
     "hf.summary": "the summary that Hugging Face's Trainer logs at its end",

@@ -314,6 +314,7 @@ def _strangers() -> Iterator[Check]:
 def _odd_values() -> Iterator[Check]:
     """What the newest runs said that could not be taken as it was given."""
     from albor_core.run.errors import AlborError
+    from albor_core.run.values.metrics import MAX_NAMES, NO_ROOM_EVENT
     from albor_core.store.file.paths import global_store
     from albor_core.store.query.reader import Reader
 
@@ -321,12 +322,15 @@ def _odd_values() -> Iterator[Check]:
         return
     told: dict[str, str] = {}
     skipped: dict[str, int] = {}
+    crowded: dict[str, str] = {}
     try:
         with Reader(global_store()) as reader:
             for row in reader.runs(limit=_RECENT_RUNS):
                 if events := reader.events(row.id, names=("track.odd",), limit=1):
                     told[row.id] = _odd_words(events[0].data)
-                if lost := sum(at.damaged + at.ignored for at in reader.positions(row.id)):
+                if events := reader.events(row.id, names=(NO_ROOM_EVENT,), limit=1):
+                    crowded[row.id] = str(events[0].data.get("left_out") or "some")
+                elif lost := sum(at.damaged + at.ignored for at in reader.positions(row.id)):
                     skipped[row.id] = lost
     except AlborError:
         return  # said by the check of the store itself
@@ -340,7 +344,12 @@ def _odd_values() -> Iterator[Check]:
         run_id, count = next(iter(skipped.items()))
         more = f", and in {counted(len(skipped) - 1, 'more run')}" if len(skipped) > 1 else ""
         said = f"{count} damaged or unknown lines in the files of {run_id}{more}"
-        yield Check("lines", None, said, f"albor runs show {run_id}; all other lines are there")
+        yield Check("lines", None, said, f"albor runs show {run_id}; its other lines are there")
+
+    for run_id, names in crowded.items():
+        said = f"values of {names} names of {run_id} left out: a run's store holds {MAX_NAMES:,}"
+        hint = "they stand in its journal; a metric with a goal or a pin always has room"
+        yield Check("names", None, f"{said} names", hint)
 
 
 def _odd_words(data: Mapping[str, Any]) -> str:

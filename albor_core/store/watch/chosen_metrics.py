@@ -1,4 +1,4 @@
-"""The metrics of a run that somebody chose: with a goal, by its program, or with a pin, by a person."""
+"""The metrics of a run that somebody chose: by a goal, or by a pin."""
 
 from __future__ import annotations
 

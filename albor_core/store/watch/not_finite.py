@@ -10,9 +10,9 @@
     any other                         IN_A_ROW                 never: it is not measured
 
 "Stands for the run" is run/values/main_metrics.py on the names that were logged; the first HEADS
-of them, since others may be NaN by design now and then; while it never was finite, the very first and
-what is of validation. A loss scaler skips steps whose gradient is
-infinite, some at first and one now and then. A metric that came back from NaN is told only after
+of them, since others may be NaN by design now and then; while it never was finite, the very first
+and what is of validation. A loss scaler skips steps whose gradient is infinite, some at first and
+one now and then. A metric that came back from NaN is told only after
 more than twice the longest time that it stayed away, and what stands for the run likewise once that
 happened RETURNS times. At the end of a run a metric whose last value is not finite is told after
 one, unless it was so before. What was told is over after STEADY finite values in a row.

@@ -1,5 +1,5 @@
-"""NaN of a metric is told whatever it is called, and healthy runs are left alone: sixty names of ten
-fields, and twenty runs whose metrics start late, pause, are rare, or are NaN by design.
+"""NaN of a metric is told whatever it is called, and healthy runs are left alone: sixty names of
+ten fields, and twenty runs whose metrics start late, pause, are rare, or are NaN by design.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ FIELDS = {
     "regression": "train/mse val/mse rmse val_mae r2 val/huber",
     "classification": "val/ce accuracy val_acc top5_error auc val/f1",
     "speech": "val/wer cer train/ctc_loss val/per mos val/stoi",
-    "reinforcement": "rollout/ep_rew_mean train/value_loss episode_return eval/mean_reward train/approx_kl charts/episodic_length",
+    "reinforcement": "rollout/ep_rew_mean train/value_loss episode_return eval/mean_reward "
+    "train/approx_kl charts/episodic_length",
     "probabilistic": "nll elbo val/nll kl train/log_likelihood crps",
     "generation": "fid G/loss D(x) val/is kid clip_score",
     "retrieval": "val/ndcg@10 mrr recall@1 map val/hits contrastive",

@@ -563,8 +563,12 @@ class Training:
     def _answer_parity(self, finding: ParityFinding) -> None:
         """What training.parity says of a model that is too far off."""
         found, answer = finding.found, self.config.training.parity
-        stops, then = answer == "stop", "next: ALBOR_KERNELS=reference"
-        if stops:
+        then = "next: ALBOR_KERNELS=reference"
+        is_over = self.end is not None or self.step >= self.last_step
+        stops = answer == "stop" and not is_over
+        if is_over:
+            then = f"all its steps were by what was compared; {then}"
+        elif stops:
             then = "the run stops, as training.parity says"
         elif answer == "plain" and found.is_for_kernels:
             then = "next: albor gpu: the plain model is as far off on this device"

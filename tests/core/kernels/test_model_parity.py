@@ -1,6 +1,5 @@
 """The whole model against the plain one on the CPU in fp32."""
 
-import copy
 import json
 import os
 import signal
@@ -166,6 +165,25 @@ def test_a_verdict_that_comes_later_says_how_many_steps_were_by_kernels(
     assert step_chosen(run) == [(4, "parity failed at step 0; 4 steps were by kernels")]
     assert [one["data"]["at"] for one in parity_events(run)] == ["load", "plain"]
     assert [step for step, _, _ in history(run, ("train/loss",))] == [*range(1, 7)]
+
+
+@pytest.mark.parametrize("answer", ["plain", "stop"])
+def test_a_verdict_behind_the_last_step_promises_nothing(
+    tmp_path, monkeypatch, asked, negated_kernels, answer
+):
+    run = make_run(tmp_path, training__parity=answer)
+    beat = loop.Reporter.beat
+
+    def beaten(reporter, **options):
+        beat(reporter, **options)
+        if reporter.state.current_phase == "checkpointing" and asked:
+            asked[-1].found = ModelParity("fused", cosine=-1.0, rounded_cosine=1.0)
+
+    monkeypatch.setattr(loop.Reporter, "beat", beaten)
+    assert train_here(run, stop_after=3).reason == "stopped"
+    (alert,) = events(run, "andon.alert")
+    assert "; all its steps were by what was compared; next: ALBOR" in alert["data"]["message"]
+    assert not step_chosen(run)
 
 
 def test_wrong_kernels_end_a_run_that_asks_for_it(tmp_path, negated_kernels):
@@ -395,26 +413,26 @@ def test_a_run_on_a_gpu_is_as_the_cpu_has_it(tmp_path):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 def test_a_fused_step_that_turns_wrong_on_a_gpu_is_left_for_the_plain_one(tmp_path, monkeypatch):
-    """Its rotation is lost behind the gate, before the first step; it learns on without it."""
+    """It passes its gate and turns every logit round behind it; the run learns on without it."""
     run = make_run(
-        tmp_path, training__device="cuda", training__compile=False, training__mixed_precision="bf16"
+        tmp_path, training__device="cuda", training__compile=True, training__mixed_precision="bf16"
     )
     choose = loop.choose_step
 
     def sabotaged(parts, event):
         parts, step = choose(parts, event)
         assert isinstance(step, GraphedStep)
-        step.model.rotary = copy.deepcopy(step.model.rotary)
-        step.model.rotary.cos = -torch.ones_like(step.model.rotary.cos)
-        for layer in step.model.layers:
-            layer.o.value = -layer.o.value
+        right = step.model.logits
+        monkeypatch.setattr(step.model, "logits", lambda *of: -right(*of))
         return parts, step
 
     monkeypatch.setattr(loop, "choose_step", sabotaged)
-    train_here(run)
+    monkeypatch.setattr(loop.Training, "reads_late", False)  # or it ends before the verdict
+    assert train_here(run).reason == "completed"
     first, *later = parity_events(run)
     assert first["data"]["how"] == "fused" and first["severity"] == "warning"
     assert later and all(one["data"]["how"] == "plain" for one in later)
     assert all(one["severity"] == "info" for one in later)
-    losses = [loss for _, _, loss in history(run, ("train/loss",))]
-    assert len(losses) == 24 and losses[-1] < losses[0] - 0.5
+    assert [one["data"]["backend"] for one in events(run, "step.chosen")] == ["fused", "plain"]
+    scores = [loss for _, _, loss in history(run, ("val/loss",))]
+    assert scores[-1] < scores[0] - 0.2

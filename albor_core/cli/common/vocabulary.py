@@ -94,6 +94,7 @@ EVENTS: Mapping[str, str] = {
     "track.rewind": "training began again: what `metrics` metrics had after step `after` went",
     "track.odd": "odd values, keys or steps that were logged, counted",
     "artifact.failed": "an artefact could not be read",
+    "hf.nan_filter": "the Trainer's repair of a loss of NaN was switched off, so that it is seen",
     "hf.summary": "the summary that Hugging Face's Trainer logs at its end",
     "hf.checkpoint": "Hugging Face's Trainer saved a checkpoint",
     "hf.train_end": "Hugging Face's Trainer is done",

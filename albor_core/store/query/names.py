@@ -34,12 +34,13 @@ class Unknown:
         """Raises FilterError, with the nearest name, for a term that no table knew."""
         if self._has_runs and self._terms:
             term = self._terms[0]
+            what = "a field, nor a metric or param of any run"
+            if term.stat:
+                what = f"a metric of any run, and only metrics have :{term.stat}"
             close = nearest(term.field, {*FIELDS, *self._names})
             raise FilterError(
                 term.at,
-                f"{term.field!r} is not a metric of any run, and only metrics have :{term.stat}{close}"
-                if term.stat
-                else f"{term.field!r} is not a field, nor a metric or param of any run{close}",
+                f"{term.field!r} is not {what}{close}",
             )
 
 

@@ -28,7 +28,9 @@ class TimeSpan(click.ParamType):  # type: ignore[type-arg]  # generic from click
         found = _SPAN.fullmatch(text)
         seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
         if seconds <= 0:
-            self.fail(f"{value!r} is not a stretch of time: 90 or 90s, 30m, 12h, 2d, 1w", param, ctx)
+            self.fail(
+                f"{value!r} is not a stretch of time: 90 or 90s, 30m, 12h, 2d, 1w", param, ctx
+            )
         return seconds
 
 

@@ -215,6 +215,9 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
         there = RunDir(Path(config.training.output_dir) / run_id)
         if there.path.exists():
             is_alive = there.liveness().is_alive
+            ended = None if is_alive else read_exit(there)
+            if ended is not None and ended.get("status") == "completed":
+                raise InUseError(f"{run_id} is complete: {there.path}", hint="another --name")
             way_on = "monitor" if is_alive else "train resume"
             raise InUseError(
                 f"{there.path}: this run {'is active' if is_alive else 'directory exists'}",

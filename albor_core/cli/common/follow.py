@@ -126,7 +126,8 @@ def progress_line(
     else:
         own = [metric_text(one) for one in mains if one.name not in LOSSES]
         parts += [*own[:_OWN], *figures]
-    if (eta := number(state, "eta_seconds")) is not None:
+    is_over = state.get("phase") in ("completed", "failed", "stopped")
+    if not is_over and (eta := number(state, "eta_seconds")) is not None:
         parts.append(f"eta {duration(eta)}")
     return "  ".join(parts).rstrip()
 

@@ -1,4 +1,4 @@
-"""Times on the command line: stretches as `90` (seconds), `90s`, `30m`, `12h`, `2d`, `1w`, and moments."""
+"""Times on the command line: stretches as `90` or `90s`, `30m`, `12h`, `2d`, and moments."""
 
 from __future__ import annotations
 

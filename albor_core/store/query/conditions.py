@@ -219,6 +219,11 @@ def _as_number(value: str | float) -> float:
 def _text(term: Term, value: str, lookups: Lookups) -> Sql:
     lowered = _lower(value)
     match term.field:
+        case "name" if len(lowered) > 1 and lowered.endswith("*"):
+            parts = [_equal(what, lowered) for what in ("lower(r.name)", "r.run")]
+            return Sql(
+                f"({parts[0].text} OR {parts[1].text})", (*parts[0].values, *parts[1].values)
+            )
         case "name":
             return Sql("(instr(lower(r.name), ?) OR instr(r.run, ?))", (lowered, lowered))
         case "id":

@@ -173,6 +173,28 @@ def test_a_metric_is_called_as_it_was_logged_or_as_the_table_calls_it(desk, tabl
         assert refused.code == 3 and "no metric 'lss'; the nearest is" in refused.err, refused
 
 
+@pytest.mark.parametrize("name", ["val_loss", "val/loss"])
+def test_a_short_name_takes_what_the_whole_one_does_of_a_metric(desk, table, name):
+    assert ids(desk, f"{name}:min<2") == ["b0", "a0"]
+    assert ids(desk, f"{name}:max>4", f"-{name}:count<2") == ["c0", "a1"]
+    assert ids(desk, "--sort", f"{name}:min") == ["a0", "b0", "a1", "c0"]
+    told = desk.quick("runs", "ls", "id:a0", "--columns", f"id,{name}:min,{name}:best").out
+    assert told.splitlines()[1].split() == ["a0", "1.5000", "1.5000"]
+
+
+def test_only_metrics_have_a_least_value(desk, table):
+    assert ids(desk, "loss:min<2.5") == ["b0", "a0"]
+    for word in ("optimizer.lr:min<1", "created:min<1", "los:min<1"):
+        told = desk.quick("runs", "ls", word)
+        assert told.code == 2 and "is not a metric of any run" in told.err, word
+
+
+def test_a_star_ends_a_name_as_it_does_a_host(desk, table):
+    assert ids(desk, "name:run*") == ["c0", "b0", "a1", "a0"]
+    assert ids(desk, "name:a*") == ["a1", "a0"]  # the id
+    assert ids(desk, "name:un*") == []
+
+
 def test_nobody_is_asked_whether_to_remove_a_run_that_never_was(desk, table):
     result = desk.quick("runs", "rm", "nobody")
     assert result.code == 3 and "no run 'nobody'" in result.err and "--yes" not in result.err

@@ -57,8 +57,8 @@ def logs(
         raise _without(run, attempt)
     newest = names[-1].attempt if names else 1
     chosen = [name for name in names if name.attempt == newest or since is not None]
-    if since is None and (others := {name.attempt for name in every} - {newest}):
-        _tell_of_others(run, newest, sorted(others))
+    if since is None:
+        _tell_of_others(run, newest, sorted({name.attempt for name in every} - {newest}))
     files = [_counted(run.logs / name.file) for name in chosen]
     shown = dict(zip(map(id, files), chosen, strict=True))
     end = files[-1].num_bytes if files else 0  # it may grow while its lines are shown
@@ -72,6 +72,8 @@ def logs(
 
 
 def _tell_of_others(run: RunDir, shown: int, others: list[int]) -> None:
+    if not others:
+        return
     told = ", ".join(map(str, others[-_MOST_TOLD:]))
     earlier = "..., " if len(others) > _MOST_TOLD else ""
     print_note(

@@ -153,7 +153,9 @@ def test_a_filter_by_what_no_run_has_is_refused_with_the_nearest(desk, table, te
     result = desk.quick("runs", "ls", "tag:a", term, "--json")
     assert (result.code, result.error["code"]) == (2, "usage")
     said = result.error["message"]
-    assert said.startswith("filter, column 7: ") and "is not a field, nor a metric" in said
+    assert said.startswith("filter, column 7: ") and (
+        " is not a field, nor a metric" in said or " is not a metric of any run" in said
+    )
     assert f"nearest is {nearest!r}" in said if nearest else "nearest" not in said
 
 
@@ -179,7 +181,7 @@ def test_a_short_name_takes_what_the_whole_one_does_of_a_metric(desk, table, nam
     assert ids(desk, f"{name}:max>4", f"-{name}:count<2") == ["c0", "a1"]
     assert ids(desk, "--sort", f"{name}:min") == ["a0", "b0", "a1", "c0"]
     told = desk.quick("runs", "ls", "id:a0", "--columns", f"id,{name}:min,{name}:best").out
-    assert told.splitlines()[1].split() == ["a0", "1.5000", "1.5000"]
+    assert told.splitlines()[1].split() == ["a0", "1.5", "1.5"]
 
 
 def test_only_metrics_have_a_least_value(desk, table):

@@ -41,8 +41,8 @@ _OPERATOR = re.compile("|".join(OPERATORS))
 _STAT = re.compile(rf":({'|'.join(STATS)})(?=[<>=!])")
 _VALUE = re.compile(r"""[^\s,"']+""")
 _REST = re.compile(r"""[^\s"']+""")
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(m|h|d|w)")
-_SPAN_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_SPAN_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 class FilterError(UsageError):

@@ -38,6 +38,7 @@ from albor_core.run.files.watch_file import PULSE_S, Watch, write_watch
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import parse_line
 from albor_core.run.liveness import Liveness
+from albor_core.run.registry import is_begun_here
 from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.state import read_state
 from albor_core.run.values.lenient import finite_of, real, whole_of
@@ -46,7 +47,6 @@ from albor_core.store.watch.chosen_metrics import ChosenMetrics
 from albor_core.store.watch.live_rules import (
     LiveRuleEngine,
     LiveRules,
-    is_launched_here,
     live_rules,
 )
 from albor_core.store.watch.machine_figures import (
@@ -89,7 +89,7 @@ class Watcher:
         self._run, self._sampler, self._earlier = run, sampler, earlier
         about = run.metadata()
         self._kind = str(about.get("kind") or "")
-        launched_here = is_launched_here(run)
+        launched_here = is_begun_here(run)
         self._chosen = ChosenMetrics(run, about)
         self._created = finite_of(about.get("created")) or time.time()
         self._launched_here = launched_here

@@ -216,7 +216,9 @@ def _status(value: str, at: int, _now: float) -> tuple[str, ...]:
     word = {"hung": "stalled"}.get(value.lower(), value.lower())
     if word in GROUPS:
         return GROUPS[word]
-    _must_be(word, (*STATUSES, *GROUPS), "status", at)
+    if word not in STATUSES:
+        known = tuple("hung" if one == "stalled" else one for one in STATUSES)
+        _must_be(word, (*known, *GROUPS), "status", at)
     return (word,)
 
 

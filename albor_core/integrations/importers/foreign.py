@@ -23,6 +23,7 @@ _MAX_KINDS = 100
 REPLACED = "replaced"  # another value of its metric came later for its step
 TAKEN_BACK = "taken back"  # by the source, which went on from an earlier step
 NO_STEP = "no step"  # numbered by order
+CALLS, ORDER = "calls of log", "order"  # axes that are no step of the program
 UNTOLD = "the source does not say how it ended"
 _NOT_FINITE = {
     "nan": math.nan, "NaN": math.nan,
@@ -33,11 +34,14 @@ _NOT_FINITE = {
 
 @dataclass(frozen=True)
 class Point:
-    """Values of one step. `step` None is the one after the last; `wall` is UTC seconds."""
+    """Values of one step. `step` None is the one after the last; `wall` is UTC seconds. `axis` is
+    what a step counts where that is not the step of the program: a metric's name, CALLS, ORDER.
+    """
 
     step: Any
     wall: float | None
     values: Mapping[str, Any]
+    axis: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,18 @@ class Rewind:
     to: int
 
 
-Item = Point | ForeignMedium | Rewind
+@dataclass(frozen=True)
+class Defined:
+    """What the author said of a metric: which way is better ("" where unsaid), and which of its
+    values stands for the run.
+    """
+
+    metric: str
+    goal: str = ""
+    summary: str = ""
+
+
+Item = Point | ForeignMedium | Rewind | Defined
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -21,9 +21,11 @@ from typing import Any
 
 from albor_core.integrations.importers.foreign import (
     NO_STEP,
+    ORDER,
     REPLACED,
     TAKEN_BACK,
     UNTOLD,
+    Defined,
     Example,
     ForeignMedium,
     ForeignRun,
@@ -32,7 +34,7 @@ from albor_core.integrations.importers.foreign import (
     Rewind,
 )
 from albor_core.integrations.importers.steps.placed import Placed, is_same
-from albor_core.run.errors import AlborError, InUseError
+from albor_core.run.errors import AlborError, InUseError, UsageError
 from albor_core.run.exit import exit_document, read_exit, write_exit
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.media_file import (
@@ -46,6 +48,9 @@ from albor_core.run.files.media_file import (
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run, own_home, private_folder, read_json
+from albor_core.run.values.defined_metrics import EVENT as DEFINED
+from albor_core.run.values.defined_metrics import definition
+from albor_core.run.values.directions import check_goals
 from albor_core.run.values.flatten import flatten
 from albor_core.run.values.lenient import whole_of
 from albor_core.run.values.metrics import Odd, as_json, printable, safe_key, tidy
@@ -55,6 +60,7 @@ from albor_core.store.index.catch_up import drain_index
 
 MAX_KEYS = 10_000
 _MAX_STEP = 1 << 48
+_NAMES_A_LINE = 10
 _PIECE = 1 << 20
 _BY = "import"
 _MAX_TAG_CHARS, _MAX_NOTE_CHARS = 64, 16384
@@ -258,6 +264,7 @@ class _Scribe:
         self._next = 0  # the step of what has none
         self.wall = start
         self.last: dict[str, Placed] = {}  # by key
+        self._axes: dict[str, str] = {}
 
     @property
     def newest(self) -> int | None:
@@ -271,6 +278,9 @@ class _Scribe:
             return
         if isinstance(item, Rewind):
             self._rewind(item.to)
+            return
+        if isinstance(item, Defined):
+            self._define(item)
             return
         values = tidy(item.values, self._odd)
         if not values:
@@ -286,6 +296,7 @@ class _Scribe:
                 del values[key]
                 continue
             self._count(key, step, values[key], has_step=item.step is not None)
+        self._tell_axis(item.axis or (ORDER if item.step is None else ""), values)
         self._next = max(self._next, step + 1)
         self.points += len(values)
         self.wall = item.wall if item.wall is not None else self.wall
@@ -304,6 +315,34 @@ class _Scribe:
         elif is_back:
             self._odd.note("step_backwards", key, step)
             self._losses.examples.setdefault("step_backwards", Example(key, step, value))
+
+    def _tell_axis(self, axis: str, keys: Iterable[str]) -> None:
+        """What the steps of these metrics count, said where that is new: two such metrics are
+        compared only where it is the same.
+        """
+        changed = [key for key in keys if self._axes.get(key, "") != axis]
+        self._axes.update(dict.fromkeys(changed, axis))
+        for at in range(0, len(changed), _NAMES_A_LINE):
+            data = {"axis": axis, "metrics": changed[at : at + _NAMES_A_LINE]}
+            self._event("import.axis", data)
+
+    def _define(self, said: Defined) -> None:
+        try:
+            about = definition(said.metric, None, said.summary or None)
+            goals = check_goals({about["metric"]: said.goal} if said.goal else {})
+        except UsageError:
+            self._losses.note("definition of a metric", example=Example(printable(said.metric)))
+            return
+        if len(about) > 1:
+            self._event(DEFINED, about)
+        if goals:
+            self._event("run.goals", goals)
+
+    def _event(self, name: str, data: Mapping[str, Any]) -> None:
+        self._journal.append(
+            "e", step=None, name=name, severity="info", data=dict(data),
+            wall=self.wall, mono=self._mono(),
+        )  # fmt: skip
 
     def _rewind(self, to: int) -> None:
         self._journal.append("r", to=to, wall=self.wall, mono=self._mono())

@@ -1,7 +1,8 @@
-"""Random histories that the peers' own libraries wrote come with every value at its step, or counted.
+"""Random histories that the peers' own libraries wrote come with every value at its step, or are
+counted.
 
-`peers/write_all.py` wrote the ones kept in `peers/PEER.tar.xz`, ten of each peer; `make peers` writes
- two hundred of each and names their folder in ALBOR_PEERS.
+`peers/write_all.py` wrote the ones kept in `peers/PEER.tar.xz`, ten of each peer; `make peers`
+writes two hundred of each and names their folder in ALBOR_PEERS.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""W&B: an offline log for each job. Jobs of one run have one id; of `resumed` the second is numbered
-from 0 again and a key counts on, of `forked` it is begun with `resume_from`; of `axis` the step is
-`trainer/global_step`, by which all metrics are defined.
+"""W&B: an offline log for each job. Jobs of one run have one id; of `resumed` the second is
+numbered from 0 again and a key counts on, of `forked` it is begun with `resume_from`; of `axis` the
+step is `trainer/global_step`, by which all metrics are defined.
 """
 
 import os

@@ -35,7 +35,9 @@ def _write(history: History, folder: Path) -> Truth:
         more: dict = {"id": history.name, "resume": "allow"}
         if job and history.fork is not None:
             more = {"resume_from": f"{history.name}?_step={history.fork}"}
-        settings = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True)
+        settings = wandb.Settings(
+            console="off", x_disable_stats=True, x_disable_meta=True, host="host"
+        )
         run = wandb.init(
             project="peers", name=history.name, dir=str(folder), settings=settings, **more
         )
@@ -49,7 +51,10 @@ def _write(history: History, folder: Path) -> Truth:
             said = [(step, values) for step, values in said if step <= history.fork]
         said += _placed(history, rows, said)
     metrics, replaced = placed(said)
-    return Truth(history.name, metrics, {"replaced": replaced} if replaced else {})
+    counts = {"replaced": replaced} if replaced else {}
+    if history.kind == "resumed":
+        counts["renumbered"] = sum(len(row.values) + 1 for row in history.jobs[1])
+    return Truth(history.name, metrics, counts)
 
 
 def _log(run, history: History, row: Row) -> None:

@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE  # or each process of the tests compiles the pa
 STAMP := $(VENV)/installed-$(PROJECT)
 USER_STAMP := $(VENV)/user-$(PROJECT)
 
-.PHONY: help demo test sweep chaos check golden ui bench gpu install
+.PHONY: help demo test sweep chaos check golden ui bench gpu peers install
 help:            ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  -/'
 
@@ -54,6 +54,17 @@ check: $(STAMP)  ## format, lint, types, import floors, fast tests: about a minu
 golden: $(STAMP) ## rewrite snapshots and generated documents; then read git diff
 	$(BIN)/python -m pytest --snapshot-update $$(grep -rl snap_compare tests/tui --include=test_*.py) tests/tui/test_pictures.py
 	$(BIN)/python -m albor_core.cli.reference docs/reference
+
+# W&B, MLflow and the others in an environment of their own: none of them is a dependency of Albor.
+PEERS := $(VENV)/peers
+$(PEERS)/bin/python:
+	$(PYTHON) -m venv $(PEERS)
+	$@ -m pip install --quiet --disable-pip-version-check --requirement tests/core/integrations/peers/requirements.txt
+
+peers: $(STAMP) $(PEERS)/bin/python  ## 200 random histories by each other tracker's own library, imported and checked: some minutes
+	rm -rf $(PEERS)/written
+	$(PEERS)/bin/python tests/core/integrations/peers/write_all.py $(PEERS)/written --count 200
+	ALBOR_PEERS=$(CURDIR)/$(PEERS)/written $(BIN)/python -m pytest -n 0 tests/core/integrations/test_peers.py
 
 ui: $(STAMP)     ## the cockpit on a simulated live run
 	$(BIN)/python tests/tui/sim_run.py --cockpit

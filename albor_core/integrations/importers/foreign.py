@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import sqlite3
 
 _MAX_KINDS = 100
+REPLACED = "replaced"  # another value of its metric came later for its step
+TAKEN_BACK = "taken back"  # by the source, which went on from an earlier step
+NO_STEP = "no step"  # numbered by order
+CALLS, ORDER = "calls of log", "order"  # axes that are no step of the program
 UNTOLD = "the source does not say how it ended"
 _NOT_FINITE = {
     "nan": math.nan, "NaN": math.nan,
@@ -30,11 +34,14 @@ _NOT_FINITE = {
 
 @dataclass(frozen=True)
 class Point:
-    """Values of one step. `step` None is the one after the last; `wall` is UTC seconds."""
+    """Values of one step. `step` None is the one after the last; `wall` is UTC seconds. `axis` is
+    what a step counts where that is not the step of the program: a metric's name, CALLS, ORDER.
+    """
 
     step: Any
     wall: float | None
     values: Mapping[str, Any]
+    axis: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,22 +67,58 @@ class Rewind:
     to: int
 
 
-Item = Point | ForeignMedium | Rewind
+@dataclass(frozen=True)
+class Defined:
+    """What the author said of a metric: which way is better ("" where unsaid), and which of its
+    values stands for the run.
+    """
+
+    metric: str
+    goal: str = ""
+    summary: str = ""
+
+
+Item = Point | ForeignMedium | Rewind | Defined
+
+
+@dataclass(frozen=True)
+class Example:
+    """The first value of a kind that did not come as it was: whose, where, what. Parts that the
+    source does not tell are None.
+    """
+
+    metric: str
+    step: int | None = None
+    value: float | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.step is None else f" at step {self.step}"
+        return f"{self.metric}{place}" + ("" if self.value is None else f": {self.value:g}")
 
 
 @dataclass
 class Losses:
-    """What could not be brought over: kind -> how many, and records whose bytes are damaged."""
+    """What could not be brought over as it was: kind -> how many, the first of each kind where it
+    is known, and records whose bytes are damaged.
+
+    The scribe counts what any source may have: REPLACED, TAKEN_BACK, NO_STEP. A reader counts what
+    only it can know.
+    """
 
     unmapped: Counter[str] = field(default_factory=Counter)
     damaged: int = 0
+    examples: dict[str, Example] = field(default_factory=dict)
 
-    def note(self, kind: str, count: int = 1) -> None:
-        """Count something that has no place here. The number of kinds is bounded."""
+    def note(self, kind: str, count: int = 1, example: Example | None = None) -> None:
+        """Count something that has no place here, or had to be changed. The number of kinds is
+        bounded.
+        """
         word = printable(kind)[:60] or "unnamed"
         if word not in self.unmapped and len(self.unmapped) >= _MAX_KINDS:
             word = "others"
         self.unmapped[word] += count
+        if example is not None:
+            self.examples.setdefault(word, example)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Deleted runs are left out. A tag `K=V` of the user becomes the tag `K=V`; tags of `mlflow.` are read
 for the name, the note, the commit and the program. NaN is a flag there and an infinity the largest
-double. Source: mlflow/store/tracking/dbmodels/models.py and file_store.py of MLflow 3.17.
+double. Where no step was given all values of a metric lie on one, and their order is the step.
+Source: mlflow/store/tracking/dbmodels/models.py and file_store.py of MLflow 3.17.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import math
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from albor_core.integrations.importers.foreign import (
 )
 from albor_core.integrations.importers.media.kept import inside, picture, table_file, words
 from albor_core.integrations.importers.sqlite_file import columns, may_be_database, opened
+from albor_core.integrations.importers.steps.order import numbered, stepless
 from albor_core.run.values.lenient import is_number
 
 SOURCE = "mlflow"
@@ -197,26 +200,43 @@ def _rows(path: Path, run: str, losses: Losses) -> Iterator[Item]:
         if "artifact_uri" in columns(db, "runs"):
             sql = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
             yield from _artifacts(db.execute(sql, (run,)).fetchone()[0], path.parent, losses)
-        rows = db.execute(
-            "SELECT step, timestamp, key, value, is_nan FROM metrics WHERE run_uuid = ?"
-            " ORDER BY step, timestamp, key",
-            (run,),
-        )
-        waiting: Point | None = None
-        for step, stamp, key, value, is_nan in rows:
-            try:
-                number = math.nan if is_nan else _figure(value)
-            except (TypeError, ValueError):  # a column takes any text
-                losses.damaged += 1
-                continue
-            if waiting is not None and waiting.step == step and key not in waiting.values:
-                waiting = Point(step, waiting.wall, {**waiting.values, key: number})
-                continue
+        keys = stepless(_values(db, run, Losses()))
+        yield from _joined(numbered(_values(db, run, losses), keys, losses))
+
+
+def _values(db: sqlite3.Connection, run: str, losses: Losses) -> Iterator[Point]:
+    rows = db.execute(
+        "SELECT step, timestamp, key, value, is_nan FROM metrics WHERE run_uuid = ?"
+        " ORDER BY step, timestamp, rowid",
+        (run,),
+    )
+    for step, stamp, key, value, is_nan in rows:
+        try:
+            number = math.nan if is_nan else _figure(value)
+        except (TypeError, ValueError):  # a column takes any text
+            losses.damaged += 1
+            continue
+        yield Point(step, _ms(stamp), {key: number})
+
+
+def _joined(items: Iterable[Item]) -> Iterator[Item]:
+    """Values of one step in one row, at the time of the first."""
+    waiting: Point | None = None
+    for item in items:
+        if not isinstance(item, Point):
+            yield item
+        elif (
+            waiting is not None
+            and (waiting.step, waiting.axis) == (item.step, item.axis)
+            and waiting.values.keys().isdisjoint(item.values)
+        ):
+            waiting = replace(waiting, values={**waiting.values, **item.values})
+        else:
             if waiting is not None:
                 yield waiting
-            waiting = Point(step, _ms(stamp), {key: number})
-        if waiting is not None:
-            yield waiting
+            waiting = item
+    if waiting is not None:
+        yield waiting
 
 
 def _folder(path: Path) -> Iterator[ForeignRun]:
@@ -266,17 +286,22 @@ def _files(folder: Path, losses: Losses) -> Iterator[Item]:
     yield from _artifacts("artifacts", folder.parent, losses)
     for path in _regular(folder):
         key = str(path.relative_to(folder))
-        with path.open(encoding="utf-8", errors="replace") as file:
-            while line := file.readline(4096):
-                words = line.split()
-                try:
-                    stamp, value = int(words[0]), float(words[1])
-                    step = int(words[2]) if len(words) > 2 else 0
-                    wall = stamp / 1000.0
-                except (ValueError, IndexError, OverflowError):
-                    losses.damaged += 1
-                    continue
-                yield Point(step, wall, {key: value})
+        keys = stepless(_lines(path, key, Losses()))
+        yield from numbered(_lines(path, key, losses), keys, losses)
+
+
+def _lines(path: Path, key: str, losses: Losses) -> Iterator[Point]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while line := file.readline(4096):
+            words = line.split()
+            try:
+                stamp, value = int(words[0]), float(words[1])
+                step = int(words[2]) if len(words) > 2 else 0
+                wall = stamp / 1000.0
+            except (ValueError, IndexError, OverflowError):
+                losses.damaged += 1
+                continue
+            yield Point(step, wall, {key: value})
 
 
 IMPORTER = Importer(

@@ -44,6 +44,8 @@ _BEGINS = b"albor-pull 1\n"
 _VANISHED = (0, 23, 24)  # of rsync: files went or could not be read; they come with the next pull
 _MISUNDERSTOOD = (1, 2, 4, 12)  # an option, or the protocol: one that breaks off says so to tar
 _LOST = 255  # of ssh: no connection
+_MAX_LINE = 1 << 20
+_LATEST = 1 << 33  # seconds: the year 2242
 _RECORD = 20 * 512  # of tar, and what tarfile reads at a time
 
 _WHERE = """\
@@ -148,8 +150,9 @@ class RemoteFolder:
     def _where(self) -> list[str]:
         folders: dict[str, None] = {}
         base, is_whole = "", False
-        with self._script(f"dir={shlex.quote(self._folder)}\n{_WHERE}") as out:
-            for raw in out:
+        script = f"dir={shlex.quote(self._folder)}\n{_WHERE}"
+        with self._told_if_torn(), self._script(script) as out:
+            for raw in _lines(out):
                 word, _, rest = raw.decode("utf-8", "surrogateescape").rstrip("\n").partition(" ")
                 if word == "rsync":
                     self._has_rsync = True
@@ -181,11 +184,11 @@ class RemoteFolder:
         script = _list_of(folders) + _WHAT.replace("NAMES", " ".join(HEADS))
         heads: dict[str, dict[str, bytes]] = {folder: {} for folder in folders}
         files: dict[str, dict[str, Stamp]] = {folder: {} for folder in folders}
-        with self._script(script) as out:
-            if out.readline() == b"heads\n":
+        with self._told_if_torn(), self._script(script) as out:
+            if out.readline(_MAX_LINE) == b"heads\n":
                 self._read_heads(out, heads)
             is_whole = False
-            for raw in out:
+            for raw in _lines(out):
                 line = raw.lstrip(b"\0").decode("utf-8", "surrogateescape").rstrip("\n")
                 is_whole = line == "end"
                 parts = line.split("\t")
@@ -275,7 +278,7 @@ class RemoteFolder:
             assert process.stdout is not None
             try:
                 with process.stdout as out:
-                    has_begun = any(line == _BEGINS for line in out)
+                    has_begun = any(line == _BEGINS for line in _lines(out))
                     if has_begun:
                         yield out
                         out.read(1 << 16)  # the end of it, so that it can end well
@@ -305,7 +308,20 @@ def _members(out: IO[bytes]) -> Iterator[tuple[str, IO[bytes], int, float]]:
         for member in archive:
             content = archive.extractfile(member) if member.isreg() else None
             if content is not None:
-                yield member.name.lstrip("/"), content, member.size, float(member.mtime)
+                yield member.name.lstrip("/"), content, member.size, _time(member.mtime)
+
+
+def _time(said: float) -> float:
+    """A time of change that a file can have; what is none, as NaN, is the beginning of time."""
+    return float(said) if 0 <= said < _LATEST else 0.0
+
+
+def _lines(out: IO[bytes]) -> Iterator[bytes]:
+    """Lines, none longer than a listing has. Raises EOFError for one without end."""
+    while line := out.readline(_MAX_LINE):
+        if len(line) == _MAX_LINE:
+            raise EOFError(f"a line of more than {_MAX_LINE >> 20} MiB")
+        yield line
 
 
 def _folder_said(word: str, rest: str, base: str) -> str | None:

@@ -21,14 +21,21 @@ from typing import Any
 
 from albor_core.andon.alert import Alert
 from albor_core.integrations.importers.foreign import (
+    NO_STEP,
+    ORDER,
+    REPLACED,
+    TAKEN_BACK,
     UNTOLD,
+    Defined,
+    Example,
     ForeignMedium,
     ForeignRun,
     Item,
     Losses,
     Rewind,
 )
-from albor_core.run.errors import AlborError, InUseError
+from albor_core.integrations.importers.steps.placed import Placed, is_same
+from albor_core.run.errors import AlborError, InUseError, UsageError
 from albor_core.run.exit import exit_document, read_exit, write_exit
 from albor_core.run.files.lock_file import locked
 from albor_core.run.files.media_file import (
@@ -42,6 +49,9 @@ from albor_core.run.files.media_file import (
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import Journal
 from albor_core.run.rundir import RunDir, create_run, own_home, private_folder, read_json
+from albor_core.run.values.defined_metrics import EVENT as DEFINED
+from albor_core.run.values.defined_metrics import definition
+from albor_core.run.values.directions import check_goals
 from albor_core.run.values.flatten import flatten
 from albor_core.run.values.lenient import whole_of
 from albor_core.run.values.metrics import Odd, as_json, printable, safe_key, tidy
@@ -52,6 +62,7 @@ from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 
 MAX_KEYS = 10_000
 _MAX_STEP = 1 << 48
+_NAMES_A_LINE = 10
 _PIECE = 1 << 20
 _BY = "import"
 _MAX_TAG_CHARS, _MAX_NOTE_CHARS = 64, 16384
@@ -77,6 +88,7 @@ class ImportResult:
     damaged: int = 0
     unmapped: dict[str, int] = field(default_factory=dict)
     odd: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, Example] = field(default_factory=dict)
 
 
 @contextmanager
@@ -218,9 +230,11 @@ def _write_journal(
         scribe.tell_not_finite()
         arrival.points, arrival.keys = scribe.points, len(scribe.last)
         arrival.media = scribe.media
-        arrival.last_step = scribe.step if scribe.points else None
+        arrival.last_step = scribe.newest
         arrival.damaged, arrival.unmapped = losses.damaged, dict(losses.unmapped)
         arrival.odd = dict(odd.counts)
+        named = {kind: Example(metric) for kind, metric in odd.examples.items()}
+        arrival.examples = named | losses.examples
         if odd.total:
             data = {"counts": arrival.odd, "examples": dict(odd.examples)}
             journal.append(
@@ -228,7 +242,8 @@ def _write_journal(
                 wall=scribe.wall, mono=0.0,
             )  # fmt: skip
         if arrival.unmapped or losses.damaged:
-            data = {"unmapped": arrival.unmapped, "damaged": losses.damaged}
+            first = {kind: str(example) for kind, example in losses.examples.items()}
+            data = {"unmapped": arrival.unmapped, "damaged": losses.damaged, "examples": first}
             journal.append(
                 "e", step=None, name="import.left_out", severity="info", data=data,
                 wall=scribe.wall, mono=0.0,
@@ -247,34 +262,47 @@ class _Scribe:
     ) -> None:
         self._journal, self._home, self._start = journal, home, start
         self._losses, self._odd = losses, odd
-        self.step, self.points, self.media = -1, 0, 0
+        self.points, self.media = 0, 0
         self._media_bytes = 0
+        self._next = 0  # the step of what has none
         self.wall = start
-        self.last: dict[str, int] = {}  # newest step of each key
+        self.last: dict[str, Placed] = {}  # by key
+        self._axes: dict[str, str] = {}
         self._built_in = BuiltIn()  # nobody watched it, so that its NaN is told here
         self._troubles: dict[str, BuiltInTrouble] = {}
+
+    @property
+    def newest(self) -> int | None:
+        """The last step that has a value, of those that the source did not take back."""
+        steps = [placed.last for placed in self.last.values() if placed.last is not None]
+        return max(steps, default=None)
 
     def take(self, item: Item) -> None:
         if isinstance(item, ForeignMedium):
             self._keep(item)
             return
         if isinstance(item, Rewind):
-            self._journal.append("r", to=item.to, wall=self.wall, mono=self._mono())
-            self.last = {key: min(step, item.to) for key, step in self.last.items()}
+            self._rewind(item.to)
+            return
+        if isinstance(item, Defined):
+            self._define(item)
             return
         values = tidy(item.values, self._odd)
         if not values:
             return
         step = self._placed(item.step)
+        if "bad_step" in self._odd.counts:
+            key, value = next(iter(values.items()))
+            self._losses.examples.setdefault("bad_step", Example(key, step, value))
         for key in list(values):
             if key not in self.last and len(self.last) >= MAX_KEYS:
-                self._losses.note(f"value of more than {MAX_KEYS} keys")
+                example = Example(key, step, values[key])
+                self._losses.note(f"value of more than {MAX_KEYS} keys", example=example)
                 del values[key]
                 continue
-            if step < self.last.get(key, step):
-                self._odd.note("step_backwards", key, step)
-            self.last[key] = max(step, self.last.get(key, step))
-        self.step = max(self.step, step)
+            self._count(key, step, values[key], has_step=item.step is not None)
+        self._tell_axis(item.axis or (ORDER if item.step is None else ""), values)
+        self._next = max(self._next, step + 1)
         self.points += len(values)
         self.wall = item.wall if item.wall is not None else self.wall
         self._journal.metrics(step, values, wall=item.wall, mono=self._mono())
@@ -306,6 +334,57 @@ class _Scribe:
                 "e", step=one.step, name="andon.alert", severity=one.severity,
                 data={**alert.to_json(), "state": "fired"}, wall=self.wall, mono=self._mono(),
             )  # fmt: skip
+
+    def _count(self, key: str, step: int, value: float, *, has_step: bool) -> None:
+        """What becomes of the value before it, and of its own step."""
+        placed = self.last.setdefault(key, Placed())
+        if not has_step:
+            self._losses.note(NO_STEP, example=Example(key, step, value))
+        is_back = placed.last is not None and step < placed.last
+        before = placed.put(step, value)
+        if before is not None:
+            if not is_same(before, value):
+                self._losses.note(REPLACED, example=Example(key, step, before))
+        elif is_back:
+            self._odd.note("step_backwards", key, step)
+            self._losses.examples.setdefault("step_backwards", Example(key, step, value))
+
+    def _tell_axis(self, axis: str, keys: Iterable[str]) -> None:
+        """What the steps of these metrics count, said where that is new: two such metrics are
+        compared only where it is the same.
+        """
+        changed = [key for key in keys if self._axes.get(key, "") != axis]
+        self._axes.update(dict.fromkeys(changed, axis))
+        for at in range(0, len(changed), _NAMES_A_LINE):
+            data = {"axis": axis, "metrics": changed[at : at + _NAMES_A_LINE]}
+            self._event("import.axis", data)
+
+    def _define(self, said: Defined) -> None:
+        try:
+            about = definition(said.metric, None, said.summary or None)
+            goals = check_goals({about["metric"]: said.goal} if said.goal else {})
+        except UsageError:
+            self._losses.note("definition of a metric", example=Example(printable(said.metric)))
+            return
+        if len(about) > 1:
+            self._event(DEFINED, about)
+        if goals:
+            self._event("run.goals", goals)
+
+    def _event(self, name: str, data: Mapping[str, Any]) -> None:
+        self._journal.append(
+            "e", step=None, name=name, severity="info", data=dict(data),
+            wall=self.wall, mono=self._mono(),
+        )  # fmt: skip
+
+    def _rewind(self, to: int) -> None:
+        self._journal.append("r", to=to, wall=self.wall, mono=self._mono())
+        for key, placed in self.last.items():
+            count, first = placed.rewind(to)
+            if first is not None:
+                self._losses.note(TAKEN_BACK, count, Example(key, *first))
+        newest = self.newest
+        self._next = 0 if newest is None else newest + 1
 
     def _keep(self, medium: ForeignMedium) -> None:
         """A medium as the tracker keeps one: its file first, then its line."""
@@ -344,14 +423,14 @@ class _Scribe:
 
     def _placed(self, step: Any) -> int:
         if step is None:
-            return self.step + 1
+            return self._next
         try:
             whole = int(step)
             if isinstance(step, str) or whole != step or not 0 <= whole < _MAX_STEP:
                 raise ValueError
         except (TypeError, ValueError, OverflowError):
             self._odd.note("bad_step", step)
-            return self.step + 1
+            return self._next
         return whole
 
 

@@ -25,6 +25,7 @@ from albor_core.integrations.importers.foreign import (
 )
 from albor_core.integrations.importers.media.kept import parted, typed
 from albor_core.integrations.importers.sqlite_file import columns, count, may_be_database, opened
+from albor_core.integrations.importers.steps.order import numbered, stepless
 
 SOURCE = "trackio"
 _MAX_ROW_BYTES = 16 << 20
@@ -80,22 +81,28 @@ def _json(said: Any) -> Any:
 
 def _items(path: Path, own: str, run: Any, losses: Losses) -> Iterator[Item]:
     with opened(path) as db:
-        rows = db.execute(
-            f"SELECT step, timestamp, metrics FROM metrics WHERE {own} = ? ORDER BY id",
-            (run,),
-        )
-        for step, stamp, said in rows:
-            values = _json(said)
-            if isinstance(values, dict):
-                values, media = parted(values)
-                at = step, utc(stamp)
-                yield Point(*at, numbers_in(values, losses))
-                yield from typed(at, media, path.parent / "media", losses)
-            else:
-                losses.damaged += 1
+        read = partial(_logged, db, path, own, run)
+        yield from numbered(read(losses), stepless(read(Losses())), losses)
         for table, word in _UNMAPPED.items():
             if found := count(db, table, run):
                 losses.note(word, found)
+
+
+def _logged(
+    db: sqlite3.Connection, path: Path, own: str, run: Any, losses: Losses
+) -> Iterator[Item]:
+    rows = db.execute(
+        f"SELECT step, timestamp, metrics FROM metrics WHERE {own} = ? ORDER BY id", (run,)
+    )
+    for step, stamp, said in rows:
+        values = _json(said)
+        if isinstance(values, dict):
+            values, media = parted(values)
+            at = step, utc(stamp)
+            yield Point(*at, numbers_in(values, losses))
+            yield from typed(at, media, path.parent / "media", losses)
+        else:
+            losses.damaged += 1
 
 
 def utc(said: Any) -> float | None:

@@ -2,8 +2,9 @@
 
 Blocks of 32 KiB as in LevelDB's log, with CRC-32, after a head of 7 bytes; each record a protobuf
 `Record`. Several logs of one run id are one run that was resumed. Keys of nested values are joined
-with `/`; `_step` and `_timestamp` place a row, other keys with an underscore are the peer's own.
-A number that only the summary has becomes `summary/KEY` at the last step.
+with `/`; the axis of `define_metric`, else `_step`, and `_timestamp` place a value, other keys with
+an underscore are the peer's own (steps/wandb_axes.py). A
+number that only the summary has becomes `summary/KEY` at the last step.
 Source: wandb/proto/wandb_internal.proto and core/pkg/leveldb of wandb 0.31.
 """
 
@@ -12,19 +13,24 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from albor_core.integrations.importers.foreign import (
+    CALLS,
+    Defined,
+    Example,
     ForeignRun,
     Importer,
     Item,
     Losses,
     Point,
     Refusal,
+    Rewind,
     numbers_in,
 )
 from albor_core.integrations.importers.media.kept import parted, typed
@@ -38,7 +44,16 @@ from albor_core.integrations.importers.protobuf import (
     text,
     zigzag,
 )
+from albor_core.integrations.importers.steps.wandb_axes import (
+    Axes,
+    Definition,
+    LogSpan,
+    is_step,
+    offsets,
+    whole_step,
+)
 from albor_core.run.errors import DataError
+from albor_core.run.values.lenient import is_number
 
 SOURCE = "wandb"
 HEAD = b":W&B"
@@ -46,7 +61,7 @@ BLOCK_BYTES = 32 << 10
 MAX_RECORD_BYTES = 64 << 20
 _CHUNK = struct.Struct("<IHB")  # CRC-32 of kind and data, length, kind
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_HISTORY, _SUMMARY, _CONFIG, _RUN, _EXIT, _ENVIRONMENT = 2, 3, 5, 17, 18, 26
+_HISTORY, _SUMMARY, _METRIC, _RUN = 2, 3, 12, 17
 _UNMAPPED = {4: "console line", 7: "system sample", 8: "artifact", 10: "alert",
              13: "console line", 25: "artifact", 27: "console line"}  # fmt: skip
 _MAX_SUMMARY = 10_000
@@ -112,7 +127,7 @@ def _run(key: str, files: list[Path], heads: list[_Head]) -> ForeignRun:
         name=last.said(8) or last.said(1),
         experiment=last.said(3) or "wandb",
         where=files[-1].parent,
-        items=partial(_items, tuple(files)),
+        items=partial(_items, tuple(files), last.said(1)),
         created=created,
         ended=None if last.created is None else last.created + last.runtime,
         status=status,
@@ -264,32 +279,138 @@ def _json(said: str) -> Any:
         raise ProtobufError("a value that is not JSON") from error
 
 
-def _items(files: tuple[Path, ...], losses: Losses) -> Iterator[Item]:
-    summary: dict[str, Any] = {}
+def _items(files: tuple[Path, ...], run: str, losses: Losses) -> Iterator[Item]:
+    axes, spans = _surveyed(files)
+    places = _Places(axes, frozenset().union(*(span.fractions for span in spans)), losses)
     keys: set[str] = set()
-    last = Point(0, None, {})
-    for path, record in ((log, one) for log in files for one in records(log, losses)):
-        try:
-            for number, value in fields(record):
-                if number == _HISTORY:
-                    row = _row(block(value))
-                    keys.update(row)
-                    row, media = parted(row)
-                    last = _point(row, losses)
-                    yield last
-                    at = last.step, last.wall
-                    yield from typed(at, media, path.parent / "files", losses)
-                elif number == _SUMMARY and len(summary) < _MAX_SUMMARY:
-                    _configure(summary, block(value))
-                elif number in _UNMAPPED:
-                    losses.note(_UNMAPPED[number])
-        except ProtobufError:
-            losses.damaged += 1
+    summary: dict[str, Any] = {}
+    for path, add in zip(files, offsets(spans), strict=True):
+        places.add = add
+        for record in records(path, losses):
+            try:
+                for number, value in fields(record):
+                    if number == _HISTORY:
+                        row = _row(block(value))
+                        keys.update(row)
+                        yield from places.items(row, path.parent / "files")
+                    elif number == _RUN:
+                        yield from places.branched(block(value), run)
+                    elif number == _SUMMARY and len(summary) < _MAX_SUMMARY:
+                        _configure(summary, block(value))
+                    elif number in _UNMAPPED:
+                        losses.note(_UNMAPPED[number])
+            except ProtobufError:
+                losses.damaged += 1
     own = {
         key: value for key, value in summary.items() if key not in keys and not key.startswith("_")
     }
     if numbers := numbers_in(own, losses):
-        yield Point(last.step, last.wall, {"summary": numbers})
+        yield Point(*places.last, {"summary": numbers}, CALLS)
+    yield from _defined(axes)
+
+
+def _surveyed(files: Sequence[Path]) -> tuple[Axes, list[LogSpan]]:
+    """The definitions of all logs of a run, and what each covers: known before a row is placed."""
+    axes, spans = Axes(), []
+    for path in files:
+        span = LogSpan()
+        spans.append(span)
+        for record in records(path, Losses()):
+            with suppress(ProtobufError):  # counted where the history is read
+                for number, value in fields(record):
+                    if number == _METRIC:
+                        _learn(axes, block(value))
+                    elif number == _HISTORY:
+                        row = _row(block(value))
+                        step, wall = row.get("_step"), row.get("_timestamp")
+                        if isinstance(step, int):
+                            span.see(step, wall if is_number(wall) else None, row)
+    return axes, spans
+
+
+def _learn(axes: Axes, message: bytes) -> None:
+    """A MetricRecord: name 1, pattern 2, axis 4, options 6 (step_sync 1), summary 7 (min 1, max 2,
+    last 5, none 6), goal 8 (1 is to minimise, 2 to maximise).
+    """
+    found = dict(fields(message))
+    name, pattern = (text(found.get(number, b"")).replace("\\.", ".") for number in (1, 2))
+    options, summary = (dict(fields(block(found.get(number, b"")))) for number in (6, 7))
+    chosen = [word for number, word in ((1, "min"), (2, "max"), (6, "none")) if summary.get(number)]
+    way = found.get(8)
+    goal = "min" if way == 1 else "max" if way == 2 else ""
+    said = Definition(
+        text(found.get(4, b"")).replace("\\.", "."),
+        bool(options.get(1)),
+        chosen[0] if len(chosen) == 1 else "",
+        goal,
+    )
+    if pattern.endswith("*"):
+        axes.patterns[pattern] = said
+    elif name:
+        axes.named[name] = said
+
+
+def _defined(axes: Axes) -> Iterator[Defined]:
+    """What stands for the run in its author's words: the smallest of a metric is the best one."""
+    for name, about in axes.named.items():
+        goal = about.goal or (about.summary if about.summary in ("min", "max") else "")
+        if goal or about.summary:
+            yield Defined(name.replace(".", "/"), goal, about.summary)
+
+
+class _Places:
+    """Rows to points: each value over the axis that its author chose."""
+
+    def __init__(self, axes: Axes, fractions: frozenset[str], losses: Losses) -> None:
+        self._axes, self._fractions, self._losses = axes, fractions, losses
+        self.add = 0  # to the peer's own steps of this log
+        self.last: tuple[Any, float | None] = (0, None)
+
+    def items(self, row: dict[str, Any], folder: Path) -> Iterator[Item]:
+        wall = row.get("_timestamp")
+        wall = float(wall) if isinstance(wall, int | float) else None
+        step = row.get("_step")
+        row, media = parted({key: value for key, value in row.items() if key[:1] != "_"})
+        numbers = numbers_in(row, self._losses)
+        if isinstance(step, int) and self.add:
+            step += self.add
+        self.last = (step, wall)
+        here = self._axes.see(numbers)
+        for axis, values in self._axes.split(numbers).items():
+            yield self._point(axis, values, step, wall, is_here=axis in here)
+        for key, medium in media:
+            about = self._axes.of(key.replace("/", ".")) or self._axes.of(key)
+            place = whole_step(self._axes.newest.get(about.axis)) if about is not None else None
+            at = (step if place is None else place, wall)
+            yield from typed(at, [(key, medium)], folder, self._losses)
+
+    def _point(
+        self, axis: str, values: dict[str, Any], step: Any, wall: float | None, *, is_here: bool
+    ) -> Point:
+        place = whole_step(self._axes.newest.get(axis))
+        if not axis or place is None or axis in self._fractions:
+            if axis:
+                self._note(f"axis {axis} not followed", values, step)
+            elif self.add:
+                self._note("renumbered", values, step)
+            return Point(step, wall, values, CALLS)
+        if not is_here:
+            self._note(f"axis {axis} filled in", values, place)
+        return Point(place, wall, values, "" if is_step(axis) else axis)
+
+    def _note(self, what: str, values: dict[str, Any], step: Any) -> None:
+        key, value = next(iter(values.items()))
+        number = float(value) if is_number(value) else None
+        self._losses.note(what, len(values), Example(key, whole_step(step), number))
+
+    def branched(self, message: bytes, run: str) -> Iterator[Item]:
+        """A run that was resumed from a step of its own takes back what lay behind it."""
+        branch = dict(fields(block(dict(fields(message)).get(23, b""))))
+        origin, value = text(branch.get(1, b"")), branch.get(2)
+        if origin == run and value is not None and not self._axes.axes:
+            step = whole_step(double(value))
+            if step is not None:
+                yield Rewind(step)
 
 
 def _row(message: bytes) -> dict[str, Any]:
@@ -302,15 +423,6 @@ def _row(message: bytes) -> dict[str, Any]:
         elif number == 2:
             row.setdefault("_step", signed(dict(fields(block(value))).get(1, 0)))
     return row
-
-
-def _point(row: Mapping[str, Any], losses: Losses) -> Point:
-    wall = row.get("_timestamp")
-    return Point(
-        row.get("_step"),
-        float(wall) if isinstance(wall, int | float) else None,
-        numbers_in({k: v for k, v in row.items() if not k.startswith("_")}, losses),
-    )
 
 
 IMPORTER = Importer(

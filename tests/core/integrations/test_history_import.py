@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import shutil
 import sqlite3
 import struct
@@ -21,7 +22,8 @@ from albor_core.cli.main import cli
 from albor_core.cli.schema import schema_of
 from albor_core.feed.runs.status import run_status
 from albor_core.integrations.importers import find, protobuf, run_import, tensorboard, wandb
-from albor_core.integrations.importers.foreign import Losses
+from albor_core.integrations.importers.foreign import ForeignRun, Losses, Point, Rewind
+from albor_core.integrations.importers.steps.placed import Placed
 from albor_core.run.errors import AlborError, DataError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir
 from albor_core.store.file.paths import global_store
@@ -90,7 +92,7 @@ def test_tensorboard_scalars_come_whole_and_a_purge_leaves_no_ghost(peers):
     # the first attempt logged -1 from step 31 on, which the second took back
     assert_series(train, "train/loss", loss, relative=SINGLE)
     assert_series(train, "optim/rate", rate, relative=SINGLE)
-    assert (train["unmapped"], train["media"]) == ({}, 3)
+    assert (train["unmapped"], train["media"]) == ({"taken back": 20}, 3)
     assert (train["damaged"], train["last_step"], train["experiment"]) == (0, 40, "tb-x")
     assert_series(runs["eval"], "accuracy", accuracy, TENTHS, SINGLE)
     assert params(runs["eval/hp"]) == CONFIG
@@ -539,6 +541,73 @@ def test_steps_and_values_have_the_rules_of_the_tracker(tmp_path):
     assert math.isnan(found[5])
     assert stored(run, "big") == {5: math.inf}
     assert run["odd"] == {"step_backwards": 1, "bad_step": 1, "huge_integer": 1, "key_changed": 1}
+    assert run["unmapped"] == {"replaced": 1}
+    assert run["examples"]["replaced"] == {"metric": "train/loss", "step": 3, "value": 3.0}
+    assert run["examples"]["step_backwards"] == {"metric": "train/loss", "step": 2, "value": 2.0}
+    assert run["examples"]["bad_step"] == {"metric": "train/loss", "step": 4, "value": 4.0}
+
+
+def test_every_value_that_did_not_come_as_it_was_is_counted_with_the_first_of_its_kind(tmp_path):
+    path = tmp_path / "twice.csv"
+    path.write_text("step,loss\n1,3.5\n2,2.5\n2,2.25\n1,3.5\n2,2\n")
+    (run,) = bring(path)["runs"]
+    assert stored(run, "train/loss") == {1: 3.5, 2: 2.0}
+    assert run["unmapped"] == {"replaced": 2}  # the same value again is no loss
+    assert run["examples"] == {"replaced": {"metric": "train/loss", "step": 2, "value": 2.5}}
+    told = CliRunner().invoke(cli, ["runs", "import", str(path)])
+    assert "2 replaced" in told.stdout
+    assert "replaced train/loss at step 2: 2.5" in told.stderr
+
+
+def test_a_history_without_steps_is_numbered_by_its_order_and_says_so(tmp_path):
+    path = tmp_path / "plain.csv"
+    path.write_text("loss\n3.5\n2.5\n")
+    (run,) = bring(path)["runs"]
+    assert stored(run, "train/loss") == {0: 3.5, 1: 2.5}
+    assert run["unmapped"] == {"no step": 2}
+    assert run["examples"]["no step"] == {"metric": "train/loss", "step": 0, "value": 3.5}
+
+
+def foreign_run(tmp_path, *items):
+    return ForeignRun("csv", "k", "r", "e", tmp_path, lambda losses: iter(items))
+
+
+def test_the_newest_step_is_one_that_the_source_did_not_take_back(tmp_path):
+    points = [Point(step, None, {"loss": float(step), "b": 1.0}) for step in (100, 130, 150)]
+    told = run_import.import_run(foreign_run(tmp_path, *points, Rewind(140)))
+    run = RunDir(Path(told.path))
+    assert told.last_step == 130
+    assert json.loads((run.path / "exit.json").read_text())["step"] == 130
+    with Reader(run.store) as reader:
+        assert reader.run(run.id).last_step == 130
+    assert (told.unmapped, told.examples["taken back"].step) == ({"taken back": 2}, 150)
+
+
+def test_what_comes_without_a_step_after_a_rewind_goes_on_from_there(tmp_path):
+    items = [Point(1, None, {"a": 1.0}), Point(9, None, {"a": 2.0}), Rewind(4)]
+    told = run_import.import_run(foreign_run(tmp_path, *items, Point(None, None, {"a": 3.0})))
+    with Reader(RunDir(Path(told.path)).store) as reader:
+        assert [point[:2] for point in reader.points(told.run, "a")] == [(1, 1.0), (2, 3.0)]
+
+
+def test_placed_tells_what_a_series_of_any_order_lost():
+    """Against a dictionary, over orders with late steps, repeats and rewinds."""
+    for seed in range(200):
+        chance = random.Random(seed)
+        placed, truth = Placed(), {}
+        for value in range(60):
+            step = chance.randrange(12)
+            if chance.random() < 0.1:
+                gone = {s: v for s, v in truth.items() if s > step}
+                truth = {s: v for s, v in truth.items() if s <= step}
+                wanted = len(gone), min(gone.items()) if gone else None
+                assert placed.rewind(step) == wanted
+            else:
+                number = float(value // 2)
+                before = truth.get(step)
+                assert placed.put(step, number) == before
+                truth[step] = number
+            assert placed.last == max(truth, default=None)
 
 
 def test_no_secret_of_the_source_reaches_a_file(peers, albor_home):

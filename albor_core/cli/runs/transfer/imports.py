@@ -158,6 +158,10 @@ def _show(arrivals: list[ImportResult]) -> None:
         for arrival in arrivals
     ]
     print_line(table(heads, cells, right="points media"))
+    for arrival in arrivals:
+        if arrival.examples:
+            first = (f"{kind} {clean(str(one))}" for kind, one in arrival.examples.items())
+            print_note(f"left out of {clean(arrival.name)}, the first of each: {'; '.join(first)}")
 
 
 def _left_out(arrival: ImportResult) -> str:

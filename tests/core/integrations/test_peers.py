@@ -1,0 +1,78 @@
+"""Random histories that the peers' own libraries wrote come with every value at its step, or are
+counted.
+
+`peers/write_all.py` wrote the ones kept in `peers/PEER.tar.xz`, ten of each peer; `make peers`
+writes two hundred of each and names their folder in ALBOR_PEERS.
+"""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from albor_core.cli.main import cli
+from albor_core.run.rundir import RunDir
+from albor_core.store.query.reader import Reader
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent / "peers"
+PEERS = sorted(path.stem.removeprefix("peer_") for path in HERE.glob("peer_*.py"))
+SINGLE = {"tensorboard": 2.0**-23}  # keeps single precision
+
+
+def written(peer, folder):
+    """Where the files of a peer and their truth lie."""
+    if given := os.environ.get("ALBOR_PEERS"):
+        return Path(given) / peer
+    with tarfile.open(HERE / f"{peer}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / peer
+
+
+def bring(path):
+    done = CliRunner().invoke(cli, ["runs", "import", "--json", str(path)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+def differences(peer, truth, run):
+    """What is not as it should be, in words."""
+    relative = SINGLE.get(peer, 0.0)
+    with Reader(RunDir(Path(run["path"])).store) as reader:
+        known = set(reader.summary(run["run"]))
+        for key, wanted in truth["metrics"].items():
+            found = [point[:2] for point in reader.points(run["run"], key)] if key in known else []
+            if [step for step, _ in found] != [step for step, _ in wanted]:
+                yield f"{key}: steps {[s for s, _ in found][:9]}, not {[s for s, _ in wanted][:9]}"
+                continue
+            for (step, value), (_, other) in zip(found, wanted, strict=True):
+                if repr(value) != repr(float(other)) and not abs(value - other) <= abs(
+                    other * relative
+                ):
+                    yield f"{key} at {step}: {value}, not {other}"
+                    break
+    if run["unmapped"] != truth["counts"]:
+        yield f"counted {run['unmapped']}, not {truth['counts']}"
+    if run["odd"].keys() - {"step_backwards"}:
+        yield f"odd {run['odd']}"
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_every_value_that_a_peer_recorded_comes_at_its_step_or_is_counted(tmp_path, peer):
+    folder = written(peer, tmp_path)
+    truths = json.loads((folder / "truth.json").read_text())
+    document = bring(folder / "files")
+    assert document["problems"] == []
+    runs = {run["name"]: run for run in document["runs"]}
+    assert sorted(runs) == sorted(truth["name"] for truth in truths)
+    wrong = [
+        f"{truth['name']}: {what}"
+        for truth in truths
+        for what in differences(peer, truth, runs[truth["name"]])
+    ]
+    assert wrong == []

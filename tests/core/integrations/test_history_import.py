@@ -407,7 +407,7 @@ def test_a_text_that_is_only_called_like_an_event_file_is_passed_over_in_a_folde
 def test_a_file_of_no_known_kind_is_refused_with_what_people_call_the_kinds(tmp_path):
     path = tmp_path / "odd"
     path.write_bytes(b"a\0b")
-    known = "TensorBoard, W&B (offline), MLflow, trackio, Neptune (exported), CSV and JSON lines"
+    known = "TensorBoard, W&B (offline), MLflow, trackio, Neptune (exported), CSV, JSON lines and JSON"
     assert refused(path).hint == f"known are {known}"
 
 

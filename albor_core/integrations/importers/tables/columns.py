@@ -104,8 +104,10 @@ def _split_of(row: Row) -> str | None:
 
 
 def _named(key: str, part: str) -> str:
+    """The name of a metric in a part of the run, where it does not say the part itself."""
     is_told = key.split("/")[0].split("_")[0].lower() in _PARTS
-    return key if not part or key in _SHARED or is_told else f"{part}/{key}"
+    is_grouped = "/" in key and (part == "train" or key.startswith("optim/"))
+    return key if not part or key in _SHARED or is_told or is_grouped else f"{part}/{key}"
 
 
 def _whole(said: Any) -> Any:

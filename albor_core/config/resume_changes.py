@@ -32,6 +32,7 @@ FREE = (
     "training.num_threads",
     "training.early_stopping_patience",
     "training.sample_prompts",
+    "training.parity",
     "training.nan_limit",
     "training.stability.loss_spike",
     "training.stability.max_rollbacks",

@@ -784,6 +784,10 @@ class TrainingConfig(Section):
     """Prompts the model completes at every evaluation; needs data.tokenizer."""
     distributed: DistributedConfig = Field(default_factory=DistributedConfig)
     """Several GPUs."""
+    parity: Literal["plain", "stop", "tell"] = "plain"
+    """What follows where the model as it trains here is further from the plain one on the CPU in
+    fp32 than rounding explains (cosine of the logits below 0.98): `plain` trains on by the plain
+    model on the same GPU, `stop` ends the run with exit code 4, `tell` only warns."""
     nan_limit: Count = 10
     """Consecutive steps with a loss or gradient that is not finite before the run goes back to its
     last good checkpoint."""

@@ -138,6 +138,7 @@ class Memory(Protocol):
 _ops: dict[str, Op] = {}
 _choices: Choices = {}
 _pinned: dict[str, str] = {}
+_pinned_because = "as in the attempt before"
 _memory: Memory | None = None
 
 
@@ -213,10 +214,23 @@ def pin(backends: Mapping[str, str]) -> None:
     For a resumed run, which must not change bits: what `taken` gave the run before. Parity still
     decides whether one may be used. Forgets earlier choices.
     """
+    global _pinned_because
     for name, backend in backends.items():
         if backend not in ("triton", "reference"):
             raise ValueError(f"cannot pin {name} to {backend!r}: 'triton' or 'reference'")
     _pinned.update(backends)
+    _pinned_because = "as in the attempt before"
+    _choices.clear()
+
+
+def use_references(because: str) -> None:
+    """Run every op by its reference from now on, unless ALBOR_KERNELS asks for kernels; `because`
+    is the evidence. Forgets earlier choices.
+    """
+    global _pinned_because
+    _pinned.clear()
+    _pinned.update(dict.fromkeys(OPS, "reference"))
+    _pinned_because = because
     _choices.clear()
 
 
@@ -238,8 +252,8 @@ def deciding_anew(
     decided, pinned or registered inside is forgotten after it. `check` and `timer` in place of
     parity and clock.
     """
-    global _ops, _choices, _pinned, _check, _timer, _memory
-    kept = _ops, _choices, _pinned, _check, _timer, _memory
+    global _ops, _choices, _pinned, _pinned_because, _check, _timer, _memory
+    kept = _ops, _choices, _pinned, _pinned_because, _check, _timer, _memory
     _ops, _memory = dict(_ops), None
     _choices = {} if choices is None else choices
     _pinned = {} if pinned is None else pinned
@@ -247,7 +261,7 @@ def deciding_anew(
     try:
         yield
     finally:
-        _ops, _choices, _pinned, _check, _timer, _memory = kept
+        _ops, _choices, _pinned, _pinned_because, _check, _timer, _memory = kept
 
 
 def _decide(op: Op, device: torch.device, dtype: torch.dtype, compiled: bool) -> Choice:
@@ -286,7 +300,7 @@ def _wanted(op: Op, kind: str) -> tuple[str, str]:
     """The backend that is to run an op in that dtype, or "", and who says so."""
     if FORCED:
         return FORCED, "asked for"
-    return _pinned.get(f"{op.name} {kind}") or _pinned.get(op.name, ""), "as in the attempt before"
+    return _pinned.get(f"{op.name} {kind}") or _pinned.get(op.name, ""), _pinned_because
 
 
 def _examined(

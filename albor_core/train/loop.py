@@ -45,6 +45,7 @@ from albor_core.run.exit import STOPPED_BY_ANDON, end_word
 from albor_core.run.headlines import EFFICIENCY_KEY
 from albor_core.run.journal import last_event
 from albor_core.run.state import StateWriter
+from albor_core.run.values.quantity import counted
 from albor_core.telemetry.peaks import device_peaks, peak_flops
 from albor_core.train.alert_actions import RESPONSES, go_on
 from albor_core.train.build import Parts, build, chosen_kernels, rejected_kernels
@@ -73,7 +74,12 @@ from albor_core.train.resume.train_state import (
 )
 from albor_core.train.step.brick_timer import BrickTimer, StepClock
 from albor_core.train.step.brick_trace import BrickTracer, TraceOrder
-from albor_core.train.step.choose import check_optimizer, choose_step
+from albor_core.train.step.choose import (
+    check_optimizer,
+    choose_step,
+    has_own_arithmetic,
+    plain_step,
+)
 from albor_core.train.step.interval_totals import IntervalTotals
 from albor_core.train.step.model_parity import ParityChecks, ParityFinding, pose
 from albor_core.train.step.optimizer_step import Stepper, take_step
@@ -161,10 +167,8 @@ class Training:
         source = begin(self.course, life, allow_config_change=allow_config_change)
         mark("checkpoint")
         self.stepper: Stepper
-        self.ranks.send_order(Word.CHOOSE)
-        self.course.parts, self.stepper = choose_step(
-            self.course.parts, self.reporter.journal.event
-        )
+        self._falls_back: ParityFinding | None = None
+        self._choose_step()
         check_optimizer(self.parts, self.reporter.journal.event, is_new=self.step == 0)
         self._logged_at = self._began_at = self.step
         self._sequences_logged = self.progress.sequences
@@ -250,6 +254,35 @@ class Training:
     def last_step(self) -> int:
         return self.course.last_step
 
+    def _choose_step(self) -> None:
+        """By what passes here, or plainly where an earlier attempt on such a device fell back."""
+        event, device = self.reporter.journal.event, self.parts.placement.device_name
+        said = (last_event(self.life.run.journal, "step.chosen") or {}).get("data") or {}
+        has_fallen = "fell_back_on" in said and said["fell_back_on"] == device
+        if has_fallen and self.config.training.parity == "plain":
+            self._train_plainly("an attempt before fell back to it on such a device")
+            return
+        self.ranks.send_order(Word.CHOOSE)
+        self.course.parts, self.stepper = choose_step(self.course.parts, event)
+
+    def _train_plainly(self, because: str) -> None:
+        """From here on by the plain model without kernels, and so in later attempts."""
+        self.ranks.send_order(Word.PLAIN)
+        if hasattr(self, "stepper"):
+            del self.stepper  # its graphs and buffers, before the plain one needs room
+        self.course.parts, self.stepper = plain_step(self.parts, because)
+        if self.parts.placement.is_gpu:
+            gc.collect()
+            torch.cuda.empty_cache()
+        self.reporter.journal.event(
+            "step.chosen",
+            step=self.step,
+            severity="warning",
+            backend="plain",
+            reason=because,
+            fell_back_on=self.parts.placement.device_name,
+        )
+
     # -- steps ---------------------------------------------------------------------------------
 
     def run(self, *, stop_after: int | None = None, trace: TraceOrder | None = None) -> Outcome:
@@ -259,6 +292,7 @@ class Training:
         self.tracer.order = trace
         self._report_step()
         self.faults.at("step", self.step)
+        self._fall_back_if_due()
         if self._evaluation_is_due() and self._stopped() is None:
             self._evaluate()
             self._times.mark("validation")
@@ -270,6 +304,7 @@ class Training:
                 self._catch_up()
                 self.end = self.end or stopped
                 break
+            self._fall_back_if_due()
             self._enter_steps()
             self._freeze_startup_objects()
             self.tracer.before_step(self.step + 1)
@@ -523,7 +558,39 @@ class Training:
                 **found.to_json(),
             )
             if found.is_bad:
-                self._raise([found.alert(finding.step, self.life.attempt)])
+                self._answer_parity(finding)
+
+    def _answer_parity(self, finding: ParityFinding) -> None:
+        """What training.parity says of a model that is too far off."""
+        found, answer = finding.found, self.config.training.parity
+        then = "next: ALBOR_KERNELS=reference"
+        is_over = self.end is not None or self.step >= self.last_step
+        stops = answer == "stop" and not is_over
+        if is_over:
+            then = f"all its steps were by what was compared; {then}"
+        elif stops:
+            then = "the run stops, as training.parity says"
+        elif answer == "plain" and found.is_for_kernels:
+            then = "next: albor gpu: the plain model is as far off on this device"
+            if has_own_arithmetic(self.parts, self.stepper):
+                self._falls_back = finding
+                then = "the run goes on by the plain model on the same device"
+        self._raise([found.alert(finding.step, self.life.attempt, stops=stops, then=then)])
+
+    def _fall_back_if_due(self) -> None:
+        """Leave the kernels between two steps, and compare what trains in their place."""
+        finding, self._falls_back = self._falls_back, None
+        if finding is None:
+            return
+        self._catch_up()
+        steps = self.step - self._began_at
+        because = f"parity failed at step {finding.step}; {counted(steps, 'step')} were by kernels"
+        with self.clock.held():
+            self._train_plainly(because)
+            self.parity.begin(pose(self.parts, self.stepper), self.step, "plain")
+        self._tell_parity()
+        self._report_kernels()
+        self.clock.restart()
 
     def _end_parity(self, outcome: Outcome) -> None:
         """Wait for a comparison under way, and make the one that is due: a short run has as many as

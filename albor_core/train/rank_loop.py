@@ -23,7 +23,7 @@ from albor_core.train.process.faults import Faults
 from albor_core.train.ranks.group import RankOrder, Word
 from albor_core.train.ranks.sharding import fingerprint, whole
 from albor_core.train.resume.train_state import pin_backends, reset_parts, restore_parts
-from albor_core.train.step.choose import choose_step
+from albor_core.train.step.choose import choose_step, plain_step
 from albor_core.train.step.optimizer_step import Stepper, take_step
 
 
@@ -64,6 +64,9 @@ class RankLoop:
                 )
             case Word.CHOOSE:
                 self.parts, self._stepper = choose_step(parts, _ignore_event)
+            case Word.PLAIN:
+                self._stepper = None
+                self.parts, self._stepper = plain_step(parts, "as rank 0")
             case Word.RESTORE:
                 checkpoint = Checkpoint(self.life.run.checkpoints / name_of(order.step), {})
                 trainer = checkpoint.trainer()

@@ -53,6 +53,8 @@ class Word(IntEnum):
     """Say what the weights add up to."""
     END = 9
     """Leave."""
+    PLAIN = 10
+    """Go on by the plain model, without kernels."""
 
 
 @dataclass(frozen=True)

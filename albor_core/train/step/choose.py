@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from albor_core.andon.bricks.names import Brick
+from albor_core.kernels import dispatch
 from albor_core.model.flat import FlatParameters
 from albor_core.model.fp8 import emulated
 from albor_core.model.fused import FusedLlama
@@ -310,13 +311,38 @@ def choose_step(parts: Parts, event: Callable[..., None]) -> tuple[Parts, PlainS
     event("kernels.rejected", severity="warning", backend="fused", reason=faults[:1000])
     if parts.scales is not None:
         raise fp8_refused(faults[:300])
-    plain = plain_optimizer(parts.config, parts.model)
-    if int(parts.optimizer.tensors()["step.model.norm.weight"]):
-        plain.load(parts.optimizer.tensors())
-    forward = compiled(parts.model, parts.placement)
-    return _plain(
-        replace(parts, optimizer=plain, forward=forward), event, "not fused: it was rejected"
-    )
+    parts = replace(_unfused(parts), forward=compiled(parts.model, parts.placement))
+    return _plain(parts, event, "not fused: it was rejected")
+
+
+def _unfused(parts: Parts) -> Parts:
+    """With the optimizer of a plain step, which goes on where the flat one is."""
+    plain, state = plain_optimizer(parts.config, parts.model), parts.optimizer.tensors()
+    if int(state["step.model.norm.weight"]):
+        plain.load(state)
+    return replace(parts, optimizer=plain)
+
+
+def has_own_arithmetic(parts: Parts, step: PlainStep | GraphedStep) -> bool:
+    """Whether anything of a step is computed otherwise than by the plain model without kernels."""
+    if isinstance(step, GraphedStep) or parts.placement.compiles:
+        return True
+    return "triton" in dispatch.taken(parts.placement.device).values()
+
+
+def plain_step(parts: Parts, because: str) -> tuple[Parts, PlainStep]:
+    """The plain model with no kernel of ours and no compiler, whatever trained until now: weights,
+    optimizer and place in the data stay. Needs the memory of a plain step.
+    """
+    dispatch.use_references(because)
+    parts.model.zero_grad(set_to_none=True)
+    if isinstance(parts.optimizer, FlatAdamW):
+        parts = _unfused(parts)
+    if parts.placement.compiles:
+        uncompiled(parts.recipe.blocks(parts.model))
+    placement = replace(parts.placement, compiles=False)
+    parts = replace(parts, placement=placement, forward=parts.model)
+    return parts, PlainStep(parts)
 
 
 def _plain(parts: Parts, event: Callable[..., None], reason: str) -> tuple[Parts, PlainStep]:

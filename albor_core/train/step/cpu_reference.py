@@ -53,24 +53,29 @@ class ModelParity:
         by_rounding = 1.0 - (1.0 if self.rounded_cosine is None else self.rounded_cosine)
         return self.cosine is None or 1.0 - self.cosine > MORE_THAN_ROUNDING * by_rounding
 
+    @property
+    def is_for_kernels(self) -> bool:
+        """Whether the plain model in the same precision is nearer: then kernels are at fault."""
+        return self.is_bad and self.rounded_cosine is not None
+
     def to_json(self) -> dict[str, Any]:
         """Plain data for an event."""
         return asdict(self)
 
-    def alert(self, step: int, attempt: int) -> Alert:
-        """A warning that names the figures."""
+    def alert(self, step: int, attempt: int, *, stops: bool, then: str) -> Alert:
+        """A warning that names the figures, and what happens `then`; with `stops`, a stop."""
         cosine = "no number" if self.cosine is None else f"{self.cosine:.4f}"
         if self.rounded_cosine is not None:
             cosine += f" (the plain model in the same precision: {self.rounded_cosine:.4f})"
         return make_alert(
             "kernels.parity",
             "health",
-            "warn",
+            "stop" if stops else "warn",
             metric="kernels/parity_cosine",
             value=math.nan if self.cosine is None else self.cosine,
             threshold=MIN_COSINE,
             message=f"logits have a cosine of {cosine} with the CPU's in fp32, below {MIN_COSINE}"
-            "; next: ALBOR_KERNELS=reference",
+            f"; {then}",
             step=step,
             attempt=attempt,
         )

@@ -82,10 +82,11 @@ class ParityChecks:
         """Whether to compare again behind `step`."""
         return not self.is_busy and self._again_at is not None and step >= self._again_at
 
-    def begin(self, case: ParityCase | ModelParity, step: int) -> None:
-        """An attempt is about to take its first step behind `step`."""
+    def begin(self, case: ParityCase | ModelParity, step: int, at: str = "load") -> None:
+        """An attempt, or another way to compute, is about to take its first step behind `step`."""
+        self.close()
         self._began_at, self._again_at = step, step + PARITY_AFTER
-        self._ask(case, step, "load")
+        self._ask(case, step, at)
 
     def again(self, case: ParityCase | ModelParity, step: int) -> None:
         self._again_at = None

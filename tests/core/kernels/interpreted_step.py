@@ -6,15 +6,20 @@ import copy
 import json
 import math
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from tiny_run import tiny_config
 
+from albor_core.config.load import parse_config
 from albor_core.config.sections import OptimizerConfig
 from albor_core.config.shape import RopeScaling
+from albor_core.kernels import dispatch
 from albor_core.kernels.ops import adamw, fp8, muon, qk_norm, rms_norm
 from albor_core.kernels.parity import deviations
 from albor_core.model import fused as fused_module
@@ -23,14 +28,23 @@ from albor_core.model.fp8 import Scales, emulated
 from albor_core.model.fused import FusedLlama
 from albor_core.model.llama import Llama, LlamaConfig, init_weights
 from albor_core.recipes.batch import Batch
-from albor_core.train.optim.adamw import FlatAdamW, Optimizer
+from albor_core.train.build import build
+from albor_core.train.optim.adamw import FlatAdamW, Optimizer, settings
 from albor_core.train.optim.clipping import Clip, ZClip
 from albor_core.train.optim.gradients import gradient_norms, scale_gradients
 from albor_core.train.optim.muon import FlatMuon, MuonOptimizer
 from albor_core.train.optim.registry import wrong_groups
 from albor_core.train.ranks.group import Ranks
 from albor_core.train.ranks.placement import Placement
-from albor_core.train.step.choose import Seen, compare, fused_gradients, half_batch_norm, violations
+from albor_core.train.step.choose import (
+    PlainStep,
+    Seen,
+    compare,
+    fused_gradients,
+    half_batch_norm,
+    plain_step,
+    violations,
+)
 from albor_core.train.step.fused import GraphedStep
 
 HYPER = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
@@ -487,6 +501,41 @@ def fp8_errs_as_its_arithmetic_does() -> None:
     say("gate: fp8 without scales", bool(broken), broken[:2])
 
 
+def goes_on_plainly() -> None:
+    """Weights and moments of a fused step that was left are those that the plain one goes on with,
+    step by step as a run that was plain all along.
+    """
+    ids, lines = Batch(tokens(9)), []
+    for leaves in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            raw = json.dumps(tiny_config(Path(folder), training__max_steps=5)).encode()
+            parts = build(parse_config(raw, file="tiny.yaml"))
+        step: Any = None
+        if leaves:
+            flat = FlatParameters(parts.model, torch.float32)
+            parts = replace(parts, optimizer=FlatAdamW(flat, **settings(parts.config.optimizer)))
+            fused = FusedLlama(parts.model, flat)
+            step = GraphedStep(
+                fused, parts.optimizer, batch=(2, 9), accumulation=1, clip=parts.clip
+            )
+        else:
+            step = PlainStep(parts)
+        ids.ids.clamp_(max=63)
+        losses = []
+        for number in range(6):
+            if number == 3 and leaves:
+                with dispatch.deciding_anew():
+                    parts, step = plain_step(parts, "a test")
+            step.optimizer.set_lr(0.01)
+            loss = step.forward(ids)
+            step.backward(0)
+            step.update(loss)
+            losses.append(float(loss))
+        lines.append(losses)
+    apart = max(abs(a - b) for a, b in zip(*lines, strict=True))
+    say("a fused step that is left goes on plainly", apart < 1e-4, (apart, lines))
+
+
 def main() -> None:
     rms_norm.PROGRAMS = qk_norm.PROGRAMS = 8
     adamw.SUM_BLOCK, adamw.SUM_PROGRAMS = 8192, 3
@@ -509,6 +558,7 @@ def main() -> None:
     fp8_kernels_keep_the_error_rule()
     fp8_rounds_as_torch_does()
     fp8_errs_as_its_arithmetic_does()
+    goes_on_plainly()
     for sabotage in (swapped_strides, missing_rope, overflow, nan_backward, zeroed_output):
         gate_catches(sabotage.__name__.replace("_", " "), sabotage)
 

@@ -78,6 +78,7 @@ CLAIMS = [
     "fp8: is in use",
     "fp8: resumed, it rounds as it would have",
     "gate: fp8 without scales",
+    "a fused step that is left goes on plainly",
     "gate: swapped strides",
     "gate: missing rope",
     "gate: overflow",

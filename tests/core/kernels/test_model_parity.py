@@ -7,14 +7,17 @@ import signal
 import pytest
 import torch
 from click.testing import CliRunner
-from tiny_run import events, make_run, train_here
+from tiny_run import events, history, make_run, train_here
 
 from albor_core.checkpoint.folder import MODEL, list_checkpoints
 from albor_core.cli.main import cli
+from albor_core.kernels import dispatch
+from albor_core.run.errors import ConfigError
 from albor_core.train import loop
 from albor_core.train.resume.digest import digest
 from albor_core.train.step import model_parity, reference_process
 from albor_core.train.step.cpu_reference import MIN_COSINE, ModelParity, answer, compare
+from albor_core.train.step.fused import GraphedStep
 from albor_core.train.step.model_parity import UNFINISHED, pose
 from albor_core.train.step.reference_process import ReferenceProcess
 
@@ -103,8 +106,113 @@ def test_a_wrong_backend_is_a_warning_with_the_next_command(tmp_path, monkeypatc
     assert (found["data"]["cosine"], found["severity"]) == (cosine, "warning")
     (alert,) = events(run, "andon.alert")
     assert alert["severity"] == "warning"
-    assert "next: ALBOR_KERNELS=reference" in alert["data"]["message"]
+    assert "; next: albor gpu" in alert["data"]["message"]
     assert found["data"]["rounded_cosine"] == pytest.approx(1)
+
+
+@pytest.fixture
+def negated_kernels(monkeypatch):
+    """A CPU run whose kernels, which it has not, turn every logit round, until it is without."""
+
+    def case_of(parts, step):
+        wrong = dispatch._pinned_because == "as in the attempt before"
+        return injected(torch.neg if wrong else lambda logits: logits)(parts, step)
+
+    monkeypatch.setattr(loop, "pose", case_of)
+    monkeypatch.setattr(loop, "has_own_arithmetic", lambda parts, step: True)
+    with dispatch.deciding_anew():
+        yield
+
+
+def step_chosen(run):
+    return [(one["step"], one["data"]["reason"]) for one in events(run, "step.chosen")]
+
+
+def test_wrong_kernels_are_left_for_the_plain_model_and_in_later_attempts_from_the_first_step(
+    tmp_path, negated_kernels
+):
+    run = make_run(tmp_path)
+    assert train_here(run, stop_after=12).reason == "stopped"
+    found = [(one["step"], one["data"]["at"], one["severity"]) for one in parity_events(run)]
+    assert found == [(0, "load", "warning"), (0, "plain", "info"), (10, "10 steps", "info")]
+    (alert,) = events(run, "andon.alert")
+    assert "; the run goes on by the plain model on the same device" in alert["data"]["message"]
+    assert step_chosen(run) == [(0, "parity failed at step 0; 0 steps were by kernels")]
+    with dispatch.deciding_anew():  # as another process has it
+        train_here(run, attempt=2, stop_after=14)
+    assert step_chosen(run)[1:] == [(12, "an attempt before fell back to it on such a device")]
+    assert [one["severity"] for one in parity_events(run)][3:] == ["info"]
+    plain = make_run(tmp_path / "plain", "plain")
+    train_here(plain, stop_after=14)
+    assert weights(run) == weights(plain)
+
+
+def parity_events(run):
+    return events(run, "kernels.parity")
+
+
+def test_a_verdict_that_comes_later_says_how_many_steps_were_by_kernels(
+    tmp_path, monkeypatch, asked, negated_kernels
+):
+    run = make_run(tmp_path)
+
+    def act(training):
+        if training.step == 4:
+            asked[0].found = ModelParity("fused", cosine=-1.0, rounded_cosine=1.0)
+
+    after_step(monkeypatch, act)
+    train_here(run, stop_after=6)
+    assert step_chosen(run) == [(4, "parity failed at step 0; 4 steps were by kernels")]
+    assert [one["data"]["at"] for one in parity_events(run)] == ["load", "plain"]
+    assert [step for step, _, _ in history(run, ("train/loss",))] == [*range(1, 7)]
+
+
+@pytest.mark.parametrize("answer", ["plain", "stop"])
+def test_a_verdict_behind_the_last_step_promises_nothing(
+    tmp_path, monkeypatch, asked, negated_kernels, answer
+):
+    run = make_run(tmp_path, training__parity=answer)
+    beat = loop.Reporter.beat
+
+    def beaten(reporter, **options):
+        beat(reporter, **options)
+        if reporter.state.current_phase == "checkpointing" and asked:
+            asked[-1].found = ModelParity("fused", cosine=-1.0, rounded_cosine=1.0)
+
+    monkeypatch.setattr(loop.Reporter, "beat", beaten)
+    assert train_here(run, stop_after=3).reason == "stopped"
+    (alert,) = events(run, "andon.alert")
+    assert "; all its steps were by what was compared; next: ALBOR" in alert["data"]["message"]
+    assert not step_chosen(run)
+
+
+def test_wrong_kernels_end_a_run_that_asks_for_it(tmp_path, negated_kernels):
+    run = make_run(tmp_path, training__parity="stop")
+    outcome = train_here(run)
+    assert (outcome.reason, outcome.code, outcome.step) == ("andon", 4, 0)
+    (alert,) = events(run, "andon.alert")
+    assert alert["data"]["action"] == "stop" and not step_chosen(run)
+
+
+def test_wrong_kernels_are_told_alone_where_that_is_asked_for(tmp_path, negated_kernels):
+    run = make_run(tmp_path, training__parity="tell")
+    assert train_here(run, stop_after=2).reason == "stopped"
+    (alert,) = events(run, "andon.alert")
+    assert "next: ALBOR_KERNELS=reference" in alert["data"]["message"] and not step_chosen(run)
+
+
+def test_a_device_that_is_wrong_without_kernels_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "pose", injected(torch.neg))
+    run = make_run(tmp_path)
+    train_here(run, stop_after=1)
+    (alert,) = events(run, "andon.alert")
+    assert "; next: albor gpu: the plain model is as far off" in alert["data"]["message"]
+    assert not step_chosen(run)
+
+
+def test_any_other_answer_to_parity_is_refused_by_its_field(tmp_path):
+    with pytest.raises(ConfigError, match=r"training\.parity"):
+        make_run(tmp_path, training__parity="cpu")
 
 
 @pytest.mark.slow
@@ -300,3 +408,31 @@ def test_a_run_on_a_gpu_is_as_the_cpu_has_it(tmp_path):
     for one in found:
         assert one["data"]["cosine"] >= MIN_COSINE
         assert one["data"]["loss"] == pytest.approx(one["data"]["reference_loss"], abs=0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+def test_a_fused_step_that_turns_wrong_on_a_gpu_is_left_for_the_plain_one(tmp_path, monkeypatch):
+    """It passes its gate and turns every logit round behind it; the run learns on without it."""
+    run = make_run(
+        tmp_path, training__device="cuda", training__compile=True, training__mixed_precision="bf16"
+    )
+    choose = loop.choose_step
+
+    def sabotaged(parts, event):
+        parts, step = choose(parts, event)
+        assert isinstance(step, GraphedStep)
+        right = step.model.logits
+        monkeypatch.setattr(step.model, "logits", lambda *of: -right(*of))
+        return parts, step
+
+    monkeypatch.setattr(loop, "choose_step", sabotaged)
+    monkeypatch.setattr(loop.Training, "reads_late", False)  # or it ends before the verdict
+    assert train_here(run).reason == "completed"
+    first, *later = parity_events(run)
+    assert first["data"]["how"] == "fused" and first["severity"] == "warning"
+    assert later and all(one["data"]["how"] == "plain" for one in later)
+    assert all(one["severity"] == "info" for one in later)
+    assert [one["data"]["backend"] for one in events(run, "step.chosen")] == ["fused", "plain"]
+    scores = [loss for _, _, loss in history(run, ("val/loss",))]
+    assert scores[-1] < scores[0] - 0.2

@@ -14,11 +14,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.errors import DataError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
-from albor_core.store.diff.judge import default_metric, judge
+from albor_core.store.diff.judge import INSTEAD, default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
 from albor_core.store.diff.verdict import MIN_POINTS, Verdict
 from albor_core.store.file.connect import REBUILD_HINT
@@ -29,6 +29,8 @@ from albor_core.store.query.reader import KeyStat, Reader, RunRow, Series
 MOST_CURVES = 8
 MOST_RUNS = 26  # letters name them
 CURVE_POINTS = 80
+_COUNTS = {"", "calls of log", "order"}  # axes of an import that may be steps
+_ALIKE = 1.5
 _SMOOTH = 0.02  # of a curve's points: what a loss is averaged over before it counts as reached
 
 
@@ -156,7 +158,7 @@ def diff_runs(
     where no run has that. `goals` win over those that the runs' experiments declared.
 
     A run beside itself differs in nothing. Raises NotFoundError for an unknown run, metric or
-    goal, UsageError for fewer than two.
+    goal, UsageError for fewer than two, DataError where the metric lies over two kinds of axis.
     """
     if len(run_ids) < 2:
         raise UsageError("diff needs at least two runs", hint="albor runs diff A B")
@@ -168,6 +170,7 @@ def diff_runs(
         by = default_metric(sources) if metric is None else _meant(metric, sources)
         for goal in goals or ():
             _meant(goal, sources)  # one misspelt would change nothing, and say nothing
+        _refuse_two_axes(by, sources)
         verdicts = tuple(
             judge(sources[0], other, by, ways, is_asked=metric is not None) for other in sources[1:]
         )
@@ -210,6 +213,37 @@ def _meant(metric: str, sources: Sequence[ComparedRun]) -> str:
     except NotFoundError as error:
         error.hint = f"albor runs show {sources[0].row.id}"
         raise
+
+
+def _refuse_two_axes(metric: str, sources: Sequence[ComparedRun]) -> None:
+    """Raises DataError where the steps of the metric count different things, as imported histories
+    may. Calls of `log` and an order are steps where they are as far apart as those.
+    """
+    metric = metric if all(metric in source.summary for source in sources) else INSTEAD
+    known = [source for source in sources if metric in source.summary]
+    for other in known[1:]:
+        first = known[0]
+        axes = [one.axis(metric) for one in (first, other)]
+        if axes[0] == axes[1] or ({*axes} <= _COUNTS and _are_alike(metric, first, other)):
+            continue
+        said = [
+            f"{one.row.id} counts {axis or 'steps'}"
+            for one, axis in zip((first, other), axes, strict=True)
+        ]
+        raise DataError(
+            f"cannot compare {metric!r}: it lies over two kinds of axis, {' and '.join(said)}",
+            hint="albor runs diff A B --metric with one that both have over the same axis",
+        )
+
+
+def _are_alike(metric: str, one: ComparedRun, other: ComparedRun) -> bool:
+    """Whether the steps of two series are about as far apart; a single point says nothing."""
+    apart = []
+    for stat in (one.summary[metric], other.summary[metric]):
+        if stat.count < 2 or stat.first_step is None or stat.last_step is None:
+            return True
+        apart.append((stat.last_step - stat.first_step) / (stat.count - 1))
+    return max(apart) < _ALIKE * min(apart)
 
 
 def _config_changes(sources: Sequence[ComparedRun]) -> tuple[Change, ...]:

@@ -5,7 +5,7 @@ All of it comes from run.json and the newest `run.start`; a run that recorded no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # of a directory of shards or a tokenizer: what tells two apart, in the words of run.json
@@ -65,6 +65,18 @@ def data(facts: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, Any]:
         for key in _DATA
         if part.get(key) is not None
     }
+
+
+def axis(told: Iterable[Mapping[str, Any]], metric: str) -> str:
+    """What the steps of an imported metric count, of the `import.axis` events, oldest first: "" the
+    step of the program.
+    """
+    found = ""
+    for data in told:
+        names = data.get("metrics")
+        if isinstance(names, list) and metric in names:
+            found = str(data.get("axis") or "")
+    return found
 
 
 def environment(

@@ -96,6 +96,11 @@ class ComparedRun:
         started = starts[0].data if starts else {}
         return diff_facts.environment(self.facts, self.row.host, started)
 
+    def axis(self, key: str) -> str:
+        """What the steps of a metric count: "" the step of the program."""
+        told = self.reader.events(self.row.id, names=("import.axis",))
+        return diff_facts.axis((event.data for event in told), key)
+
     def tokens_per_step(self) -> float | None:
         stat = self.summary.get("train/tokens")
         if stat is None or not stat.last or not stat.last_step:

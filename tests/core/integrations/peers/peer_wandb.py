@@ -31,6 +31,7 @@ def _write(history: History, folder: Path) -> Truth:
     import wandb
 
     said: list[tuple[int, dict[str, float]]] = []
+    taken_back = 0
     for job, rows in enumerate(history.jobs):
         more: dict = {"id": history.name, "resume": "allow"}
         if job and history.fork is not None:
@@ -48,10 +49,13 @@ def _write(history: History, folder: Path) -> Truth:
             _log(run, history, row)
         run.finish()
         if history.fork is not None and job:
+            taken_back = sum(len(values) for step, values in said if step > history.fork)
             said = [(step, values) for step, values in said if step <= history.fork]
         said += _placed(history, rows, said)
     metrics, replaced = placed(said)
     counts = {"replaced": replaced} if replaced else {}
+    if taken_back:
+        counts["taken back"] = taken_back
     if history.kind == "resumed":
         counts["renumbered"] = sum(len(row.values) + 1 for row in history.jobs[1])
     return Truth(history.name, metrics, counts)

@@ -146,7 +146,7 @@ def _documents(target: str | None, *, once: bool) -> int:
     try:
         while True:
             if isinstance(feed, RunsFeed):
-                document = runs_document(feed.complete() if once else feed.poll())
+                document = runs_document(feed.complete())
             else:
                 document = snapshot(feed.run, feed=feed)
             _print(document, sys.stdout)

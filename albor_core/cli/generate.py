@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,6 +63,8 @@ def place_options(command: F) -> F:
               help="Draw with this seed; of N texts the second has the next one.")  # fmt: skip
 @click.option("--stop", "stops", multiple=True, metavar="TEXT",
               help="End before TEXT; may be given several times.")  # fmt: skip
+@click.option("--bos", is_flag=True,
+              help="Put the token that begins a text before the prompt.")  # fmt: skip
 @click.option("--tokenizer", metavar="FILE", type=click.Path(path_type=Path),
               help="Use this tokenizer, not the one beside the weights.")  # fmt: skip
 @place_options
@@ -72,6 +75,7 @@ def generate(
     prompt_file: str | None,
     number: int,
     stops: tuple[str, ...],
+    bos: bool,
     tokenizer: Path | None,
     seed: int,
     device: str,
@@ -97,6 +101,7 @@ def generate(
     with out_of_memory():
         path, model = load_newest(folder, lambda at: load_text_model(
             at, device=where[0], dtype=where[1], tokenizer=tokenizer))  # fmt: skip
+        model = replace(model, begins=bos)
         loaded = time.perf_counter()
         streams = not as_json and number == 1
         written = model.write(
@@ -105,7 +110,7 @@ def generate(
     took = time.perf_counter() - loaded
     if as_json:
         about = {"model": str(path), "device": where[0].type, "dtype": dtype_name(where[1])}
-        told = {**about, "prompt": given, **how, "stops": [*stops]}
+        told = {**about, "prompt": given, "bos": bos, **how, "stops": [*stops]}
         emit(_document(told, model, written, seed, loaded - began, took))
         return
     for at, one in enumerate(written):

@@ -20,6 +20,7 @@ from albor_core.store.query.resolve import find_run
 
 _POLL_S = 0.2
 _AT_ONCE = 1000
+_MOST_TOLD = 8
 
 
 @click.command()
@@ -49,12 +50,15 @@ def logs(
     With --follow it goes on over restarts. --json prints one document a line.
     """
     run = find_run(run_ref)
-    names = [n for n in LogShelf(run.logs).names() if attempt in (None, n.attempt)]
+    every = LogShelf(run.logs).names()
+    names = [n for n in every if attempt in (None, n.attempt)]
     may_come = follow and run.liveness().is_alive and run.metadata().get("kind") != "imported"
     if not names and not may_come:
         raise _without(run, attempt)
     newest = names[-1].attempt if names else 1
     chosen = [name for name in names if name.attempt == newest or since is not None]
+    if since is None:
+        _tell_of_others(run, newest, sorted({name.attempt for name in every} - {newest}))
     files = [_counted(run.logs / name.file) for name in chosen]
     shown = dict(zip(map(id, files), chosen, strict=True))
     end = files[-1].num_bytes if files else 0  # it may grow while its lines are shown
@@ -65,6 +69,17 @@ def logs(
         if files:
             rest.begin_at(files[-1].path, end)
         _follow(run, rest, as_json)
+
+
+def _tell_of_others(run: RunDir, shown: int, others: list[int]) -> None:
+    if not others:
+        return
+    told = ", ".join(map(str, others[-_MOST_TOLD:]))
+    earlier = "..., " if len(others) > _MOST_TOLD else ""
+    print_note(
+        f"attempt {shown} of {max(shown, *others)}; the others ({earlier}{told}):"
+        f" albor logs {run.id} --attempt N"
+    )
 
 
 def _without(run: RunDir, attempt: int | None) -> NotFoundError:

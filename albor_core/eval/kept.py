@@ -18,6 +18,7 @@ from typing import Any
 
 from blake3 import blake3
 
+from albor_core.data.pack.tokenizer import not_applied
 from albor_core.eval.target import Target
 from albor_core.eval.task import Task
 from albor_core.run.errors import AlborError, InUseError, UsageError, remedy
@@ -35,6 +36,7 @@ def evaluation_id(
     settings. Raises OSError.
     """
     files = [hash_of_data(target.path / name) for name in ("config.json", "tokenizer.json")]
+    files += not_applied(target.path)  # results of when they were are not taken for these
     said = [task.section.model_dump(mode="json") for task in tasks]
     data = [[hash_of_data(path) for path in _paths(task)] for task in tasks]
     model = [weights, *files, target.step]

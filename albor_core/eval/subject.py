@@ -125,7 +125,7 @@ class EvaluatedModel:
     ) -> list[list[str]]:
         """`n` texts after each prompt, cut where the first of `stop` begins or the text ends. Each
         depends on its own prompt, its number and `seed` alone. Temperature 0 takes the likeliest.
-        A prompt begins with what the tokenizer puts before a text, if anything.
+        A prompt is its own tokens, with nothing before them.
 
         Raises DataError for a prompt that leaves no room in the context.
         """

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from albor_core.feed.runs.state_word import LIVE_WORDS, RunStatus
+from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, RunStatus
 from albor_core.feed.view import RunView
 from albor_core.run.files.pulled_file import pulled_from
 from albor_core.run.guard_state import read_guard
@@ -71,6 +71,9 @@ def offer(action: str, run: Subject, *, signals_sent: int = 0) -> Offer:
     if run.pulled_from:
         why = f"it was pulled from {run.pulled_from} and is read-only here"
         return Offer(action, why_not=why, instead=way_on(run))
+    if run.word == LOADING:
+        why = "it is still being read"
+        return Offer(action, why_not=why, instead=f"albor guard status {run.id}")
     if action == "stop":
         return _stop(run, signals_sent)
     return _retry(run) if action == "retry" else _order(action, run)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albor_core.feed.runs.state_word import LIVE_WORDS, WORDS, RunStatus
+from albor_core.feed.runs.state_word import LIVE_WORDS, LOADING, WORDS, RunStatus
 from albor_core.feed.signs import NO_SIGNS, RunSigns
 from albor_core.run.values.main_metrics import MainMetric
 from albor_core.telemetry.sample import GpuSample, HostSample
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LIVE_WORDS",
+    "LOADING",
     "WORDS",
     "BrickView",
     "BudgetView",
@@ -118,7 +119,7 @@ class RunView:
     path: str = ""
     host: str = ""
     created: float | None = None
-    status: str = "queued"  # a word of WORDS
+    status: str = LOADING  # until it was looked at; then a word of WORDS
     detail: str = ""
     is_live: bool = False
     is_silent: bool = False  # at work, and no news for much longer than its steps take
@@ -196,6 +197,11 @@ class RunView:
     def is_active(self) -> bool:
         """Whether a process works on the run."""
         return self.status in LIVE_WORDS
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether nobody has looked at it yet, so that what it lacks may still come."""
+        return self.status == LOADING
 
     @property
     def is_val_older(self) -> bool:

@@ -27,8 +27,10 @@ _NAMES = {
     "num_input_tokens_seen": "train/tokens",
     "train_tokens_per_second": "perf/tokens_per_s",
 }
-# means over the whole training, said at its end: as values of the last step they would be wrong
-_SUMMARY = ("train_loss", "total_flos")
+# the record of the end has means over the whole training: as values of the last step they would be
+# wrong. Others may log a loss or a count of these names; none has this one.
+_SUMMARY = "train_runtime"
+_FILTER = "logging_nan_inf_filter"
 
 
 class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
@@ -74,6 +76,7 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
         if not state.is_world_process_zero:
             return
         self.finish()
+        filtered = _switch_off_filter(args)
         model = kwargs.get("model")
         shape = getattr(model, "config", None)
         config = {
@@ -93,6 +96,8 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
             max_steps=state.max_steps,
         )
         self.kept = kept_run.mark(args.output_dir, self.run.id)
+        if filtered:
+            self.run.event("hf.nan_filter", logging_nan_inf_filter=filtered)
 
     def on_log(
         self,
@@ -104,7 +109,7 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
     ) -> None:
         if self.run is None or not logs:
             return
-        if any(key in logs for key in _SUMMARY):
+        if _SUMMARY in logs:
             self.run.event("hf.summary", step=state.global_step, **logs)
             return
         named = {_NAMES.get(key, key): value for key, value in logs.items()}
@@ -131,6 +136,19 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
     def _beat(self, phase: str) -> None:
         if self.run is not None:
             self.run.beat(phase)
+
+
+def _switch_off_filter(args: Any) -> str:
+    """A Trainer replaces a loss that is NaN by the mean of those before, 0 where there are none: of
+    what is logged here it is not to. What was done, "" where nothing was to be done.
+    """
+    if not getattr(args, _FILTER, False):
+        return ""
+    try:
+        setattr(args, _FILTER, False)
+    except Exception:  # some arguments are frozen
+        object.__setattr__(args, _FILTER, False)
+    return "switched off: a loss of NaN is logged as it is"
 
 
 def _kept(state: Any) -> object:

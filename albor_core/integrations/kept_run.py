@@ -78,8 +78,19 @@ def start(
     Where it cannot, because another process works on it, say, a new run begins from it; `fresh_id`
     is the id of a new one.
     """
-    given = {**words, **settings}
-    if "id" in settings:
+    run = _started({**words, **settings}, "id" in settings, going_on, parent, fresh_id)
+    run.repeats_steps = True  # a framework says a step's figures several times
+    return run
+
+
+def _started(
+    given: Mapping[str, Any],
+    has_id: bool,
+    going_on: str | None,
+    parent: str | None,
+    fresh_id: str | None,
+) -> track.Run:
+    if has_id:
         return track.start(**given)
     if going_on is not None:
         try:

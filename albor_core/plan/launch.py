@@ -43,7 +43,7 @@ from albor_core.plan.speed import MeasuredSpeed
 from albor_core.plan.start_weights import parent_run, start_weights, weights_notes, weights_problems
 from albor_core.run import checkpoints
 from albor_core.run.errors import AlborError, ConfigError, InUseError, Problem
-from albor_core.run.exit import read_exit
+from albor_core.run.exit import COMPLETED, read_exit
 from albor_core.run.files.pulled_file import refuse_pulled
 from albor_core.run.files.whole_file import write_bytes, write_json
 from albor_core.run.guard_state import read_guard
@@ -215,6 +215,9 @@ def new_run(loaded: LoadedConfig, made: Plan, *, name: str | None) -> RunDir:
         there = RunDir(Path(config.training.output_dir) / run_id)
         if there.path.exists():
             is_alive = there.liveness().is_alive
+            ended = None if is_alive else read_exit(there)
+            if ended is not None and ended.get("reason") in COMPLETED:
+                raise InUseError(f"{run_id} is complete: {there.path}", hint="another --name")
             way_on = "monitor" if is_alive else "train resume"
             raise InUseError(
                 f"{there.path}: this run {'is active' if is_alive else 'directory exists'}",

@@ -6,6 +6,7 @@ this home knew first keeps it; another one is ID@HOST here, and still ID in its 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,15 @@ from pathlib import Path
 from albor_core.run.rundir import (
     RunDir,
     albor_home,
+    begun_mark,
     is_known_id,
     load_json,
     own_home,
     place_of,
+    placed,
     point_to,
     read_json,
+    run_at,
 )
 from albor_core.run.values.lenient import Document, finite
 
@@ -69,9 +73,51 @@ def _is_anothers(pointer: Path, about: Document) -> bool:
     return known is not None and here is not None and known != here
 
 
+class PlacesNow:
+    """Where runs of a store lie now, as `placed` says; the disk is asked once a folder, not once a
+    run, since lists have ten thousand.
+    """
+
+    def __init__(self) -> None:
+        self._own = str(albor_home() / "runs")
+        self._is_there: dict[str, bool] = {}
+        self._names: frozenset[str] | None = None
+
+    def of(self, run_id: str, path: str, created: object) -> str:
+        """The folder of a run that the store has at `path`."""
+        folder, _, name = path.rpartition("/")
+        if folder == self._own or not path.startswith("/"):
+            return path
+        if folder not in self._is_there:
+            self._is_there[folder] = os.path.isdir(folder)  # noqa: PTH112
+        if self._is_there[folder] and name not in self._names_here():
+            return path
+        return str(placed(run_id, path, created).path)
+
+    def _names_here(self) -> frozenset[str]:
+        if self._names is None:
+            try:
+                self._names = frozenset(os.listdir(self._own))  # noqa: PTH208  names alone
+            except OSError:
+                self._names = frozenset()
+        return self._names
+
+
+def is_begun_here(run: RunDir) -> bool:
+    """Whether this home, on this host, began the run: its config may bring commands then. What the
+    folder says of itself does not count, since anybody may have written it; what the home
+    remembers does.
+    """
+    here = run.metadata()
+    mark = read_json(begun_mark(run.id))
+    began = None if mark is None else finite(mark, "created")
+    is_its = began is not None and began == finite(here, "created")
+    return is_its and here.get("host") == os.uname().nodename and known_as(run) == run
+
+
 def _place(pointer: Path) -> Path | None:
-    path = place_of(read_json(pointer))
-    return None if path is None else Path(path)
+    run = run_at(pointer.stem, read_json(pointer))
+    return None if run is None else run.path
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -108,5 +154,5 @@ def register(run: RunDir) -> None:
     Raises NotFoundError where `run` is not a run directory, OSError.
     """
     pointer = own_home() / "runs" / f"{run.id}.json"
-    if _place(pointer) != run.path:
+    if place_of(read_json(pointer)) != str(run.path):
         point_to(run, pointer, run.metadata().get("created"))

@@ -34,12 +34,20 @@ FRESH_S = 60.0
 """A run directory this young may still be waiting for its guard and its index process; one that has
 not begun by then does not come.
 """
+_MAX_BELOW_HOME = 12  # folders between a home and a run in it
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFLNK: "a link"}
 
 
 def albor_home() -> Path:
     """`ALBOR_HOME`, by default ~/.albor: the global store and one pointer file per run."""
     return Path(os.environ.get("ALBOR_HOME") or Path.home() / ".albor").expanduser().absolute()
+
+
+def begun_mark(run_id: str) -> Path:
+    """The file by which this home remembers that it began a run: what may bring commands with it.
+    It is not in the run's folder, nor beside it, where unpacking another's run could put it.
+    """
+    return albor_home() / "begun" / f"{run_id}.json"
 
 
 def pointer_of(run_id: str) -> Path:
@@ -285,10 +293,11 @@ def create_run(
         raise UsageError(f"{run_id!r} cannot name a run", hint=f"use {RUN_ID.pattern}")
     run = RunDir(parent.absolute() / run_id)
     pointer = own_home() / "runs" / f"{run_id}.json"
-    taken = place_of(read_json(pointer))
-    if run.path.exists() or (taken and Path(taken).exists()):
+    known = run_at(run_id, read_json(pointer))
+    if run.path.exists() or (known is not None and known.path.exists()):
         raise InUseError(
-            f"{run_id!r} is the run in {taken or run.path}", hint="choose another name"
+            f"{run_id!r} is the run in {known.path if known else run.path}",
+            hint="choose another name",
         )
     created = time.time() if created is None else created
     document = {
@@ -314,6 +323,10 @@ def create_run(
             write_bytes(run.script, script)
         write_json(run.run_json, document, durable=True)
         point_to(run, pointer, created)
+        if kind != "imported":
+            mark = begun_mark(run_id)
+            private_folder(mark.parent)
+            write_json(mark, {"created": created})
     return run
 
 
@@ -393,7 +406,9 @@ def registered_runs() -> Iterator[RunDir]:
 def run_at(run_id: str, entry: Mapping[str, Any] | None) -> RunDir | None:
     """The run that a file of ALBOR_HOME/runs, named `run_id`, leads to; None where it does not."""
     path = place_of(entry)
-    return placed(run_id, path) if path is not None and is_known_id(run_id) else None
+    if path is None or not is_known_id(run_id):
+        return None
+    return placed(run_id, path, (entry or {}).get("created"))
 
 
 def place_of(entry: Mapping[str, Any] | None) -> str | None:
@@ -411,10 +426,51 @@ def place_of(entry: Mapping[str, Any] | None) -> str | None:
     return path if is_sound else None
 
 
-def placed(run_id: str, path: str | Path) -> RunDir:
-    """The run that this home knows by `run_id`, in the folder `path`."""
-    folder = Path(path)
+def placed(run_id: str, path: str | Path, created: object = None) -> RunDir:
+    """The run that this home knows by `run_id`, recorded in the folder `path`; or where it lies now
+    that the home has another place. `created`: by which its folder is told from another run's.
+    """
+    folder = _place_now(Path(path), created)
     return RunDir(folder, "" if folder.name == run_id else run_id)
+
+
+def _place_now(path: Path, created: object) -> Path:
+    """A home that was moved, copied or mounted elsewhere has its runs below itself: what it holds
+    is its own, before the folder of that path that another home may still have.
+    """
+    home, name = str(albor_home()), path.name
+    own = f"{home}/runs/{name}"
+    if own == str(path):
+        return path
+    is_gone = not os.path.lexists(path)
+    if _is_of(own, created):
+        return path if not is_gone and path.resolve() == Path(own).resolve() else Path(own)
+    if not is_gone:
+        return path
+    parts = path.parts[1:-1]
+    for begin in range(len(parts), max(-1, len(parts) - _MAX_BELOW_HOME), -1):
+        inside = "/".join((home, *parts[begin:], name))  # an output_dir below the home
+        if _is_of(inside, created):
+            return Path(inside)
+    is_half = os.path.isdir(own) and not os.path.lexists(f"{own}/run.json")  # noqa: PTH112
+    return Path(own) if is_half else path
+
+
+def _is_of(folder: str, created: object) -> bool:
+    """Whether a folder has the run of its name that was made at the moment `created`."""
+    about = read_json(Path(folder) / "run.json")
+    return about is not None and created in (None, about.get("created"))
+
+
+def stray_runs() -> list[RunDir]:
+    """Runs that lie in this home, to whose folders nothing in ALBOR_HOME/runs leads."""
+    home = albor_home()
+    inside = [home / "runs", *sorted((home / "hosts").glob("*/"))]
+    found = [run for folder in inside for run in runs_in(folder)]
+    if not found:
+        return []
+    known = {run.path.resolve() for run in registered_runs()}
+    return [run for run in found if run.path.resolve() not in known]
 
 
 def is_known_id(text: str) -> bool:

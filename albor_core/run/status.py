@@ -70,6 +70,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     group: tuple(word for word, status in STATUSES.items() if status.group == group)
     for group in ("active", "ended")
 }
+LOADING = "loading"
+"""Of a run that nobody has looked at yet: no status, and nothing may be concluded from it."""
 LIVE_WORDS = frozenset(GROUPS["active"])
 ENDS = ("completed", "failed", "stopped")
 """The last phases of a program, and how a run can have ended as far as anything recorded says."""

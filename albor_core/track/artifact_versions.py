@@ -7,6 +7,7 @@ says who was first.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,7 +15,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -74,10 +75,25 @@ def take(found: Version) -> Version:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(_list(found.name), flags, 0o600)
         try:
-            os.write(fd, b"\n" * _is_torn(_list(found.name)) + line)
+            _append(fd, b"\n" * _is_torn(_list(found.name)) + line)
         finally:
             os.close(fd)
     return fresh
+
+
+def _append(fd: int, line: bytes) -> None:
+    """Whole or not at all: of a line that the disk took in part nothing stays. Raises OSError."""
+    size = os.fstat(fd).st_size
+    try:
+        taken = os.write(fd, line)
+        if taken != len(line):
+            taken += os.write(fd, line[taken:])  # says why
+        if taken != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(fd, size)
+        raise
 
 
 def find(reference: str) -> Version:

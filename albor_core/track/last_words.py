@@ -56,6 +56,18 @@ def tell(text: str) -> None:
         sys.stderr.flush()
 
 
+def say_rewind(journal: Journal, run_id: str, after: int, metrics: int) -> None:
+    """That training began again behind what a run has recorded: what goes, and how to read it."""
+    query = "SELECT name, step, value FROM metrics_discarded JOIN keys USING (run_id, key_id)"
+    read = f'albor db query --run {run_id} "{query}"'
+    what = counted(metrics, "metric")
+    tell(
+        f"run {run_id}: training begins again: what {what} had after step {after:,} is taken back;"
+        f" {read} reads it"
+    )
+    journal.event("track.rewind", severity="warning", after=after, metrics=metrics)
+
+
 def lines_lost(journal: Journal, live: LiveState, run_id: str) -> int:
     """How many lines the disk never took, once it had a last chance; told on stderr."""
     why = "" if journal.wait(LAST_WAIT_S) else journal.error or f"{journal.path}: too slow"

@@ -43,6 +43,11 @@ def is_open(path: Path) -> bool:
     return False
 
 
+def opened(path: Path) -> OpenRun | None:
+    """The run in that folder, as this process tracks it."""
+    return _open.get(path)
+
+
 def add(run: OpenRun) -> None:
     """From now on the end of the program ends `run`."""
     _draining[:] = [index for index in _draining if not index.is_over()]

@@ -17,6 +17,7 @@ from typing import Any
 
 from albor_core.run.errors import AlborError
 from albor_core.run.rundir import RunDir, open_plain
+from albor_core.run.values.directions import is_background, is_validation
 
 MOST_UNREAD = 32 << 20  # bytes of a journal, read in half a second
 
@@ -34,6 +35,17 @@ class Recorded:
     def has_any_from(self, step: int, keys: Mapping[str, Any]) -> bool:
         """Whether one of `keys` was recorded at `step` or later."""
         return any(self.newest.get(key, -1) >= step for key in keys)
+
+    def is_evaluation(self, keys: Mapping[str, Any]) -> bool:
+        """Whether these are what the evaluation of a checkpoint says: figures of validation alone,
+        where the run has others, which training would begin with.
+        """
+        theirs = (key for key in self.newest if not is_background(key))
+        return all(map(is_validation, keys)) and not all(map(is_validation, theirs))
+
+    def after(self, step: int) -> int:
+        """How many metrics have values after `step`."""
+        return sum(last > step for last in self.newest.values())
 
 
 def recorded(run: RunDir) -> Recorded:

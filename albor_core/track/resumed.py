@@ -56,7 +56,10 @@ def resume(run: RunDir, how: str) -> tuple[SupervisedAttempt, Past]:
     command goes on with it, AlborError where its files cannot be used.
     """
     if open_runs.is_open(run.path):  # asking the kernel would drop our own lock
-        raise InUseError(f"cannot resume {run.id!r}: this program tracks it already")
+        raise InUseError(
+            f"cannot resume {run.id!r}: this program tracks it already",
+            hint="run.finish() ends the first; resume='allow' does that by itself",
+        )
     _refuse_alive(run)
     if how == "never":
         raise InUseError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,10 +15,10 @@ from albor_core.run.errors import AlborError, InUseError, NotFoundError, UsageEr
 from albor_core.run.liveness import take_lock
 from albor_core.run.program.provenance import script_of_process, versions
 from albor_core.run.program.recorded_code import recorded_code
-from albor_core.run.rundir import albor_home, create_run, is_run_id, new_run_id, pointer_of
+from albor_core.run.rundir import RunDir, albor_home, create_run, is_run_id, new_run_id, pointer_of
 from albor_core.run.values.directions import check_goals
 from albor_core.run.values.lenient import integer
-from albor_core.run.values.metrics import printable
+from albor_core.run.values.metrics import LoggedNames, Odd, printable
 from albor_core.track import open_runs
 from albor_core.track.last_words import tell
 from albor_core.track.recordable import recordable
@@ -46,6 +47,7 @@ def start(
     notes: str = "",
     group: str | None = None,
     job_type: str | None = None,
+    ranks: Literal["first", "all"] = "first",
 ) -> Run:
     """A new run below `dir` (by default ALBOR_HOME/runs), or the guard's own if we are under one:
     what is given fills in what `albor guard run` was not told, and what cannot be is said.
@@ -62,6 +64,11 @@ def start(
     it began with; `config` and `tags` add to it, other `notes` take the place of those before.
     `group` and `job_type` are words to find runs by.
 
+    In a job of several ranks (RANK and WORLD_SIZE, or those of Open MPI) rank 0 has the run; in the
+    others it is one that records nothing. `ranks="all"` gives each rank a run of its own.
+
+    Begun, its id is said once on stderr, unless ALBOR_QUIET=1 or a guard has said it.
+
     `console=False`, or ALBOR_CONSOLE=0, leaves what the program prints out of its log.
 
     Raises UsageError for a config of another kind, a home of somebody else, a parent that is no id,
@@ -69,6 +76,11 @@ def start(
     work or exists and `resume` is "never", NotFoundError where it must exist and does not,
     AlborError where its directory cannot be made or used.
     """
+    if ranks not in ("first", "all"):
+        raise UsageError(f"cannot start: ranks {ranks!r}: one of first, all")
+    place = job_rank(os.environ)
+    if place is not None and place[0] > 0 and ranks == "first":
+        return QuietRun(*place)
     settings, directions = recordable(config), check_goals(goals)
     _check_names(experiment, name, parent)
     _check_id(id, resume)
@@ -103,7 +115,45 @@ def start(
     run.params(settings)
     run.set_goals(directions)
     say(attempt.dir, words)
+    if not attempt.is_guarded and os.environ.get("ALBOR_QUIET") != "1":
+        tell(f"run {run.id}; watch: albor-tui {run.id}")
     return run
+
+
+def job_rank(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """The rank of this process and how many its job has; None where it is alone. A scheduler's
+    SLURM_PROCID is none: an allocation may run many programs.
+    """
+    pairs = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+    for rank, size in pairs:
+        with contextlib.suppress(ValueError):
+            place = int(environ.get(rank, "")), int(environ.get(size, ""))
+            if 0 <= place[0] < place[1] and place[1] > 1:
+                return place
+    return None
+
+
+class QuietRun(Run):
+    """The run of a rank that records nothing: rank 0 has the job's run."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.id, self.path, self.step, self.odd = "", Path(os.devnull), 0, Odd()
+        self.repeats_steps = self._is_closed = self._is_forked = self._is_shut = True
+        self._has_warned = True  # what it is asked to record is let go without a word
+        self.dir, self._max_steps = RunDir(self.path), 0  # so that no guard is asked
+        self._has_logged, self._names = False, LoggedNames()
+        self._lock = threading.RLock()
+        tell(
+            f"rank {rank} of {size} records nothing: rank 0 has the run;"
+            " track.start(ranks='all') makes one for each"
+        )
+
+    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Count the step alone."""
+        self.step = step if type(step) is int else self.step + 1
+
+    def end(self, **_: Any) -> None:
+        """There is nothing to end."""
 
 
 def _begun(
@@ -178,6 +228,10 @@ def _known(
     _check_places(folder)
     found = resumed.find(run_id, folder)
     if found is not None:
+        first = open_runs.opened(found.path)
+        if first is not None and how == "allow":  # a cell of a notebook is run again
+            tell(f"run {found.id} was open in this program: finished, and gone on with")
+            first.end()
         return resumed.resume(found, how)
     if how == "must":
         raise NotFoundError(

@@ -22,7 +22,6 @@ from albor_core.guard.process.index_process import IndexProcess
 from albor_core.guard.supervised_attempt import SupervisedAttempt, is_asked_to_stop
 from albor_core.run.errors import UsageError
 from albor_core.run.exit import reserve_exit
-from albor_core.run.headlines import recorded_names
 from albor_core.run.journal import Journal
 from albor_core.run.state import StateWriter
 from albor_core.run.tracked_state import LiveState
@@ -30,17 +29,27 @@ from albor_core.run.values.defined_metrics import EVENT, definition
 from albor_core.run.values.directions import check_goals
 from albor_core.run.values.flatten import flatten
 from albor_core.run.values.metrics import (
+    MAX_NAMES,
+    NO_ROOM_EVENT,
     ODD_WORDS,
+    LoggedNames,
     Odd,
     as_json,
     as_text,
     printable,
-    safe_key,
     tidy,
 )
 from albor_core.run.values.redact import redact, redact_known
 from albor_core.track import open_runs
-from albor_core.track.last_words import End, end_by, end_from, lines_lost, record_end, tell
+from albor_core.track.last_words import (
+    End,
+    end_by,
+    end_from,
+    lines_lost,
+    record_end,
+    say_rewind,
+    tell,
+)
 from albor_core.track.recordable import recordable
 from albor_core.track.run_media import MediaMethods
 
@@ -53,10 +62,8 @@ _MAX_STEP = 1 << 48
 TICK_S = 0.25  # the live state is written at most this often
 _SYNC_S = 30.0  # what a power cut may take
 _ODD_GAP_S = 60.0
-_MAX_SHAPES = 256
 _MAX_DATA = 4096  # values of an event: a journal line has fewer bytes
 _OWN_EVENTS = ("run.", "andon.", "guard.", "track.", "store.", "checkpoint.")
-_PLAIN = frozenset((float, int))  # exactly: a bool, numpy or torch scalar takes the general way
 
 
 class Run(MediaMethods):
@@ -82,6 +89,8 @@ class Run(MediaMethods):
         self._kept_to = -1 if last_step is None else last_step  # what went before us stands so far
         self._max_steps = max_steps
         self.odd = Odd()
+        self.repeats_steps = False
+        """A framework logs here, which says a step's figures several times: not counted as odd."""
         self._attempt = attempt
         self._lock = threading.RLock()  # reentrant: a signal handler may close while `log` runs
         self._journal = Journal(attempt.dir.journal, attempt=attempt.attempt, dumps=orjson.dumps)
@@ -92,7 +101,8 @@ class Run(MediaMethods):
             ),
             max_steps=max_steps,
         )
-        self._names: dict[tuple[Any, ...], tuple[str, ...]] = {}  # () where the keys are the names
+        self._names = LoggedNames(() if past is None else past.recorded.newest)
+        self._refused_said = 0
         self._said: Set[str] = frozenset()  # what the last step has a value of
         if past is not None:
             self._live.recall(past.state)
@@ -142,15 +152,17 @@ class Run(MediaMethods):
                 step = self.step + 1
             elif type(step) is not int or step <= self.step or step >= _MAX_STEP:
                 step = self._placed(step, values)
-            named = self._named(values)
+            named = self._names.named(values, self.odd)
             if not named:
                 return
+            if self._names.room.refused and not self._refused_said:
+                self._say_refused()
             if self._rewinds:
                 self._go_on(step, named)
             if step != self.step or not self._has_logged:
                 self._said = named.keys()
             else:
-                if not self._said.isdisjoint(named):
+                if not self.repeats_steps and not self._said.isdisjoint(named):
                     self.odd.note("step_repeated", step)
                 self._said = self._said | named.keys()
             if not self._journal.numbers(step, named):
@@ -167,34 +179,15 @@ class Run(MediaMethods):
         """The first values of a later attempt: where they say again what was said from `step` on,
         that is taken back. A guard starts the same program again, which says all of it again.
         """
+        if self._past is not None and self._past.recorded.is_evaluation(named):
+            return  # whether training begins again is still to be seen
         self._rewinds = False
         if self._past is None or self._past.recorded.has_any_from(step, named):
             self._kept_to = -1
+            if self._past is not None and (gone := self._past.recorded.after(step - 1)):
+                say_rewind(self._journal, self.id, step - 1, gone)
             self._journal.rewind(step - 1)
             self._live.rewind(step)
-
-    def _named(self, values: Any) -> dict[str, float | int]:
-        """`values` with final names; a dict of plain numbers whose keys were seen before costs a
-        look-up.
-        """
-        if type(values) is dict and _PLAIN.issuperset(map(type, values.values())):
-            keys = tuple(values)
-            try:
-                names = self._names.get(keys)
-            except Exception:  # a key of somebody else's, which cannot be compared
-                names = None
-            if names is not None:
-                return dict(zip(names, values.values(), strict=True)) if names else values
-            self._learn(keys)
-        return tidy(values, self.odd)
-
-    def _learn(self, keys: tuple[Any, ...]) -> None:
-        if not all(type(key) is str and safe_key(key) == key for key in keys):
-            return  # counted as odd each time
-        names = recorded_names(keys)
-        if len(self._names) >= _MAX_SHAPES:  # keys that never repeat
-            self._names.clear()
-        self._names[keys] = () if names == keys else names
 
     def _placed(self, step: Any, values: Any) -> int:
         """The step that an unusual `step` means."""
@@ -245,6 +238,7 @@ class Run(MediaMethods):
 
     def set_goals(self, goals: Mapping[str, str]) -> None:
         """More of `goals` of `start`. Raises UsageError."""
+        self._names.room.always(check_goals(goals))
         for metric, way in check_goals(goals).items():  # one a line: a line has 4 KiB
             self._note("run.goals", {metric: way})
 
@@ -347,6 +341,20 @@ class Run(MediaMethods):
             tell(f"{journal.error}: what run {self.id} logs waits in memory until there is room")
         self._waiting_said = self._waiting_said and count > 0
 
+    def _say_refused(self) -> None:
+        """That metrics have no room: once on stderr, and at the end how many there were."""
+        room = self._names.room
+        first, count = next(iter(room.refused)), len(room.refused)
+        if not self._refused_said:
+            tell(
+                f"run {self.id}: more than {MAX_NAMES:,} metric names: {first!r} and what else is"
+                " new stands in its journal alone; albor runs show says how many"
+            )
+        self._refused_said = count
+        self._journal.event(
+            NO_ROOM_EVENT, severity="warning", first=first, left_out=count, names=room.asked
+        )
+
     def _report_odd(self, *, gap_s: float) -> None:
         now = time.monotonic()
         examples = dict(self.odd.examples)  # the thread of media adds some of its own
@@ -412,6 +420,8 @@ class Run(MediaMethods):
             if self._is_closed:
                 return
             self._report_odd(gap_s=0.0)
+            if len(self._names.room.refused) != self._refused_said:
+                self._say_refused()
             lost = lines_lost(self._journal, self._live, self.id)
             self._journal.event(
                 "run.end",

@@ -199,7 +199,8 @@ class Sampler:
         """
         longest = model.config.max_position_embeddings
         prompts = [
-            self._cut(self._tokenizer.encode(prompt).ids, longest) for prompt in self.prompts
+            self._cut(self._tokenizer.encode(one, add_special_tokens=False).ids, longest)
+            for one in self.prompts
         ]
         model.eval()
         try:

@@ -115,15 +115,15 @@ class LiveSource:
             raise NotFoundError(f"{view.id}: the run's folder is gone")
         annotate(RunDir(folder), "ack", alert_id)
 
-    def compare(self, run_ids: Sequence[str]) -> dict[str, Any]:
-        """The albor.runs.diff document. Raises AlborError."""
+    def compare(self, run_ids: Sequence[str], metric: str | None = None) -> dict[str, Any]:
+        """The albor.runs.diff document, by `metric` or what stands for all. Raises AlborError."""
         from albor_core.store.diff.compare import diff_runs
         from albor_core.store.file.paths import global_store
         from albor_core.store.query.reader import Reader
 
         is_store = self.target is not None and self.target.is_file()
         with Reader(self.target if is_store and self.target else global_store()) as reader:
-            return diff_runs(reader, run_ids).to_json()
+            return diff_runs(reader, run_ids, metric=metric).to_json()
 
 
 class RunFollower:

@@ -43,7 +43,7 @@ class DiffScreen(PollingScreen):
     PERIOD_S = 5.0
     BINDINGS = [
         Binding("escape,q,backspace", "back", "Back", tooltip="Back to the list"),
-        Binding("m", "metric", "Metric", tooltip="Overlay the next metric"),
+        Binding("m", "metric", "Metric", tooltip="Judge and overlay by the next metric"),
         Binding("z", "zoom", "Zoom", tooltip="The focused panel alone, and back"),
     ]
 
@@ -52,7 +52,7 @@ class DiffScreen(PollingScreen):
         self._ids, self._left_out = run_ids[:MOST_RUNS], len(run_ids[MOST_RUNS:])
         self._names = names
         self._document: dict[str, Any] | None = None
-        self._metric = 0
+        self._metric: str | None = None  # None: the one that stands for all
 
     def compose(self) -> ComposeResult:
         names = " / ".join(self._names.get(i, i) for i in self._ids)
@@ -76,7 +76,7 @@ class DiffScreen(PollingScreen):
         seen: dict[str, Any] | None = None
         for _ in self.ticking():
             try:
-                document = self.source.compare(self._ids)
+                document = self.source.compare(self._ids, self._metric)
             except AlborError as error:
                 self.post_message(DiffReady(None, error.message))
                 continue
@@ -129,7 +129,7 @@ class DiffScreen(PollingScreen):
             chart.border_title = Content.styled("curves", "bold $ink")
             chart.data = ChartData(empty=_NOTHING)
             return
-        key = list(curves)[self._metric % len(curves)]
+        key = self._shown_metric(curves)
         chart.data = overlay(curves[key])
         title: list[Content | tuple[str, str]] = [(f"{key} ", "bold $ink")]
         for index, run in enumerate(self._document["runs"]):
@@ -145,9 +145,19 @@ class DiffScreen(PollingScreen):
     def shows_key(self, action: str) -> bool:
         return action != "metric" or len(self._curves()) > 1
 
+    def _shown_metric(self, curves: Mapping[str, Any]) -> str:
+        wanted = self._metric or str((self._document or {}).get("metric"))
+        return wanted if wanted in curves else next(iter(curves))
+
     def action_metric(self) -> None:
-        self._metric += 1
+        """The curves at once, the verdict as soon as it is known."""
+        keys = [*self._curves()]
+        if not keys:
+            return
+        now = self._shown_metric(self._curves())
+        self._metric = keys[(keys.index(now) + 1) % len(keys)]
         self._draw()
+        self.poll_now()
 
 
 def overlay(curves: list[dict[str, Any]]) -> ChartData:

@@ -71,6 +71,10 @@ class VerdictPanel(DiffPanel):
 
     def lines(self, document: Document, width: int, height: int) -> list[Content]:
         verdicts = list(document["verdicts"])
+        reasons = {_no_outcome(one) for one in verdicts}
+        if len(verdicts) > 1 and len(reasons) == 1 and (why := reasons.pop()):  # said once
+            head = Content.styled("none is judged against ", "$ink-muted")
+            return [head + _named(document, 0) + styled.text(f"   {why}", "$ink-muted")]
         found: list[Content] = []
         for index, verdict in enumerate(verdicts, start=1):
             sentence = self._sentence(document, verdict, index)
@@ -207,9 +211,8 @@ class MetricsPanel(DiffPanel):
         found = [Content("").join(head)]
         for key in order:
             name = styled.fit(styled.text(key, "$ink-muted"), width - cell * count)
-            values = [
-                styled.fit(_last(key, stat or {}), cell, "right") for stat in metrics[key][:count]
-            ]
+            stats = [stat or {} for stat in metrics[key][:count]]
+            values = [styled.fit(cell_of, cell, "right") for cell_of in _lasts(key, stats, cell)]
             found.append(Content("").join([name, *values]))
         if hidden:
             told = f"{hidden} more runs do not fit: albor runs diff"
@@ -262,16 +265,38 @@ def _reached(reach: Document, run: Document, width: int) -> Content:
     return line
 
 
+def _no_outcome(verdict: Document) -> str:
+    """Why there is none; "" where there is one."""
+    return str(verdict.get("detail") or "") if verdict.get("outcome") is None else ""
+
+
 def _named(document: Document, index: int) -> Content:
     run = document["runs"][index]
     return styled.text(f"{letter(index)} {run.get('name') or run['id']}", f"bold {tone(index)}")
 
 
-def _last(key: str, stat: Document) -> Content:
-    """The newest value: strict JSON has none for what is not finite."""
-    if stat.get("last") is None and stat.get("nonfinite"):
-        return Content.styled("NaN/Inf", "bold $error")
-    return Content.styled(_metric(key, stat.get("last")), "$ink")
+def _lasts(key: str, stats: Sequence[Document], room: int) -> list[Content]:
+    """The newest values, with as many digits as tell them apart in `room` cells: strict JSON has
+    none for what is not finite.
+    """
+    numbers = [stat.get("last") for stat in stats]
+    words, known = (
+        [_metric(key, number) for number in numbers],
+        [n for n in numbers if n is not None],
+    )
+    for digits in range(4, room):
+        told = iter([f"{number:.{digits}g}" for number in known])
+        finer = [old if n is None else next(told) for old, n in zip(words, numbers, strict=True)]
+        are_apart = len({*words} - {_metric(key, None)}) >= len({*known})
+        if are_apart or max(map(len, finer)) >= room:
+            break
+        words = finer
+    return [
+        Content.styled("NaN/Inf", "bold $error")
+        if stat.get("last") is None and stat.get("nonfinite")
+        else Content.styled(word, "$ink")
+        for stat, word in zip(stats, words, strict=True)
+    ]
 
 
 def _metric(key: str, value: float | None) -> str:

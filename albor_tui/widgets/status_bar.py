@@ -11,6 +11,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from albor_core.feed.attention.item import AttentionList
+from albor_core.feed.runs.state_word import shown_word
 from albor_core.feed.view import RunsView
 from albor_tui.look import glyphs
 from albor_tui.messages import CommandReport
@@ -39,6 +40,8 @@ class TopBar(Widget):
     is_loading: reactive[bool] = reactive(False, init=False)
     troubles: reactive[tuple[int, str]] = reactive((0, ""), init=False)
     """How many are open, and the severity of the worst."""
+    is_looking: reactive[bool] = reactive(False, init=False)
+    """Whether more may be found: runs are still being read."""
 
     def __init__(self, *crumbs: str) -> None:
         super().__init__()
@@ -49,12 +52,15 @@ class TopBar(Widget):
             self.watch(self.app, "attention", self._take_attention)
 
     def _take_attention(self, found: AttentionList) -> None:
+        self.is_looking = not found.is_complete
         self.troubles = (len(found.open), found.severity)
 
     def _badge(self) -> Content:
         count, severity = self.troubles
         if not count:
             return Content("")
+        if self.is_looking:
+            return Content.styled(f" ! {count} so far ", "$ink-muted")
         tone = styled.SEVERITY_TONE.get(severity, "$warning")
         return Content.styled(f" ! {count} ", f"bold $background on {tone}")
 
@@ -87,7 +93,8 @@ class TopBar(Widget):
         for gap, has_words in ((3, True), (2, True), (2, False)):
             parts = [
                 Content.styled(
-                    f"{styled.state_glyph(word)} {count}" + (f" {word}" if has_words else ""),
+                    f"{styled.state_glyph(word)} {count}"
+                    + (f" {shown_word(word)}" if has_words else ""),
                     styled.STATE_TONE[word],
                 )
                 for word, count in self.counts

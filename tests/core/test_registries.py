@@ -90,7 +90,7 @@ def test_every_importer_is_asked_for_published_and_documented_by_its_entry_alone
 
 def test_every_file_that_makes_an_importer_is_in_the_registry():
     folder = ROOT / "albor_core" / "integrations" / "importers"
-    makes = {path.stem for path in folder.glob("*.py") if "Importer(" in path.read_text()}
+    makes = {path.stem for path in folder.rglob("*.py") if "Importer(" in path.read_text()}
     files = {module.__name__.rpartition(".")[2] for module in map(getmodule, readers())}
     assert makes - {"foreign"} == files
 

@@ -822,6 +822,6 @@ class FakeSource:
     def acknowledge(self, view: RunView, alert_id: str) -> None:
         self.acknowledged.append((view.id, alert_id))
 
-    def compare(self, run_ids: Sequence[str]) -> dict[str, Any]:
+    def compare(self, run_ids: Sequence[str], metric: str | None = None) -> dict[str, Any]:
         self.compared.append(tuple(run_ids))
-        return self.document
+        return self.document if metric is None else {**self.document, "metric": metric}

@@ -9,7 +9,7 @@ from typing import Any, Self
 from albor_core.andon.health.curve import Curve
 from albor_core.andon.health.schedule import Promise
 
-CHECKS = ("gpu", "plateau", "expected_loss", "gradients", "noise", "schedule", "drift")
+CHECKS = ("gpu", "plateau", "expected_loss", "gradients", "noise", "schedule", "drift", "speed")
 """What monitoring.health.ignore may name: words are still given, alerts are not."""
 
 

@@ -46,7 +46,12 @@ class Trend:
         """ "fell by 0.1 % (-0.1 to 0.2) over steps 8,000 to 12,000"."""
         span = f"over steps {self.first_step:,.0f} to {self.last_step:,.0f}"
         fell, low, high = (100 * n + 0.0 for n in (self.improvement, self.low, self.high))  # no -0
-        return f"fell by {fell:.2g} % ({low:.2g} to {high:.2g}) {span}"
+        return f"fell by {_short(fell)} % ({_short(low)} to {_short(high)}) {span}"
+
+
+def _short(number: float) -> str:
+    """Two digits of a small number, all of a large one: never 1e+02."""
+    return f"{number:.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:

@@ -29,10 +29,12 @@ from albor_core.andon.health.gradients import (
     NoiseWatch,
     NormWatch,
 )
+from albor_core.andon.health.pace import SLOW, SpeedWatch, ZeroWatch
 from albor_core.andon.health.plateau import LEAST, PlateauWatch
 from albor_core.andon.health.schedule import LR_KEY, ScheduleWatch
 
 LOSS_KEY, TOKENS_KEY, DRIFT_KEY = "train/loss", "train/tokens", "data/token_psi"
+SPEED_KEY = "perf/tokens_per_s"
 _TELLS = next(iter(ACTIONS))  # the weakest
 _GAPS = 31
 _PAUSE, _LEAST_PAUSE_S = 3.0, 10.0
@@ -60,6 +62,7 @@ class HealthWatch:
         self._plateau, self._norms = PlateauWatch(), NormWatch()
         self._noise, self._clips = NoiseWatch(facts.tokens_per_step), ClipShare()
         self._schedule, self._eta = ScheduleWatch(facts.promise), KalmanEta()
+        self._zero, self._speed = ZeroWatch(), SpeedWatch()
         self._psi: float | None = None
         self._open: dict[str, Alert] = {}
         self._step, self._wall = 0, math.nan
@@ -82,6 +85,9 @@ class HealthWatch:
                 said += self._settle("expected-loss", self._loss_is_above())
             if self._plateau.take(step, loss) is not None:
                 said += self._settle("plateau", self._loss_is_flat())
+            said += self._settle("loss-is-zero", self._loss_is_zero(loss))
+        if (speed := values.get(SPEED_KEY)) is not None:
+            said += self._settle("slower", self._is_slow(speed))
         if (rate := values.get(LR_KEY)) is not None:
             self._schedule.take(self._planned_step(step, values), rate)
             said += self._settle("lr-schedule", self._rate_is_off())
@@ -144,6 +150,19 @@ class HealthWatch:
             return None
         words = f"loss has stopped falling: {found.words}"
         return _Found("warning", "health", LOSS_KEY, found.improvement, LEAST, words)
+
+    def _loss_is_zero(self, loss: float) -> _Found | None:
+        if not self._zero.take(loss):
+            return None
+        words = f"loss is exactly 0, {self._zero.zeros} times in a row: are all labels ignored?"
+        return _Found("error", "health", LOSS_KEY, 0.0, 0.0, words)
+
+    def _is_slow(self, rate: float) -> _Found | None:
+        if not self._speed.take(rate):
+            return None
+        now, usual = self._speed.newest, self._speed.usual
+        words = f"much slower than it was: {now:,.4g} tokens/s, usually {usual:,.4g}"
+        return _Found("warning", "health", SPEED_KEY, now, SLOW * usual, words)
 
     def _rate_is_off(self) -> _Found | None:
         rate = self._schedule
@@ -294,6 +313,8 @@ _CHECK_OF = {
     "lr-schedule": "schedule",
     "noise-scale": "noise",
     "token-drift": "drift",
+    "loss-is-zero": "plateau",
+    "slower": "speed",
 }
 
 

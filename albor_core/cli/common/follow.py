@@ -126,9 +126,14 @@ def progress_line(
     else:
         own = [metric_text(one) for one in mains if one.name not in LOSSES]
         parts += [*own[:_OWN], *figures]
-    if (eta := number(state, "eta_seconds")) is not None:
-        parts.append(f"eta {duration(eta)}")
-    return "  ".join(parts).rstrip()
+    return "  ".join([*parts, *_time_left(state)]).rstrip()
+
+
+def _time_left(state: dict[str, Any]) -> Iterator[str]:
+    """Nothing of what is over."""
+    is_over = state.get("phase") in ("completed", "failed", "stopped")
+    if not is_over and (eta := number(state, "eta_seconds")) is not None:
+        yield f"eta {duration(eta)}"
 
 
 def _figures(state: dict[str, Any], step: int | None) -> Iterator[str]:

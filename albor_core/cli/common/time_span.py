@@ -1,4 +1,4 @@
-"""Times on the command line: stretches as `90s`, `30m`, `12h`, `2d`, `1w`, and moments."""
+"""Times on the command line: stretches as `90` or `90s`, `30m`, `12h`, `2d`, and moments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import click
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])")
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?")
 
 
 class TimeSpan(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
-    """Seconds, more than none."""
+    """Seconds, more than none: `90` as well as `90s`."""
 
     name = "time"
 
@@ -23,10 +24,13 @@ class TimeSpan(click.ParamType):  # type: ignore[type-arg]  # generic from click
     ) -> float:
         if isinstance(value, float):
             return value
-        found = _SPAN.fullmatch(str(value))
+        text = f"{value}s" if _SECONDS.fullmatch(str(value)) else str(value)
+        found = _SPAN.fullmatch(text)
         seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
         if seconds <= 0:
-            self.fail(f"{value!r} is not a stretch of time: 90s, 30m, 12h, 2d, 1w", param, ctx)
+            self.fail(
+                f"{value!r} is not a stretch of time: 90 or 90s, 30m, 12h, 2d, 1w", param, ctx
+            )
         return seconds
 
 

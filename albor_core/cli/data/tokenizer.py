@@ -157,6 +157,8 @@ def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                     "fertility",
                     (f"{one['tokens_per_byte']:.3f} tokens a byte, {per_word:.2f} a word: {name}"),
                 )
+    if found["not_applied"]:
+        yield "not applied", f"{', '.join(found['not_applied'])}: a text is its own tokens here"
     for problem in found["problems"]:
         yield "problem", problem
 

@@ -21,6 +21,7 @@ from albor_core.run.rundir import (
     private_folder,
     registered_runs,
     runs_in,
+    stray_runs,
 )
 from albor_core.run.values.quantity import counted
 from albor_core.store.query.resolve import find_run
@@ -47,22 +48,24 @@ def rebuild(folder: Path | None, as_json: bool) -> int:
     Runs in DIR that come from elsewhere are among this home's from then on, as ID@HOST where
     another run has their id.
 
-    Rows of a run whose folder is gone come from the old store or its newest backup. Exits 1 where
+    Of a home that was moved or copied each run is found in its runs/ and recorded there. Rows of a
+    run whose folder is gone come from the old store or its newest backup. Exits 1 where
     something could not be brought over.
     """
     from albor_core.store.file.paths import global_store
     from albor_core.store.upkeep.rebuild import rebuild as make_again
 
     home = own_home()
-    runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
     if folder is None:
+        runs = [*registered_runs(), *stray_runs()]
         talk_of_damaged_pointers()
+    else:
+        runs = _runs_of(folder.absolute())
     private_folder(home)
     report = make_again(global_store(), runs)
-    if folder is not None:
-        for known in _known_here(runs):
-            if known.id in report.rebuilt:
-                register(known)
+    for known in _known_here(runs):
+        if known.id in report.rebuilt:
+            register(known)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         emit({"schema": "albor.db.rebuild/1", **plain})
@@ -98,7 +101,8 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
 
     check_home()
     runs = list(registered_runs()) if folder is None else _runs_of(folder.absolute())
-    report = look(global_store(), runs, thorough=thorough)
+    strays = stray_runs() if folder is None else []
+    report = look(global_store(), runs, strays=strays, thorough=thorough)
     if as_json:
         plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(report).items()}
         emit({"schema": "albor.db.check/1", "ok": not report.problems, **plain})
@@ -109,17 +113,18 @@ def check(folder: Path | None, thorough: bool, as_json: bool) -> int:
         print_note(f"  - {clean(problem)}")
     if report.problems:
         again = "albor db rebuild" if folder is None else f"albor db rebuild {folder}"
-        is_mendable = len(report.problems) > len(report.lost)
+        if len(report.problems) == len(report.gone):
+            again = (
+                f"albor db rebuild DIR, where they lie now; albor runs rm {' '.join(report.gone)}"
+                " forgets them"
+            )
+        if len(report.problems) == len(report.lost):
+            again = f"albor runs rm {' '.join(report.lost)}"
         raise StoreError(
             f"{counted(len(report.problems), 'problem')} in {counted(report.stores, 'store')}",
-            hint=again if is_mendable else f"albor runs rm {' '.join(report.lost)}",
+            hint=again,
         )
-    gone = (
-        f"; {counted(len(report.gone), 'run', 'has', 'have')} no folder any more"
-        if report.gone
-        else ""
-    )
-    print_line(f"{counted(report.stores, 'store')} of {counted(report.runs, 'run')}: ok{gone}")
+    print_line(f"{counted(report.stores, 'store')} of {counted(report.runs, 'run')}: ok")
     return 0
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _WAL_RESET_FIXED = (3, 51, 3)  # sqlite.org/wal.html#walresetbug
 _LOW_DISK_BYTES = 5 << 30
 _RECENT_RUNS = 200
+_BIGGEST = 10
 _REBUILD = "albor db rebuild"
 
 
@@ -41,9 +42,15 @@ class Check:
 
 
 @click.command()
+@click.option("--disk", is_flag=True, help="Show what takes how much of ALBOR_HOME instead.")
 @json_option
-def doctor(as_json: bool) -> int:
-    """Check Python, packages, stores, disk, GPU, terminal and runs. Exits 1 if something is bad."""
+def doctor(disk: bool, as_json: bool) -> int:
+    """Check Python, packages, stores, disk, GPU, terminal and runs. Exits 1 if something is bad.
+
+    ALBOR_HOME_MAX, such as 50GiB, is a size for ALBOR_HOME: told when nine tenths are taken.
+    """
+    if disk:
+        return _disk(as_json)
     found = list(checks())
     if as_json:
         emit({"schema": "albor.doctor/1", "checks": [asdict(check) for check in found]})
@@ -56,12 +63,56 @@ def doctor(as_json: bool) -> int:
     return 1 if any(check.ok is False for check in found) else 0
 
 
+def _disk(as_json: bool) -> int:
+    from albor_core.store.upkeep.home_size import cap, measured
+
+    most, home = cap(), own_home()
+    found = measured(home, registered_runs())
+    if as_json:
+        emit({"schema": "albor.doctor.disk/1", "home": str(home), "bytes": found.total,
+              "max_bytes": most, "parts": found.parts, "runs": found.runs})  # fmt: skip
+        return 0
+    limit = "" if most is None else f" of {byte_size(most)}"
+    print_line(f"{byte_size(found.total):>9}{limit} in {clean(home)}")
+    for name, size in found.parts.items():
+        print_line(f"{byte_size(size):>9} {name}")
+    shown = list(found.runs.items())[:_BIGGEST]
+    if shown:
+        print_line(f"\nthe largest of {counted(len(found.runs), 'run')}:")
+    for run_id, size in shown:
+        print_line(f"{byte_size(size):>9} {clean(run_id)}")
+    return 0
+
+
+def _cap() -> Iterator[Check]:
+    """Whether the home comes near the size that its owner gave it."""
+    from albor_core.store.upkeep.home_size import CAP, NEAR, cap
+    from albor_core.store.upkeep.remove import size_of
+
+    try:
+        most = cap()
+    except UsageError as error:
+        yield Check("home size", False, clean(error.message), error.hint)
+        return
+    if most is None:
+        return
+    size = size_of(albor_home())
+    is_well = False if size > most else None if size > NEAR * most else True
+    yield Check(
+        "home size",
+        is_well,
+        f"{byte_size(size)} of the {byte_size(most)} of {CAP}",
+        "albor doctor --disk says what takes it; albor checkpoints prune, albor runs rm",
+    )
+
+
 def checks() -> Iterator[Check]:
     """Each thing looked at, cheap ones first; nothing is changed."""
     yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0])
     yield _packages()
     yield _sqlite()
     yield from _home()
+    yield from _cap()
     yield from _pointers()
     yield from _stores()
     yield _gpu()
@@ -314,6 +365,7 @@ def _strangers() -> Iterator[Check]:
 def _odd_values() -> Iterator[Check]:
     """What the newest runs said that could not be taken as it was given."""
     from albor_core.run.errors import AlborError
+    from albor_core.run.values.metrics import MAX_NAMES, NO_ROOM_EVENT
     from albor_core.store.file.paths import global_store
     from albor_core.store.query.reader import Reader
 
@@ -321,12 +373,15 @@ def _odd_values() -> Iterator[Check]:
         return
     told: dict[str, str] = {}
     skipped: dict[str, int] = {}
+    crowded: dict[str, str] = {}
     try:
         with Reader(global_store()) as reader:
             for row in reader.runs(limit=_RECENT_RUNS):
                 if events := reader.events(row.id, names=("track.odd",), limit=1):
                     told[row.id] = _odd_words(events[0].data)
-                if lost := sum(at.damaged + at.ignored for at in reader.positions(row.id)):
+                if events := reader.events(row.id, names=(NO_ROOM_EVENT,), limit=1):
+                    crowded[row.id] = str(events[0].data.get("left_out") or "some")
+                elif lost := sum(at.damaged + at.ignored for at in reader.positions(row.id)):
                     skipped[row.id] = lost
     except AlborError:
         return  # said by the check of the store itself
@@ -340,7 +395,12 @@ def _odd_values() -> Iterator[Check]:
         run_id, count = next(iter(skipped.items()))
         more = f", and in {counted(len(skipped) - 1, 'more run')}" if len(skipped) > 1 else ""
         said = f"{count} damaged or unknown lines in the files of {run_id}{more}"
-        yield Check("lines", None, said, f"albor runs show {run_id}; all other lines are there")
+        yield Check("lines", None, said, f"albor runs show {run_id}; its other lines are there")
+
+    for run_id, names in crowded.items():
+        said = f"values of {names} names of {run_id} left out: a run's store holds {MAX_NAMES:,}"
+        hint = "they stand in its journal; a metric with a goal or a pin always has room"
+        yield Check("names", None, f"{said} names", hint)
 
 
 def _odd_words(data: Mapping[str, Any]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +20,11 @@ from albor_core.cli.common.output import (
     number,
     print_line,
     print_note,
+    report,
     table,
     write_stdout,
 )
-from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.errors import AlborError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from albor_core.store.query.sql import QueryResult
@@ -63,11 +66,15 @@ def query(
 
     The tables are those of experiments.db.schema; NaN is NULL there.
     """
+    from albor_core.store.file.access import no_longer
+    from albor_core.store.query.sql import ASK_FOR_LESS
     from albor_core.store.query.sql import query as ask
 
     if as_csv + as_lines + as_json > 1:
         raise UsageError("--csv, --jsonl and --json: choose one", hint="albor db query --help")
-    answer = ask(_store(reference, db), sql, _parameters(given), limit=limit)
+    path, parameters = _store(reference, db), _parameters(given)
+    with no_longer(_end, hint=ASK_FOR_LESS):
+        answer = ask(path, sql, parameters, limit=limit)
     if as_json:
         rows = [_plain(row) for row in answer.rows]
         emit({"schema": "albor.db.query/1", "columns": [*answer.columns], "rows": rows,
@@ -82,6 +89,14 @@ def query(
         _print_table(answer)
     if answer.is_cut:
         print_note(f"the first {len(answer.rows):,} rows; more with --limit")
+
+
+def _end(error: AlborError) -> None:
+    """Say it and leave: the thread that waits for SQLite cannot be stopped, and it only reads."""
+    code = report(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _store(reference: str | None, db: str | None) -> Path:

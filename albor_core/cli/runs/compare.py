@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("references", nargs=-1, required=True, metavar="[A] B [C...]")
-@click.option("--metric", help="Metric to compare.  [default: val/loss, or train/loss]")
+@click.option("--metric", help="Metric to compare.  [default: the one that stands for all of them]")
 @goal_option
 @db_option
 @json_option

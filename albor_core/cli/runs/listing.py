@@ -242,7 +242,7 @@ def _listing(
     ids = [row.id for row in rows]
     cells = reader.cells(ids, columns)
     by_column = zip(columns, *cells.values(), strict=True)
-    _refuse_unknown(reader, [column.name for column, *found in by_column if not {*found} - {None}])
+    _refuse_unknown(reader, [column for column, *found in by_column if not {*found} - {None}])
     now = {row.id: now_of(row) for row in rows}
     return Listing(
         tuple(one.row for one in now.values()),
@@ -282,9 +282,9 @@ def _extra(wanted: Sequence[str]) -> list[ListColumn]:
     return [parse_column(word) for word in wanted if word not in FIELDS]
 
 
-def _refuse_unknown(reader: RunList, names: Sequence[str]) -> None:
+def _refuse_unknown(reader: RunList, columns: Sequence[ListColumn]) -> None:
     """Raises UsageError where a column names what no run of a store with runs has."""
-    unknown = next((name for name in names if not reader.is_known(name)), None)
+    unknown = next((column.name for column in columns if not reader.is_known(*column)), None)
     if unknown is None or reader.is_empty():
         return
     from albor_core.store.query.names import nearest

@@ -20,6 +20,7 @@ from albor_core.feed.archive.card import Relative, RunCard
 from albor_core.feed.archive.crashes import excerpt, words_of
 from albor_core.feed.runs.state_word import shown_word
 from albor_core.guard.deaths.past_attempts import job_in
+from albor_core.run.values.metrics import MAX_NAMES, NO_ROOM_EVENT
 from albor_core.run.values.quantity import byte_size, counted, duration, figure
 from albor_core.store.query.media import MediaRow
 from albor_core.store.rows.rows import NoteRow
@@ -102,6 +103,10 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
         how = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
         at = "" if row["ended_wall"] is None else f"{when(row['ended_wall'])} UTC, "
         yield "ended", f"{at}{how}"
+    if told := [one for one in made["events"] if one["name"] == NO_ROOM_EVENT]:
+        names, first = told[-1]["data"].get("names"), told[-1]["data"].get("first")
+        if isinstance(names, int):
+            yield "left out", f"its store has {MAX_NAMES:,} of {names:,} metric names; not {first}"
     if made["lines_lost"]:
         yield "lost", f"{counted(made['lines_lost'], 'line')} that it logged could not be written"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Encoding, Tokenizer, pre_tokenizers
 
 from albor_core.data.pack.special_tokens import (
     END_OF_TEXT,
@@ -23,7 +23,13 @@ from albor_core.data.pack.special_tokens import (
     special_ids,
     tokenizer_file,
 )
-from albor_core.data.pack.tokenizer import decode_document, load_tokenizer, vocabulary_size
+from albor_core.data.pack.tokenizer import (
+    decode_document,
+    in_words,
+    load_tokenizer,
+    not_applied,
+    vocabulary_size,
+)
 from albor_core.data.pack.work.encode import read_documents, text_units
 from albor_core.data.read.corpus import open_corpus
 from albor_core.run.errors import DataError, Problem
@@ -90,17 +96,11 @@ def check_tokenizer(path: Path, corpus: Path | None = None) -> dict[str, Any]:
     tokenizer = load_tokenizer(path)
     document = json.loads(file.read_bytes())
     tokenizer.encode_special_tokens = True  # documents are data: a sentinel in them is plain text
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     trial = [*TRICKY_TEXTS, *random_texts()]
     sampled = list(_sample(corpus)) if corpus else []
     samples = [*trial, *(text for _, text in sampled)]
-    encoded = tokenizer.encode_batch(samples, add_special_tokens=False)
-    failed = [
-        text
-        for text, encoding in zip(samples, encoded, strict=True)
-        if tokenizer.decode(encoding.ids, skip_special_tokens=False) != text
-    ]
+    encoded, decoded = in_words(lambda: _there_and_back(tokenizer, samples, file), file)
+    failed = [text for text, back in zip(samples, decoded, strict=True) if back != text]
     whole, sources = Fertility(), dict[str, Fertility]()
     for (source, text), encoding in zip(sampled, encoded[len(trial) :], strict=True):
         for one in (whole, sources.setdefault(source, Fertility())):
@@ -128,8 +128,21 @@ def check_tokenizer(path: Path, corpus: Path | None = None) -> dict[str, Any]:
             "all": whole.to_json(),
             "sources": {name: one.to_json() for name, one in sorted(sources.items())},
         },
+        "not_applied": not_applied(path),
         "problems": [str(problem) for problem in problems],
     }  # fmt: skip
+
+
+def _there_and_back(
+    tokenizer: Tokenizer, samples: list[str], file: Path
+) -> tuple[list[Encoding], list[str]]:
+    """(what they become, what comes back of that). Raises DataError where a text has no tokens."""
+    try:
+        encoded = tokenizer.encode_batch(samples, add_special_tokens=False)
+        ids = [one.ids for one in encoded]
+        return encoded, tokenizer.decode_batch(ids, skip_special_tokens=False)
+    except Exception as error:  # tokenizers raises bare Exception
+        raise DataError(f"{file}: cannot encode every text: {error}", hint=_HINT) from error
 
 
 def random_texts() -> list[str]:

@@ -22,11 +22,12 @@ from albor_core.andon.rules.engine import STEADY, RuleEngine
 from albor_core.andon.rules.grammar import parse_condition
 from albor_core.andon.rules.replay import Row, replay_all
 from albor_core.andon.rules.sources import Rule, rules_from
+from albor_core.run.registry import is_begun_here
 from albor_core.run.rundir import RunDir, read_json
 from albor_core.store.file.paths import global_store, local_store
 from albor_core.store.query.reader import Reader
 from albor_core.store.rows.series import Series
-from albor_core.store.watch.live_rules import is_launched_here, live_rules
+from albor_core.store.watch.live_rules import live_rules
 
 _PAGE = 50_000  # points in memory at a time
 _PREVIEW = 256
@@ -86,7 +87,7 @@ def rules_of(run: RunDir) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
     if kind == "imported":
         return (), ()
     # of one that has ended the place that it was launched at, which may bring commands, counts
-    is_at_home = is_launched_here(run) or not run.liveness().is_alive
+    is_at_home = is_begun_here(run) or not run.liveness().is_alive
     found = live_rules(run, kind, launched_here=is_at_home)
     return (*found.by_loop, *found.rules), found.problems
 

@@ -2,13 +2,15 @@
 any situation.
 
 Looked at are runs at work and runs that ended within KEPT_S. A run that its user stopped or that
-completed is only a trouble where lines of it were lost; an imported one is not.
+completed is only a trouble where lines of it were lost, or something that fired was neither over
+nor seen; of an imported one only that counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import isfinite
 from zlib import crc32
 
 from albor_core.andon.rules.sources import RULES_FILE
@@ -26,11 +28,11 @@ _ENDED_BADLY = ("failed", "lost", "stopped")
 def is_candidate(view: RunView, now: float) -> bool:
     """Whether a run may have an entry: only of those the signs need to be read."""
     if view.kind == "imported":
-        return False
+        return view.alerts_open > 0
     if view.is_active:
         return True
     is_trouble = view.status in _ENDED_BADLY or (view.status == "completed" and view.lines_lost)
-    return bool(is_trouble) and now - (ended_at(view) or 0.0) < KEPT_S
+    return bool(is_trouble or view.alerts_open) and now - (ended_at(view) or 0.0) < KEPT_S
 
 
 def ended_at(view: RunView) -> float | None:
@@ -106,16 +108,15 @@ def since_looked(runs: Iterable[RunView], looked: float | None) -> SinceLooked:
         return SinceLooked()
     ended = [v for v in runs if _has_ended(v) and (v.ended_wall or v.last_wall or 0.0) > looked]
     completed = [view for view in ended if view.status == "completed"]
-    best = min(completed, key=_loss, default=None)
-    value = None if best is None else _loss(best)
-    is_known = value is not None and value < float("inf")
+    best, metric, value = _best(completed)
     return SinceLooked(
         wall=looked,
         completed=len(completed),
         died=sum(view.status in ("failed", "lost") for view in ended),
         stopped=sum(view.status == "stopped" for view in ended),
-        best_run=best.name if best is not None and is_known else "",
-        best_value=value if is_known else None,
+        best_run="" if best is None else best.name or best.id,
+        best_value=value,
+        best_metric=metric,
     )
 
 
@@ -123,11 +124,38 @@ def _has_ended(view: RunView) -> bool:
     return view.status in ("completed", *_ENDED_BADLY) and view.kind != "imported"
 
 
-def _loss(view: RunView) -> float:
-    """The figure that runs are compared by, less is better; infinite where there is none."""
-    known = (view.best_val_loss, view.val_loss, view.loss)
-    value = next((one for one in known if one is not None), float("inf"))
-    return value if value == value else float("inf")
+def _best(runs: Sequence[RunView]) -> tuple[RunView | None, str, float | None]:
+    """The best of runs that can be compared, by what, and its value: several of one experiment that
+    have the same metric first, and it says which way is better; else none.
+    """
+    figures = [_figure(view) for view in runs]
+    if len(runs) < 2 or len({view.experiment for view in runs}) != 1:
+        return None, "", None
+    if None in figures or len({(one[0], one[1]) for one in figures if one is not None}) != 1:
+        return None, "", None
+    told = [(one[2], view) for one, view in zip(figures, runs, strict=True) if one is not None]
+    sign = -1.0 if figures[0] is not None and figures[0][1] == "max" else 1.0
+    finite = [(sign * value, view) for value, view in told if isfinite(value)]
+    if not finite or figures[0] is None:
+        return None, "", None
+    value, best = min(finite, key=lambda one: one[0])
+    return best, figures[0][0], sign * value
+
+
+def _figure(view: RunView) -> tuple[str, str, float] | None:
+    """The metric that a run is judged by, which way it is better, and its value."""
+    for name, value in (
+        ("val/loss", view.best_val_loss),
+        ("val/loss", view.val_loss),
+        ("train/loss", view.loss),
+    ):
+        is_first = not view.metrics or view.metrics[0].name in ("val/loss", "train/loss")
+        if value is not None and is_first:
+            return name, "min", value
+    one = next(iter(view.metrics), None)
+    if one is None or one.better is None or one.last is None:
+        return None
+    return one.name, one.better, one.last
 
 
 def _marked(

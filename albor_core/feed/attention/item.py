@@ -194,7 +194,9 @@ class AttentionItem:
 
 @dataclass(frozen=True)
 class SinceLooked:
-    """What ended since a user last looked. `best` is the run with the best loss of those."""
+    """What ended since a user last looked. `best` is the best of those that completed, where they
+    are of one experiment and have one metric to be compared by.
+    """
 
     wall: float | None = None  # when that was; None: never
     completed: int = 0
@@ -202,11 +204,14 @@ class SinceLooked:
     stopped: int = 0
     best_run: str = ""
     best_value: float | None = None
+    best_metric: str = ""
 
     @property
     def sentence(self) -> str:
-        """ "5 completed (best sweep-199 2.456), 1 stopped"; "" for nothing."""
-        best = "" if self.best_value is None else f" (best {self.best_run} {self.best_value:.4g})"
+        """ "5 completed (best val/loss: sweep-199 2.456), 1 stopped"; "" for nothing."""
+        by = f" {self.best_metric}:" if self.best_metric else ""
+        of = f" (best{by} {self.best_run} {self.best_value or 0.0:.4g})"
+        best = "" if self.best_value is None else of
         parts = (
             f"{self.completed} completed{best}" if self.completed else "",
             f"{self.died} died" if self.died else "",

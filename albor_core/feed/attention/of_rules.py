@@ -22,6 +22,8 @@ _KIND_BY_RULE = (
 )
 _BUDGET_RULE = re.compile(r"(budget-[a-z_]+)(-[\d.e+]+)?")
 """Alerts of one budget: at its limit, and with the percentage at its soft share."""
+NOT_FINITE = "not-finite-"
+"""How the rules begin of alerts that tell of NaN or Inf, one a metric."""
 SILENCE = "silence"
 """The rule of an alert that says no more than the entry of a silent run."""
 
@@ -33,6 +35,19 @@ def rule_items(view: RunView, *, told: Collection[str] = ()) -> Iterator[Attenti
     yield from _alerts(view, told)
     yield from _bricks(view)
     yield from _budgets(view)
+
+
+def fired_items(view: RunView, *, told: Collection[str] = ()) -> Iterator[AttentionItem]:
+    """Of a run that has ended: rules that fired, and what else was an error and was not over. What
+    is of its machine or its pace ended with it.
+    """
+    rest = {
+        alert.id
+        for alert in view.signs.alerts
+        if _kind_of(alert) not in ("rule", "health")
+        or (_kind_of(alert) == "health" and severity_of(alert.severity) == "warning")
+    }
+    yield from _alerts(view, rest.union(told))
 
 
 def _alerts(view: RunView, told: Collection[str]) -> Iterator[AttentionItem]:
@@ -77,6 +92,8 @@ _OF_MACHINE = (*_BYTES, "seconds_since_step")
 
 def only_tells_of_nan(alert: AlertRow) -> bool:
     """Whether an alert says no more than the entry of values that are not numbers."""
+    if alert.rule.startswith(NOT_FINITE):
+        return True
     is_nan = alert.value is not None and not math.isfinite(alert.value)
     return is_nan and alert.metric in LOSSES and alert.action in ("", "warn", "notify")
 

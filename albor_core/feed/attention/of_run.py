@@ -7,23 +7,30 @@ its number: what was said about it holds until the run moves, or is started agai
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from albor_core.feed.attention.causes import REFUSED, cause_of_end
 from albor_core.feed.attention.entry import HOUR_S, amount, at_risk, first_line, item_of
 from albor_core.feed.attention.item import AttentionItem
-from albor_core.feed.attention.of_rules import SILENCE, only_tells_of_nan, rule_items, what_fired
+from albor_core.feed.attention.of_rules import (
+    SILENCE,
+    fired_items,
+    only_tells_of_nan,
+    rule_items,
+    what_fired,
+)
 from albor_core.feed.offers import has_guard_gone
 from albor_core.feed.signs import NonFinite
 from albor_core.feed.view import RunView
 from albor_core.run.exit import STOPPED_BY_ANDON
 from albor_core.run.values.quantity import age, counted, duration
-from albor_core.store.rows.rows import AttemptRow
+from albor_core.store.rows.rows import AlertRow, AttemptRow
 
 NON_FINITE_KEPT_S = HOUR_S  # after the newest one: a loop may come through NaN now and then
 RESTARTS_SHOWN_S = HOUR_S
 MANY_RESTARTS = 3
+MOST_NAMED = 8  # metrics of one entry
 CHECKPOINT_SAVES, CHECKPOINT_S = 3, 900.0  # late by so many intervals, and at least so old
 
 
@@ -50,7 +57,14 @@ def live_items(view: RunView, gpus: int | None, now: float) -> Iterator[Attentio
 
 def ended_items(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:
     """Of a run that has ended: why, where that is a trouble, and what is missing of it."""
-    yield from _bad_end(view, gpus, now)
+    if view.kind != "imported":
+        yield from _bad_end(view, gpus, now)
+    non_finite = tuple(_ended_non_finite(view))
+    yield from non_finite
+    told = {i for item in non_finite for i in item.alert_ids}
+    if view.status == "stopped":  # by that rule, or by a person who saw what it asks for
+        told |= {one.id for one in view.signs.alerts if one.action in ("stop", "rollback")}
+    yield from fired_items(view, told=told)
     yield from _lost_lines(view)
 
 
@@ -171,6 +185,8 @@ def _non_finite(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
         if value is not None and not math.isfinite(value) and key not in found:
             at, wall = view.step, view.last_wall
             found[key] = NonFinite(key, _word(value), 1, at, at, wall, wall)
+    told_of = tuple(alert for alert in view.signs.alerts if only_tells_of_nan(alert))
+    found = {**{one.key: one for one in map(_of_alert, told_of)}, **found}
     if not found:
         return
     first = min(found.values(), key=lambda one: one.first_wall or math.inf)
@@ -183,19 +199,53 @@ def _non_finite(view: RunView, gpus: int | None, now: float) -> Iterator[Attenti
         since=since,
         step=first.first_step,
         metric=first.key,
-        alert_ids=tuple(alert.id for alert in view.signs.alerts if only_tells_of_nan(alert)),
-        summary=", ".join(_said(one) for one in found.values()),
+        alert_ids=tuple(alert.id for alert in told_of),
+        summary=_named(_said(one) for one in found.values()),
         cause="a learning rate too high, a bad batch, or fp16 without loss scaling",
         cost_gpu_hours=None if hours is None else hours * (gpus or 1),
         cost="" if hours is None else f"{amount(hours, gpus)} since",
     )
 
 
-def _said(one: NonFinite) -> str:
+def _ended_non_finite(view: RunView) -> Iterator[AttentionItem]:
+    """Of a run that ended: which of its metrics were no numbers, and from where on."""
+    told_of = tuple(alert for alert in view.signs.alerts if only_tells_of_nan(alert))
+    if not told_of:
+        return
+    found = tuple({one.key: one for one in map(_of_alert, reversed(told_of))}.values())[::-1]
+    end = "completed, but" if view.status == "completed" else f"{view.status}, and"
+    yield item_of(
+        view,
+        "non_finite",
+        word="NaN" if found[0].word == "nan" else "Inf",
+        since=view.ended_wall if view.ended_wall is not None else view.last_wall,
+        step=found[0].first_step,
+        metric=found[0].key,
+        alert_ids=tuple(alert.id for alert in told_of),
+        summary=f"{end} {_named(_said(one, was=True) for one in found)}",
+        cause="a learning rate too high, a bad batch, or fp16 without loss scaling",
+    )
+
+
+def _of_alert(alert: AlertRow) -> NonFinite:
+    value = math.nan if alert.value is None else alert.value
+    word, step, wall = _word(value), alert.step, alert.wall
+    return NonFinite(alert.metric or "a metric", word, 0, step, None, wall, None)
+
+
+def _named(said: Iterable[str]) -> str:
+    """The first few, and how many more."""
+    texts = tuple(said)
+    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    return ", ".join(texts[:MOST_NAMED]) + more
+
+
+def _said(one: NonFinite, *, was: bool = False) -> str:
     word = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}.get(one.word, one.word)
     times = f" {one.count} times" if one.count > 1 else ""
-    since = "" if one.first_step is None else f" since step {one.first_step:,}"
-    return f"{one.key} is {word}{times}{since if one.count > 1 else since.replace('since', 'at')}"
+    when = "at" if one.count == 1 else "from" if was else "since"
+    since = "" if one.first_step is None else f" {when} step {one.first_step:,}"
+    return f"{one.key} {'was' if was else 'is'} {word}{times}{since}"
 
 
 def _checkpoints(view: RunView, gpus: int | None, now: float) -> Iterator[AttentionItem]:

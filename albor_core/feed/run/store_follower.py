@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from albor_core.andon.severity import CALM, worst
 from albor_core.feed.runs.newest import NewestFigures, brought_up, share_done, whole_tokens
 from albor_core.feed.runs.status import NEVER_STARTED
-from albor_core.feed.view import RunView
+from albor_core.feed.view import LOADING, RunView
 from albor_core.run.errors import AlborError, NotFoundError
 from albor_core.run.headlines import NEWEST, STORED
 from albor_core.run.status import ENDS
@@ -258,12 +258,12 @@ def row_in(store: Path, run_id: str) -> RunView | None:
 def view_of_row(row: RunRow, severity: str = CALM) -> RunView:
     """A run as a store remembers it: nothing of it is live.
 
-    One that has no recorded end is "lost" until somebody who looked at its locks knows better. What
+    One that has no recorded end is "loading" until somebody looked at its locks. What
     is no number where a number belongs (SQLite stores anything anywhere) is unknown.
     """
     row = _sound(row)
     figures: dict[str, Any] = whole_tokens({one.name: getattr(row, one.name) for one in STORED})
-    word = row.ended_status if row.ended_status in ENDS else "lost"
+    word = row.ended_status if row.ended_status in ENDS else LOADING
     step, max_steps = row.last_step, row.max_steps
     last_wall = row.ended_wall if row.last_wall is None else row.last_wall
     return RunView(
@@ -338,7 +338,7 @@ def known_of(row: RunView | None) -> tuple[str | None, bool]:
     """The end that a store recorded, and whether it has steps: what files are judged by."""
     if row is None:
         return None, False
-    return None if row.status == "lost" else row.status, row.step is not None
+    return None if row.is_loading or row.status == "lost" else row.status, row.step is not None
 
 
 _EITHER = ("experiment", "host", "git_commit")  # "": the files do not say it

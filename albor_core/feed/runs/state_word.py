@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from albor_core.run.status import LIVE_WORDS, STATUSES
+from albor_core.run.status import LIVE_WORDS, LOADING, STATUSES
 from albor_core.run.values.quantity import age
 
-__all__ = ["LIVE_WORDS", "WORDS", "RunStatus", "shown_word"]
+__all__ = ["LIVE_WORDS", "LOADING", "WORDS", "RunStatus", "shown_word"]
 
 WORDS = tuple(STATUSES)
 

@@ -132,7 +132,7 @@ class RunsFeed:
         new = self._runs.keys() - before.keys() if self._runs is not before else frozenset()
         for run_id in changed | new:
             row = rows.get(run_id)
-            if row is None or row.status == "lost" or run_id in self._told:
+            if row is None or row.is_loading or run_id in self._told:
                 self._hot.add(run_id)
         if self._runs is not before:
             self._is_in_order = False
@@ -349,8 +349,8 @@ def _look(files: RunFiles, row: RunView | None, told: RunView | None) -> RunView
         return view if row is None else merge(view, row)
     if files.run.path.is_dir():
         return _unread(files.run, told or row, "its run.json is missing")
-    if row is not None and row.status == "lost":
-        return replace(row, detail="its folder is gone, no end was recorded")
+    if row is not None and row.is_loading:
+        return replace(row, status="lost", detail="its folder is gone, no end was recorded")
     return None
 
 
@@ -363,7 +363,7 @@ def _unread(run: RunDir, known: RunView | None, why: str) -> RunView:
     view = known or RunView(id=run.id, name=run.id, path=str(run.path), status="lost")
     if _locks(run).is_alive:
         view = replace(view, status="running", ended_wall=None)
-    elif view.is_active:
+    elif view.is_active or view.is_loading:
         view = replace(view, status="lost", trainer_pid=None, guard_pid=None)
     return replace(aged(view), is_live=False, detail=why)
 

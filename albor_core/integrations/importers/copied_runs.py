@@ -36,10 +36,9 @@ from albor_core.run.rundir import (
     RunDir,
     is_run_id,
     own_home,
-    place_of,
-    placed,
     private_folder,
     read_json,
+    run_at,
 )
 from albor_core.run.values.lenient import mapping
 from albor_core.run.values.quantity import byte_size
@@ -258,8 +257,7 @@ class _Planner:
         home = own_home()
         twins = sorted((home / "runs").glob(f"{run_id}@*.json"))
         for pointer in (home / "runs" / f"{run_id}.json", *twins):
-            if (place := place_of(read_json(pointer))) is not None:
-                known = placed(pointer.stem, place)
+            if (known := run_at(pointer.stem, read_json(pointer))) is not None:
                 other = read_json(known.run_json)
                 if other is not None and is_same_run(about, other):
                     return known, True

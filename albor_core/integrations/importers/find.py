@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from albor_core.integrations.importers import mlflow, neptune, table, tensorboard, trackio, wandb
+from albor_core.integrations.importers import mlflow, neptune, tensorboard, trackio, wandb
 from albor_core.integrations.importers.foreign import ForeignRun, Importer, Refusal
 from albor_core.integrations.importers.sqlite_file import HEAD, columns, opened
+from albor_core.integrations.importers.tables import reader
 from albor_core.run.errors import DataError, NotFoundError, TryAgainError
 
 IMPORTERS = {
@@ -25,8 +26,9 @@ IMPORTERS = {
         mlflow.IMPORTER,
         trackio.IMPORTER,
         neptune.IMPORTER,
-        table.CSV,  # whatever text no other knows
-        table.JSONL,
+        reader.CSV,  # whatever text no other knows
+        reader.JSONL,
+        reader.JSON,
     )
 }
 ALBOR = "albor"

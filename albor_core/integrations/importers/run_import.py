@@ -19,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from albor_core.andon.alert import Alert
 from albor_core.integrations.importers.foreign import (
     NO_STEP,
     ORDER,
@@ -57,6 +58,7 @@ from albor_core.run.values.metrics import Odd, as_json, printable, safe_key, tid
 from albor_core.run.values.redact import redact
 from albor_core.store.index.annotations import append_annotation, read_annotations
 from albor_core.store.index.catch_up import drain_index
+from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
 
 MAX_KEYS = 10_000
 _MAX_STEP = 1 << 48
@@ -225,6 +227,7 @@ def _write_journal(
         scribe = _Scribe(journal, home, foreign.created, losses, odd)
         for item in foreign.items(losses):
             scribe.take(item)
+        scribe.tell_not_finite()
         arrival.points, arrival.keys = scribe.points, len(scribe.last)
         arrival.media = scribe.media
         arrival.last_step = scribe.newest
@@ -265,6 +268,8 @@ class _Scribe:
         self.wall = start
         self.last: dict[str, Placed] = {}  # by key
         self._axes: dict[str, str] = {}
+        self._built_in = BuiltIn()  # nobody watched it, so that its NaN is told here
+        self._troubles: dict[str, BuiltInTrouble] = {}
 
     @property
     def newest(self) -> int | None:
@@ -301,6 +306,34 @@ class _Scribe:
         self.points += len(values)
         self.wall = item.wall if item.wall is not None else self.wall
         self._journal.metrics(step, values, wall=item.wall, mono=self._mono())
+        self._note(self._built_in.take_step(values, 0.0, step))
+
+    def _note(self, troubles: Iterable[BuiltInTrouble]) -> None:
+        for one in troubles:
+            self._troubles.pop(one.name, None)
+            if not one.is_over:
+                self._troubles[one.name] = one
+
+    def tell_not_finite(self) -> None:
+        """NaN and Inf in which metrics ended, as alerts that somebody is to see."""
+        self._note(self._built_in.finish())
+        for one in self._troubles.values():
+            alert = Alert(
+                id=f"{one.name}@1.{one.step}",
+                rule=one.name,
+                kind="rule",
+                severity=one.severity,
+                action="notify",
+                metric=one.metric,
+                value=one.value,
+                threshold=one.threshold,
+                message=one.message,
+                step=one.step or 0,
+            )
+            self._journal.append(
+                "e", step=one.step, name="andon.alert", severity=one.severity,
+                data={**alert.to_json(), "state": "fired"}, wall=self.wall, mono=self._mono(),
+            )  # fmt: skip
 
     def _count(self, key: str, step: int, value: float, *, has_step: bool) -> None:
         """What becomes of the value before it, and of its own step."""

@@ -10,7 +10,8 @@ Source: tensorflow/core/util/event.proto, framework/summary.proto, tsl/lib/io/re
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,7 @@ from albor_core.integrations.importers.foreign import (
     Item,
     Losses,
     Point,
+    Refusal,
     Rewind,
 )
 from albor_core.integrations.importers.media.kept import At
@@ -37,6 +39,7 @@ from albor_core.integrations.importers.protobuf import (
     single,
     text,
 )
+from albor_core.integrations.importers.steps.order import numbered, stepless
 
 SOURCE = "tensorboard"
 MAX_RECORD_BYTES = 64 << 20
@@ -65,28 +68,70 @@ def is_event_file(head: bytes) -> bool:
     return len(head) >= 12 and _masked(head[:8]) == int.from_bytes(head[8:12], "little")
 
 
-def read(files: list[Path], root: Path) -> Iterator[ForeignRun]:
-    """A run for each folder with event files; `root` is where the search began."""
+def read(files: list[Path], root: Path) -> Iterator[ForeignRun | Refusal]:
+    """A run for each folder with event files, but for one that `add_hparams` made: it belongs to
+    the folder it lies in. `root` is where the search began.
+    """
     folders: dict[Path, list[Path]] = {}
     for path in sorted(files):
         folders.setdefault(path.parent, []).append(path)
+    base = root if root.is_dir() else root.parent
+    told: dict[Path, dict[str, Any]] = {}
+    for folder in list(folders):
+        try:
+            told[folder] = _hparams(folders[folder])
+        except OSError as error:
+            where = folders.pop(folder)[0]
+            yield Refusal(where, f"{error.filename or where}: {error.strerror}")
+    trials = _trials(told)
     for folder, inside in folders.items():
+        if folder in trials.values():
+            continue
         first = next((r for path in inside for r in records(path, Losses())), None)
         if first is None:
             continue  # a writer that has not said anything yet
-        base = root if root.is_dir() else root.parent
         created, _, _ = _event(first)
+        trial = tuple(folders[trials[folder]]) if folder in trials else ()
         yield ForeignRun(
             source=SOURCE,
             key=f"{inside[0].name}\0{sha256(first).hexdigest()}",
             name=str(folder.relative_to(base)) if folder != base else folder.name,
             experiment=base.name or "tensorboard",
             where=folder,
-            items=partial(_items, tuple(inside)),
+            items=partial(_whole, tuple(inside), trial),
             created=created or None,
-            params=_hparams(inside),
-            facts={"files": len(inside)},
+            params=told[trials.get(folder, folder)],
+            facts={"files": len(inside) + len(trial)},
         )
+
+
+def _trials(told: Mapping[Path, Mapping[str, Any]]) -> dict[Path, Path]:
+    """Folder -> the one folder in it that says its hyper-parameters. Several are runs of a search,
+    each of its own.
+    """
+    inside: dict[Path, list[Path]] = {}
+    for folder, params in told.items():
+        if params and folder.parent in told and not told[folder.parent]:
+            inside.setdefault(folder.parent, []).append(folder)
+    return {folder: trials[0] for folder, trials in inside.items() if len(trials) == 1}
+
+
+def _whole(files: tuple[Path, ...], trial: tuple[Path, ...], losses: Losses) -> Iterator[Item]:
+    """The history of a run, numbered by order where its writer gave no steps, then what stands
+    beside its hyper-parameters: under `summary/` where the run has a curve of that name.
+    """
+    curves: set[str] = set()
+    keys = stepless(_items(files, Losses()))
+    for item in numbered(_items(files, losses), keys, losses):
+        if isinstance(item, Point):
+            curves.update(item.values)
+        yield item
+    for item in _items(trial, losses):
+        if isinstance(item, Point):
+            values = {f"summary/{k}" if k in curves else k: v for k, v in item.values.items()}
+            yield replace(item, values=values)
+        else:
+            yield item
 
 
 def records(path: Path, losses: Losses) -> Iterator[bytes]:
@@ -307,5 +352,5 @@ IMPORTER = Importer(
     read=read,
     may_be=lambda name: "tfevents" in name,
     is_file=lambda path, head: is_event_file(head),
-    group=lambda path: path.parent,
+    group=lambda path: Path(),  # one that add_hparams made belongs to the one it lies in
 )

@@ -43,20 +43,25 @@ class TextModel:
     """Tokens that end a text, by the files beside the weights."""
     said_bos: int | None = None
     """What begins a text by those files; the tokenizer's own word comes first."""
+    begins: bool = False
+    """Whether a prompt has before it what a text begins with."""
 
     def encode(self, prompt: str) -> list[int]:
-        """As transformers' tokenizer would, with what a text begins with; an empty prompt is that
-        alone. Raises UsageError where there is no such token.
+        """Its own tokens; an empty one is what a text begins with. Raises UsageError where there is
+        no such token.
         """
-        ids: list[int] = self.tokenizer.encode(prompt).ids
-        if ids:
+        ids: list[int] = self.tokenizer.encode(prompt, add_special_tokens=False).ids
+        if ids and not self.begins:
             return ids
         known = (self.special.bos, self.said_bos, self.special.eos)
         first = next((one for one in known if one is not None), None)
         if first is None:
+            if ids:
+                what = "--bos: no token is known to begin a text"
+                raise UsageError(what, hint="leave it out: albor model show DIR")
             what = "the prompt is empty, and no token is known to begin a text"
             raise UsageError(what, hint="give it at least one character")
-        return [first]
+        return [first, *ids]
 
     def write(
         self,

@@ -17,6 +17,7 @@ from blake3 import blake3
 
 from albor_core.config.hf_config import shape_of
 from albor_core.config.shape import ModelShape
+from albor_core.data.pack.tokenizer import not_applied
 from albor_core.model.hf.arrays import pieces
 from albor_core.model.hf.folder import (
     form_misfits,
@@ -212,6 +213,8 @@ def _tokenizer(path: Path, shape: ModelShape | None) -> WeightCheck:
     problems = [*tokenizer_problems(path, shape)]
     there = (path / "tokenizer.json").exists()
     fine = f"ids below {shape.vocab_size:,}" if there else "no tokenizer.json"
+    if left_out := not_applied(path):
+        fine += f"; not applied: {', '.join(left_out)}"
     return WeightCheck("tokenizer", not problems, _listed(problems) or fine)
 
 

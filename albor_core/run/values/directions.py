@@ -1,8 +1,10 @@
 """Which way a metric is better: by what a run declared, or by its name; None where neither says.
 
 Names are read in whole words (`val/top5_error`, `evalLoss`, `Accuracy/val`), the last part of a
-path first. A name that no table knows has no direction: nothing is called best by a guess. The same
-words say what a metric is about: the model, or what training it costs.
+path first. What ends the name has to be in a table (known/direction_tables.py), and no word beside
+it may turn it (`accuracy_gap`, `loss_recovered`, `rewards/rejected`): all other names have no
+direction, so that nothing is called best by a guess. The same words say what a metric is about: the
+model, or what training it costs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,17 @@ from typing import Any, Literal
 
 from albor_core.run.errors import UsageError
 from albor_core.run.headlines import HEADLINES, HOUSE_NAMES
+from albor_core.run.values.known.direction_tables import (
+    BEHIND,
+    COSTS,
+    KNOWN,
+    LOOSE,
+    NEUTRAL,
+    OPERATIONS,
+    TURNS,
+    UNITS,
+    WORK,
+)
 from albor_core.run.values.metrics import MAX_KEY_CHARS
 
 Direction = Literal["min", "max"]
@@ -25,38 +38,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_LOWER = _words("""
-    loss losses logloss nll ce bce xent crossentropy ppl perplexity bpb bpc bpw deviance
-    mse mae rmse msle rmsle nrmse mape smape mase mdae error errors err epe ade fde brier crps
-    wer cer eer ter hter fpr fnr far frr ece mce regret cost penalty hamming hausdorff chamfer
-    fid kid fvd kl kld jsd divergence wasserstein emd distance lpips levenshtein
-""")
 _COSTS = _words("""
     latency runtime walltime seconds secs sec duration time elapsed ms us ns
     memory mem bytes kib mib gib kb mb gb rss vram
 """)
-_SPEEDS = _words("mfu hfu throughput tps qps fps sps")
 _REWARDS = _words("reward rewards rew return returns")
-_HIGHER = (
-    _words("""
-    acc accuracy accuracies top1 top5 f1 f2 fbeta precision recall sensitivity specificity tpr tnr
-    auc auroc rocauc auprc aupr prauc ap map ndcg mrr hits bleu sacrebleu rouge rouge1 rouge2 rougel
-    rougelsum meteor chrf cider spice bertscore comet em score scores
-    win winrate success elo sharpe iou miou dice jaccard r2 psnr ssim
-    msssim pesq stoi kappa mcc pearson spearman kendall correlation similarity likelihood elbo
-""")
-    | _REWARDS
-)
-_FAST = _SPEEDS | {one.name for one in HEADLINES if one.better == "max"}
-_PHRASES: Mapping[tuple[str, str], Direction] = {
-    ("cross", "entropy"): "min",
-    ("bits", "per"): "min",
-    ("exact", "match"): "max",
-    ("pass", "at"): "max",
-    ("solve", "rate"): "max",
-    ("hit", "rate"): "max",
-    ("explained", "variance"): "max",
+_FAST = _words("mfu hfu throughput tps qps fps sps") | {
+    one.name for one in HEADLINES if one.better == "max"
 }
+_BY_HEADLINE = {one.key: one.better for one in HEADLINES if one.better}
 _VALIDATION = _words("""
     val valid validation validate eval evaluation evaluate dev test testing heldout holdout
 """)
@@ -70,16 +60,11 @@ _MACHINE = ("brick", "gpu", "host", "perf", "program", "system", "time", "timing
 _MEASURED = re.compile(r"(?:brick|gpu[0-9]*|host|program)/")  # by whoever watches a run
 _MACHINE_PART = re.compile(rf"(?:{'|'.join(_MACHINE)})[0-9]*\Z")
 
-# what is said about a figure, and turns it into another one that nobody wants large or small
-_ABOUT = _words("""
-    scale weight weights coef coeff coefficient factor target threshold limit budget std stdev var
-    variance stderr id index step steps
-""")
-_NEGATIONS = _words("neg negative minus")
 _TIMES = _words("s sec secs second seconds min minute minutes h hour hours day")
 _SETTINGS = frozenset(one.key for one in HEADLINES if one.better is None)
 _WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 _OTHER: Mapping[str, Direction] = {"min": "max", "max": "min"}
+_AT = _words("pass maj hit hits success r p acc top")  # these say something only before "at K"
 
 
 def direction(metric: str, goals: Goals | None = None) -> Direction | None:
@@ -186,28 +171,80 @@ def _all_words(metric: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _by_name(metric: str) -> Direction | None:
-    for part in reversed(metric.split("/")):
-        words = [word.lower() for word in _WORD.findall(part)]
-        if not words:
-            continue
-        is_known = words[-2:-1] == ["per"] or tuple(words[-2:]) in _PHRASES
-        if words[-1] in _ABOUT and not is_known:
-            return None
-        found = _of_words(words, part.lower())
-        if found is not None:
-            return _OTHER[found] if _NEGATIONS.intersection(words) else found
+    if metric in _BY_HEADLINE:
+        return _BY_HEADLINE[metric]
+    parts = [_words_of(part) for part in re.split(r"[/:]", metric.replace("@", " at "))]
+    parts = [part for part in parts if part]
+    while len(parts) > 1 and all(_is_plain(word, BEHIND) for word in parts[-1]):
+        parts.pop()  # reward/mean, Accuracy/val
+    if not parts:
+        return None
+    before = [word for part in parts[:-1] for word in part]
+    return _of_words(before, parts[-1])
+
+
+def _words_of(part: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(part)]
+
+
+def _is_plain(word: str, plain: frozenset[str]) -> bool:
+    return word.isdigit() or word in plain
+
+
+def _of_words(before: list[str], words: list[str]) -> Direction | None:
+    """Of a path's last part; `before` are the words of the parts before it."""
+    if words[0] == "1" and len(words) > 1 and KNOWN.get("".join(words[1:])):
+        return "min" if KNOWN["".join(words[1:])] == "max" else None  # 1-ssim
+    if "at" in words[1:]:
+        words = words[: words.index("at")]
+        if words[-1] in _AT:
+            return "max" if all(_is_plain(word, NEUTRAL) for word in before + words[:-1]) else None
+    if (cost := _of_cost(before + words)) is not None:
+        return None if cost == "none" else cost
+    for whole in (words, _shortened(words)):
+        for start in range(len(whole)):
+            name = "".join(whole[start:])
+            way = KNOWN.get(name) or KNOWN.get(name.rstrip("0123456789"))
+            if way is not None:
+                is_loose = len(whole) - start > 1 or name.rstrip("0123456789") in LOOSE
+                return _unless_turned(way, before, whole[:start], is_loose=is_loose)
     return None
 
 
-def _of_words(words: list[str], part: str) -> Direction | None:
-    pairs = list(pairwise(words))
-    if any(first == "per" and second in _TIMES for first, second in pairs):
-        return "max"  # a rate: tokens_per_s
-    if len(words) > 1 and words[-1] == "s":
-        return "min"  # eval_s
-    known = {*words, *(word.rstrip("0123456789") for word in words), re.sub(r"[^a-z0-9]", "", part)}
-    if known & (_LOWER | _COSTS):
-        return "min"
-    if known & (_HIGHER | _FAST) or "pass" in words[:-1]:
-        return "max"
-    return next((_PHRASES[pair] for pair in pairs if pair in _PHRASES), None)
+def _shortened(words: list[str]) -> list[str]:
+    """Without what says only of which data or by which mean."""
+    end = len(words)
+    while end > 1 and _is_plain(words[end - 1], BEHIND):
+        end -= 1
+    return words[:end]
+
+
+def _unless_turned(
+    way: Direction, before: list[str], beside: list[str], *, is_loose: bool
+) -> Direction | None:
+    if beside[-1:] == ["neg"] and way == "min" and is_loose:
+        way, beside = "max", beside[:-1]  # sklearn's scorers
+    others = before + beside
+    if any(word in TURNS or word in _COSTS - {"ms"} for word in others):
+        return None
+    if any(KNOWN.get(word, way) != way for word in others):
+        return None  # both classes at once
+    if is_loose or all(_is_plain(word, NEUTRAL) or word in KNOWN for word in beside):
+        return way
+    return None
+
+
+def _of_cost(words: list[str]) -> Literal["min", "max", "none"] | None:
+    """Of a speed or of what a run takes; "none" where a rate is not one of work."""
+    turned = not TURNS.isdisjoint(words)
+    if "per" in words[1:-1]:
+        at = len(words) - 1 - words[::-1].index("per")
+        if words[at + 1] in _TIMES:
+            return "max" if words[at - 1] in WORK and not turned else "none"
+    kept = words[:-1] if words[-1] in UNITS and len(words) > 1 else words
+    if kept is words and words[-1] not in COSTS:
+        return None
+    if turned or any(word in KNOWN for word in kept):
+        return "none"
+    plain = NEUTRAL | OPERATIONS | COSTS
+    return "min" if all(_is_plain(word, plain) for word in kept) else "none"

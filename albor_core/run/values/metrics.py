@@ -11,14 +11,18 @@ odd is counted by kind, with the first example.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from albor_core.run.headlines import recorded_names
+from albor_core.run.headlines import HEADLINES, recorded_names
 from albor_core.run.values.lenient import number_word, real
 
 MAX_KEY_CHARS = 256
+MAX_NAMES = 10_000  # of one run, beside those that always have room
+NO_ROOM_EVENT = "track.too_many_names"
+_MAX_SHAPES = 256
+_PLAIN = frozenset((float, int))  # exactly: a bool, numpy or torch scalar takes the general way
 MAX_DEPTH = 8
 MAX_VALUES = 100_000  # of one call
 _WALL = "_wall"  # the store's own series
@@ -214,3 +218,75 @@ def as_text(value: object) -> str:
         return str.__str__(value if isinstance(value, str) else str(value))
     except Exception:  # somebody else's __str__; digits of an integer beyond Python's limit
         return f"<{type(value).__name__}>"
+
+
+class NameRoom:
+    """Which metrics of a run its store has room for: the first MAX_NAMES, and beside them the
+    house's own, those with a goal and those that somebody pinned.
+    """
+
+    def __init__(self) -> None:
+        self._always = {one.key for one in HEADLINES}
+        self._names: set[str] = set()
+        self.refused: dict[str, None] = {}
+        """What had no room, as far as it was asked about."""
+
+    def always(self, names: Iterable[str]) -> None:
+        """Names that have room however many there are, MAX_NAMES of them."""
+        free = MAX_NAMES + len(HEADLINES) - len(self._always)
+        self._always.update([name for name in names if name not in self._always][:free])
+
+    def takes(self, name: str) -> bool:
+        """Whether the metric is kept; asked again, the answer stays."""
+        if name in self._names or name in self._always:
+            return True
+        if len(self._names) >= MAX_NAMES:
+            self.refused[name] = None
+            return False
+        self._names.add(name)
+        return True
+
+    def lacks(self, name: str) -> bool:
+        """Whether the metric has no room, or had none so far."""
+        return len(self._names) >= MAX_NAMES and name not in self._names | self._always
+
+    @property
+    def asked(self) -> int:
+        """How many names there are, kept or not, without those that always have room."""
+        return len(self._names) + len(self.refused)
+
+
+class LoggedNames:
+    """The names of what a loop logs: final ones, and whether the run's store has room for them."""
+
+    def __init__(self, recorded: Iterable[str] = ()) -> None:
+        self.room = NameRoom()
+        self._shapes: dict[tuple[Any, ...], tuple[str, ...]] = {}  # () where the keys are the names
+        for name in recorded:
+            self.room.takes(name)
+
+    def named(self, values: Any, odd: Odd) -> dict[str, float | int]:
+        """`values` with final names; a dict of plain numbers whose keys were seen before costs a
+        look-up.
+        """
+        if type(values) is dict and _PLAIN.issuperset(map(type, values.values())):
+            keys = tuple(values)
+            try:
+                names = self._shapes.get(keys)
+            except Exception:  # a key of somebody else's, which cannot be compared
+                names = None
+            if names is not None:
+                return dict(zip(names, values.values(), strict=True)) if names else values
+            self._learn(keys)
+        found = tidy(values, odd)
+        for name in found:
+            self.room.takes(name)
+        return found
+
+    def _learn(self, keys: tuple[Any, ...]) -> None:
+        if not all(type(key) is str and safe_key(key) == key for key in keys):
+            return  # counted as odd each time
+        names = recorded_names(keys)
+        if len(self._shapes) >= _MAX_SHAPES:  # keys that never repeat
+            self._shapes.clear()
+        self._shapes[keys] = () if names == keys else names

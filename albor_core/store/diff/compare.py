@@ -18,7 +18,7 @@ from albor_core.run.errors import DataError, NotFoundError, UsageError
 from albor_core.run.rundir import RunDir
 from albor_core.run.values.directions import Direction, Goals, direction
 from albor_core.run.values.lenient import strict_json
-from albor_core.store.diff.judge import INSTEAD, default_metric, judge
+from albor_core.store.diff.judge import ASKED, INSTEAD, default_metric, judge
 from albor_core.store.diff.source import REACH_POINTS, ComparedRun, open_sources, row_of
 from albor_core.store.diff.verdict import MIN_POINTS, Verdict
 from albor_core.store.file.connect import REBUILD_HINT
@@ -154,8 +154,8 @@ def diff_runs(
     own_stores: Mapping[str, Path] | None = None,
 ) -> RunDiff:
     """Compare two or more runs of a store, the first MOST_RUNS of them; of a run that it does not
-    know, what `own_stores` has. Without a `metric` they are compared by val/loss, or by train/loss
-    where no run has that. `goals` win over those that the runs' experiments declared.
+    know, what `own_stores` has. Without a `metric` they are compared by the one that stands for all
+    of them (`judge.default_metric`). `goals` win over those that the runs' experiments declared.
 
     A run beside itself differs in nothing. Raises NotFoundError for an unknown run, metric or
     goal, UsageError for fewer than two, DataError where the metric lies over two kinds of axis.
@@ -167,14 +167,15 @@ def diff_runs(
     with open_sources(reader, rows) as readers:
         ways = _goals_of(reader, readers, rows) | dict(goals or {})
         sources = [ComparedRun(found, row, ways) for found, row in zip(readers, rows, strict=True)]
-        by = default_metric(sources) if metric is None else _meant(metric, sources)
+        mains = [source.main_metrics() for source in sources]
+        by = default_metric(sources, mains) if metric is None else _meant(metric, sources)
         for goal in goals or ():
             _meant(goal, sources)  # one misspelt would change nothing, and say nothing
         _refuse_two_axes(by, sources)
         verdicts = tuple(
             judge(sources[0], other, by, ways, is_asked=metric is not None) for other in sources[1:]
         )
-        shown = _shown(by, sources, ways)
+        shown = _shown(by, sources, mains)
         return RunDiff(
             metric=by,
             direction=direction(by, ways),
@@ -290,14 +291,16 @@ def _shared_metrics(sources: Sequence[ComparedRun]) -> dict[str, tuple[KeyStat |
     return {key: tuple(source.summary.get(key) for source in sources) for key in sorted(keys)}
 
 
-def _shown(metric: str, sources: Sequence[ComparedRun], ways: Goals) -> tuple[str, ...]:
-    """The metrics whose curves are told: of runs without a loss what all have, first what is known
-    to be better higher or lower.
+def _shown(
+    metric: str, sources: Sequence[ComparedRun], mains: Sequence[Sequence[str]]
+) -> tuple[str, ...]:
+    """The metrics whose curves are told: what is judged, the losses, then what stands for all runs;
+    of runs without any of these what all have.
     """
-    wanted = dict.fromkeys((metric, "train/loss", "val/loss"))
-    found = tuple(key for key in wanted if any(key in source.summary for source in sources))
-    shared = sorted(_shared_metrics(sources), key=lambda key: direction(key, ways) is None)
-    return found or tuple(shared[:MOST_CURVES])
+    shared = [key for key in mains[0] if all(key in one for one in mains[1:])]
+    wanted = dict.fromkeys((metric, INSTEAD, ASKED, *shared))
+    found = [key for key in wanted if any(key in source.summary for source in sources)]
+    return tuple((found or sorted(_shared_metrics(sources)))[:MOST_CURVES])
 
 
 def _reaches(sources: Sequence[ComparedRun], metric: str, goals: Goals) -> Iterator[Reach]:

@@ -1,6 +1,7 @@
 """Which of two runs is better, by the metric that was asked for, or why that cannot be said.
 
-    better, worse       the interval of the metric that was asked for leaves 0 on one side
+    better, worse       the interval of the metric that was asked for leaves 0 on one side, or one
+                        run ends in NaN or Inf
     indistinguishable   it holds 0; or config, code and command of both are known, and the same
     contradictory       val/loss and train/loss disagree, or val/loss could not be judged and
                         train/loss was taken instead
@@ -22,6 +23,7 @@ from albor_core.store.diff.verdict import (
     OrderedSeries,
     Unjudged,
     Verdict,
+    broken_from,
     no_verdict,
     same_run,
     verdict,
@@ -34,8 +36,16 @@ _OPPOSITE = {"better": "worse", "worse": "better"}
 _MOST_NAMES = 5
 
 
-def default_metric(sources: Sequence[ComparedRun]) -> str:
-    """What runs are compared by where nothing else is asked for."""
+def default_metric(sources: Sequence[ComparedRun], chosen: Sequence[Sequence[str]]) -> str:
+    """What runs are compared by where nothing else is asked for: the first of the metrics `chosen`
+    for each run, that stand for it, which all runs have and which has a direction. val/loss where
+    one has it and no pin or goal says otherwise.
+    """
+    shared = [key for key in chosen[0] if all(key in one for one in chosen[1:])]
+    leads = bool(shared) and all(keys[0] == shared[0] for keys in chosen)
+    has_house = any({ASKED, INSTEAD} & {*source.summary} for source in sources)
+    if shared and shared[0] not in (ASKED, INSTEAD) and (leads or not has_house):
+        return shared[0]
     if not any(ASKED in source.summary for source in sources) and all(
         INSTEAD in source.summary for source in sources
     ):
@@ -156,12 +166,30 @@ def _on(key: str, a: ComparedRun, b: ComparedRun, goals: Goals) -> Verdict:
     for source, factor in ((a, factor_a), (b, factor_b)):
         steps, values = source.tail(key, int(end / factor))
         curves.append(OrderedSeries([step * factor for step in steps], values))
-    goal = direction(key, goals)
-    found = verdict(*curves, goal=goal, unit="token" if by_tokens else "step")
+    goal, unit = direction(key, goals), "token" if by_tokens else "step"
+    found = verdict(*curves, goal=goal, unit=unit)
+    if found.outcome in (None, "indistinguishable") and found.reason != "not_finite":
+        found = _by_ends(key, ((a, factor_a), (b, factor_b)), unit) or found
     if found.reason == "unknown_direction":
         told = f"nothing says which way {key} is better; next: {unknown_direction(key)}"
         found = replace(found, detail=f"{told}; {found.detail}")
     return replace(found, metric=key)
+
+
+def _by_ends(key: str, ends: Sequence[tuple[ComparedRun, float]], unit: str) -> Verdict | None:
+    """Where one of two runs ends in NaN or Inf, and the other does not, that one is worse. `ends`:
+    each with the `unit`s of a step.
+    """
+    since: list[float | None] = []
+    for run, factor in ends:
+        steps, values = run.tail(key, run.summary[key].last_step or 0)
+        since.append(broken_from(OrderedSeries([step * factor for step in steps], values)))
+    first, second = since
+    if (first is None) == (second is None):
+        return None
+    which = "it is" if first is None else "the other is"
+    detail = f"{which} NaN or Inf from {unit} {second if first is None else first:,.0f} to its end"
+    return Verdict("worse" if first is None else "better", None, None, "none", detail)
 
 
 def _none_in_common(key: str, a: ComparedRun, b: ComparedRun, goals: Goals) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -16,6 +17,7 @@ from albor_core.store.diff import facts as diff_facts
 from albor_core.store.diff.verdict import WINDOW
 from albor_core.store.file.connect import REBUILD_HINT
 from albor_core.store.file.paths import local_store
+from albor_core.store.file.standing import Standing
 from albor_core.store.query.reader import Reader, RunRow, Series
 
 REACH_POINTS = 1000
@@ -61,7 +63,7 @@ class ComparedRun:
     """One run and where its rows are."""
 
     def __init__(self, reader: Reader, row: RunRow, goals: Goals) -> None:
-        self.reader, self.row = reader, row
+        self.reader, self.row, self._goals = reader, row, goals
         self.params: Mapping[str, Any] = reader.params(row.id) or _written_config(row)
         told = reader.detail(row.id)
         self.facts, self.argv = told.facts, told.argv
@@ -69,6 +71,12 @@ class ComparedRun:
         loaded = reader.events(row.id, names=("recipe.loaded",), limit=1)
         self.data = diff_facts.data(self.facts, loaded[0].data if loaded else {})
         self.summary = {k: s for k, s in reader.summary(row.id, goals=goals).items() if s.count}
+
+    def main_metrics(self) -> tuple[str, ...]:
+        """The metrics that stand for the run and have a direction, or that a person pinned."""
+        known = self.reader.standings([self.row.id]).get(self.row.id, Standing())
+        found = replace(known, goals=self._goals).chosen(most=len(known.logged))
+        return tuple(one.name for one in found if one.better or one.is_pinned)
 
     def has_own_store(self) -> bool:
         return self.reader.path == local_store(RunDir(Path(self.row.path)))

@@ -40,7 +40,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Literal
 
 from albor_core.run.values.directions import Direction
@@ -159,7 +159,7 @@ def verdict(
     sane = [[point for point in window if abs(point[1]) < _LARGEST] for window in windows]
     first, second = (2 * len(kept) < len(w) for kept, w in zip(sane, windows, strict=True))
     if first or second:
-        return _diverged(first, second, where)
+        return _diverged(first, second, f"in more than half of {where}")
     differences, what = _differences(sane[0], sane[1])
     count = f"{len(differences)} {what[len(differences) != 1]}"
     if len(differences) < MIN_POINTS:
@@ -175,6 +175,20 @@ def verdict(
     if goal is None:
         return Verdict(None, interval, middle, method, detail, "unknown_direction")
     return Verdict(_outcome(interval, goal), interval, middle, method, detail)
+
+
+def broken_from(curve: OrderedSeries) -> float | None:
+    """From which x on a curve is NaN or Inf to its end; None where its end is finite, or where it
+    was not finite for as long before and came back.
+    """
+    streaks = [
+        (is_finite, len([*some])) for is_finite, some in groupby(map(math.isfinite, curve.y))
+    ]
+    if not streaks or streaks[-1][0]:
+        return None
+    tail = streaks[-1][1]
+    before = max((length for is_finite, length in streaks[:-1] if not is_finite), default=0)
+    return curve.x[-tail] if tail > before else None
 
 
 def no_verdict(reason: Reason, detail: str) -> Verdict:
@@ -193,9 +207,9 @@ def _window(curve: OrderedSeries, low: float, high: float) -> list[_Point]:
 
 def _diverged(first: bool, second: bool, where: str) -> Verdict:
     if first and second:
-        return no_verdict("not_finite", f"both are NaN or Inf in {where}")
+        return no_verdict("not_finite", f"both are NaN or Inf {where}")
     which = "it is" if second else "the other is"
-    detail = f"{which} NaN or Inf in more than half of {where}"
+    detail = f"{which} NaN or Inf {where}"
     return Verdict("worse" if second else "better", None, None, "none", detail)
 
 

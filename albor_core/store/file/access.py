@@ -8,6 +8,7 @@ store may hold views, virtual tables and expressions of its own, so that nothing
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from albor_core.store.file.schema import TABLES
 
 T = TypeVar("T")
 LIMIT_S = 2.0
+GRACE_S = 0.5
+_LOOK_S = 0.1
 _OPERATIONS = 10_000  # of SQLite's virtual machine between two looks at the clock: about 1 ms
 _FUNCTIONS = frozenset(
     (
@@ -68,6 +71,34 @@ def with_any_text(db: sqlite3.Connection, ask: Callable[[], T]) -> T:
 
 
 @contextmanager
+def no_longer(end: Callable[[StoreError], None], *, hint: str) -> Iterator[None]:
+    """Call `end` once this thread has computed GRACE_S beyond the time limit in this block: one
+    function of SQLite over a long text is a single operation, which nothing interrupts. `end` is
+    called in another thread, and has to end the program.
+    """
+    clock, is_over = time.pthread_getcpuclockid(threading.get_ident()), threading.Event()
+    deadline = time.clock_gettime(clock) + LIMIT_S + GRACE_S
+
+    def watch() -> None:
+        while not is_over.wait(_LOOK_S):
+            if time.clock_gettime(clock) > deadline:
+                end(_too_long(hint))
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def _too_long(hint: str) -> StoreError:
+    return StoreError(f"the store has not answered within {LIMIT_S:g} s", hint=hint)
+
+
+@contextmanager
 def time_limit(db: sqlite3.Connection, *, hint: str = "narrow it: since:7d") -> Iterator[None]:
     """End whatever `db` is asked in this block once it took LIMIT_S of this thread's time: that of
     a busy machine's other programs does not count. Raises StoreError then.
@@ -79,6 +110,6 @@ def time_limit(db: sqlite3.Connection, *, hint: str = "narrow it: since:7d") -> 
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise StoreError(f"the store has not answered within {LIMIT_S:g} s", hint=hint) from error
+        raise _too_long(hint) from error
     finally:
         db.set_progress_handler(None, 0)

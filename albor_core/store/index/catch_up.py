@@ -10,7 +10,7 @@ from albor_core.run.errors import InUseError, NotFoundError, StoreError, TryAgai
 from albor_core.run.files.ownership import is_ours
 from albor_core.run.liveness import lock_holder
 from albor_core.run.registry import known_as
-from albor_core.run.rundir import RunDir, place_of, pointer_of, read_json
+from albor_core.run.rundir import RunDir, pointer_of, read_json, run_at
 from albor_core.store.file.connect import open_reader, remove_copy
 from albor_core.store.file.home_store import MAKING_S, is_fresh
 from albor_core.store.file.paths import global_store, local_store
@@ -117,8 +117,8 @@ def _index_until(run: RunDir, deadline: float) -> bool:
 
 def is_known(run: RunDir) -> bool:
     """Whether this home has the run in this folder."""
-    path = place_of(read_json(pointer_of(run.id)))
-    return path is not None and Path(path).resolve() == run.path.resolve()
+    known = run_at(run.id, read_json(pointer_of(run.id)))
+    return known is not None and known.path.resolve() == run.path.resolve()
 
 
 def is_behind(run: RunDir) -> bool:

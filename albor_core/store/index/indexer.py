@@ -292,6 +292,9 @@ class Indexer:
             self._describe(db, writer, words, is_changed=seen != self._seen)
         self._seen, self._positions = seen, positions
         self._unshared = self._unpreviewed = True
+        if writer.is_lacking:
+            self._forget(db, writer, "a metric without room was pinned")
+            return self._index()
         checkpoint_if_large(db, self._path)
         self._watch_wal()
         return sum(len(batch.lines) for _, _, batch in batches if batch is not None)
@@ -343,8 +346,13 @@ class Indexer:
         """Whether a source became shorter than what is indexed of it."""
         return any(_size(path) < self._positions[name].offset for name, path, _ in self._sources)
 
-    def _forget(self, db: sqlite3.Connection, writer: RunWriter) -> None:
-        _log_line(f"{self._run.path}: its files were replaced or cut; indexing from the start")
+    def _forget(
+        self,
+        db: sqlite3.Connection,
+        writer: RunWriter,
+        why: str = "its files were replaced or cut",
+    ) -> None:
+        _log_line(f"{self._run.path}: {why}; indexing from the start")
         with transaction(db):
             writer.forget()
         self._positions = load_positions(db, writer.run_id)

@@ -19,6 +19,7 @@ from albor_core.run.files.media_file import KINDS, is_hash
 from albor_core.run.headlines import COLUMNS, Headline
 from albor_core.run.values import defined_metrics
 from albor_core.run.values.lenient import finite_of, is_number, real, strict_json, text_of, whole_of
+from albor_core.run.values.metrics import NameRoom
 from albor_core.store.file import goals
 from albor_core.store.file.axis import SECONDS, STEP
 from albor_core.store.index.series import SeriesWriter, load_series
@@ -35,7 +36,6 @@ _SAYINGS = {  # of an annotation: the event that it becomes, and the name that i
     "metric.unpin": ("metric.unpin", "metric"),
     **{kind: (event, "word") for kind, event in WORD_EVENTS.items()},
 }
-_MAX_KEYS = 10_000
 _MAX_KEY_CHARS = 256
 _MAX_TEXT_CHARS = 64 << 10
 _WITH_SUBJECT = ("andon.alert", "andon.ack", "andon.clear")
@@ -83,10 +83,13 @@ class RunWriter:
         self._db, self._run = db, run
         self.run_id = _ensure_run(db, run)
         self._series = load_series(db, self.run_id)
+        self._pinned: list[str] = []  # since this writer began
+        self._room, self._machine = self._room_so_far(), NameRoom()
         self._pending: dict[str, dict[int, float]] = {}
         self._figures: dict[str, dict[int, float]] = {}  # over seconds: of system.jsonl
         self._first_wall: float | None = None
         self._last_wall: float | None = None
+        self.is_lacking = False  # what was refused room is pinned now: the journal is read again
         self.is_described = False  # the run's row has to be made again from its small files
         self.touched: set[str] = set()  # tables that the global store has not seen the newest of
 
@@ -145,11 +148,33 @@ class RunWriter:
         self._pending.setdefault(key, {})[step] = real(value)
         return True
 
-    def _may_record(self, key: str) -> bool:
+    def _may_record(self, key: str, room: NameRoom | None = None) -> bool:
         if key in self._series:
             return key != WALL_KEY
-        room = len(self._series) + len(self._pending) + len(self._figures) < _MAX_KEYS
-        return room and key != WALL_KEY and 0 < len(key) <= _MAX_KEY_CHARS and key.isprintable()
+        is_name = key != WALL_KEY and 0 < len(key) <= _MAX_KEY_CHARS and key.isprintable()
+        return is_name and (room or self._room).takes(key)
+
+    def _make_room(self, pinned: str) -> None:
+        self.is_lacking |= self._room.lacks(pinned)
+        self._pinned.append(pinned)
+        self._room.always([pinned])
+
+    def _room_so_far(self) -> NameRoom:
+        room, mine = NameRoom(), (self.run_id,)
+        room.always(self._pinned)
+        room.always(
+            name
+            for (name,) in self._db.execute(
+                "SELECT metric FROM goals WHERE run_id = ?1 UNION SELECT data ->> 'metric'"
+                " FROM events WHERE run_id = ?1 AND name = 'metric.pin'",
+                mine,
+            )
+            if isinstance(name, str)
+        )
+        for name, series in self._series.items():
+            if name != WALL_KEY and series.axis == STEP:
+                room.takes(name)
+        return room
 
     def _take_rewind(self, record: Mapping[str, Any], at: int) -> bool:
         to = record.get("to")
@@ -304,6 +329,8 @@ class RunWriter:
                 self.update({"name": text(said)})
                 self._note_event("run.renamed", {"name": said, "by": by}, wall, at)
             case str() if said and kind in _SAYINGS:
+                if kind == "metric.pin":
+                    self._make_room(said)
                 name, key = _SAYINGS[kind]
                 self._note_event(name, {key: said, "by": by}, wall, at)
                 self.is_described |= kind in WORD_EVENTS
@@ -376,7 +403,7 @@ class RunWriter:
         whole = True
         for key, value in values.items():
             if not isinstance(value, int | float) or not (
-                key in self._figures or self._may_record(key)
+                key in self._figures or self._may_record(key, self._machine)
             ):
                 whole = whole and value is None
                 continue
@@ -439,6 +466,8 @@ class RunWriter:
         """Which way metrics are better, as the run declared it."""
         if goals.record(self._db, self.run_id, declared, if_new=if_new):
             self.touched.add("goals")
+        if isinstance(declared, dict):
+            self._room.always(key for key in declared if isinstance(key, str))
 
     def span_ids(self, rows: Iterable[tuple[str, str, str]]) -> None:
         """(name, trace id, span id) of the run's spans that others may look for."""
@@ -502,6 +531,8 @@ class RunWriter:
         figures = (one.name for one in COLUMNS)
         self.update({**dict.fromkeys((*figures, *unknown)), "pinned": 0})
         self._series, self._pending, self._figures = {}, {}, {}
+        self._room, self._machine = self._room_so_far(), NameRoom()
+        self.is_lacking = False
         self._first_wall = self._last_wall = None
 
 

@@ -18,13 +18,14 @@ from albor_core.store.query.terms import Filter, Term
 
 class Lookups(NamedTuple):
     """What has to be asked before the question itself: `find` gives the small ids of runs that hold
-    some words, `keys` the params that a name may mean, the likeliest first, `goals` what
-    experiments declared of a metric.
+    some words, `keys` the params that a name may mean and `metrics` the metrics, the likeliest
+    first, `goals` what experiments declared of a metric.
     """
 
     find: Callable[[str], Iterable[int]]
     keys: Callable[[str], Sequence[str]]
     goals: Callable[[str], Mapping[int, Direction]]
+    metrics: Callable[[str], Sequence[str]]
 
 
 class Sql(NamedTuple):
@@ -110,13 +111,23 @@ def figure(name: str, stat: str, lookups: Lookups) -> Sql:
     if not stat and name in NUMBERS:
         return Sql(NUMBERS[name])
     if stat == "best":
-        return _best(name, lookups.goals(name))
-    metric = Sql(_METRIC.format(_STATS[stat or "last"]), (name,))
+        return _first_of([_best(key, lookups.goals(key)) for key in lookups.metrics(name)])
+    params = () if stat else lookups.keys(name)
+    metrics = (name,) if params else lookups.metrics(name)
+    value = _METRIC.format(_STATS[stat or "last"])
+    metric = _first_of([Sql(value, (key,)) for key in metrics])
     if stat:
         return metric
-    pair = (metric, _param(lookups.keys(name), "json_extract(p.value, '$')"))
+    pair = (metric, _param(params, "json_extract(p.value, '$')"))
     first, second = pair if "/" in name else pair[::-1]
     return Sql(f"coalesce({first.text}, {second.text})", (*first.values, *second.values))
+
+
+def _first_of(parts: Sequence[Sql]) -> Sql:
+    """The first that is known."""
+    text = ", ".join(part.text for part in parts)
+    values = tuple(value for part in parts for value in part.values)
+    return Sql(f"coalesce({text}, NULL)" if parts else "NULL", values)
 
 
 def _best(name: str, goals: Mapping[int, Direction]) -> Sql:
@@ -136,8 +147,7 @@ def _best(name: str, goals: Mapping[int, Direction]) -> Sql:
 
 def _param(keys: Sequence[str], what: str) -> Sql:
     """The first of the keys that the run has."""
-    parts = ", ".join(_PARAM.format(what) for _ in keys)
-    return Sql(f"coalesce({parts}, NULL)" if keys else "NULL", tuple(keys))
+    return _first_of([Sql(_PARAM.format(what), (key,)) for key in keys])
 
 
 def condition(wanted: Filter, statuses: Mapping[str, str], lookups: Lookups) -> Sql:
@@ -209,6 +219,11 @@ def _as_number(value: str | float) -> float:
 def _text(term: Term, value: str, lookups: Lookups) -> Sql:
     lowered = _lower(value)
     match term.field:
+        case "name" if len(lowered) > 1 and lowered.endswith("*"):
+            parts = [_equal(what, lowered) for what in ("lower(r.name)", "r.run")]
+            return Sql(
+                f"({parts[0].text} OR {parts[1].text})", (*parts[0].values, *parts[1].values)
+            )
         case "name":
             return Sql("(instr(lower(r.name), ?) OR instr(r.run, ?))", (lowered, lowered))
         case "id":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,17 +41,18 @@ def pages(run: RunDir, *, keys: Sequence[str] | None = None, page: int = PAGE) -
     """
     with Reader(local_store(run)) as reader:
         row = reader.run(run.id)
-        known = reader.keys(run.id)
+        known = dict.fromkeys(reader.keys(run.id))  # looked in for each key that is asked for
+        ids = reader.series_ids(run.id)
         for key in known if keys is None else [_meant(run, key, known) for key in keys]:
             after: int | None = None
-            while points := reader.points(run.id, key, after, limit=page):
+            while points := reader.points_of(ids, key, after, limit=page):
                 yield [
                     (run.id, row.experiment, key, step, wall, value) for step, value, wall in points
                 ]
                 after = points[-1][0] + 1
 
 
-def _meant(run: RunDir, said: str, known: Sequence[str]) -> str:
+def _meant(run: RunDir, said: str, known: Collection[str]) -> str:
     try:
         return meant_metric(said, known)
     except NotFoundError as error:

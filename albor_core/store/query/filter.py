@@ -41,8 +41,8 @@ _OPERATOR = re.compile("|".join(OPERATORS))
 _STAT = re.compile(rf":({'|'.join(STATS)})(?=[<>=!])")
 _VALUE = re.compile(r"""[^\s,"']+""")
 _REST = re.compile(r"""[^\s"']+""")
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(m|h|d|w)")
-_SPAN_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_SPAN_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 class FilterError(UsageError):
@@ -216,7 +216,9 @@ def _status(value: str, at: int, _now: float) -> tuple[str, ...]:
     word = {"hung": "stalled"}.get(value.lower(), value.lower())
     if word in GROUPS:
         return GROUPS[word]
-    _must_be(word, (*STATUSES, *GROUPS), "status", at)
+    if word not in STATUSES:
+        known = tuple("hung" if one == "stalled" else one for one in STATUSES)
+        _must_be(word, (*known, *GROUPS), "status", at)
     return (word,)
 
 

@@ -15,7 +15,8 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from albor_core.run.errors import UsageError
-from albor_core.run.headlines import STORED
+from albor_core.run.headlines import HOUSE_NAMES, STORED
+from albor_core.run.registry import PlacesNow
 from albor_core.run.values.lenient import whole_of
 from albor_core.store.file.goals import goals_of_metric
 from albor_core.store.file.search import find, param_keys
@@ -64,6 +65,7 @@ _TEXTS = (
 _FROM = " FROM runs r JOIN experiments e ON e.id = r.experiment_id"
 RUN = f"SELECT {', '.join(map(_column, _FIELDS))}{_FROM}"
 _DIRTY, _PINNED, _TAGS = map(_FIELDS.index, ("git_dirty", "pinned", "tags"))
+_ID, _PATH, _CREATED = map(_FIELDS.index, ("id", "path", "created"))
 _FIGURES = tuple(_FIELDS.index(one.name) for one in STORED)
 _MAX_MARKS = 100
 
@@ -167,8 +169,11 @@ def names(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
 
 def unended(db: sqlite3.Connection) -> list[tuple[str, str]]:
     """Id and path of the runs without a recorded end: some may be at work."""
-    columns = _as_text("run", "path")
-    return db.execute(f"SELECT {columns} FROM runs WHERE ended_status IS NULL").fetchall()
+    places = PlacesNow()
+    rows = db.execute(
+        f"SELECT {_as_text('run', 'path')}, created FROM runs WHERE ended_status IS NULL"
+    )
+    return [(run, places.of(run, path, created)) for run, path, created in rows]
 
 
 def indexed(
@@ -177,14 +182,16 @@ def indexed(
     """Id, path, byte of the journal that its rows end at, whether it has ended, and facts that
     tell of lost lines, of the runs in `shown` and of those without a recorded end.
     """
-    ids = json.dumps(list(shown))
-    return db.execute(
-        f"SELECT {_as_text('r.run', 'r.path')}, coalesce(j.offset, 0), r.ended_status IS NOT NULL,"
+    ids, places = json.dumps(list(shown)), PlacesNow()
+    rows = db.execute(
+        f"SELECT {_as_text('r.run', 'r.path')}, r.created, coalesce(j.offset, 0),"
+        " r.ended_status IS NOT NULL,"
         " CASE WHEN instr(r.facts, '\"lines_lost\"') THEN r.facts END"
         " FROM runs r LEFT JOIN journal j ON j.run_id = r.id AND j.file = 'journal'"
         " WHERE r.ended_status IS NULL OR r.run IN (SELECT value FROM json_each(?))",
         (ids,),
-    ).fetchall()
+    )
+    return [(run, places.of(run, path, when), *rest) for run, path, when, *rest in rows]
 
 
 def lines_lost(db: sqlite3.Connection) -> dict[str, int]:
@@ -219,11 +226,30 @@ def cells(
     return {run: tuple(math.nan if v == "nan" else v for v in values) for run, *values in rows}
 
 
-def is_known(db: sqlite3.Connection, name: str) -> bool:
-    """Whether any run has a metric or param of this name."""
-    if name in NUMBERS or param_keys(db, name):
+def is_known(db: sqlite3.Connection, name: str, stat: str = "") -> bool:
+    """Whether any run has a metric or param of this name; a `stat` is of metrics only."""
+    if not stat and (name in NUMBERS or param_keys(db, name)):
         return True
-    return db.execute("SELECT 1 FROM keys WHERE name = ? LIMIT 1", (name,)).fetchone() is not None
+    return bool(metric_keys(db, name)) or (bool(stat) and name in HOUSE_NAMES)
+
+
+def metric_keys(db: sqlite3.Connection, name: str) -> list[str]:
+    """The metrics that `name` may mean, the likeliest first: itself, its house name (`loss` is
+    `train/loss`), or else the only one of the store that ends with it.
+    """
+    said = dict.fromkeys((name, HOUSE_NAMES.get(name, name)))
+    found = [key for key in said if _is_logged(db, key)]
+    if found:
+        return found
+    ending = f"/{name}"
+    rows = db.execute(
+        "SELECT DISTINCT name FROM keys WHERE substr(name, ?) = ? LIMIT 2", (-len(ending), ending)
+    ).fetchall()
+    return [rows[0][0]] if len(rows) == 1 else []
+
+
+def _is_logged(db: sqlite3.Connection, key: str) -> bool:
+    return db.execute("SELECT 1 FROM keys WHERE name = ? LIMIT 1", (key,)).fetchone() is not None
 
 
 def measured(db: sqlite3.Connection) -> frozenset[str]:
@@ -242,6 +268,7 @@ def _lookups(db: sqlite3.Connection) -> Lookups:
         lambda words: find(db, words),
         lambda name: param_keys(db, name),
         lambda name: goals_of_metric(db, name),
+        lambda name: metric_keys(db, name),
     )
 
 
@@ -249,7 +276,7 @@ def _order(db: sqlite3.Connection, sort: str) -> Sql:
     if sort in SORT_KEYS:
         return Sql(SORT_KEYS[sort])
     column = parse_column(sort or "-")
-    if not is_known(db, column.name):
+    if not is_known(db, *column):
         hint = f"one of {', '.join(SORT_KEYS)}, or a metric or param"
         raise UsageError(f"cannot sort by {sort!r}: no run has such a metric or param", hint=hint)
     return figure(*column, _lookups(db))
@@ -258,7 +285,8 @@ def _order(db: sqlite3.Connection, sort: str) -> Sql:
 def with_tags(db: sqlite3.Connection, rows: Sequence[Any]) -> list[RunRow]:
     """Rows of RUN, completed."""
     tags = _tags_of(db, [row[-1] for row in rows] if len(rows) <= _MAX_MARKS else None)
-    return [_run_row(row, tags.get(row[-1], ())) for row in rows]
+    places = PlacesNow()
+    return [_run_row(row, tags.get(row[-1], ()), places) for row in rows]
 
 
 def _tags_of(db: sqlite3.Connection, numbers: Sequence[int] | None) -> dict[int, tuple[str, ...]]:
@@ -272,9 +300,10 @@ def _tags_of(db: sqlite3.Connection, numbers: Sequence[int] | None) -> dict[int,
     return found
 
 
-def _run_row(row: Sequence[Any], tags: tuple[str, ...]) -> RunRow:
+def _run_row(row: Sequence[Any], tags: tuple[str, ...], places: PlacesNow) -> RunRow:
     columns: list[Any] = [*row]  # ten thousand of these make a list: no slices, no loops
     columns[_TAGS] = tags
+    columns[_PATH] = places.of(columns[_ID], columns[_PATH], columns[_CREATED])
     columns[_PINNED] = columns[_PINNED] == 1
     if columns[_DIRTY] is not None:
         columns[_DIRTY] = columns[_DIRTY] == 1

@@ -26,7 +26,7 @@ class Unknown:
         if not self._terms or table.is_empty():
             return
         self._has_runs = True
-        self._terms = [term for term in self._terms if not table.is_known(term.field)]
+        self._terms = [term for term in self._terms if not table.is_known(term.field, term.stat)]
         if self._terms:
             self._names |= table.measured()
 
@@ -34,9 +34,13 @@ class Unknown:
         """Raises FilterError, with the nearest name, for a term that no table knew."""
         if self._has_runs and self._terms:
             term = self._terms[0]
+            what = "a field, nor a metric or param of any run"
+            if term.stat:
+                what = f"a metric of any run, and only metrics have :{term.stat}"
             close = nearest(term.field, {*FIELDS, *self._names})
             raise FilterError(
-                term.at, f"{term.field!r} is not a field, nor a metric or param of any run{close}"
+                term.at,
+                f"{term.field!r} is not {what}{close}",
             )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -81,6 +82,15 @@ _CLEARED = (  # when it was over; not where it fired again since
 
 STAT_COLUMNS = "last, best, best_step, minimum, maximum, count, first_step, last_step, nonfinite"
 """Of the table keys, for `key_stat`; the axis follows."""
+
+
+@dataclass(frozen=True)
+class SeriesIds:
+    """The series of a run by the store's numbers. `began` has those over seconds: since when."""
+
+    run: int
+    ids: Mapping[str, int]
+    began: Mapping[str, float | None]
 
 
 class Reader(RunList):
@@ -192,14 +202,35 @@ class Reader(RunList):
         """Raw (step, value, wall) in order of steps, the first `limit` of them; to draw a long
         series prefer `series`.
         """
+        return self.points_of(self.series_ids(run_id, (key,)), key, lo, hi, limit=limit)
+
+    def series_ids(self, run_id: str, keys: Collection[str] | None = None) -> SeriesIds:
+        """What `points_of` asks the store by: looked up by name once, whatever is read of it."""
         number = self._id(run_id)
-        began = self._began(number, key)
-        ids = dict(
-            self._all(
-                "SELECT name, key_id FROM keys WHERE run_id = ? AND name IN (?, ?)",
-                (number, key, WALL_KEY),
-            )
+        chosen = None if keys is None else json.dumps([*keys, WALL_KEY])
+        rows = self._all(
+            f"SELECT name, key_id, {self.query(axis_column)} FROM keys WHERE run_id = ?1"
+            " AND (?2 IS NULL OR name IN (SELECT value FROM json_each(?2)))",
+            (number, chosen),
         )
+        ((created,),) = self._all("SELECT created FROM runs WHERE id = ?", (number,))
+        return SeriesIds(
+            number,
+            {name: key_id for name, key_id, _ in rows},
+            {name: created for name, _, axis in rows if axis == SECONDS},
+        )
+
+    def points_of(
+        self,
+        known: SeriesIds,
+        key: str,
+        lo: int | None = None,
+        hi: int | None = None,
+        *,
+        limit: int | None = None,
+    ) -> tuple[tuple[int, float, float | None], ...]:
+        """As `points`."""
+        number, ids, began = known.run, known.ids, known.began.get(key)
         # by the keys' numbers: joined by name, the planner reads every point of the run
         rows = self._all(
             "SELECT m.step, m.value, w.value FROM metrics m LEFT JOIN metrics w"

@@ -71,6 +71,8 @@ def find_id(reference: str, store: Path | None = None) -> tuple[str, RunDir | No
         run = RunDir(path.resolve())  # the folder's own name is the id: not `..`, not a link's
         run = known_as(run) or run
         return run.id, run
+    if (lacks := _missing_checkpoint(reference)) is not None:
+        raise lacks
     if path is not None and (inside := runs_in(path)):
         run = known_as(inside[0]) or inside[0]
         return run.id, run
@@ -79,6 +81,25 @@ def find_id(reference: str, store: Path | None = None) -> tuple[str, RunDir | No
     known, trouble = _known(store or global_store())
     found = _meant(reference, known, trouble)
     return found.id, found.folder()
+
+
+def _missing_checkpoint(reference: str) -> NotFoundError | None:
+    """What is said of RUN_DIR/checkpoints/step-N where the run has no such checkpoint any more."""
+    place = Path(reference)
+    folder = place.parent
+    is_one = place.name.startswith("step-") and folder.name == "checkpoints"
+    if not is_one or os.path.lexists(place) or folder_of(str(folder)) is None:
+        return None
+    kept = sorted(
+        int(one.name.removeprefix("step-"))
+        for one in folder.glob("step-*")
+        if one.name.removeprefix("step-").isdecimal()
+    )
+    told = ", ".join(map(str, kept)) or "none"
+    return NotFoundError(
+        f"no such checkpoint {reference!r} (kept: {told})",
+        hint=f"albor checkpoints ls {folder.parent.name}",
+    )
 
 
 def _whole_id(word: str) -> RunDir | None:

@@ -24,6 +24,7 @@ from albor_core.store.file.connect import (
 )
 
 MAX_VALUE_BYTES = 16 << 20  # of one text or blob, also while it is computed
+ASK_FOR_LESS = "ask for less: a WHERE, or a LIMIT in an inner SELECT"
 _TABLES_HINT = "albor db query \"SELECT name, sql FROM sqlite_master WHERE type = 'table'\""
 _REFUSED = frozenset({"load_extension", "fts3_tokenizer"})
 _QUIET_ACTIONS = frozenset(
@@ -49,7 +50,7 @@ def query(path: Path, sql: str, parameters: Mapping[str, Any], *, limit: int) ->
     try:
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         db.set_authorizer(_may)
-        with time_limit(db, hint="ask for less: a WHERE, or a LIMIT in an inner SELECT"):
+        with time_limit(db, hint=ASK_FOR_LESS):
             return with_any_text(db, lambda: _ask(db, sql, parameters, limit))
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise _told(path, error) from error

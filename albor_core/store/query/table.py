@@ -201,14 +201,15 @@ class RunList:
         metric, stat = listing.parse_column(sort or "-")
         if stat == "count":
             return True
-        ways = goals or {}
+        if metric not in (ways := goals or {}):
+            metric = (*self.query(lambda db: listing.metric_keys(db, metric)), metric)[0]
         if metric not in ways and (declared := self.goal(metric, experiment)) is not None:
             ways = {**ways, metric: declared}
         return direction(metric, ways) != "min"
 
-    def is_known(self, name: str) -> bool:
-        """Whether any run has a metric or param of this name."""
-        return self.query(lambda db: listing.is_known(db, name))
+    def is_known(self, name: str, stat: str = "") -> bool:
+        """Whether any run has a metric or param of this name; a `stat` is of metrics only."""
+        return self.query(lambda db: listing.is_known(db, name, stat))
 
     def is_empty(self) -> bool:
         """Whether it has no run at all."""

@@ -33,7 +33,9 @@ class CheckReport:
     stores: int = 0
     runs: int = 0
     gone: list[str] = field(default_factory=list)
-    """Runs whose folder is gone: the global store is all there is of them."""
+    """Runs whose folder is not at its place: the global store is all there is of them."""
+    strays: list[str] = field(default_factory=list)
+    """Folders of runs that lie in the home, while nothing there leads to them."""
     lost: list[str] = field(default_factory=list)
     """Those of them that it does not have either: no rebuild brings them back."""
     damaged_lines: dict[str, int] = field(default_factory=dict)
@@ -41,9 +43,13 @@ class CheckReport:
     problems: list[str] = field(default_factory=list)
 
 
-def check(target: Path, runs: Iterable[RunDir], *, thorough: bool = False) -> CheckReport:
+def check(
+    target: Path, runs: Iterable[RunDir], *, strays: Iterable[RunDir] = (), thorough: bool = False
+) -> CheckReport:
     """Look at the global store `target` and at the stores of `runs`; `thorough` compares every
-    index of a store with its table. Raises OSError, StoreError where a store is harmed meanwhile.
+    index of a store with its table. `strays` are runs of the home that it does not know.
+
+    Raises OSError, StoreError where a store is harmed meanwhile.
     """
     report = CheckReport(target)
     listed: set[str] | None = None  # unknown where the store is damaged: that is said already
@@ -57,12 +63,16 @@ def check(target: Path, runs: Iterable[RunDir], *, thorough: bool = False) -> Ch
         report.runs += 1
         if not run.path.is_dir():
             report.gone.append(run.id)
+            report.problems += [f"{run.id}: its folder is not at {run.path}"]
         elif why := unreadable(run):
             report.problems.append(f"{run.path}: {why}")
         else:
             report.problems += _of_run(run, report, thorough)
         if listed is not None and run.id not in listed and not run.liveness().is_alive:
             report.problems.append(_unlisted(run, target, report))
+    for run in strays:
+        report.strays.append(str(run.path))
+        report.problems.append(f"{run.path}: a run that nothing in {target.parent / 'runs'} names")
     if is_missing and report.runs:
         report.problems.insert(
             0, f"{target}: no such store, and {counted(report.runs, 'run', 'has', 'have')} a place"
@@ -73,6 +83,7 @@ def check(target: Path, runs: Iterable[RunDir], *, thorough: bool = False) -> Ch
 def _unlisted(run: RunDir, target: Path, report: CheckReport) -> str:
     if run.id not in report.gone:
         return f"{run.id}: not in {target}"
+    report.problems.pop()  # this says more of it
     report.lost.append(run.id)
     return f"{run.id}: neither in {target} nor in its folder; albor runs rm {run.id} forgets it"
 

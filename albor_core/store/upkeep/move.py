@@ -33,6 +33,7 @@ from albor_core.run.rundir import (
     pointer_of,
     read_json,
     registered_runs,
+    run_at,
 )
 from albor_core.run.values.quantity import byte_size
 from albor_core.store.file.paths import local_store
@@ -109,6 +110,9 @@ class _Pointer:
     def __init__(self, run: RunDir) -> None:
         self._file = pointer_of(run.id)
         self.entry: dict[str, Any] = read_json(self._file) or {}
+        known_at = run_at(run.id, self.entry)
+        if known_at is not None and known_at.path == run.path:
+            self.entry["path"] = str(run.path)  # the home itself has moved since
         known = (self.entry.get("path"), self.entry.get("moving_to"), self.entry.get("moved_from"))
         if self.entry and str(run.path) not in known:
             raise UsageError(

@@ -29,11 +29,13 @@ from albor_core.run.liveness import take_lock
 from albor_core.run.rundir import (
     RunDir,
     albor_home,
+    begun_mark,
     is_known_id,
     is_run_id,
-    place_of,
+    placed,
     pointer_of,
     read_json,
+    run_at,
 )
 from albor_core.store.file import search
 from albor_core.store.file.connect import as_store_error, exclusive, open_writer, transaction
@@ -114,17 +116,19 @@ def forget_run(run_id: str, global_path: Path) -> Removed:
     pointer = pointer_of(run_id)
     if not is_known_id(run_id):
         raise NotFoundError(f"no run {run_id!r}", hint="albor runs ls")
-    path = place_of(read_json(pointer))
+    known = run_at(run_id, read_json(pointer))
+    path = None if known is None else str(known.path)
     if path is not None and os.path.lexists(path):
         raise UsageError(f"{path}: exists, but is not a run directory", hint=f"look at {path}")
     size = 0
     for half in _halves(run_id, path):
         size += size_of(half)
         remove_tree(half)
-    known = forget_rows(run_id, global_path) if global_path.is_file() else 0
-    if not known and not os.path.lexists(pointer):
+    rows = forget_rows(run_id, global_path) if global_path.is_file() else 0
+    if not rows and not os.path.lexists(pointer):
         raise NotFoundError(f"no run {run_id!r}", hint="albor runs ls")
     pointer.unlink(missing_ok=True)
+    begun_mark(run_id).unlink(missing_ok=True)
     forget_sinks(run_id)
     forget_collector(run_id)
     return Removed(run_id, None, size, history_kept=False)
@@ -151,8 +155,12 @@ def forget_rows(run_id: str, global_path: Path, *, where: Path | None = None) ->
         db = open_writer(global_path)
         try:
             with transaction(db):
-                row = db.execute("SELECT id, path FROM runs WHERE run = ?", (run_id,)).fetchone()
-                if row is None or (where is not None and row[1] != str(where)):
+                row = db.execute(
+                    "SELECT id, path, created FROM runs WHERE run = ?", (run_id,)
+                ).fetchone()
+                if row is None or (
+                    where is not None and placed(run_id, str(row[1]), row[2]).path != where
+                ):
                     return 0
                 for (table,) in db.execute(
                     "SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"
@@ -335,8 +343,11 @@ def is_old(path: Path, age_s: float) -> bool:
 
 def _forget_pointer(run: RunDir) -> None:
     pointer = pointer_of(run.id)
-    if (read_json(pointer) or {}).get("path") == str(run.path):  # else it is another run's
+    entry = read_json(pointer) or {}
+    known = run_at(run.id, entry)  # another run's where neither is its folder
+    if entry.get("path") == str(run.path) or (known is not None and known.path == run.path):
         pointer.unlink(missing_ok=True)
+        begun_mark(run.id).unlink(missing_ok=True)
         forget_sinks(run.id)
         forget_collector(run.id)
 

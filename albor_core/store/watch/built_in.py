@@ -1,6 +1,6 @@
 """What is wrong with any run, whatever its rules say. Pure.
 
-    NaN or Inf     a logged loss is not finite
+    NaN or Inf     a metric of the run is not finite: when that is told, not_finite.py says
     silence        no line for SILENCE times the run's own usual pause, and at least LEAST_S
     disk, memory   nearly full: below a share of the whole, or what an hour of this run writes
 
@@ -12,14 +12,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from albor_core.store.watch.not_finite import MOST_TOLD, Found, NotFinite
 
 SILENCE, LEAST_S = 10.0, 60.0
 FREE_DISK_BYTES, FREE_MEMORY_SHARE = 2 << 30, 0.03
 _BACK = 1.5  # what is nearly full is over when this much more is free
-STEADY = 10
+OTHERS = "not-finite-others"
 _GAPS = 64
 
 
@@ -34,33 +36,52 @@ class BuiltInTrouble:
     threshold: float
     message: str
     is_over: bool = False
+    step: int | None = None  # where it began; None: now
 
 
 class BuiltIn:
     """What it remembers of one attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: Collection[str] = ()) -> None:
+        """`chosen`: metrics with a goal or a pin."""
         self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._last: float | None = None
         self._open: dict[str, BuiltInTrouble] = {}
-        self._finite: dict[str, int] = {}
+        self._not_finite = NotFinite(chosen)
 
-    def take_step(self, values: Mapping[str, Any], wall: float) -> tuple[BuiltInTrouble, ...]:
-        """Logged values. NaN and Inf only of what is called a loss: others may be meant."""
+    def choose(self, chosen: Collection[str]) -> None:
+        """These metrics have a goal or a pin, too."""
+        self._not_finite.choose(chosen)
+
+    def take_step(
+        self, values: Mapping[str, Any], wall: float, step: int = 0
+    ) -> tuple[BuiltInTrouble, ...]:
+        """Logged values."""
         if self._last is not None and wall > self._last:
             self._gaps.append(wall - self._last)
         self._last = wall
         said = list(self._settle("silence", None))
-        for key, value in values.items():
-            if isinstance(value, float) and "loss" in key.rpartition("/")[2]:
-                said += self._of_loss(key, value)
+        for found in self._not_finite.take(step, values):
+            said += self._of_metric(found)
         return tuple(said)
 
-    def _of_loss(self, key: str, value: float) -> Iterator[BuiltInTrouble]:
-        """It is over after STEADY finite values in a row: some programs log NaN now and then."""
-        found, name = _not_finite(key, value), f"not-finite-{_word(key)}"
-        self._finite[name] = 0 if found else self._finite.get(name, 0) + 1
-        yield from self._settle(name, found, keeps=self._finite[name] < STEADY)
+    def finish(self) -> tuple[BuiltInTrouble, ...]:
+        """The run is over: what its last values say."""
+        return tuple(one for found in self._not_finite.end() for one in self._of_metric(found))
+
+    def _of_metric(self, found: Found) -> Iterator[BuiltInTrouble]:
+        name = f"not-finite-{_word(found.key)}"
+        if found.is_over:
+            yield from self._settle(name, None)
+            return
+        word = "NaN" if math.isnan(found.value) else "infinite"
+        words = f"{found.key} is {word}"
+        if sum(one.startswith("not-finite-") for one in self._open) >= MOST_TOLD:
+            name, words = OTHERS, f"{words}, and so may be more metrics"
+        trouble = BuiltInTrouble(
+            name, "error", found.key, found.value, math.inf, words, step=found.step
+        )
+        yield from self._settle(name, trouble)
 
     def take_clock(
         self,
@@ -131,7 +152,7 @@ class BuiltIn:
         return {
             "gaps": list(self._gaps),
             "last": self._last,
-            "finite": self._finite,
+            "not_finite": self._not_finite.to_json(),
             "open": {name: vars(one) for name, one in self._open.items()},
         }
 
@@ -139,16 +160,8 @@ class BuiltIn:
         """What `to_json` gave. Raises TypeError, ValueError or KeyError for anything else."""
         self._gaps.extend(float(gap) for gap in saved["gaps"])
         self._last = None if saved["last"] is None else float(saved["last"])
-        self._finite = {str(name): int(count) for name, count in saved["finite"].items()}
+        self._not_finite.load(saved["not_finite"])
         self._open = {str(name): BuiltInTrouble(**one) for name, one in saved["open"].items()}
-
-
-def _not_finite(key: str, value: float) -> BuiltInTrouble | None:
-    if math.isfinite(value):
-        return None
-    word = "NaN" if math.isnan(value) else "infinite"
-    name = f"not-finite-{_word(key)}"
-    return BuiltInTrouble(name, "error", key, value, math.inf, f"{key} is {word}")
 
 
 def _word(key: str) -> str:

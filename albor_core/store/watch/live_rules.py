@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -11,7 +10,6 @@ from albor_core.andon.alert import Alert
 from albor_core.andon.rules.engine import RuleEngine, rule_of
 from albor_core.andon.rules.sources import Rule, Source, read_rules, read_rules_file
 from albor_core.run.errors import AlborError, ConfigError
-from albor_core.run.registry import known_as
 from albor_core.run.rundir import RunDir, albor_home, read_json
 
 
@@ -50,11 +48,6 @@ class LiveRules:
     def rule_of(self, name: str) -> Rule | None:
         """The rule that raises alerts called `name`."""
         return rule_of((*self.rules, *self.by_loop), name)
-
-
-def is_launched_here(run: RunDir) -> bool:
-    """Whether its config was given on this host, in this home: then it may bring commands."""
-    return run.metadata().get("host") == os.uname().nodename and known_as(run) == run
 
 
 def live_rules(

@@ -38,14 +38,15 @@ from albor_core.run.files.watch_file import PULSE_S, Watch, write_watch
 from albor_core.run.files.whole_file import write_json
 from albor_core.run.journal import parse_line
 from albor_core.run.liveness import Liveness
+from albor_core.run.registry import is_begun_here
 from albor_core.run.rundir import RunDir, open_plain, read_json
 from albor_core.run.state import read_state
 from albor_core.run.values.lenient import finite_of, real, whole_of
 from albor_core.store.watch.built_in import BuiltIn, BuiltInTrouble
+from albor_core.store.watch.chosen_metrics import ChosenMetrics
 from albor_core.store.watch.live_rules import (
     LiveRuleEngine,
     LiveRules,
-    is_launched_here,
     live_rules,
 )
 from albor_core.store.watch.machine_figures import (
@@ -88,7 +89,8 @@ class Watcher:
         self._run, self._sampler, self._earlier = run, sampler, earlier
         about = run.metadata()
         self._kind = str(about.get("kind") or "")
-        launched_here = is_launched_here(run)
+        launched_here = is_begun_here(run)
+        self._chosen = ChosenMetrics(run, about)
         self._created = finite_of(about.get("created")) or time.time()
         self._launched_here = launched_here
         self._stamp = None if rules else rules_stamp()
@@ -107,7 +109,7 @@ class Watcher:
         self._engine: LiveRuleEngine = self._rules.engine(1)
         self._health = HealthWatch(self._facts(1))
         self._budgets = ProgramBudgets(self._monitoring())
-        self._built_in = BuiltIn()
+        self._built_in = BuiltIn(self._chosen.names)
         self._step = 0
         self._step_wall: float | None = None
         self._offset = 0
@@ -143,6 +145,8 @@ class Watcher:
         try:
             while self._read_lines():
                 pass
+            if self._kind != "train":
+                self._tell_troubles(self._built_in.finish(), time.time())
             self._telling.finish()
             self._telling.send_news()
             self._telling.close(LAST_ALERTS_S)
@@ -232,6 +236,7 @@ class Watcher:
         if attempt is not None and attempt > self._attempt:
             self._begin(attempt)
         step, wall = whole_of(record.get("step")), finite_of(record.get("wall"))
+        self._chosen.take(record)
         if record.get("t") == "e" and self._kind == "train" and self._telling.pass_on(record):
             self._save_at = 0.0
         if record.get("t") != "m" or step is None or wall is None:
@@ -248,7 +253,8 @@ class Watcher:
         if self._kind == "train":
             return  # its loop has said it, and counts what is not finite
         self._tell_all(of_health, wall)
-        self._tell_troubles(self._built_in.take_step(values, wall), wall)
+        self._built_in.choose(self._chosen.look())
+        self._tell_troubles(self._built_in.take_step(values, wall, step), wall)
 
     def _begin(self, attempt: int) -> None:
         """Another attempt: its alerts have its number; what the rules remember stays. What was
@@ -270,7 +276,7 @@ class Watcher:
             self._budgets.begin(attempt)
         self._attempt, self._engine, self._health = attempt, engine, health
         self._file.attempt = attempt
-        self._built_in = BuiltIn()
+        self._built_in = BuiltIn(self._chosen.names)
         self._step_wall = None
 
     def _facts(self, attempt: int) -> HealthFacts:
@@ -345,8 +351,9 @@ class Watcher:
         return guard.get("state") == "paused" if self._has_guard else False
 
     def _as_alert(self, trouble: BuiltInTrouble) -> Alert:
+        step = self._step if trouble.step is None else trouble.step
         return Alert(
-            id=f"{trouble.name}@{self._attempt}.{self._step}",
+            id=f"{trouble.name}@{self._attempt}.{step}",
             rule=trouble.name,
             kind="machine" if trouble.metric in ("disk_free", "memory_free") else "rule",
             severity=trouble.severity,
@@ -355,7 +362,7 @@ class Watcher:
             value=trouble.value,
             threshold=trouble.threshold,
             message=trouble.message,
-            step=self._step,
+            step=step,
         )
 
     def _tell(self, alert: Alert, wall: float, *, is_over: bool = False) -> None:
@@ -440,7 +447,7 @@ class Watcher:
     def _forget(self) -> None:
         self._attempt, self._offset, self._step, self._step_wall = 1, 0, 0, None
         self._engine = self._rules.engine(1)
-        self._health, self._built_in = HealthWatch(self._facts(1)), BuiltIn()
+        self._health, self._built_in = HealthWatch(self._facts(1)), BuiltIn(self._chosen.names)
         self._budgets = ProgramBudgets(self._monitoring())
 
     # -- watch.json ------------------------------------------------------------------------------

@@ -74,5 +74,6 @@ class ChartsPage(PacedPage):
     def show_answer(self, answer: object) -> None:
         assert isinstance(answer, CurvesFound)
         grid = self.query_one(ChartGrid)
+        grid.is_read = True
         grid.keys = answer.keys
         grid.curves = answer.curves

@@ -153,8 +153,8 @@ def _about(one: SavedView, shelf: ShelfView, run_id: str) -> list[Content]:
 
 
 def _nothing(view: RunView, shelf: ShelfView, *, is_known: bool) -> Content:
-    if not is_known:
-        return Content.styled("looking for checkpoints", "$ink-muted")
+    if not is_known or view.is_loading:
+        return Content.styled("loading", "$ink-muted")
     lines = [Content.styled(f"No checkpoint{yet(view)}.", "bold $ink")]
     if shelf.problem:
         lines = [styled.text(shelf.problem, "bold $warning")]

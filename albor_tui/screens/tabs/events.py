@@ -179,6 +179,8 @@ class EventsPage(Page):
                 [Content.styled(words, "bold $ink"), Content.styled("f shows the next kind.",
                                                                     "$ink-muted")]
             )  # fmt: skip
+        if self._told is None or self.view.is_loading:
+            return Content.styled("loading", "$ink-muted")
         lines = [Content.styled("Nothing has happened yet.", "bold $ink")]
         if self.view.status == "queued":
             lines.append(Content.styled("The first event is the run's start.", "$ink-muted"))

@@ -141,6 +141,8 @@ def records_output(view: RunView) -> bool:
 
 
 def _nothing(view: RunView) -> Content:
+    if view.is_loading:
+        return Content.styled("loading", "$ink-muted")
     lines = [Content.styled(f"No output{yet(view, is_house=False)}.", "bold $ink")]
     if not records_output(view):
         lines = [Content.styled("No output is recorded.", "bold $ink")]

@@ -106,6 +106,8 @@ class SystemPage(PacedPage):
 
 def why_no_gpu(view: RunView) -> str:
     """Why there is no GPU to be seen, in words."""
+    if view.is_loading:
+        return "loading"
     device = view.device or "unknown"
     if device.startswith("cpu"):
         return "This run trains on the processor: training.device is cpu, or no GPU was found."

@@ -10,7 +10,8 @@ from typing import Any
 
 from textual.content import Content
 
-from albor_core.run.status import STATUSES
+from albor_core.feed.runs.state_word import shown_word
+from albor_core.run.status import LOADING, STATUSES
 from albor_core.run.values.clean import clean
 from albor_tui.look import glyphs, quantity
 
@@ -41,8 +42,10 @@ def text(data: object, style: str = "") -> Content:
 
 def state(word: str, phase: str | None = None) -> Content:
     """Symbol and word of a run's state; a running run shows a phase that is not plain training."""
+    if word == LOADING:
+        return Content.styled(f"{glyphs.current.queued} {LOADING}", "$ink-muted")
     tone = STATE_TONE.get(word, "$ink-muted")
-    shown = PHASE_WORD.get(phase or "", word) if word == "running" else word
+    shown = PHASE_WORD.get(phase or "", word) if word == "running" else shown_word(word)
     return Content.assemble((f"{state_glyph(word)} ", tone), text(shown, tone))
 
 
@@ -172,7 +175,7 @@ def ends(view: Any, width: int) -> Content:
         left = quantity.duration(view.eta_s)
         words = f"in {left}"
         return Content.styled(words if len(words) <= width else left, "$ink")
-    if view.is_active or view.status in ("queued", "unknown") or view.age_s is None:
+    if view.is_active or view.status in (LOADING, "queued", "unknown") or view.age_s is None:
         return Content.styled(glyphs.current.missing, "$ink-faint")
     # to the minute: ages in a list are looked at no more often
     words = f"{quantity.age(view.age_s) if view.age_s >= _MINUTE_S else '<1m'} ago"

@@ -61,8 +61,14 @@ def chart_of(view: RunView, lines: Sequence[Trace], curves: Curves) -> ChartData
         marks=tuple(marks(view, curves.get("optim/lr"))) if lines else (),
         extent=extent(view, curves),
         subject=view.id,
-        empty="no points yet" if view.is_active or view.status == "queued" else "no points",
+        empty=_why_empty(view),
     )
+
+
+def _why_empty(view: RunView) -> str:
+    if view.is_loading:
+        return view.status
+    return "no points yet" if view.is_active or view.status == "queued" else "no points"
 
 
 def trace(

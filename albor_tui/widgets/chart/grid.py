@@ -58,6 +58,8 @@ class ChartGrid(Widget, can_focus=True):
         Binding("end", "page(1000)", "Last", show=False, tooltip="The last charts"),
     ]
     keys: reactive[tuple[str, ...]] = reactive((), init=False, repaint=False)
+    is_read: reactive[bool] = reactive(False, init=False, repaint=False)
+    """Whether it is known which keys there are."""
     curves: reactive[Mapping[str, Series]] = reactive({}, init=False, repaint=False)
     view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
 
@@ -137,6 +139,9 @@ class ChartGrid(Widget, can_focus=True):
             if chosen in self.order and not self.pinned:
                 self._at = self.order.index(chosen)
             self._arrange()
+
+    def watch_is_read(self) -> None:
+        self._fill()
 
     def watch_curves(self) -> None:
         self._learn()
@@ -229,6 +234,8 @@ class ChartGrid(Widget, can_focus=True):
         return pin + name if key in self.pinned else name
 
     def _why_empty(self) -> str:
+        if not self.is_read:
+            return "loading"
         if self._words:
             return f"no metric's name contains {self._words}"
         if self.view is None:
@@ -243,7 +250,7 @@ class ChartGrid(Widget, can_focus=True):
             first=min(self._first + 1, len(order)),
             last=min(self._first + self._capacity, len(order)),
             found=len(order),
-            total=len(self.keys),
+            total=len(self.keys) if self.is_read else None,
             words=self._words,
             axis=self._slots[0].axis if self._slots else "step",
             look=self._look,

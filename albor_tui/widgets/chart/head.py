@@ -30,7 +30,7 @@ class HeadFacts:
     first: int = 0
     last: int = 0
     found: int = 0
-    total: int = 0
+    total: int | None = None  # None: not read yet
     words: str = ""
     axis: str = "step"
     look: Look = field(default_factory=Look)
@@ -72,6 +72,8 @@ def _left(facts: HeadFacts) -> Content:
         (shown, "bold $ink"),
         (f" of {facts.found}", "$ink-muted"),
     ]
+    if facts.total is None:
+        parts = [("loading", "$ink-muted")]
     if facts.words:
         parts += [(" with ", "$ink-muted"), styled.text(facts.words, "$warning")]
     parts += [(f"{dot}x ", "$ink-muted"), (facts.axis, "$ink")]

@@ -43,13 +43,18 @@ _LEAST_BAR = 30  # cells of the progress bar: what is said beside it gives way
 class RunPanel(Panel):
     """A panel that draws `view`."""
 
+    SHOWS_UNREAD = False  # whether it has something to say of a run that nobody read yet
     view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
 
     def watch_view(self) -> None:
         self.changed()
 
     def draw(self, width: int, height: int) -> Content:
-        return Content("") if self.view is None else self.show(self.view, width, height)
+        if self.view is None:
+            return Content("")
+        if self.view.is_loading and not self.SHOWS_UNREAD:
+            return Content.styled("loading", "$ink-muted")
+        return self.show(self.view, width, height)
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         """The content for a known run."""
@@ -58,6 +63,8 @@ class RunPanel(Panel):
 
 class Head(RunPanel):
     """Who the run is, how far it is and when it will be done."""
+
+    SHOWS_UNREAD = True
 
     def show(self, view: RunView, width: int, height: int) -> Content:
         left = Content.assemble(
@@ -69,6 +76,8 @@ class Head(RunPanel):
             left += styled.text(f"  {view.experiment}", "$ink-muted")
         if view.detail not in ("", view.phase):
             left += styled.text(f"  {view.detail}", "$ink-muted")
+        if view.is_loading:
+            return styled.fit(left, width)
         return styled.rows([styled.pair(left, self._times(view), width), _progress(view, width)])
 
     def _times(self, view: RunView) -> Content:
@@ -530,6 +539,8 @@ def alert_line(alert: AlertRow, width: int) -> Content:
 
 class AlertBanner(RunPanel):
     """The worst open alert, as one line that is only there when there is one."""
+
+    SHOWS_UNREAD = True
 
     def watch_view(self) -> None:
         self.display = self.view is not None and self.view.alerts_open > 0

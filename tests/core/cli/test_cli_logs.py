@@ -32,6 +32,7 @@ def test_logs_are_read_and_followed_over_a_restart_to_the_end(desk):
     for words in (("logs", "n"), ("logs", "-f", "n")):
         told = desk.albor(*words)
         assert told.out.splitlines() == ["life 2", "done", "red", "end"]
+        assert "attempt 2 of 2; the others (1): albor logs n --attempt N" in told.err
     assert "no route" in desk.albor("logs", "n", "--attempt", "1").out
     both = desk.albor("logs", "n", "--since", "1h").out.splitlines()
     assert both[0] == "life 1" and both[-1] == "end" and "life 2" in both

@@ -36,6 +36,14 @@ def asked(desk):
     return ask
 
 
+@pytest.mark.slow
+def test_a_query_of_one_operation_that_nothing_interrupts_is_ended(asked, desk):
+    sql = "SELECT instr(hex(zeroblob(4000000)), hex(zeroblob(2000000)) || '1')"
+    told = desk.albor("db", "query", sql, "--json")
+    assert told.code == 1
+    assert "has not answered within 2 s" in told.out
+
+
 def test_a_query_is_answered_as_one_document(asked):
     sql = "SELECT run, loss FROM runs WHERE loss < :most ORDER BY loss"
     told = valid(asked(sql, "-p", "most=6.5", "--json"))

@@ -15,6 +15,7 @@ from albor_core.feed.attention.item import KINDS, SEVERITIES, AttentionList, Att
 from albor_core.feed.machine import MachineTrouble, MachineView, MachineWatch, Reading
 from albor_core.feed.signs import NonFinite, RunSigns, Watched
 from albor_core.feed.view import BrickView, BudgetView, CheckpointView, RunView
+from albor_core.run.values.main_metrics import MainMetric
 from albor_core.store.rows.rows import AlertRow, AttemptRow
 from albor_core.telemetry.sample import GpuProcess, GpuSample, HostSample
 
@@ -450,7 +451,7 @@ def test_since_somebody_looked_the_ended_runs_are_counted() -> None:
         a_run(id="f"),
     )
     told = attention(runs, MachineView(), looked, now=NOW).since_last_looked
-    assert told.sentence == "2 completed (best two 2.4), 1 died, 1 stopped"
+    assert told.sentence == "2 completed (best val/loss: two 2.4), 1 died, 1 stopped"
     assert (
         attention(runs, MachineView(), AttentionMarks(), now=NOW).since_last_looked.sentence == ""
     )
@@ -557,3 +558,54 @@ def test_free_bytes_are_said_in_units_and_silence_once() -> None:
 def test_a_rule_that_tells_of_nan_is_never_left_out_with_it() -> None:
     told = an_alert("loss-is-nan", kind="rule", metric="train/loss", value=math.nan, action="warn")
     assert derived(a_run(signs={"alerts": (told,)})).items, "no line of it is in sight"
+
+
+def a_nan(metric: str, step: int) -> AlertRow:
+    rule = f"not-finite-{metric.replace('/', '-')}"
+    said: dict[str, Any] = {"severity": "error", "value": math.nan, "action": "notify"}
+    return an_alert(rule, kind="rule", metric=metric, step=step, **said)
+
+
+@pytest.mark.parametrize("kind", ["track", "imported"])
+def test_a_run_that_completed_in_nan_stays_until_somebody_sees_it(kind: str) -> None:
+    run = ended("completed", kind=kind, alerts_open=1, signs={"alerts": (a_nan("val/mse", 61),)})
+    assert is_candidate(run, NOW)
+    (item,) = derived(run).open
+    assert item.summary == "completed, but val/mse was NaN from step 61"
+    assert (item.kind, item.step, item.metric) == ("non_finite", 61, "val/mse")
+    seen = replace(run, signs=replace(run.signs, acked={item.id: "me"}))
+    assert not derived(seen).open
+
+
+def test_nan_of_many_metrics_is_one_entry() -> None:
+    told = tuple(a_nan(f"m{n}", 61) for n in range(60))
+    (item,) = derived(a_run(signs={"alerts": told})).items
+    assert item.summary.startswith("m0 is NaN since step 61, m1 is NaN")
+    assert item.summary.endswith(" and 52 more") and len(item.alert_ids) == 60
+
+
+def test_a_rule_that_fired_stays_after_the_end_of_its_run() -> None:
+    fired = (an_alert("loss-high", kind="rule", severity="warning"),)
+    run = ended("completed", alerts_open=1, signs={"alerts": fired})
+    (item,) = derived(run).items
+    assert item.kind == "rule" and is_candidate(run, NOW)
+    over = (an_alert("plateau", kind="health"), an_alert("disk-full", kind="machine"))
+    assert derived(ended("completed", alerts_open=2, signs={"alerts": over})).items == ()
+
+
+def test_the_best_is_told_only_of_runs_that_can_be_compared() -> None:
+    def said(*runs: RunView) -> str:
+        return attention(
+            runs, NOWHERE, AttentionMarks(looked_wall=NOW - 9 * HOUR), now=NOW
+        ).since_last_looked.sentence
+
+    a = ended("completed", id="a", name="a", experiment="x", loss=2.0)
+    b = replace(a, id="b", name="b", loss=1.0)
+    assert said(a, b) == "2 completed (best train/loss: b 1)"
+    assert said(a, replace(b, experiment="y")) == "2 completed"
+    assert said(a, replace(b, val_loss=0.5)) == "2 completed"
+    wer = (MainMetric("wer", 0.4, "min"), MainMetric("acc", 0.4, "max"), MainMetric("zorp", 0.4))
+    for metric, best in zip(wer, ("d 0.2", "c 0.4", ""), strict=True):
+        c = replace(a, id="c", name="c", loss=None, metrics=(metric,))
+        d = replace(c, id="d", name="d", metrics=(metric._replace(last=0.2),))
+        assert said(c, d) == "2 completed" + (f" (best {metric.name}: {best})" if best else "")

@@ -152,6 +152,58 @@ def test_the_trainers_summary_is_no_last_step(unindexed, tmp_path):
     assert other.run is None
 
 
+@pytest.mark.slow
+def test_a_loss_that_is_nan_is_logged_as_it_is_and_not_as_the_trainer_repairs_it(
+    unindexed, tmp_path
+):
+    """Frozen arguments have the filter switched off as well."""
+    pytest.importorskip("transformers")
+    from types import SimpleNamespace as Thing
+
+    from albor_core.integrations.hf import AlborCallback
+
+    class Frozen(Thing):
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    for kind in (Thing, Frozen):
+        state = Thing(is_world_process_zero=True, max_steps=2, global_step=2)
+        arguments = kind(
+            to_dict=dict, output_dir=str(tmp_path / kind.__name__), logging_nan_inf_filter=True
+        )
+        callback = AlborCallback()
+        callback.on_train_begin(arguments, state, None)
+        assert arguments.logging_nan_inf_filter is False
+        assert "hf.nan_filter" in events(callback.run)
+        callback.close()
+
+
+@pytest.mark.slow
+def test_only_the_record_with_a_runtime_is_the_trainers_summary(unindexed, tmp_path):
+    pytest.importorskip("transformers")
+    from types import SimpleNamespace as Thing
+
+    from albor_core.integrations.hf import AlborCallback
+
+    arguments = Thing(to_dict=dict, output_dir=str(tmp_path))
+    callback = AlborCallback()
+    callback.on_train_begin(
+        arguments, Thing(is_world_process_zero=True, max_steps=3, global_step=0), None
+    )
+    run = callback.run
+    for step in (1, 2, 3):
+        logs = {"train_loss": 2.0 / step, "aux_loss": 0.5 * step, "total_flos": 1e6 * step}
+        callback.on_log(arguments, Thing(global_step=step), None, logs)
+    callback.on_log(arguments, Thing(global_step=3), None, {"train_loss": 9.0, "train_runtime": 1})
+    callback.close()
+    drain_index(RunDir(Path(run.path)))
+    with Reader(RunDir(Path(run.path)).store) as reader:
+        for key, last in (("train/loss", 2 / 3), ("aux_loss", 1.5)):
+            assert [p[:2] for p in reader.points(run.id, key)][-1] == (3, last)
+            assert len(reader.points(run.id, key)) == 3
+    assert events(run).count("hf.summary") == 1
+
+
 LIGHTNING_CALLS = """
 import sys, types
 # the names that the adapter takes from Lightning, by the signatures of its Logger

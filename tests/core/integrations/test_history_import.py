@@ -87,7 +87,7 @@ TENTHS = [step for step in STEPS if step % 10 == 0]
 
 def test_tensorboard_scalars_come_whole_and_a_purge_leaves_no_ghost(peers):
     runs = by_name(bring(peers / "tb-x"))
-    assert set(runs) == {"train", "eval", "eval/hp"}
+    assert set(runs) == {"train", "eval"}  # what add_hparams made below eval is of eval
     train = runs["train"]
     # the first attempt logged -1 from step 31 on, which the second took back
     assert_series(train, "train/loss", loss, relative=SINGLE)
@@ -95,7 +95,7 @@ def test_tensorboard_scalars_come_whole_and_a_purge_leaves_no_ghost(peers):
     assert (train["unmapped"], train["media"]) == ({"taken back": 20}, 3)
     assert (train["damaged"], train["last_step"], train["experiment"]) == (0, 40, "tb-x")
     assert_series(runs["eval"], "accuracy", accuracy, TENTHS, SINGLE)
-    assert params(runs["eval/hp"]) == CONFIG
+    assert params(runs["eval"]) == CONFIG
 
 
 def test_scalars_that_are_tensors_are_scalars_too(peers):
@@ -407,7 +407,9 @@ def test_a_text_that_is_only_called_like_an_event_file_is_passed_over_in_a_folde
 def test_a_file_of_no_known_kind_is_refused_with_what_people_call_the_kinds(tmp_path):
     path = tmp_path / "odd"
     path.write_bytes(b"a\0b")
-    known = "TensorBoard, W&B (offline), MLflow, trackio, Neptune (exported), CSV and JSON lines"
+    known = (
+        "TensorBoard, W&B (offline), MLflow, trackio, Neptune (exported), CSV, JSON lines and JSON"
+    )
     assert refused(path).hint == f"known are {known}"
 
 

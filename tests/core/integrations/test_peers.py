@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent / "peers"
 PEERS = sorted(path.stem.removeprefix("peer_") for path in HERE.glob("peer_*.py"))
+WORDS = {"csv": ("--from", "csv"), "trainer": ("--from", "json")}
 SINGLE = {"tensorboard": 2.0**-23}  # keeps single precision
 
 
@@ -33,8 +34,8 @@ def written(peer, folder):
     return folder / peer
 
 
-def bring(path):
-    done = CliRunner().invoke(cli, ["runs", "import", "--json", str(path)])
+def bring(path, *words):
+    done = CliRunner().invoke(cli, ["runs", "import", "--json", str(path), *words])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return json.loads(done.stdout)
@@ -66,7 +67,7 @@ def differences(peer, truth, run):
 def test_every_value_that_a_peer_recorded_comes_at_its_step_or_is_counted(tmp_path, peer):
     folder = written(peer, tmp_path)
     truths = json.loads((folder / "truth.json").read_text())
-    document = bring(folder / "files")
+    document = bring(folder / "files", *WORDS.get(peer, ()))
     assert document["problems"] == []
     runs = {run["name"]: run for run in document["runs"]}
     assert sorted(runs) == sorted(truth["name"] for truth in truths)

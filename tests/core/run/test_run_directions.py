@@ -23,13 +23,13 @@ def words(text):
 
 LOWER = words("""
     loss train/loss val_loss evalLoss Loss/train nll val/nll ce cross_entropy ppl perplexity val/bpb
-    bpc bits_per_byte mse val/MSE mae rmse mape wer cer eer fid kl error top5_error eval_runtime
+    bpc bits_per_byte mse val/MSE mae rmse mape wer cer eer fid error top5_error eval_runtime
     latency_ms eval_s train_seconds peak_memory_bytes logloss brier_score regret ece hamming_loss
     negative_log_likelihood
 """)
 HIGHER = words("""
     acc Accuracy/val top1_acc f1_score macro_f1 precision recall auc roc_auc mAP mAP50 bleu rougeL
-    reward/mean episode_return score win_rate mfu throughput tokens_per_s eval_samples_per_second
+    reward/mean episode_return win_rate mfu throughput tokens_per_s eval_samples_per_second
     iou mIoU dice R2 psnr ssim pass@1 exact_match neg_mean_squared_error
     rollout/ep_rew_mean charts/episodic_return train/explained_variance hit_rate@10
 """)
@@ -48,6 +48,92 @@ def test_forty_names_and_more_have_the_direction_a_practitioner_would_give():
 def test_ten_names_that_say_nothing_have_no_direction():
     assert len(MADE_UP) == 10
     assert {name: direction(name) for name in MADE_UP} == dict.fromkeys(MADE_UP)
+
+
+# field: (its source, those that are better low, better high, and those that have no side)
+FIELDS = {
+    "language": ("lm-evaluation-harness, sacrebleu, rouge_score", """
+        word_perplexity byte_perplexity bits_per_byte ter val_nll eval/log_loss""", """
+        acc_norm exact_match bleu chrf rouge_l rouge1 meteor bertscore_f1 acc,none mauve
+        pass@10 maj@8""", "bleu_drop perplexity_ratio length_ratio hallucination_score"),
+    "vision": ("torchvision, pycocotools, torchmetrics.detection", """
+        top5_error top-1_error val/loss_bbox_loss epe""", """
+        mAP_50_95 mAP@0.5 miou mean_iou box_iou panoptic_quality pq mota idf1 hota top1_acc
+        pixel_accuracy test/acc1 AP50""", "box_count attention_map feature_map"),
+    "speech": ("torchmetrics.audio, pyannote.metrics, jiwer", """
+        val_wer cer word_error_rate diarization_error_rate der eer min_dcf mcd mer""", """
+        pesq stoi si_sdr SI-SNR utmos sdr""", "duration_ratio speaker_similarity pitch_shift"),
+    "retrieval": ("torchmetrics.retrieval, ranx, BEIR", "ranking_loss miss_rate", """
+        ndcg@10 NDCG@5 mrr mrr@10 recall@100 precision@5 hits@3 hit_rate@10 map@100
+        mean_reciprocal_rank ndcg_cut_10 R@1 average_precision""", "catalog_size novelty_rate"),
+    "reinforcement": ("Stable-Baselines3, CleanRL, TRL", "train/value_loss critic_loss regret", """
+        rollout/ep_rew_mean charts/episodic_return rollout/success_rate eval/mean_reward
+        train/explained_variance reward rewards/accuracies win_rate""", """
+        rewards/rejected rewards/chosen rewards/margins train/approx_kl train/clip_fraction entropy
+        train/entropy_loss objective/kl train/policy_gradient_loss kl reward_std rollout/ep_len_mean
+        train/clip_range losses/policy_loss reward_margin target_reward"""),
+    "fairness": ("fairlearn", "demographic_parity_difference equalized_odds_difference", """
+        demographic_parity_ratio equalized_odds_ratio""", """
+        disparate_impact bias_score toxicity_score accuracy_gap tpr_gap"""),
+    "calibration": ("torchmetrics CalibrationError", """
+        ece mce expected_calibration_error brier_score val/brier nll""", "", """
+        confidence uncertainty temperature entropy_mean"""),
+    "generation": ("torchmetrics.image, pytorch-fid", "fid kid fvd lpips test/FID niqe", """
+        psnr ssim ms_ssim val/ms_ssim MS-SSIM inception_score clip_score""", """
+        aesthetic d_loss g_loss diversity gan_loss"""),
+    "forecasting": ("sktime, GluonTS, sklearn.metrics", """
+        mase smape mape crps rmse val_rmse mean_absolute_error wape msle pinball_loss
+        root_mean_squared_error""", """
+        r2 r2_score explained_variance neg_mean_squared_error pearson spearmanr
+        neg_mean_absolute_error""", "coverage bias forecast_horizon"),
+    "classification": ("sklearn.metrics, torchmetrics.classification", """
+        log_loss hamming_loss error_rate fpr fnr fpr_at_95_tpr false_positive_rate""", """
+        f1_macro macro_f1 roc_auc pr_auc val_auc mcc cohen_kappa balanced_accuracy specificity
+        tpr_at_fpr valAccuracy test_f1_epoch sparse_categorical_accuracy""", """
+        positive_rate support threshold accuracy_drop loss_recovered dropout_rate"""),
+    "medical": ("MONAI", "hd95 hausdorff_distance assd 1-ssim", "dice dice_score val_mean_dice", """
+        lesion_volume volume_ratio"""),
+    "cost": ("PaLM appendix B, Stable-Baselines3", "latency_p99_ms eval_runtime step_time", """
+        mfu throughput tokens_per_s train_samples_per_second""", """
+        cost_per_hour dropped_tokens_per_s errors_per_s memory_saved time_saved score rate ratio
+        similarity skill delta"""),
+}  # fmt: skip
+NONSENSE = words("""
+    zorp quux_level val/blorp_rate flux_index gizmo_score eval/wobble snark_similarity frob_ratio
+    norp_delta twiddle val_plugh xyzzy_skill thud/mean grault_per_hour garply_count waldo_coef
+    fredness corge_map val/zib_em plover_success mimsy_distance borogove_gain tove_norm rath_shift
+    slithy_gyre outgrabe jubjub_level bander_snatch frumious vorpal_edge
+""")
+TURNED = words("""
+    accuracy_gap accuracy_drop f1_diff loss_gap loss_recovered loss_ratio perplexity_ratio
+    error_reduction bleu_drop reward_margin rewards/rejected cost_accuracy accuracy_cost
+    toxicity_score bias_score hallucination_score unsafe_rate attack_success_rate refusal_rate
+    dropped_tokens_per_s failed_requests_per_s latency_saved memory_saved free_memory
+    error_uncertainty auc_variance loss_std accuracy_std toxicity/accuracy loss_weight
+    reward_scale accuracy_threshold adversarial_accuracy_gap mia_auc backdoor_accuracy
+    membership_inference_auc 1-loss loss_accuracy Loss/accuracy cost_per_hour score_per_s
+""")
+
+
+def test_a_hundred_and_fifty_names_of_twelve_fields_are_never_the_wrong_way():
+    known = total = 0
+    for field, (source, low, high, none) in FIELDS.items():
+        assert source
+        for way, names in (("min", low), ("max", high), (None, none)):
+            wanted = dict.fromkeys(words(names), way)
+            assert {name: direction(name) for name in wanted} == wanted, field
+            total += len(wanted)
+            known += len(wanted) if way else 0
+    assert total >= 150 and known >= 100
+
+
+def test_thirty_names_that_were_made_up_have_no_direction():
+    assert len(NONSENSE) == 30
+    assert {name: direction(name) for name in NONSENSE} == dict.fromkeys(NONSENSE)
+
+
+def test_a_word_that_turns_a_figure_leaves_it_without_a_direction():
+    assert {name: direction(name) for name in TURNED} == dict.fromkeys(TURNED)
 
 
 def test_a_declared_goal_wins_over_the_name():

@@ -250,8 +250,6 @@ def _encoder(path: Path, sha256: str) -> Tokenizer:
             hint="run the same command again once nothing writes to it",
         )
     encoder.encode_special_tokens = True
-    encoder.no_truncation()
-    encoder.no_padding()
     return encoder
 
 

@@ -153,7 +153,9 @@ def test_a_filter_by_what_no_run_has_is_refused_with_the_nearest(desk, table, te
     result = desk.quick("runs", "ls", "tag:a", term, "--json")
     assert (result.code, result.error["code"]) == (2, "usage")
     said = result.error["message"]
-    assert said.startswith("filter, column 7: ") and "is not a field, nor a metric" in said
+    assert said.startswith("filter, column 7: ") and (
+        " is not a field, nor a metric" in said or " is not a metric of any run" in said
+    )
     assert f"nearest is {nearest!r}" in said if nearest else "nearest" not in said
 
 
@@ -171,6 +173,28 @@ def test_a_metric_is_called_as_it_was_logged_or_as_the_table_calls_it(desk, tabl
     for words in (("diff", "a0", "a1", "--metric", "lss"), ("export", "a0", "--key", "lss")):
         refused = desk.quick("runs", *words)
         assert refused.code == 3 and "no metric 'lss'; the nearest is" in refused.err, refused
+
+
+@pytest.mark.parametrize("name", ["val_loss", "val/loss"])
+def test_a_short_name_takes_what_the_whole_one_does_of_a_metric(desk, table, name):
+    assert ids(desk, f"{name}:min<2") == ["b0", "a0"]
+    assert ids(desk, f"{name}:max>4", f"-{name}:count<2") == ["c0", "a1"]
+    assert ids(desk, "--sort", f"{name}:min") == ["a0", "b0", "a1", "c0"]
+    told = desk.quick("runs", "ls", "id:a0", "--columns", f"id,{name}:min,{name}:best").out
+    assert told.splitlines()[1].split() == ["a0", "1.5", "1.5"]
+
+
+def test_only_metrics_have_a_least_value(desk, table):
+    assert ids(desk, "loss:min<2.5") == ["b0", "a0"]
+    for word in ("optimizer.lr:min<1", "created:min<1", "los:min<1"):
+        told = desk.quick("runs", "ls", word)
+        assert told.code == 2 and "is not a metric of any run" in told.err, word
+
+
+def test_a_star_ends_a_name_as_it_does_a_host(desk, table):
+    assert ids(desk, "name:run*") == ["c0", "b0", "a1", "a0"]
+    assert ids(desk, "name:a*") == ["a1", "a0"]  # the id
+    assert ids(desk, "name:un*") == []
 
 
 def test_nobody_is_asked_whether_to_remove_a_run_that_never_was(desk, table):

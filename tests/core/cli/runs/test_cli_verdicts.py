@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 
@@ -235,3 +236,78 @@ def test_of_thirty_runs_26_are_compared_and_the_rest_is_said(desk):
     assert (made["runs"], made["left_out"]) == (names[:26], names[26:])
     validate(made)
     assert "4 more were asked for and left out: r26" in page.read_text()
+
+
+def write_values(desk, run_id, key, values):
+    """A finished run with one metric, a value a step."""
+    run = create_run(
+        desk.folder / "out", run_id, experiment="exp", name=run_id, kind="track", argv=[run_id],
+        facts=ABOUT,
+    )  # fmt: skip
+    journal = Journal(run.journal, attempt=1)
+    for step, value in enumerate(values, 1):
+        journal.metrics(step, {key: value})
+    journal.event("run.end", status="completed", reason="completed", code=0)
+    journal.close()
+    index_now(run)
+
+
+def noisy(seed, mean, count=100):
+    chance = random.Random(seed)
+    return [mean + chance.gauss(0, 0.01) for _ in range(count)]
+
+
+def test_a_run_that_ends_in_nan_is_worse_however_short_its_end_is(desk):
+    write_values(desk, "good", "val/loss", noisy(1, 0.5))
+    for tail in (1, 10, 60):
+        name = f"nan{tail}"
+        write_values(desk, name, "val/loss", [*noisy(2, 0.5, 100 - tail), *[math.nan] * tail])
+        (verdict,) = desk.quick("runs", "diff", "good", name, "--json").document["verdicts"]
+        assert verdict["outcome"] == "worse", tail
+        (verdict,) = desk.quick("runs", "diff", name, "good", "--json").document["verdicts"]
+        assert verdict["outcome"] == "better", tail
+
+
+def test_a_run_that_goes_on_beyond_the_other_and_ends_in_inf_is_worse(desk):
+    write_values(desk, "short", "val/loss", noisy(1, 0.5))
+    write_values(desk, "long", "val/loss", [*noisy(2, 0.5, 150), *[math.inf] * 20])
+    (verdict,) = desk.quick("runs", "diff", "short", "long", "--json").document["verdicts"]
+    assert verdict["outcome"] == "worse"
+    assert verdict["detail"].startswith("it is NaN or Inf from step 151 to its end")
+
+
+def test_a_metric_that_is_nan_now_and_then_is_judged_by_what_is_left(desk):
+    now_and_then = [v if step % 5 else math.nan for step, v in enumerate(noisy(2, 0.5), 1)]
+    write_values(desk, "good", "val/loss", noisy(1, 0.5))
+    write_values(desk, "gaps", "val/loss", now_and_then)
+    (verdict,) = desk.quick("runs", "diff", "good", "gaps", "--json").document["verdicts"]
+    assert verdict["outcome"] == "indistinguishable" and "left out" in verdict["detail"]
+
+
+def test_runs_without_a_loss_of_the_house_are_judged_by_the_metric_that_stands_for_them(desk):
+    for name, mean in (("a", 0.1652), ("b", 0.1852), ("c", 0.1252)):
+        write_values(desk, name, "val/mse", noisy(name, mean))
+    document = desk.quick("runs", "diff", "a", "b", "c", "--json").document
+    assert document["metric"] == "val/mse"
+    assert [one["outcome"] for one in document["verdicts"]] == ["worse", "better"]
+    panel = VerdictPanel()
+    lines = [line.plain for line in panel.lines(document, 120, 9)]
+    assert lines[0].startswith("B b is worse than A a") and lines[1].startswith("C c is better")
+
+
+def test_last_values_have_as_many_digits_as_tell_the_runs_apart(desk):
+    for name, last in (("a", 0.1652), ("b", 0.1741), ("c", 0.1704), ("d", 0.17241)):
+        write_values(desk, name, "val/mse", [0.5, last])
+    document = desk.quick("runs", "diff", "a", "b", "c", "d", "--json").document
+    (row,) = [
+        line.plain for line in MetricsPanel().lines(document, 80, 20) if "val/mse" in line.plain
+    ]
+    assert row.split()[1:] == ["0.1652", "0.1741", "0.1704", "0.1724"]
+
+
+def test_one_reason_why_no_run_can_be_judged_is_said_once(desk):
+    for name in "abc":
+        write_values(desk, name, "val/mse", [0.5, 0.4])
+    document = desk.quick("runs", "diff", "a", "b", "c", "--json").document
+    (line,) = VerdictPanel().lines(document, 120, 9)
+    assert line.plain.startswith("none is judged against A a   ") and "needs 8" in line.plain

@@ -1,0 +1,1 @@
+"""Tables that any program writes: CSV, TSV, JSON lines and JSON."""

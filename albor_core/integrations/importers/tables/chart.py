@@ -1,0 +1,45 @@
+"""A chart of W&B as its page downloads it: columns `RUN - METRIC`, and beside each its `__MIN` and
+`__MAX` over the runs or steps that one point stands for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from albor_core.integrations.importers.foreign import Example, Losses
+from albor_core.integrations.importers.tables.rows import Row
+from albor_core.run.values.lenient import is_number
+
+_BOUND = re.compile(r"__(?:MIN|MAX)$")
+_STEPS = ("step", "global_step", "train/global_step", "trainer/global_step", "_step")
+
+
+def is_chart(names: list[str]) -> bool:
+    """Whether column names are those of a chart: all but the first are of runs, with bounds or
+    with W&B's own `_step`.
+    """
+    rest = names[1:]
+    is_marked = any(_BOUND.search(name) or name.endswith(" - _step") for name in rest)
+    return bool(rest) and all(" - " in name for name in rest) and (is_marked or names[0] in _STEPS)
+
+
+def chart_rows(rows: Iterable[Row], losses: Losses) -> Iterator[Row]:
+    """A row for each run of each row; a bound that differs from its value is counted."""
+    for row in rows:
+        (axis, at), *columns = row.items()
+        runs: dict[str, dict[str, object]] = {}
+        for name, value in columns:
+            run, _, metric = name.rpartition(" - ")
+            if value is None or metric.startswith("_step"):
+                continue
+            if _BOUND.search(metric):
+                middle = row.get(_BOUND.sub("", name))
+                if value != middle and is_number(value):
+                    example = Example(name, at if isinstance(at, int) else None, float(value))
+                    losses.note("bound of a chart", example=example)
+                continue
+            runs.setdefault(run, {})[metric] = value
+        for run, values in runs.items():
+            place = {"step": at} if axis in _STEPS else {axis: at}
+            yield {**values, **place, "run": run}

@@ -1,0 +1,76 @@
+"""A whole JSON document as rows: the Trainer's `trainer_state.json`, a list of records, or columns
+as Keras' `history` has them. A file called `.json` with an object on each line is JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from albor_core.integrations.importers.foreign import Losses
+from albor_core.integrations.importers.tables.rows import Row, as_row, json_lines
+from albor_core.run.errors import DataError
+
+_MAX_BYTES = 256 << 20
+_LISTS = ("log_history", "history", "logs", "log", "metrics", "records", "data")
+_HINT = "a list of records, columns of numbers, or a trainer_state.json with log_history"
+
+
+def document_rows(path: Path, losses: Losses) -> Iterator[Row]:
+    """Raises DataError, saying what it is, for a document that is no history."""
+    if path.stat().st_size > _MAX_BYTES:
+        raise DataError(f"{path}: a JSON document over 256 MiB", hint="write it as JSON lines")
+    try:
+        said = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
+    except (ValueError, RecursionError):
+        yield from json_lines(path, losses)
+        return
+    for record in _records(said, path):
+        if isinstance(record, dict):
+            yield as_row(record)
+        else:
+            losses.damaged += 1
+
+
+def run_name(path: Path) -> str:
+    """What to call the run of a file: the Trainer's state is its output folder's."""
+    if path.name != "trainer_state.json":
+        return path.stem
+    folder = path.resolve().parent
+    if folder.name.startswith("checkpoint-"):
+        folder = folder.parent
+    return folder.name or path.stem
+
+
+def _records(said: Any, path: Path) -> list[Any]:
+    if isinstance(said, list):
+        if any(isinstance(one, dict) for one in said):
+            return said
+        raise DataError(f"{path}: a JSON list without records, so no history", hint=_HINT)
+    if not isinstance(said, dict):
+        raise DataError(f"{path}: a single JSON value, so no history", hint=_HINT)
+    if columns := _columns(said):
+        return columns
+    for name in _LISTS:
+        inside = said.get(name)
+        if isinstance(inside, list) and any(isinstance(one, dict) for one in inside):
+            return inside
+        if isinstance(inside, dict) and (columns := _columns(inside)):
+            return columns
+    names = ", ".join(sorted(said)[:4])
+    raise DataError(f"{path}: one JSON object ({names[:120]}), so no history", hint=f"take {_HINT}")
+
+
+def _columns(said: dict[str, Any]) -> list[Any]:
+    """Rows of lists of numbers side by side; a shorter one ends earlier."""
+    lists = {
+        key: value
+        for key, value in said.items()
+        if isinstance(value, list) and value and not any(isinstance(v, dict | list) for v in value)
+    }
+    if not lists or len(lists) < len(said):
+        return []
+    return [dict(zip(lists, values, strict=True)) for values in zip_longest(*lists.values())]

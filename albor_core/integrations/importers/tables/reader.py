@@ -1,0 +1,108 @@
+"""Plain CSV, JSON lines and JSON: a row for each step, or, as `albor runs export` writes them, a
+row for each value.
+
+The step is in a column `step`, `_step`, `global_step`, `iteration`, `iter` or `num_updates`, else
+it is the row's number; the time, in `wall`, `timestamp`, `_timestamp`, `wall_time` or `time` as
+seconds since 1970 or ISO 8601. Columns `key` (or `metric`, `tag`) and `value` together mean a row
+for each value. A column `run` parts a file into several runs; a word in `split`, `subset`, `mode`,
+`stage` or `phase`, into train/, val/ and test/. Every other column of numbers is a metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from albor_core.integrations.importers.foreign import ForeignRun, Importer, Item, Losses
+from albor_core.integrations.importers.tables.chart import chart_rows, is_chart
+from albor_core.integrations.importers.tables.columns import Columns, run_of
+from albor_core.integrations.importers.tables.document import document_rows, run_name
+from albor_core.integrations.importers.tables.rows import Row, csv_rows, heading, json_lines
+from albor_core.run.errors import DataError
+
+MAX_RUNS = 200
+_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
+
+
+def read(kind: str, files: list[Path], root: Path) -> Iterator[ForeignRun]:
+    """The runs of files of `kind`. Raises DataError for a file without a number."""
+    for path in sorted(files):
+        columns = Columns.of(_rows(kind, path, Losses()))
+        for run, experiment in _names(kind, path, columns).items():
+            yield ForeignRun(
+                source=kind,
+                key=f"{path.resolve()}\0{run or ''}",
+                name=run or run_name(path),
+                experiment=experiment or kind,
+                where=path,
+                items=partial(_items, kind, path, run, columns),
+            )
+
+
+def _names(kind: str, path: Path, columns: Columns) -> dict[str | None, str | None]:
+    """The runs of a file, each with its experiment if the file names one; {None: None} for one
+    that names none.
+    """
+    found: dict[str | None, str | None] = {}
+    has_numbers = False
+    for row in _rows(kind, path, Losses()):
+        has_numbers = has_numbers or bool(columns.point(row, Losses()).values)
+        name = run_of(row)
+        if name not in found:
+            if len(found) >= MAX_RUNS:
+                raise DataError(f"{path}: more than {MAX_RUNS} runs", hint="split the file")
+            said = row.get("experiment")
+            found[name] = said if isinstance(said, str) and said else None
+    if not has_numbers:
+        raise DataError(
+            f"{path}: no number in it, so no history",
+            hint="name a file with a column for each metric",
+        )
+    return found
+
+
+def _items(
+    kind: str, path: Path, run: str | None, columns: Columns, losses: Losses
+) -> Iterator[Item]:
+    for row in _rows(kind, path, losses):
+        if run_of(row) == run:
+            yield columns.point(row, losses)
+
+
+def _rows(kind: str, path: Path, losses: Losses) -> Iterator[Row]:
+    if kind == "json":
+        return document_rows(path, losses)
+    if kind == "jsonl":
+        return json_lines(path, losses)
+    rows = csv_rows(path, losses)
+    return chart_rows(rows, losses) if is_chart(heading(path)) else rows
+
+
+def _may_be(kind: str, name: str) -> bool:
+    return _SUFFIXES.get(Path(name).suffix.lower()) == kind
+
+
+def _is_text(kind: str, path: Path, head: bytes) -> bool:
+    """Whether a text is of `kind`: by its name, else by whether it begins as JSON."""
+    if not head or b"\0" in head:
+        return False
+    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    begins = {b"{": "jsonl", b"[": "json"}.get(first, "csv")
+    return _SUFFIXES.get(path.suffix.lower(), begins) == kind
+
+
+def _importer(kind: str, title: str) -> Importer:
+    return Importer(
+        name=kind,
+        title=title,
+        read=partial(read, kind),
+        may_be=partial(_may_be, kind),
+        is_file=partial(_is_text, kind),
+        only_asked=True,
+    )
+
+
+CSV = _importer("csv", "CSV")
+JSONL = _importer("jsonl", "JSON lines")
+JSON = _importer("json", "JSON")

@@ -1,0 +1,1 @@
+"""Which names of metrics are known, and from where."""

@@ -1,0 +1,153 @@
+"""What a loop said is there, or it is said what is not: many names, late figures, full disks."""
+
+import errno
+import os
+
+import pytest
+
+from albor_core import track
+from albor_core.guard.process.index_process import IndexProcess
+from albor_core.run.rundir import albor_home
+from albor_core.run.values import metrics
+from albor_core.store.index.catch_up import drain_index
+from albor_core.store.query.export import pages
+from albor_core.store.query.reader import Reader
+from albor_core.track import artifact_versions
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
+        monkeypatch.delenv(f"ALBOR_{word}", raising=False)
+    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
+
+
+def series(run):
+    drain_index(run.dir)
+    with Reader(run.dir.store) as reader:
+        return {key: [p[:2] for p in reader.points(run.id, key)] for key in reader.keys(run.id)}
+
+
+def test_house_and_goal_metrics_have_room_behind_any_number_of_names(monkeypatch, capsys):
+    monkeypatch.setattr(metrics, "MAX_NAMES", 5)
+    with track.start("many", goals={"mine": "max"}, console=False) as run:
+        run.log({f"k/{i}": i for i in range(7)}, step=1)
+        run.log({"val_loss": 0.5, "mine": 2.0, "other": 1.0}, step=2)
+        assert "'k/5'" in capsys.readouterr().err  # told when it is logged
+    found = series(run)
+    assert found["val/loss"] == [(2, 0.5)] and found["mine"] == [(2, 2.0)]
+    assert "k/4" in found and not {"k/5", "other"} & found.keys()
+    with Reader(run.dir.store) as reader:
+        told = reader.events(run.id, names=(metrics.NO_ROOM_EVENT,))[-1].data
+    assert told == {"first": "k/5", "left_out": 3, "names": 8}
+
+
+def test_an_export_asks_for_each_name_once(monkeypatch):
+    def asked(count):
+        with track.start("names", console=False) as run:
+            run.log({f"k/{i}": i for i in range(count)}, step=1)
+        drain_index(run.dir)
+        steps = 0
+
+        def tick():
+            nonlocal steps
+            steps += 1
+
+        made = Reader.__enter__
+
+        def enter(reader):
+            opened = made(reader)
+            reader._db.set_progress_handler(tick, 10)
+            return opened
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Reader, "__enter__", enter)
+            assert sum(map(len, pages(run.dir))) == count
+        return steps
+
+    assert asked(200) <= 2.2 * asked(100)
+
+
+def test_a_validation_figure_logged_later_takes_no_training_back():
+    with track.start("late", id="late-1", console=False) as run:
+        for step in range(1, 21):
+            run.log({"loss": 1 / step, **({"val_loss": 2.0} if step % 10 == 0 else {})}, step=step)
+    with track.start(id="late-1", resume="must", console=False) as run:
+        run.log({"val_loss": 0.041}, step=10)
+    found = series(run)
+    assert len(found["train/loss"]) == 20
+    assert found["val/loss"] == [(10, 0.041), (20, 2.0)]
+
+
+def test_training_that_begins_again_says_what_goes_and_how_to_read_it(capsys):
+    with track.start("again", id="again-1", console=False) as run:
+        for step in range(1, 21):
+            run.log({"loss": 1 / step, "val_loss": 2.0}, step=step)
+    with track.start(id="again-1", resume="allow", console=False) as run:
+        run.log({"val_loss": 1.0}, step=10)  # an evaluation before the first step
+        run.log({"loss": 0.5}, step=11)
+    said = capsys.readouterr().err
+    assert "2 metrics had after step 10 is taken back" in said and "metrics_discarded" in said
+    found = series(run)
+    assert len(found["train/loss"]) == 11 and found["val/loss"][-1] == (10, 1.0)
+
+
+def test_a_version_that_the_disk_took_in_part_is_not_given(monkeypatch, tmp_path):
+    def version(digit):
+        return artifact_versions.Version("model", 0, digit * 64, 1, "", "r", "", str(tmp_path), 0.0)
+
+    artifact_versions.take(version("a"))
+    whole = os.write
+
+    def part(fd, data):
+        monkeypatch.setattr(os, "write", full)
+        return whole(fd, data[:10])
+
+    def full(fd, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", part)
+    with pytest.raises(OSError, match="No space"):
+        artifact_versions.take(version("b"))
+    monkeypatch.setattr(os, "write", whole)
+    (kept,) = (albor_home() / "artifacts").glob("*.jsonl")
+    assert len(kept.read_bytes().splitlines()) == 1
+    assert artifact_versions.take(version("c")).version == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "has_run"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, False),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, False),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, True),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, True),
+        ({"SLURM_PROCID": "1"}, True),
+    ],
+    ids=str,
+)
+def test_a_job_of_ranks_is_one_run(words, has_run, monkeypatch, capsys):
+    for word, value in words.items():
+        monkeypatch.setenv(word, value)
+    with track.start("ranks", console=False) as run:
+        run.log({"loss": 1.0}, step=1)
+        run.params({"lr": 1})
+        run.set_goals({"x": "max"})
+        run.define_metric("x", goal="max")
+        run.event("said", x=1)
+        run.sample("text")
+        run.text("note", "words")
+        run.beat()
+        assert run.artifact(os.devnull) is None
+    assert bool(run.id) == has_run == (albor_home() / "runs").is_dir()
+    said = capsys.readouterr().err
+    assert (f"run {run.id}; watch: albor-tui {run.id}" in said) == has_run
+    assert ("records nothing" in said) != has_run
+
+
+def test_a_cell_run_twice_goes_on_with_its_run():
+    first = track.start("nb", id="cell-1", resume="allow", console=False)
+    first.log({"loss": 1.0}, step=1)
+    with track.start("nb", id="cell-1", resume="allow", console=False) as again:
+        again.log({"loss": 2.0}, step=1)
+    assert series(again) == {"train/loss": [(1, 2.0)]}

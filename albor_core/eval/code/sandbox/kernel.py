@@ -159,7 +159,8 @@ _TABLE: dict[str, tuple[int, int]] = {
     "mount": (165, 40), "umount2": (166, 39), "chroot": (161, 51), "unshare": (272, 97),
     "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
-    "mount_setattr": (442, 442), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
+    "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
+    "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
     "quotactl": (179, 60), "fanotify_init": (300, 262), "acct": (163, 89),
     "swapon": (167, 224), "swapoff": (168, 225),
     # the machine

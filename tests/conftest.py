@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 BEGUN = time.monotonic()
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+os.environ.setdefault("ALBOR_QUIET", "1")  # what programs print is compared with what they said
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it puts behind
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as nohup does

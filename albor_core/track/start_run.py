@@ -90,6 +90,8 @@ def start(
             attempt = _fresh(experiment, name, settings, dir, facts, run_id=id)
         if past is not None and max_steps is None:
             max_steps = integer(past.state, "max_steps")
+        if not attempt.is_guarded and os.environ.get("ALBOR_QUIET") != "1":  # and not in its log
+            tell(f"run {attempt.dir.id}; watch: albor-tui {attempt.dir.id}")
         run = _begun(attempt, max_steps, past, console=console)
         open_runs.add(run)
     if attempt.is_guarded or past is not None:
@@ -106,8 +108,6 @@ def start(
     run.params(settings)
     run.set_goals(directions)
     say(attempt.dir, words)
-    if not attempt.is_guarded and os.environ.get("ALBOR_QUIET") != "1":
-        tell(f"run {run.id}; watch: albor-tui {run.id}")
     return run
 
 

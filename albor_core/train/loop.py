@@ -258,8 +258,8 @@ class Training:
         """By what passes here, or plainly where an earlier attempt on such a device fell back."""
         event, device = self.reporter.journal.event, self.parts.placement.device_name
         said = (last_event(self.life.run.journal, "step.chosen") or {}).get("data") or {}
-        has_fallen = "fell_back_on" in said and said["fell_back_on"] == device
-        if has_fallen and self.config.training.parity == "plain":
+        goes_back = self.config.training.parity == "plain" and "fell_back_on" in said
+        if goes_back and said["fell_back_on"] == device:
             self._train_plainly("an attempt before fell back to it on such a device")
             return
         self.ranks.send_order(Word.CHOOSE)

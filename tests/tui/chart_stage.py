@@ -134,7 +134,7 @@ class Stage(App[None]):
     def on_mount(self) -> None:
         self.screen.set_class(glyphs.current.is_ascii, "-ascii")
         for grid in self.query(ChartGrid):
-            grid.view, grid.keys = self._run, self._keys
+            grid.view, grid.keys, grid.is_read = self._run, self._keys, True
             grid.focus()
 
     @on(PinAsked)

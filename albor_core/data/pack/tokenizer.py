@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -309,7 +308,7 @@ def _kept_stderr() -> Iterator[IO[bytes] | None]:
     except OSError:
         yield None
         return
-    with tempfile.TemporaryFile() as kept:
+    with os.fdopen(os.memfd_create("albor-stderr"), "w+b") as kept:  # a disk may be full
         os.dup2(kept.fileno(), 2)
         try:
             yield kept

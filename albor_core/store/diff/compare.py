@@ -295,12 +295,14 @@ def _shown(
     metric: str, sources: Sequence[ComparedRun], mains: Sequence[Sequence[str]]
 ) -> tuple[str, ...]:
     """The metrics whose curves are told: what is judged, the losses, then what stands for all runs;
-    of runs without any of these what all have.
+    of runs without a loss also what else all have.
     """
     shared = [key for key in mains[0] if all(key in one for one in mains[1:])]
     wanted = dict.fromkeys((metric, INSTEAD, ASKED, *shared))
     found = [key for key in wanted if any(key in source.summary for source in sources)]
-    return tuple((found or sorted(_shared_metrics(sources)))[:MOST_CURVES])
+    if INSTEAD not in found and ASKED not in found:
+        found += [key for key in _shared_metrics(sources) if key not in found]
+    return tuple(found[:MOST_CURVES])
 
 
 def _reaches(sources: Sequence[ComparedRun], metric: str, goals: Goals) -> Iterator[Reach]:

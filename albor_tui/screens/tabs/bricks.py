@@ -166,7 +166,7 @@ class BricksPage(PacedPage):
         self._size_table()
 
     def _nothing(self) -> Content:
-        if not self._is_read or self.view.is_loading:
+        if self.view.is_loading:
             return Content.styled("loading", "$ink-muted")
         return _nothing(self.view)
 

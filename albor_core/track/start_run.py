@@ -230,6 +230,13 @@ def _going_on(
     return _known(run_id, folder, how)
 
 
+def _is_interactive() -> bool:
+    """Whether a person types what runs: in a notebook or at Python's prompt. Elsewhere a second
+    start of an open run is a mistake, such as two threads that want the same one.
+    """
+    return hasattr(sys, "ps1") or "ipykernel" in sys.modules
+
+
 def _known_of(told: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in told.items() if value is not None}
 
@@ -244,7 +251,7 @@ def _known(
     found = resumed.find(run_id, folder)
     if found is not None:
         first = open_runs.opened(found.path)
-        if first is not None and how == "allow":  # a cell of a notebook is run again
+        if first is not None and how == "allow" and _is_interactive():  # a cell is run again
             tell(f"run {found.id} was open in this program: finished, and gone on with")
             first.end()
         return resumed.resume(found, how)

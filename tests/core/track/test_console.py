@@ -62,7 +62,12 @@ class Desk:
     def environ(self) -> dict[str, str]:
         ours = ("ALBOR_", "PYTEST_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        return kept | {"ALBOR_HOME": str(self.home), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+        return kept | {
+            "ALBOR_HOME": str(self.home),
+            "PYTHONPATH": str(ROOT),
+            "TERM": "xterm",
+            "ALBOR_QUIET": "1",
+        }
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Python with these words, and its output."""
@@ -401,7 +406,7 @@ with track.start():
     )
     pid, fd = pty.fork()
     if not pid:
-        os.environ.update(ALBOR_HOME=str(desk.home), PYTHONPATH=str(ROOT))
+        os.environ.update(ALBOR_HOME=str(desk.home), PYTHONPATH=str(ROOT), ALBOR_QUIET="1")
         os.environ.pop("PYTEST_CURRENT_TEST")
         os.chdir(desk.folder)
         job = f"{sys.executable} program.py; echo code $?; fg; echo code $?"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 
 import pytest
 
@@ -145,7 +146,8 @@ def test_a_job_of_ranks_is_one_run(words, has_run, monkeypatch, capsys):
     assert ("records nothing" in said) != has_run
 
 
-def test_a_cell_run_twice_goes_on_with_its_run():
+def test_a_cell_run_twice_goes_on_with_its_run(monkeypatch):
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     first = track.start("nb", id="cell-1", resume="allow", console=False)
     first.log({"loss": 1.0}, step=1)
     with track.start("nb", id="cell-1", resume="allow", console=False) as again:

@@ -24,7 +24,9 @@ BudgetAction = Literal["notify", "checkpoint", "pause", "stop"]
 """action of a budget: some of those"""
 Severity = Literal["info", "warning", "error", "critical"]
 """severity of a rule -> andon/severity.py"""
-HealthCheck = Literal["gpu", "plateau", "expected_loss", "gradients", "noise", "schedule", "drift"]
+HealthCheck = Literal[
+    "gpu", "plateau", "expected_loss", "gradients", "noise", "schedule", "drift", "speed"
+]
 """monitoring.health.ignore -> andon/health/facts.py (CHECKS)"""
 SinkKind = Literal["webhook", "command", "desktop", "console"]
 """monitoring.notify.kind -> run/values/sink_fields.py (SINK_KINDS)"""

@@ -97,7 +97,7 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
         )
         self.kept = kept_run.mark(args.output_dir, self.run.id)
         if filtered:
-            self.run.event("hf.nan_filter", **{_FILTER: filtered})
+            self.run.event("hf.nan_filter", logging_nan_inf_filter=filtered)
 
     def on_log(
         self,

@@ -76,23 +76,15 @@ def start(
     work or exists and `resume` is "never", NotFoundError where it must exist and does not,
     AlborError where its directory cannot be made or used.
     """
-    if ranks not in ("first", "all"):
-        raise UsageError(f"cannot start: ranks {ranks!r}: one of first, all")
-    place = job_rank(os.environ)
-    if place is not None and place[0] > 0 and ranks == "first":
-        return QuietRun(*place)
+    if (other := _other_rank(ranks)) is not None:
+        return other
     settings, directions = recordable(config), check_goals(goals)
     _check_names(experiment, name, parent)
     _check_id(id, resume)
     max_steps = _whole_steps(max_steps)
     words = check_words(tags, notes, group, job_type)
     with open_runs.starting:
-        guarded = os.environ.get("ALBOR_RUN_DIR")
-        if guarded and open_runs.is_open(Path(guarded)):
-            raise InUseError("this program's run is tracked here already", hint="close it first")
-        attempt, past = inherited_attempt(os.environ), None
-        if attempt is None and id is not None:
-            attempt, past = _known(id, dir, resume)
+        attempt, past = _going_on(id, dir, resume)
         if attempt is None:
             facts = {"max_steps": max_steps, "parent": parent}
             attempt = _fresh(experiment, name, settings, dir, facts, run_id=id)
@@ -110,14 +102,21 @@ def start(
             "parent": parent,
             "seed": seed if type(seed) is int else None,
         }
-        known = {key: value for key, value in told.items() if value is not None}
-        describe(run, known, dir, is_resumed=past is not None)
+        describe(run, _known_of(told), dir, is_resumed=past is not None)
     run.params(settings)
     run.set_goals(directions)
     say(attempt.dir, words)
     if not attempt.is_guarded and os.environ.get("ALBOR_QUIET") != "1":
         tell(f"run {run.id}; watch: albor-tui {run.id}")
     return run
+
+
+def _other_rank(ranks: str) -> QuietRun | None:
+    """What a rank above 0 gets where rank 0 has the run. Raises UsageError."""
+    if ranks not in ("first", "all"):
+        raise UsageError(f"cannot start: ranks {ranks!r}: one of first, all")
+    place = job_rank(os.environ)
+    return QuietRun(*place) if place is not None and place[0] > 0 and ranks == "first" else None
 
 
 def job_rank(environ: Mapping[str, str]) -> tuple[int, int] | None:
@@ -217,6 +216,22 @@ def _check_id(run_id: str | None, resume: str) -> None:
             " and '-' can, at most 64",
             hint=f"id={new_run_id(str(run_id))!r}, say",
         )
+
+
+def _going_on(
+    run_id: str | None, folder: str | os.PathLike[str] | None, how: str
+) -> tuple[SupervisedAttempt | None, Past | None]:
+    """The guard's attempt, or one more of the run that is gone on with; none for a new run."""
+    guarded = os.environ.get("ALBOR_RUN_DIR")
+    if guarded and open_runs.is_open(Path(guarded)):
+        raise InUseError("this program's run is tracked here already", hint="close it first")
+    if (attempt := inherited_attempt(os.environ)) is not None or run_id is None:
+        return attempt, None
+    return _known(run_id, folder, how)
+
+
+def _known_of(told: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in told.items() if value is not None}
 
 
 def _known(

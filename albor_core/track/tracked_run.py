@@ -159,12 +159,7 @@ class Run(MediaMethods):
                 self._say_refused()
             if self._rewinds:
                 self._go_on(step, named)
-            if step != self.step or not self._has_logged:
-                self._said = named.keys()
-            else:
-                if not self.repeats_steps and not self._said.isdisjoint(named):
-                    self.odd.note("step_repeated", step)
-                self._said = self._said | named.keys()
+            self._note_repeats(step, named)
             if not self._journal.numbers(step, named):
                 named = tidy(named, self.odd)  # names that were seen before may hold any integer
                 self._journal.metrics(step, named)
@@ -174,6 +169,14 @@ class Run(MediaMethods):
                 self._said = frozenset()  # of what attempts before said there is no track
             self._has_logged = True
             self._live.take(named, step)
+
+    def _note_repeats(self, step: int, named: Mapping[str, Any]) -> None:
+        if step != self.step or not self._has_logged:
+            self._said = named.keys()
+            return
+        if not self.repeats_steps and not self._said.isdisjoint(named):
+            self.odd.note("step_repeated", step)
+        self._said = self._said | named.keys()
 
     def _go_on(self, step: int, named: Mapping[str, Any]) -> None:
         """The first values of a later attempt: where they say again what was said from `step` on,

@@ -103,12 +103,16 @@ def _facts(made: Document, row: Document) -> Iterator[tuple[str, str]]:
         how = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
         at = "" if row["ended_wall"] is None else f"{when(row['ended_wall'])} UTC, "
         yield "ended", f"{at}{how}"
-    if told := [one for one in made["events"] if one["name"] == NO_ROOM_EVENT]:
-        names, first = told[-1]["data"].get("names"), told[-1]["data"].get("first")
-        if isinstance(names, int):
-            yield "left out", f"its store has {MAX_NAMES:,} of {names:,} metric names; not {first}"
+    yield "left out", _names_left_out(made)
     if made["lines_lost"]:
         yield "lost", f"{counted(made['lines_lost'], 'line')} that it logged could not be written"
+
+
+def _names_left_out(made: Document) -> str:
+    told = [one["data"] for one in made["events"] if one["name"] == NO_ROOM_EVENT]
+    if not told or not isinstance(names := told[-1].get("names"), int):
+        return ""
+    return f"its store has {MAX_NAMES:,} of {names:,} metric names; not {told[-1].get('first')}"
 
 
 def _sent(trace: Document | None, run_id: str) -> str:

@@ -68,7 +68,7 @@ class Rewind:
 
 
 @dataclass(frozen=True)
-class Defined:
+class MetricWord:
     """What the author said of a metric: which way is better ("" where unsaid), and which of its
     values stands for the run.
     """
@@ -78,7 +78,7 @@ class Defined:
     summary: str = ""
 
 
-Item = Point | ForeignMedium | Rewind | Defined
+Item = Point | ForeignMedium | Rewind | MetricWord
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ from albor_core.integrations.importers.foreign import (
     REPLACED,
     TAKEN_BACK,
     UNTOLD,
-    Defined,
     Example,
     ForeignMedium,
     ForeignRun,
     Item,
     Losses,
+    MetricWord,
     Rewind,
 )
 from albor_core.integrations.importers.steps.placed import Placed, is_same
@@ -284,7 +284,7 @@ class _Scribe:
         if isinstance(item, Rewind):
             self._rewind(item.to)
             return
-        if isinstance(item, Defined):
+        if isinstance(item, MetricWord):
             self._define(item)
             return
         values = tidy(item.values, self._odd)
@@ -359,7 +359,7 @@ class _Scribe:
             data = {"axis": axis, "metrics": changed[at : at + _NAMES_A_LINE]}
             self._event("import.axis", data)
 
-    def _define(self, said: Defined) -> None:
+    def _define(self, said: MetricWord) -> None:
         try:
             about = definition(said.metric, None, said.summary or None)
             goals = check_goals({about["metric"]: said.goal} if said.goal else {})

@@ -22,12 +22,12 @@ from typing import Any
 
 from albor_core.integrations.importers.foreign import (
     CALLS,
-    Defined,
     Example,
     ForeignRun,
     Importer,
     Item,
     Losses,
+    MetricWord,
     Point,
     Refusal,
     Rewind,
@@ -350,12 +350,12 @@ def _learn(axes: Axes, message: bytes) -> None:
         axes.named[name] = said
 
 
-def _defined(axes: Axes) -> Iterator[Defined]:
+def _defined(axes: Axes) -> Iterator[MetricWord]:
     """What stands for the run in its author's words: the smallest of a metric is the best one."""
     for name, about in axes.named.items():
         goal = about.goal or (about.summary if about.summary in ("min", "max") else "")
         if goal or about.summary:
-            yield Defined(name.replace(".", "/"), goal, about.summary)
+            yield MetricWord(name.replace(".", "/"), goal, about.summary)
 
 
 class _Places:

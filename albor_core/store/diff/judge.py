@@ -162,29 +162,31 @@ def _on(key: str, a: ComparedRun, b: ComparedRun, goals: Goals) -> Verdict:
     by_tokens = scale_a is not None and scale_b is not None and abs(scale_a / scale_b - 1) > 1e-3
     factor_a, factor_b = (scale_a or 1.0, scale_b or 1.0) if by_tokens else (1.0, 1.0)
     end = min(left.last_step * factor_a, right.last_step * factor_b)
-    curves = []
-    for source, factor in ((a, factor_a), (b, factor_b)):
-        steps, values = source.tail(key, int(end / factor))
-        curves.append(OrderedSeries([step * factor for step in steps], values))
+    scaled = ((a, factor_a), (b, factor_b))
+    curves = [_tail(key, source, factor, int(end / factor)) for source, factor in scaled]
     goal, unit = direction(key, goals), "token" if by_tokens else "step"
     found = verdict(*curves, goal=goal, unit=unit)
     if found.outcome in (None, "indistinguishable") and found.reason != "not_finite":
-        found = _by_ends(key, ((a, factor_a), (b, factor_b)), unit) or found
+        found = _by_ends(key, scaled, unit) or found
     if found.reason == "unknown_direction":
         told = f"nothing says which way {key} is better; next: {unknown_direction(key)}"
         found = replace(found, detail=f"{told}; {found.detail}")
     return replace(found, metric=key)
 
 
+def _tail(key: str, run: ComparedRun, factor: float, end: int) -> OrderedSeries:
+    steps, values = run.tail(key, end)
+    return OrderedSeries([step * factor for step in steps], values)
+
+
 def _by_ends(key: str, ends: Sequence[tuple[ComparedRun, float]], unit: str) -> Verdict | None:
     """Where one of two runs ends in NaN or Inf, and the other does not, that one is worse. `ends`:
     each with the `unit`s of a step.
     """
-    since: list[float | None] = []
-    for run, factor in ends:
-        steps, values = run.tail(key, run.summary[key].last_step or 0)
-        since.append(broken_from(OrderedSeries([step * factor for step in steps], values)))
-    first, second = since
+    first, second = (
+        broken_from(_tail(key, run, factor, run.summary[key].last_step or 0))
+        for run, factor in ends
+    )
     if (first is None) == (second is None):
         return None
     which = "it is" if first is None else "the other is"

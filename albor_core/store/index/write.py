@@ -76,6 +76,12 @@ _TABLES = (
 )
 
 
+_TAG_SQL = {
+    "tag": "INSERT OR IGNORE INTO tags VALUES (?,?)",
+    "untag": "DELETE FROM tags WHERE run_id = ? AND tag = ?",
+}
+
+
 class RunWriter:
     """Rows of one run in its local store. `run_id` is its small integer there."""
 
@@ -308,14 +314,8 @@ class RunWriter:
         said = text_of(value)
         self.touched |= {"tags", "notes"}
         match kind:
-            case "tag" if said:
-                self._db.execute(
-                    "INSERT OR IGNORE INTO tags VALUES (?,?)", (self.run_id, text(said))
-                )
-            case "untag" if said:
-                self._db.execute(
-                    "DELETE FROM tags WHERE run_id = ? AND tag = ?", (self.run_id, text(said))
-                )
+            case "tag" | "untag" if said:
+                self._db.execute(_TAG_SQL[kind], (self.run_id, text(said)))
             case "note" if said:
                 self._db.execute(
                     "INSERT OR REPLACE INTO notes (run_id, at, wall, by, text) VALUES (?,?,?,?,?)",

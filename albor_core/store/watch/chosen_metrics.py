@@ -1,4 +1,4 @@
-"""The metrics of a run that somebody chose: by a goal, or by a pin."""
+"""The metrics of a run that were chosen: by a goal, or by a pin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ChosenMetrics:
             self.names.update(map(str, goals))
 
     def look(self) -> set[str]:
-        """All of them now. What was unpinned stays: it was looked at by somebody."""
+        """All of them now. What was unpinned stays: it was looked at."""
         try:
             size = self._annotations.stat().st_size
             if size != self._size:

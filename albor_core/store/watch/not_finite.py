@@ -65,6 +65,11 @@ class _Seen:
         self.was_finite = self.is_told = False
         self.value = math.nan
 
+    def least(self, again: int) -> int:
+        """Values in a row that tell of what stands for the run."""
+        least = 1 if self.was_finite else EARLY
+        return max(least, again) if self.came_back >= RETURNS else least
+
     def take(self, value: float, step: int) -> None:
         if math.isfinite(value):
             if self.bad and self.was_finite:
@@ -132,8 +137,7 @@ class NotFinite:
         if not seen.was_finite and not is_validation(key):
             heads = heads[:1]
         if (key in self._chosen or key in heads) and not _is_of_episodes(key):
-            least = 1 if seen.was_finite else EARLY
-            return seen.bad >= (max(least, again) if seen.came_back >= RETURNS else least)
+            return seen.bad >= seen.least(again)
         if not seen.was_finite or seen.bad < max(IN_A_ROW, again):
             return False
         return 4 * sum(self._seen[one].bad > 0 for one in kin) >= 3 * len(kin)

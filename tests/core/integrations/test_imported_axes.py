@@ -10,9 +10,9 @@ from albor_core.integrations.importers.foreign import (
     CALLS,
     NO_STEP,
     ORDER,
-    Defined,
     ForeignRun,
     Losses,
+    MetricWord,
     Point,
 )
 from albor_core.integrations.importers.steps.order import numbered, stepless
@@ -62,14 +62,16 @@ def test_the_same_curve_over_axes_that_count_alike_shows_no_difference(tmp_path,
 
 
 def test_goals_and_summaries_of_the_source_are_those_of_the_run(tmp_path):
-    items = [Point(1, None, {"val/oddity": 2.0}), Defined("val/oddity", "max", "max")]
+    items = [Point(1, None, {"val/oddity": 2.0}), MetricWord("val/oddity", "max", "max")]
     run = imported(tmp_path, "goal", *items)
     with Reader(global_store()) as reader:
         assert reader.goals(run) == {"val/oddity": "max"}
 
 
 def test_a_definition_that_is_none_is_counted(tmp_path):
-    made = ForeignRun("csv", "k", "k", "e", tmp_path, lambda losses: iter([Defined("a*", "min")]))
+    made = ForeignRun(
+        "csv", "k", "k", "e", tmp_path, lambda losses: iter([MetricWord("a*", "min")])
+    )
     assert run_import.import_run(made).unmapped == {"definition of a metric": 1}
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import wraps
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from albor_core.eval.code.sandbox import kernel
 
@@ -179,7 +182,14 @@ def limit_resources(most_of: Mapping[int, int]) -> None:
         resource.setrlimit(what, (most, most))
 
 
-def lock_in(limits: ProgramLimits, facts: Facts, folder: str, packages: str, keep: int) -> None:
+def lock_in(
+    limits: ProgramLimits,
+    facts: Facts,
+    folder: str,
+    packages: str,
+    keep: int,
+    without: frozenset[str],
+) -> None:
     """ProgramLimits, capabilities, files, system calls: from here on there is no way back."""
     limit_resources(
         {
@@ -194,11 +204,15 @@ def lock_in(limits: ProgramLimits, facts: Facts, folder: str, packages: str, kee
         }
     )
     kernel.drop_capabilities(keep)
-    if facts.files == "landlock":
+    if facts.files != "mount namespace" and offered(without)["landlock"]:
         readable = ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", sys.base_prefix, packages]
         kernel.restrict_files(filter(None, readable), [folder, "/dev/null"])
+        _let_copies_go_on()
     if facts.calls == "seccomp":
-        kernel.refuse_calls(may_signal=facts.processes == "pid namespace")
+        kernel.refuse_calls(
+            own_processes=facts.processes == "pid namespace",
+            own_files=facts.files == "mount namespace",
+        )
     os.environ.clear()
     os.environ.update(
         PATH="/usr/bin:/bin", HOME=folder, TMPDIR=folder, LANG="C.UTF-8", OMP_NUM_THREADS="1",
@@ -206,6 +220,20 @@ def lock_in(limits: ProgramLimits, facts: Facts, folder: str, packages: str, kee
     )  # fmt: skip
     os.umask(0o077)
     os.chdir(folder)
+
+
+def _let_copies_go_on() -> None:
+    """`shutil` copies what files hold where their modes and times cannot be set."""
+
+    def leniently(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def call(*arguments: Any, **named: Any) -> None:
+            with contextlib.suppress(PermissionError):
+                function(*arguments, **named)
+
+        return call
+
+    shutil.copymode, shutil.copystat = leniently(shutil.copymode), leniently(shutil.copystat)
 
 
 def offered(without: frozenset[str]) -> dict[str, bool]:
@@ -217,11 +245,18 @@ def offered(without: frozenset[str]) -> dict[str, bool]:
 
 
 def facts_of(has: dict[str, bool], *, has_namespaces: bool, has_root: bool) -> Facts:
-    """What protects, given what could be had. `user` is "" until `drop_root` says it."""
+    """What protects, given what could be had. `user` is "" until `drop_root` says it.
+
+    Landlock alone leaves modes, times and attributes open, and nothing else keeps signals from
+    other processes: without the filter of calls both are "none".
+    """
+    calls = "seccomp" if has["seccomp"] else "none"
+    files = "landlock" if has["landlock"] and has["seccomp"] else "none"
+    ended = "adopted and killed" if has["seccomp"] else "none"
     return Facts(
-        processes="pid namespace" if has_namespaces else "adopted and killed",
-        network="net namespace" if has_namespaces else "seccomp" if has["seccomp"] else "none",
-        files="mount namespace" if has_root else "landlock" if has["landlock"] else "none",
-        calls="seccomp" if has["seccomp"] else "none",
+        processes="pid namespace" if has_namespaces else ended,
+        network="net namespace" if has_namespaces else calls,
+        files="mount namespace" if has_root else files,
+        calls=calls,
         user="",
     )

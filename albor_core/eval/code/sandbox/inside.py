@@ -129,7 +129,7 @@ def _be_the_program(
         kernel.die_with_parent()
         said = FrameChannel(channel)
         try:
-            lock_in(limits, facts, folder, packages, keep)
+            lock_in(limits, facts, folder, packages, keep, without)
         except Exception as error:
             said.send(f"{type(error).__name__}: {error}")
         else:

@@ -11,7 +11,7 @@ import ctypes
 import os
 import platform
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -148,9 +148,9 @@ def restrict_files(readable: Iterable[str], writable: Iterable[str]) -> None:
 # seccomp: system calls that no task needs, refused with EPERM. Numbers of x86-64 and arm64.
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000_003E), "aarch64": (1, 0xC000_00B7)}
+_NONE = -1  # arm64 never had the call
 _TABLE: dict[str, tuple[int, int]] = {
-    "pivot_root": (155, 41), "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198),
-    "prlimit64": (302, 261),
+    "pivot_root": (155, 41), "socket": (41, 198),
     # other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "kcmp": (312, 272), "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
@@ -159,7 +159,8 @@ _TABLE: dict[str, tuple[int, int]] = {
     "mount": (165, 40), "umount2": (166, 39), "chroot": (161, 51), "unshare": (272, 97),
     "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
-    "mount_setattr": (442, 442), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
+    "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
+    "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
     "quotactl": (179, 60), "fanotify_init": (300, 262), "acct": (163, 89),
     "swapon": (167, 224), "swapoff": (168, 225),
     # the machine
@@ -176,15 +177,43 @@ _TABLE: dict[str, tuple[int, int]] = {
     "memfd_create": (319, 279), "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
     "mq_open": (240, 180),
 }  # fmt: skip
-_SIGNALS: dict[str, tuple[int, int]] = {
+_TO_OTHERS: dict[str, tuple[int, int]] = {  # where the program shares processes with the user
     "kill": (62, 129), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
+    "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "ioprio_set": (251, 30),
 }  # fmt: skip
-_BY_ARGUMENT = ("clone", "clone3", "prlimit64")
+_PAST_LANDLOCK: dict[str, tuple[int, int]] = {  # where it shares files: who owns one may always
+    "chmod": (90, _NONE), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, _NONE), "fchown": (93, 55), "lchown": (94, _NONE), "fchownat": (260, 54),
+    "utime": (132, _NONE), "utimes": (235, _NONE), "futimesat": (261, _NONE),
+    "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16), "removexattrat": (466, 466), "file_setattr": (469, 469),
+}  # fmt: skip
+_BY_ARGUMENT: dict[str, tuple[int, int]] = {
+    "clone": (56, 220), "clone3": (435, 435), "prlimit64": (302, 261), "tgkill": (234, 131),
+    "setpriority": (141, 140), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122), "sched_setattr": (314, 274), "fcntl": (72, 25),
+    "ioctl": (16, 29), "truncate": (76, 45), "open": (2, _NONE), "openat": (257, 56),
+    "openat2": (437, 437), "socketpair": (53, 199),
+}  # fmt: skip
+_OWNS = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: a signal of one's choice to any process
+_ASKS = (
+    0x5401, 0x802C_542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451,
+)  # fmt: skip  # TCGETS, TCGETS2, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+_TRUNCATES, _HOLDS_TRUNCATION = 0x200, 3  # O_TRUNC, and the Landlock ABI that looks at it
 _COLUMN, _ARCHITECTURE = _ARCHITECTURES.get(platform.machine(), (0, 0))
-_CALLS = {name: numbers[_COLUMN] for name, numbers in _TABLE.items()}
 
-_ALLOW, _REFUSE, _NOT_THERE, _END = 0x7FFF_0000, 0x0005_0001, 0x0005_0026, 0x8000_0000
+
+def _numbers(of: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """By name, here; less what this machine has not."""
+    here = {name: numbers[_COLUMN] for name, numbers in of.items()}
+    return {name: number for name, number in here.items() if number != _NONE}
+
+
+_CALLS = _numbers(_TABLE | _BY_ARGUMENT)
+
+_ALLOW, _END = 0x7FFF_0000, 0x8000_0000
+_REFUSE, _NOT_THERE, _NO_TERMINAL = 0x0005_0001, 0x0005_0026, 0x0005_0019
 _NEW_NAMESPACES = NAMESPACES | NEWUSER | NEWCGROUP | 0x80
 _Line = tuple[int, int, int, int]
 
@@ -206,32 +235,90 @@ def _when(call: int, then: Sequence[_Line]) -> list[_Line]:
     return [_unless_equal(call, len(then)), *then]
 
 
-def _filter(*, may_signal: bool) -> list[_Line]:
-    first = 16  # the low word of the first argument
+def _argument(place: int) -> _Line:
+    """Its low word."""
+    return _load(16 + 8 * place)
+
+
+def _only(
+    place: int, values: Sequence[int], found: int = _ALLOW, other: int = _REFUSE
+) -> list[_Line]:
+    """The answer `found` where an argument is one of `values`, else `other`."""
+    count = len(values)
+    tests = [(0x15, count - at, 0, value) for at, value in enumerate(values)]
+    return [_argument(place), *tests, _answer(other), _answer(found)]
+
+
+def _filter(*, own_processes: bool, own_files: bool) -> list[_Line]:
     lines = [_load(4), (0x15, 1, 0, _ARCHITECTURE), _answer(_END), _load(0)]
     lines += [(0x35, 0, 1, 0x4000_0000), _answer(_REFUSE)]  # the x32 names of the same calls
-    named = {name: call for name, call in _CALLS.items() if name not in _BY_ARGUMENT}
-    if not may_signal:
-        named |= {name: numbers[_COLUMN] for name, numbers in _SIGNALS.items()}
-    for call in named.values():
+    refused = _numbers(_TABLE)
+    if not own_processes:
+        refused |= _numbers(_TO_OTHERS)
+    if not own_files:
+        refused |= _numbers(_PAST_LANDLOCK)
+    for call in refused.values():
         lines += _when(call, [_answer(_REFUSE)])
-    lines += _when(_CALLS["clone3"], [_answer(_NOT_THERE)])  # its flags are out of a filter's sight
-    lines += _when(
-        _CALLS["clone"],
-        [_load(first), (0x45, 0, 1, _NEW_NAMESPACES), _answer(_REFUSE), _answer(_ALLOW)],
-    )
-    lines += _when(
-        _CALLS["prlimit64"],
-        [_load(first), _unless_equal(0, 1), _answer(_ALLOW), _answer(_REFUSE)],
-    )
+    by_argument = {
+        "clone3": [_answer(_NOT_THERE)],  # its flags are out of a filter's sight
+        "clone": [
+            _argument(0), (0x45, 0, 1, _NEW_NAMESPACES), _answer(_REFUSE), _answer(_ALLOW),
+        ],
+        "prlimit64": _only(0, (0, os.getpid())),
+        # one that keeps no connection can be sent from to any socket that has a path
+        "socketpair": [_argument(1), (0x54, 0, 0, 0xF), *_only(1, (2, 3), _REFUSE, _ALLOW)[1:]],
+    }  # fmt: skip
+    if not own_processes:
+        by_argument |= _of_other_processes()
+    if not (own_processes and own_files):
+        by_argument["ioctl"] = _only(1, _ASKS, other=_NO_TERMINAL)
+    if not own_files and landlock_abi() < _HOLDS_TRUNCATION:
+        by_argument |= _of_truncation()
+    for name, then in by_argument.items():
+        if name in _CALLS:
+            lines += _when(_CALLS[name], then)
     return [*lines, _answer(_ALLOW)]
 
 
-def refuse_calls(*, may_signal: bool) -> None:
-    """For this process and all it starts, for good: no network, no tracing, no mounts, no keys."""
+def _of_other_processes() -> dict[str, list[_Line]]:
+    """What a process may do to itself alone; 0 is the caller, and signals name it by its number."""
+    own = _only(0, (0, os.getpid()))
+    names = ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+    of_process = [_argument(0), (0x15, 1, 0, 0), _answer(_REFUSE), *_only(1, (0, os.getpid()))]
+    return dict.fromkeys(names, own) | {
+        "tgkill": _only(0, (os.getpid(),)),
+        "setpriority": of_process,
+        "fcntl": _only(1, _OWNS, _REFUSE, _ALLOW),
+    }
+
+
+def _of_truncation() -> dict[str, list[_Line]]:
+    """What empties a file without the right to write it that an old Landlock looks at."""
+
+    def opening(flags: int) -> list[_Line]:
+        wanted = [_argument(flags), (0x54, 0, 0, _TRUNCATES | 3)]
+        return [*wanted, *_only(flags, (_TRUNCATES, _TRUNCATES | 3), _REFUSE, _ALLOW)[1:]]
+
+    return {
+        "truncate": [_answer(_REFUSE)],
+        "open": opening(1),
+        "openat": opening(2),
+        "openat2": [_answer(_NOT_THERE)],  # its flags are out of sight
+    }
+
+
+def refuse_calls(*, own_processes: bool, own_files: bool) -> None:
+    """For this process and all it starts, for good: no network, no tracing, no mounts, no keys.
+
+    Without processes of its own it changes no other one. Without files of its own it sets no
+    modes, owners, times and attributes, in its own folder neither: a filter sees no paths.
+    """
     if not _ARCHITECTURE:
         raise OSError(38, f"no filter of system calls is known for {platform.machine()}")
-    code = b"".join(struct.pack("=HBBI", *line) for line in _filter(may_signal=may_signal))
+    code = b"".join(
+        struct.pack("=HBBI", *line)
+        for line in _filter(own_processes=own_processes, own_files=own_files)
+    )
     held = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(held))
     _prctl(_SET_NO_NEW_PRIVS, 1, "prctl")

@@ -125,19 +125,22 @@ class LogSpan:
         self.begun = wall if self.begun is None else self.begun
         self.ended = wall if wall is not None else self.ended
         for key, value in values.items():
-            if is_number(value) and whole_step(value) is None:
-                self.fractions.add(key)
-            if not is_counter(key) or not is_number(value) or key in self.odd:
-                continue
-            if key not in self.counters and len(self.counters) >= _MOST_COUNTERS:
-                continue
-            counts, steps = self.counters.setdefault(key, ([], []))
-            if counts and value < counts[-1]:
-                self.odd.add(key)
-                del self.counters[key]
-            elif not counts or value > counts[-1]:
-                counts.append(value)
-                steps.append(step)
+            if is_number(value):
+                if whole_step(value) is None:
+                    self.fractions.add(key)
+                if is_counter(key) and key not in self.odd:
+                    self._count(key, value, step)
+
+    def _count(self, key: str, value: float, step: int) -> None:
+        if key not in self.counters and len(self.counters) >= _MOST_COUNTERS:
+            return
+        counts, steps = self.counters.setdefault(key, ([], []))
+        if counts and value < counts[-1]:
+            self.odd.add(key)
+            del self.counters[key]
+        elif not counts or value > counts[-1]:
+            counts.append(value)
+            steps.append(step)
 
 
 def offsets(spans: list[LogSpan]) -> list[int]:

@@ -93,6 +93,18 @@ for path in (sys.executable, real, os.__file__, os.path.dirname(os.__file__) + "
     except OSError:
         pass
 """
+COPIES = """
+import pathlib, shutil, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    one = pathlib.Path(folder, "one")
+    one.touch()
+    one.touch()
+    one.write_text("1")
+    shutil.copy(one, folder + "/two")
+    shutil.copy2(one, folder + "/three")
+    shutil.copytree(folder, folder + "-all")
+    done = len(list(pathlib.Path(folder + "-all").iterdir())) == 3
+"""
 EXITS = {
     "sys.exit": "import sys\nsys.exit(0)",
     "os._exit": "import os\nos._exit(0)",

@@ -156,6 +156,19 @@ def test_the_interpreter_and_its_library_cannot_be_changed(box):
     box.score(hostile_programs.INTERPRETER + hostile_programs.SOLVES_IF_DONE)
 
 
+@pytest.mark.parametrize("program", [hostile_programs.INTERPRETER, hostile_programs.COPIES])
+def test_without_namespaces_whoever_owns_the_interpreter_cannot_change_it_and_copies_go_on(program):
+    if not kernel.landlock_abi():
+        pytest.skip("this kernel has no Landlock, which stands in for namespaces")
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    box = Box(("namespaces", "user"), folder)
+    verdict = box.verdict(program + hostile_programs.SOLVES_IF_DONE, TEST)
+    folder.rmdir()
+    assert (verdict["outcome"] == "passed") == (program is hostile_programs.COPIES), verdict
+    assert verdict["facts"]["files"] == "landlock"
+    assert "none" not in verdict["facts"].values()
+
+
 @pytest.mark.parametrize("way", hostile_programs.EXITS)
 def test_leaving_before_the_tests_is_no_success(box, way):
     box.score(

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from albor_core.eval.interval import binomial_interval
+
 Better = Literal["min", "max"]
 
 
@@ -21,7 +23,11 @@ class Score:
     n: int
     """Items that it is of."""
     stderr: float | None = None
-    """Of the mean over items; None where the figure is not one."""
+    """Of the mean over items; None where the figure is not one, and where all items passed or none
+    did: the interval says it then."""
+    low: float | None = None
+    """Of the exact 95 % interval where each item has 0 or 1; None elsewhere, as `high`."""
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,14 +57,17 @@ class Likelihood:
 
 
 def mean_score(name: str, values: Sequence[float], better: Better = "max") -> Score:
-    """The mean of one value an item, with its standard error (n - 1 degrees of freedom); of no
-    items it is NaN.
+    """The mean of one value an item, with its standard error (n - 1 degrees of freedom) and, of
+    items that pass or fail, its exact interval; of no items it is NaN.
     """
     n = len(values)
     if n == 0:
         return Score(name, math.nan, better, 0)
     mean = math.fsum(values) / n
-    if n == 1:
-        return Score(name, mean, better, n)
+    low, high = None, None
+    if all(value in (0, 1) for value in values):
+        low, high = binomial_interval(round(math.fsum(values)), n)
+    if n == 1 or (low is not None and mean in (0, 1)):
+        return Score(name, mean, better, n, None, low, high)
     spread = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
-    return Score(name, mean, better, n, math.sqrt(spread / n))
+    return Score(name, mean, better, n, math.sqrt(spread / n), low, high)

@@ -19,6 +19,7 @@ from albor_core.cli.common.output import (
     table,
 )
 from albor_core.run.errors import NotFoundError, UsageError
+from albor_core.run.values.quantity import counted
 
 if TYPE_CHECKING:
     from albor_core.cli.eval.kept import Kept
@@ -35,8 +36,8 @@ _LOSSES = ("val/loss", "train/loss")
 @click.option("--seed", type=Count(0), default=0, help="Decides what is drawn (0).")
 @json_option
 def compare(a: str, b: str, only: tuple[str, ...], seed: int, as_json: bool) -> None:
-    """Is B better than A? A and B are evaluations: the folder of one, or a run, whose newest is
-    taken.
+    """Is B better than A? A and B are evaluations: the folder of one, or a run, of whose
+    newest evaluated weights the newest result of each task is taken.
 
     Each task that both have is tested item by item: McNemar's exact test where items pass or fail,
     else random signs of the differences, with a bootstrap interval. p is adjusted (Holm) for as
@@ -45,7 +46,7 @@ def compare(a: str, b: str, only: tuple[str, ...], seed: int, as_json: bool) -> 
     from albor_core.cli.eval.kept import find_kept
     from albor_core.eval.compare.paired import LEVEL
 
-    one, two = find_kept(a), find_kept(b)
+    one, two = find_kept(a, each_task=True), find_kept(b, each_task=True)
     shared = [task for task in one.tasks if task in two.tasks and task in (only or one.tasks)]
     figures = _figures(one, two, shared, seed)
     if not figures:
@@ -84,8 +85,8 @@ def _figures(one: Kept, two: Kept, shared: Sequence[str], seed: int) -> list[dic
         figures = kept_items.FIGURES.get(of_a["kind"], ())
         if not figures:
             continue
-        items_a = kept_items.read_items(one.place / of_a["items"])
-        items_b = kept_items.read_items(two.place / of_b["items"])
+        items_a = kept_items.read_items(one.of(task).place / of_a["items"])
+        items_b = kept_items.read_items(two.of(task).place / of_b["items"])
         kept_items.check_same(items_a, items_b, task)
         for figure in figures:
             values = [kept_items.values(items, figure, task) for items in (items_a, items_b)]
@@ -120,7 +121,11 @@ def _figures(one: Kept, two: Kept, shared: Sequence[str], seed: int) -> list[dic
 
 def _differences(one: Kept, two: Kept, shared: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What else differs than the model, and may be why figures do."""
-    told = [("settings", one.document["settings"], two.document["settings"])]
+    used = {(one.of(task).place, two.of(task).place): task for task in shared}
+    settings = [
+        [kept.of(task).document["settings"] for kept in (one, two)] for task in used.values()
+    ]
+    told = [("settings", of_a, of_b) for of_a, of_b in settings]
     told += [(task, one.tasks[task]["section"], two.tasks[task]["section"]) for task in shared]
     for where, a, b in told:
         for field in sorted({*a, *b} - {"data", "name", "path_reason"}):
@@ -150,6 +155,9 @@ def _print_compared(document: Mapping[str, Any]) -> None:
     for one in document["figures"]:
         if lost := one["only_in_a"] + one["only_in_b"]:
             print_note(f"{clean(one['figure'])}: {lost:,} items are in one alone, and left out")
+        if 2.0 ** (1 - one["n"]) >= document["level"]:
+            said = f"{counted(one['n'], 'item')} can never show a difference"
+            print_note(f"{clean(one['figure'])}: {said}")
     for one in document["other"]:
         told = f"{one['where']}: {one['field']} is {one['a']} in A and {one['b']} in B"
         print_note(f"not alike: {clean(told)}")

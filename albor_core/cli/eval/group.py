@@ -245,7 +245,7 @@ def _print(document: Mapping[str, Any]) -> None:
     rows = [
         (
             score["name"],
-            number(score["value"]),
+            _value_of(score),
             "-" if score["stderr"] is None else number(score["stderr"]),
             f"{score['n']:,}",
         )
@@ -253,6 +253,14 @@ def _print(document: Mapping[str, Any]) -> None:
         for score in task["scores"]
     ]
     print_line(text_table(("score", "value", "stderr", "n"), rows, right="value stderr n"))
+
+
+def _value_of(score: Mapping[str, Any]) -> str:
+    """With its exact interval where there is one: results kept before there was any have none."""
+    low, high = score.get("low"), score.get("high")
+    if low is None or high is None:
+        return number(score["value"])
+    return f"{number(score['value'])} (95 % {low:.2g} to {high:.2g})"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from albor_core.run.rundir import RunDir, read_json
 
 @dataclass(frozen=True)
 class Kept:
-    """`document` is an albor.eval/1."""
+    """`document` is an albor.eval/1; `earlier` are others of the same weights, newest first."""
 
     place: Path
     document: dict[str, Any]
+    earlier: tuple[Kept, ...] = ()
 
     @property
     def name(self) -> str:
@@ -25,8 +26,14 @@ class Kept:
 
     @property
     def tasks(self) -> dict[str, dict[str, Any]]:
-        """By name."""
-        return {one["task"]: one for one in self.document["tasks"]}
+        """The newest result of each, by name."""
+        all_ = (*reversed(self.earlier), self)
+        return {one["task"]: one for kept in all_ for one in kept.document["tasks"]}
+
+    def of(self, task: str) -> Kept:
+        """The evaluation that has the newest result of a task."""
+        both = (self, *self.earlier)
+        return next(x for x in both if any(one["task"] == task for one in x.document["tasks"]))
 
     def about(self) -> dict[str, Any]:
         """Whose it is, for a document."""
@@ -35,8 +42,11 @@ class Kept:
         return {**told, "path": str(self.place)}
 
 
-def find_kept(reference: str) -> Kept:
-    """Raises NotFoundError, DataError."""
+def find_kept(reference: str, *, each_task: bool = False) -> Kept:
+    """With `each_task` those before a run's newest, of the same weights, lie in `earlier`.
+
+    Raises NotFoundError, DataError.
+    """
     path = Path(reference)
     if path.name == RESULT and path.is_file():
         return _opened(path.parent)
@@ -48,10 +58,15 @@ def find_kept(reference: str) -> Kept:
     if run is None:
         what = f"{path}: holds no {RESULT}"
         raise NotFoundError(what, hint="name the folder that `albor eval apply` named, or a run")
-    newest = max(_of_run(run), key=lambda one: one.document["created"], default=None)
-    if newest is None:
+    found = sorted(_of_run(run), key=lambda one: one.document["created"], reverse=True)
+    if not found:
         raise NotFoundError(f"{run.id} has no evaluation yet", hint=f"albor eval apply {run.id}")
-    return newest
+    newest = found[0]
+    if not each_task:
+        return newest
+    weights = newest.document["model"]["weights"]
+    same = (one for one in found[1:] if one.document["model"]["weights"] == weights)
+    return replace(newest, earlier=tuple(same))
 
 
 def _of_run(run: RunDir) -> Iterator[Kept]:

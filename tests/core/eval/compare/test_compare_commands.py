@@ -194,6 +194,26 @@ def test_the_newest_evaluation_of_a_run_stands_for_it(run, typed, tmp_path):
     assert found["b"] == 20 / ITEMS
 
 
+def test_a_task_of_an_earlier_evaluation_of_the_same_weights_is_compared(run, typed, tmp_path):
+    kept(run.evaluations / "step-1-aaaa", dict.fromkeys(range(6), True), created=1.0)
+    later = kept(run.evaluations / "step-1-bbbb", {0: True}, created=2.0)
+    document = json.loads((later / "result.json").read_text())
+    document["tasks"][0]["task"] = "other"
+    (later / "result.json").write_text(json.dumps(document))
+    b = kept(tmp_path / "b", dict.fromkeys(range(6), False))
+    (found,) = typed("compare", run.path, b, "--json")["figures"]
+    assert (found["figure"], found["n"], found["a"]) == ("own/pass@1", 6, 1.0)
+
+
+@pytest.mark.parametrize(("n", "is_told"), [(1, True), (5, True), (6, False)])
+def test_so_few_items_that_no_difference_can_show_are_told(n, is_told, tmp_path, typed):
+    a = kept(tmp_path / "a", dict.fromkeys(range(n), True))
+    b = kept(tmp_path / "b", dict.fromkeys(range(n), False))
+    out, err = typed("compare", a, b)
+    told = f"{n} item{'s' * (n > 1)} can never show a difference"
+    assert (told in out + err) is is_told
+
+
 def test_each_of_them_has_help():
     for name in ("compare", "correlate", "sheet", "read-sheet", "validate"):
         assert CliRunner().invoke(cli, ["eval", name, "--help"]).exit_code == 0

@@ -15,6 +15,7 @@ from typing import Any
 
 from albor_core import track
 from albor_core.integrations import kept_run
+from albor_core.integrations.closing_record import is_closing
 from albor_core.run.values.metrics import as_json
 
 # by name: the type checker would read all of transformers for these classes, half a minute
@@ -27,9 +28,6 @@ _NAMES = {
     "num_input_tokens_seen": "train/tokens",
     "train_tokens_per_second": "perf/tokens_per_s",
 }
-# the record of the end has means over the whole training: as values of the last step they would be
-# wrong. Others may log a loss or a count of these names; none has this one.
-_SUMMARY = "train_runtime"
 _FILTER = "logging_nan_inf_filter"
 
 
@@ -109,7 +107,7 @@ class AlborCallback(_TrainerCallback, _ExportableState):  # type: ignore[misc]
     ) -> None:
         if self.run is None or not logs:
             return
-        if _SUMMARY in logs:
+        if is_closing(logs):
             self.run.event("hf.summary", step=state.global_step, **logs)
             return
         named = {_NAMES.get(key, key): value for key, value in logs.items()}

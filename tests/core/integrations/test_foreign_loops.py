@@ -13,6 +13,7 @@ import pytest
 
 from albor_core.feed.runs.watch import RunsFeed
 from albor_core.guard.process.index_process import IndexProcess
+from albor_core.integrations.closing_record import is_closing
 from albor_core.run.journal import read_journal
 from albor_core.run.rundir import RunDir, registered_runs
 from albor_core.store.index.catch_up import drain_index
@@ -179,6 +180,22 @@ def test_a_loss_that_is_nan_is_logged_as_it_is_and_not_as_the_trainer_repairs_it
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("names", "closes"),
+    [
+        ("train_runtime train_samples_per_second train_steps_per_second train_loss", True),
+        ("train_runtime train_samples_per_second train_tokens_per_second train_loss", True),
+        ("train_runtime train_loss epoch", True),
+        ("train/train_runtime train/train_loss", True),
+        ("loss train_runtime train_tokens_per_second num_input_tokens_seen", False),
+        ("train_loss aux_loss train_runtime train_tokens_per_second", False),
+        ("train_loss total_flos", False),
+    ],
+)
+def test_a_trainer_that_counts_tokens_has_a_runtime_in_each_record(names, closes):
+    assert is_closing(names.split()) == closes
+
+
 def test_only_the_record_with_a_runtime_is_the_trainers_summary(unindexed, tmp_path):
     pytest.importorskip("transformers")
     from types import SimpleNamespace as Thing

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from albor_core.integrations.closing_record import is_closing
 from albor_core.integrations.importers.foreign import Losses, Point, numbers_in
 from albor_core.integrations.importers.tables.rows import (
     KEYS,
@@ -32,7 +33,6 @@ _PARTS = {
 }
 _SHARED = frozenset(("epoch", "lr", "learning_rate", "grad_norm"))  # of the run, not of a part
 _PROGRAM_STEPS = ("train/global_step", "trainer/global_step", "global_step")
-_CLOSING = ("train_runtime", "train/train_runtime")
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Columns:
         used = {*STEPS, *RUNS, "experiment", self.split if part else None}
         used.update(WALLS if wall is not None else ())
         values = {k: v for k, v in row.items() if k not in used}
-        if any(name in values for name in _CLOSING):  # means over the run, no point of its curves
+        if is_closing(values):  # means over the run, no point of its curves
             values = {k if k in _SHARED else f"summary/{k}": v for k, v in values.items()}
         return Point(
             step, wall, numbers_in({_named(k, part): v for k, v in values.items()}, losses)
@@ -111,7 +111,7 @@ def _named(key: str, part: str) -> str:
 
 
 def _whole(said: Any) -> Any:
-    """A step said as 10.0 is 10; one that is no number is none at all."""
+    """A step said as 10.0 is 10; None for one that is not a number."""
     return int(said) if isinstance(said, float) and said.is_integer() else said
 
 

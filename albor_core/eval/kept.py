@@ -18,7 +18,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from albor_core.data.pack.tokenizer import not_applied
+from albor_core.data.pack.foreign_tokenizer import not_applied
 from albor_core.eval.target import Target
 from albor_core.eval.task import Task
 from albor_core.run.errors import AlborError, InUseError, UsageError, remedy

@@ -200,7 +200,7 @@ class RunView:
 
     @property
     def is_loading(self) -> bool:
-        """Whether nobody has looked at it yet, so that what it lacks may still come."""
+        """Whether its files are still unread, so that what it lacks may still come."""
         return self.status == LOADING
 
     @property

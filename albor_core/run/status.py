@@ -71,7 +71,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     for group in ("active", "ended")
 }
 LOADING = "loading"
-"""Of a run that nobody has looked at yet: no status, and nothing may be concluded from it."""
+"""Of a run whose files are unread: no status, and nothing may be concluded from it."""
 LIVE_WORDS = frozenset(GROUPS["active"])
 ENDS = ("completed", "failed", "stopped")
 """The last phases of a program, and how a run can have ended as far as anything recorded says."""

@@ -58,7 +58,7 @@ def resume(run: RunDir, how: str) -> tuple[SupervisedAttempt, Past]:
     if open_runs.is_open(run.path):  # asking the kernel would drop our own lock
         raise InUseError(
             f"cannot resume {run.id!r}: this program tracks it already",
-            hint="run.finish() ends the first; resume='allow' does that by itself",
+            hint="run.finish() ends the first; in a notebook resume='allow' does that by itself",
         )
     _refuse_alive(run)
     if how == "never":

@@ -59,7 +59,8 @@ def start(
     experiment.
 
     `id` is what the run is called for ever, where it shall not be made up. With `resume="allow"` a
-    run of that id is gone on with, as another attempt of it, or made; "must" takes a run that is
+    run of that id is gone on with, as another attempt of it, or made (a notebook's cell that is run
+    again ends the run that it had begun); "must" takes a run that is
     there, also one that another program made, to log into after its end. A resumed run keeps what
     it began with; `config` and `tags` add to it, other `notes` take the place of those before.
     `group` and `job_type` are words to find runs by.

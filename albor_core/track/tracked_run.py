@@ -241,8 +241,9 @@ class Run(MediaMethods):
 
     def set_goals(self, goals: Mapping[str, str]) -> None:
         """More of `goals` of `start`. Raises UsageError."""
-        self._names.room.always(check_goals(goals))
-        for metric, way in check_goals(goals).items():  # one a line: a line has 4 KiB
+        checked = check_goals(goals)
+        self._names.room.always(checked)
+        for metric, way in checked.items():  # one a line: a line has 4 KiB
             self._note("run.goals", {metric: way})
 
     def define_metric(

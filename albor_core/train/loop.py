@@ -81,7 +81,7 @@ from albor_core.train.step.choose import (
     plain_step,
 )
 from albor_core.train.step.interval_totals import IntervalTotals
-from albor_core.train.step.model_parity import ParityChecks, ParityFinding, pose
+from albor_core.train.step.model_parity import ParityChecks, ParityFinding, answer_to, pose
 from albor_core.train.step.optimizer_step import Stepper, take_step
 from albor_core.train.step.pending_figures import IntervalFigures, PendingFigures
 from albor_core.train.step.spikes import SpikeWatch
@@ -268,8 +268,6 @@ class Training:
     def _train_plainly(self, because: str) -> None:
         """From here on by the plain model without kernels, and so in later attempts."""
         self.ranks.send_order(Word.PLAIN)
-        if hasattr(self, "stepper"):
-            del self.stepper  # its graphs and buffers, before the plain one needs room
         self.course.parts, self.stepper = plain_step(self.parts, because)
         if self.parts.placement.is_gpu:
             gc.collect()
@@ -561,21 +559,19 @@ class Training:
                 self._answer_parity(finding)
 
     def _answer_parity(self, finding: ParityFinding) -> None:
-        """What training.parity says of a model that is too far off."""
-        found, answer = finding.found, self.config.training.parity
-        then = "next: ALBOR_KERNELS=reference"
-        is_over = self.end is not None or self.step >= self.last_step
-        stops = answer == "stop" and not is_over
-        if is_over:
-            then = f"all its steps were by what was compared; {then}"
-        elif stops:
-            then = "the run stops, as training.parity says"
-        elif answer == "plain" and found.is_for_kernels:
-            then = "next: albor gpu: the plain model is as far off on this device"
-            if has_own_arithmetic(self.parts, self.stepper):
-                self._falls_back = finding
-                then = "the run goes on by the plain model on the same device"
-        self._raise([found.alert(finding.step, self.life.attempt, stops=stops, then=then)])
+        """Say what training.parity makes of a model that is too far off, and ask for it."""
+        then = answer_to(
+            finding.found,
+            self.config.training.parity,
+            is_over=self.end is not None or self.step >= self.last_step,
+            has_kernels=has_own_arithmetic(self.parts, self.stepper),
+        )
+        if then.leaves:
+            self._falls_back = finding
+        alert = finding.found.alert(
+            finding.step, self.life.attempt, stops=then.stops, then=then.words
+        )
+        self._raise([alert])
 
     def _fall_back_if_due(self) -> None:
         """Leave the kernels between two steps, and compare what trains in their place."""
@@ -586,6 +582,7 @@ class Training:
         steps = self.step - self._began_at
         because = f"parity failed at step {finding.step}; {counted(steps, 'step')} were by kernels"
         with self.clock.held():
+            del self.stepper  # its graphs and buffers, before the plain one needs room
             self._train_plainly(because)
             self.parity.begin(pose(self.parts, self.stepper), self.step, "plain")
         self._tell_parity()

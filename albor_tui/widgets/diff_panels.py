@@ -280,15 +280,13 @@ def _lasts(key: str, stats: Sequence[Document], room: int) -> list[Content]:
     none for what is not finite.
     """
     numbers = [stat.get("last") for stat in stats]
-    words, known = (
-        [_metric(key, number) for number in numbers],
-        [n for n in numbers if n is not None],
-    )
+    words, known = [_metric(key, number) for number in numbers], {*numbers} - {None}
     for digits in range(4, room):
-        told = iter([f"{number:.{digits}g}" for number in known])
-        finer = [old if n is None else next(told) for old, n in zip(words, numbers, strict=True)]
-        are_apart = len({*words} - {_metric(key, None)}) >= len({*known})
-        if are_apart or max(map(len, finer)) >= room:
+        finer = [
+            old if number is None else f"{number:.{digits}g}"
+            for old, number in zip(words, numbers, strict=True)
+        ]
+        if len({*words} - {_metric(key, None)}) >= len(known) or max(map(len, finer)) >= room:
             break
         words = finer
     return [

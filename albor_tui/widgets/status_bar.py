@@ -100,7 +100,7 @@ class TopBar(Widget):
                 for word, count in self.counts
             ]
             if self.is_loading:
-                parts.insert(0, Content.styled("loading", "$ink-muted"))
+                parts.insert(0, styled.loading())
             line = Content(" " * gap).join(parts)
             if line.cell_length <= room:
                 return line

@@ -7,20 +7,17 @@ fixed ids, so a model never moves its end-of-text row when the vocabulary grows.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import IO, Any, TypeVar
 
 from tokenizers import Tokenizer
 
 from albor_core.data.mix.fim import MARKS
+from albor_core.data.pack.foreign_tokenizer import TRAIN_HINT, in_words, opened_plainly
 from albor_core.data.pack.special_tokens import END_OF_TEXT, PAD, tokenizer_file
 from albor_core.data.pack.tokenizer_kinds import files_beside, kind_specials, train_kind
 from albor_core.data.progress import Progress
@@ -42,8 +39,6 @@ MAX_DOCUMENT_BYTES = 8 << 20  # encoding costs ~100 bytes of memory per byte of 
 ESTIMATE_BYTES = (1 << 18, 1 << 20)  # of text that a plan trains on
 _TEXTS_PER_BATCH = 256
 _MAX_TOKENIZER_BYTES = 256 << 20
-_PROBES = ("", "ab c\n", "e\u0301 \U0001f600")
-_TRAIN_HINT = "train one with: albor tokenizer apply CORPUS --vocab-size N --out FILE"
 
 
 @dataclass(frozen=True)
@@ -241,117 +236,24 @@ def load_tokenizer(path: Path) -> Tokenizer:
     if path.is_file() and file != path:
         raise DataError(
             f"{path}: not a tokenizer: neither a .json file nor a folder with a tokenizer.json",
-            hint=_TRAIN_HINT,
+            hint=TRAIN_HINT,
         )
     try:
         with file.open("rb") as stream:
             data = stream.read(_MAX_TOKENIZER_BYTES + 1)
     except FileNotFoundError as error:
         missing = "no tokenizer.json in this folder" if path.is_dir() else "no such tokenizer"
-        raise NotFoundError(f"{path}: {missing}", hint=_TRAIN_HINT) from error
+        raise NotFoundError(f"{path}: {missing}", hint=TRAIN_HINT) from error
     except OSError as error:
-        raise DataError(f"{file}: cannot be read: {error.strerror}", hint=_TRAIN_HINT) from error
+        raise DataError(f"{file}: cannot be read: {error.strerror}", hint=TRAIN_HINT) from error
     if len(data) > _MAX_TOKENIZER_BYTES:
-        raise DataError(f"{file}: larger than {_MAX_TOKENIZER_BYTES} bytes", hint=_TRAIN_HINT)
+        raise DataError(f"{file}: larger than {_MAX_TOKENIZER_BYTES} bytes", hint=TRAIN_HINT)
     try:
-        return in_words(lambda: _opened(data.decode("utf-8")), file)
+        return in_words(lambda: opened_plainly(data.decode("utf-8")), file)
     except AlborError:
         raise
     except Exception as error:  # tokenizers raises bare Exception for anything it cannot parse
-        raise DataError(f"{file}: not a tokenizer.json: {error}", hint=_TRAIN_HINT) from error
-
-
-def _opened(text: str) -> Tokenizer:
-    made = Tokenizer.from_str(text)
-    made.no_truncation()
-    made.no_padding()
-    made.post_processor = None
-    if getattr(made.model, "dropout", None) is not None:
-        made.model.dropout = None
-    for probe in _PROBES:
-        try:
-            made.decode(made.encode(probe, add_special_tokens=False).ids)
-        except Exception:  # noqa: S112  not every text has tokens: who encodes one hears of it
-            continue
-    return made
-
-
-T = TypeVar("T")
-
-
-def in_words(act: Callable[[], T], file: Path) -> T:
-    """What `act` gives. Raises DataError where the library behind a tokenizer panics, whose own
-    lines are not printed; what others write to stderr meanwhile comes after it.
-    """
-    with _STDERR, _kept_stderr() as kept:
-        try:
-            return act()
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of pyo3; it is no Exception
-                raise
-            if kept is not None:
-                kept.truncate(0)
-            what = f"{file}: cannot be used: tokenizers gives up on it: {error}"
-            raise DataError(what, hint=_TRAIN_HINT) from None
-
-
-_STDERR = Lock()
-
-
-@contextmanager
-def _kept_stderr() -> Iterator[IO[bytes] | None]:
-    """What is written to file descriptor 2 within the block, and goes there after it; None where
-    that is closed.
-    """
-    try:
-        before = os.dup(2)
-    except OSError:
-        yield None
-        return
-    with os.fdopen(os.memfd_create("albor-stderr"), "w+b") as kept:  # a disk may be full
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield kept
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
-            if kept.seek(0, os.SEEK_END):
-                kept.seek(0)
-                os.write(2, kept.read())
-
-
-def not_applied(path: Path) -> list[str]:
-    """What a tokenizer.json says beside its vocabulary that would change what a text is, and that
-    is left out here; nothing of a file that cannot be read.
-    """
-    try:
-        document = json.loads(tokenizer_file(path).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return []
-    return [*_left_out(document)] if isinstance(document, dict) else []
-
-
-def _left_out(document: dict[str, Any]) -> Iterator[str]:
-    cut, model = document.get("truncation"), document.get("model")
-    if isinstance(cut, dict):
-        yield f"truncation to {cut.get('max_length')} tokens"
-    if document.get("padding"):
-        yield "padding"
-    kinds = [*_processors(document.get("post_processor"))]
-    if kinds:
-        yield f"tokens around a text ({', '.join(kinds)})"
-    if isinstance(model, dict) and model.get("dropout"):
-        yield f"merges dropped at random (dropout {model['dropout']})"
-
-
-def _processors(part: Any) -> Iterator[str]:
-    """Those that add tokens, in a sequence or alone."""
-    if not isinstance(part, dict):
-        return
-    for one in part.get("processors") or []:
-        yield from _processors(one)
-    if part.get("type") not in ("Sequence", "ByteLevel"):
-        yield str(part.get("type"))
+        raise DataError(f"{file}: not a tokenizer.json: {error}", hint=TRAIN_HINT) from error
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:

@@ -17,19 +17,14 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer, pre_tokenizers
 
+from albor_core.data.pack.foreign_tokenizer import in_words, not_applied
 from albor_core.data.pack.special_tokens import (
     END_OF_TEXT,
     end_of_text,
     special_ids,
     tokenizer_file,
 )
-from albor_core.data.pack.tokenizer import (
-    decode_document,
-    in_words,
-    load_tokenizer,
-    not_applied,
-    vocabulary_size,
-)
+from albor_core.data.pack.tokenizer import decode_document, load_tokenizer, vocabulary_size
 from albor_core.data.pack.work.encode import read_documents, text_units
 from albor_core.data.read.corpus import open_corpus
 from albor_core.run.errors import DataError, Problem

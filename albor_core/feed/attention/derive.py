@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, nan
 from zlib import crc32
 
 from albor_core.andon.rules.sources import RULES_FILE
@@ -19,6 +19,7 @@ from albor_core.feed.attention.of_machine import machine_items
 from albor_core.feed.attention.of_run import ended_items, live_items
 from albor_core.feed.machine import MachineView
 from albor_core.feed.view import RunView
+from albor_core.run.headlines import LOSSES
 
 KEPT_S = 7 * 86400.0
 """How long the end of a run stays in the list while it is neither seen nor resumed."""
@@ -128,31 +129,25 @@ def _best(runs: Sequence[RunView]) -> tuple[RunView | None, str, float | None]:
     """The best of runs that can be compared, by what, and its value: several of one experiment that
     have the same metric first, and it says which way is better; else none.
     """
-    figures = [_figure(view) for view in runs]
-    if len(runs) < 2 or len({view.experiment for view in runs}) != 1:
+    figures = {view.id: one for view in runs if (one := _figure(view)) is not None}
+    kinds = {(view.experiment, *figures.get(view.id, ("", "", 0.0))[:2]) for view in runs}
+    finite = [view for view in runs if isfinite(figures.get(view.id, ("", "", nan))[2])]
+    if len(runs) < 2 or len(kinds) != 1 or not finite:
         return None, "", None
-    if None in figures or len({(one[0], one[1]) for one in figures if one is not None}) != 1:
-        return None, "", None
-    told = [(one[2], view) for one, view in zip(figures, runs, strict=True) if one is not None]
-    sign = -1.0 if figures[0] is not None and figures[0][1] == "max" else 1.0
-    finite = [(sign * value, view) for value, view in told if isfinite(value)]
-    if not finite or figures[0] is None:
-        return None, "", None
-    value, best = min(finite, key=lambda one: one[0])
-    return best, figures[0][0], sign * value
+    _, metric, way = kinds.pop()
+    pick = max if way == "max" else min
+    best = pick(finite, key=lambda view: figures[view.id][2])
+    return best, metric, figures[best.id][2]
 
 
 def _figure(view: RunView) -> tuple[str, str, float] | None:
     """The metric that a run is judged by, which way it is better, and its value."""
-    for name, value in (
-        ("val/loss", view.best_val_loss),
-        ("val/loss", view.val_loss),
-        ("train/loss", view.loss),
-    ):
-        is_first = not view.metrics or view.metrics[0].name in ("val/loss", "train/loss")
-        if value is not None and is_first:
-            return name, "min", value
     one = next(iter(view.metrics), None)
+    if one is None or one.name in LOSSES:
+        val = view.val_loss if view.best_val_loss is None else view.best_val_loss
+        for name, value in (("val/loss", val), ("train/loss", view.loss)):
+            if value is not None:
+                return name, "min", value
     if one is None or one.better is None or one.last is None:
         return None
     return one.name, one.better, one.last

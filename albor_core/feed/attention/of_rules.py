@@ -13,6 +13,7 @@ from albor_core.feed.signs import LOSSES
 from albor_core.feed.view import BudgetView, RunView
 from albor_core.run.values.quantity import byte_size, figure
 from albor_core.store.rows.rows import AlertRow
+from albor_core.store.watch.not_finite import RULE
 
 BRICK_SLACK = 1.1  # a brick is over its budget from here on, so that a tight one does not flicker
 BUDGET_SOFT, BUDGET_SLACK, BUDGET_FROM = 0.9, 1.05, 0.1
@@ -22,8 +23,6 @@ _KIND_BY_RULE = (
 )
 _BUDGET_RULE = re.compile(r"(budget-[a-z_]+)(-[\d.e+]+)?")
 """Alerts of one budget: at its limit, and with the percentage at its soft share."""
-NOT_FINITE = "not-finite-"
-"""How the rules begin of alerts that tell of NaN or Inf, one a metric."""
 SILENCE = "silence"
 """The rule of an alert that says no more than the entry of a silent run."""
 
@@ -92,7 +91,7 @@ _OF_MACHINE = (*_BYTES, "seconds_since_step")
 
 def only_tells_of_nan(alert: AlertRow) -> bool:
     """Whether an alert says no more than the entry of values that are not numbers."""
-    if alert.rule.startswith(NOT_FINITE):
+    if alert.rule.startswith(RULE):
         return True
     is_nan = alert.value is not None and not math.isfinite(alert.value)
     return is_nan and alert.metric in LOSSES and alert.action in ("", "warn", "notify")

@@ -19,7 +19,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from albor_core.andon.alert import Alert
 from albor_core.integrations.importers.foreign import (
     NO_STEP,
     ORDER,
@@ -268,7 +267,7 @@ class _Scribe:
         self.wall = start
         self.last: dict[str, Placed] = {}  # by key
         self._axes: dict[str, str] = {}
-        self._built_in = BuiltIn()  # nobody watched it, so that its NaN is told here
+        self._built_in = BuiltIn()  # it was not watched, so that its NaN is told here
         self._troubles: dict[str, BuiltInTrouble] = {}
 
     @property
@@ -318,21 +317,10 @@ class _Scribe:
         """NaN and Inf in which metrics ended, as alerts that somebody is to see."""
         self._note(self._built_in.finish())
         for one in self._troubles.values():
-            alert = Alert(
-                id=f"{one.name}@1.{one.step}",
-                rule=one.name,
-                kind="rule",
-                severity=one.severity,
-                action="notify",
-                metric=one.metric,
-                value=one.value,
-                threshold=one.threshold,
-                message=one.message,
-                step=one.step or 0,
-            )
             self._journal.append(
                 "e", step=one.step, name="andon.alert", severity=one.severity,
-                data={**alert.to_json(), "state": "fired"}, wall=self.wall, mono=self._mono(),
+                data={**one.alert(1, 0).to_json(), "state": "fired"},
+                wall=self.wall, mono=self._mono(),
             )  # fmt: skip
 
     def _count(self, key: str, step: int, value: float, *, has_step: bool) -> None:

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from albor_core.config.hf_config import shape_of
 from albor_core.config.shape import ModelShape
-from albor_core.data.pack.tokenizer import not_applied
+from albor_core.data.pack.foreign_tokenizer import not_applied
 from albor_core.model.hf.arrays import pieces
 from albor_core.model.hf.folder import (
     form_misfits,

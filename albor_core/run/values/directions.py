@@ -24,9 +24,11 @@ from albor_core.run.values.known.direction_tables import (
     LOOSE,
     NEUTRAL,
     OPERATIONS,
+    SPEEDS,
     TURNS,
     UNITS,
     WORK,
+    word_set,
 )
 from albor_core.run.values.metrics import MAX_KEY_CHARS
 
@@ -34,24 +36,15 @@ Direction = Literal["min", "max"]
 Goals = Mapping[str, Direction]
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_COSTS = _words("""
-    latency runtime walltime seconds secs sec duration time elapsed ms us ns
-    memory mem bytes kib mib gib kb mb gb rss vram
-""")
-_REWARDS = _words("reward rewards rew return returns")
-_FAST = _words("mfu hfu throughput tps qps fps sps") | {
-    one.name for one in HEADLINES if one.better == "max"
-}
+_COSTS = (COSTS | UNITS) - {"s"}  # an s alone may be anything
+_REWARDS = word_set("reward rewards rew return returns")
+_FAST = SPEEDS | {one.name for one in HEADLINES if one.better == "max"}
 _BY_HEADLINE = {one.key: one.better for one in HEADLINES if one.better}
-_VALIDATION = _words("""
+_VALIDATION = word_set("""
     val valid validation validate eval evaluation evaluate dev test testing heldout holdout
 """)
 # what goes on with every step whatever is trained, or is set by somebody
-_COUNTERS = _words("""
+_COUNTERS = word_set("""
     step steps epoch epochs iter iters iteration iterations timestep timesteps batch batches update
     updates episodes rollouts samples tokens examples time wall timestamp datetime id seed rank
     lr momentum beta betas decay progress percent count num total
@@ -60,11 +53,11 @@ _MACHINE = ("brick", "gpu", "host", "perf", "program", "system", "time", "timing
 _MEASURED = re.compile(r"(?:brick|gpu[0-9]*|host|program)/")  # by whoever watches a run
 _MACHINE_PART = re.compile(rf"(?:{'|'.join(_MACHINE)})[0-9]*\Z")
 
-_TIMES = _words("s sec secs second seconds min minute minutes h hour hours day")
+_TIMES = word_set("s sec secs second seconds min minute minutes h hour hours day")
 _SETTINGS = frozenset(one.key for one in HEADLINES if one.better is None)
 _WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 _OTHER: Mapping[str, Direction] = {"min": "max", "max": "min"}
-_AT = _words("pass maj hit hits success r p acc top")  # these say something only before "at K"
+_AT = word_set("pass maj hit hits success r p acc top")  # these say something only before "at K"
 
 
 def direction(metric: str, goals: Goals | None = None) -> Direction | None:

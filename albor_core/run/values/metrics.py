@@ -222,7 +222,7 @@ def as_text(value: object) -> str:
 
 class NameRoom:
     """Which metrics of a run its store has room for: the first MAX_NAMES, and beside them the
-    house's own, those with a goal and those that somebody pinned.
+    house's own, those with a goal and those that are pinned.
     """
 
     def __init__(self) -> None:
@@ -248,7 +248,8 @@ class NameRoom:
 
     def lacks(self, name: str) -> bool:
         """Whether the metric has no room, or had none so far."""
-        return len(self._names) >= MAX_NAMES and name not in self._names | self._always
+        is_kept = name in self._names or name in self._always
+        return len(self._names) >= MAX_NAMES and not is_kept
 
     @property
     def asked(self) -> int:

@@ -166,17 +166,8 @@ class RunWriter:
         self._room.always([pinned])
 
     def _room_so_far(self) -> NameRoom:
-        room, mine = NameRoom(), (self.run_id,)
-        room.always(self._pinned)
-        room.always(
-            name
-            for (name,) in self._db.execute(
-                "SELECT metric FROM goals WHERE run_id = ?1 UNION SELECT data ->> 'metric'"
-                " FROM events WHERE run_id = ?1 AND name = 'metric.pin'",
-                mine,
-            )
-            if isinstance(name, str)
-        )
+        room = NameRoom()
+        room.always((*self._pinned, *_chosen(self._db, self.run_id)))
         for name, series in self._series.items():
             if name != WALL_KEY and series.axis == STEP:
                 room.takes(name)
@@ -534,6 +525,16 @@ class RunWriter:
         self._room, self._machine = self._room_so_far(), NameRoom()
         self.is_lacking = False
         self._first_wall = self._last_wall = None
+
+
+def _chosen(db: sqlite3.Connection, run_id: int) -> list[str]:
+    """The metrics of a run with a goal or a pin."""
+    rows = db.execute(
+        "SELECT metric FROM goals WHERE run_id = ?1 UNION SELECT data ->> 'metric'"
+        " FROM events WHERE run_id = ?1 AND name = 'metric.pin'",
+        (run_id,),
+    )
+    return [name for (name,) in rows if isinstance(name, str)]
 
 
 def medium_row(record: Mapping[str, Any]) -> tuple[Any, ...] | None:

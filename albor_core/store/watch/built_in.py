@@ -16,12 +16,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albor_core.store.watch.not_finite import MOST_TOLD, Found, NotFinite
+from albor_core.andon.alert import Alert
+from albor_core.store.watch.not_finite import MOST_TOLD, RULE, Found, NotFinite
 
 SILENCE, LEAST_S = 10.0, 60.0
 FREE_DISK_BYTES, FREE_MEMORY_SHARE = 2 << 30, 0.03
 _BACK = 1.5  # what is nearly full is over when this much more is free
-OTHERS = "not-finite-others"
+OTHERS = f"{RULE}others"
 _GAPS = 64
 
 
@@ -37,6 +38,22 @@ class BuiltInTrouble:
     message: str
     is_over: bool = False
     step: int | None = None  # where it began; None: now
+
+    def alert(self, attempt: int, now: int) -> Alert:
+        """As one of an attempt that is at the step `now`."""
+        step = now if self.step is None else self.step
+        return Alert(
+            id=f"{self.name}@{attempt}.{step}",
+            rule=self.name,
+            kind="machine" if self.metric in ("disk_free", "memory_free") else "rule",
+            severity=self.severity,
+            action="notify",
+            metric=self.metric,
+            value=self.value,
+            threshold=self.threshold,
+            message=self.message,
+            step=step,
+        )
 
 
 class BuiltIn:
@@ -70,13 +87,13 @@ class BuiltIn:
         return tuple(one for found in self._not_finite.end() for one in self._of_metric(found))
 
     def _of_metric(self, found: Found) -> Iterator[BuiltInTrouble]:
-        name = f"not-finite-{_word(found.key)}"
+        name = f"{RULE}{_word(found.key)}"
         if found.is_over:
             yield from self._settle(name, None)
             return
         word = "NaN" if math.isnan(found.value) else "infinite"
         words = f"{found.key} is {word}"
-        if sum(one.startswith("not-finite-") for one in self._open) >= MOST_TOLD:
+        if sum(one.startswith(RULE) for one in self._open) >= MOST_TOLD:
             name, words = OTHERS, f"{words}, and so may be more metrics"
         trouble = BuiltInTrouble(
             name, "error", found.key, found.value, math.inf, words, step=found.step

@@ -32,6 +32,8 @@ from typing import Any, NamedTuple
 from albor_core.run.values.directions import direction, is_validation
 from albor_core.run.values.main_metrics import Logged, main_metrics
 
+RULE = "not-finite-"
+"""How the rules begin of alerts that tell of NaN or Inf, one a metric."""
 IN_A_ROW, EARLY, AT_SCALING = 3, 3, 16
 STEADY, RETURNS, HEADS = 10, 2, 2
 MOST_TOLD, MOST_NAMES = 64, 16384

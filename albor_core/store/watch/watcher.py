@@ -262,7 +262,7 @@ class Watcher:
         """
         wall = time.time()
         for trouble in self._built_in.end():
-            self._tell(self._as_alert(trouble), wall, is_over=True)
+            self._tell(trouble.alert(self._attempt, self._step), wall, is_over=True)
         for alert in getattr(self._health, "open", ()):
             self._tell(alert, wall, is_over=True)
         engine, memory = self._rules.engine(attempt), self._engine.to_json()
@@ -350,21 +350,6 @@ class Watcher:
         guard = read_json(self._run.guard_json) or {}
         return guard.get("state") == "paused" if self._has_guard else False
 
-    def _as_alert(self, trouble: BuiltInTrouble) -> Alert:
-        step = self._step if trouble.step is None else trouble.step
-        return Alert(
-            id=f"{trouble.name}@{self._attempt}.{step}",
-            rule=trouble.name,
-            kind="machine" if trouble.metric in ("disk_free", "memory_free") else "rule",
-            severity=trouble.severity,
-            action="notify",
-            metric=trouble.metric,
-            value=trouble.value,
-            threshold=trouble.threshold,
-            message=trouble.message,
-            step=step,
-        )
-
     def _tell(self, alert: Alert, wall: float, *, is_over: bool = False) -> None:
         if self._telling.tell(alert, wall, is_over=is_over):
             self._save_at = 0.0  # kept at once: the memory is to know of it
@@ -375,7 +360,7 @@ class Watcher:
 
     def _tell_troubles(self, troubles: Iterable[BuiltInTrouble], wall: float) -> None:
         for trouble in troubles:
-            self._tell(self._as_alert(trouble), wall, is_over=trouble.is_over)
+            self._tell(trouble.alert(self._attempt, self._step), wall, is_over=trouble.is_over)
 
     # -- what outlives this process --------------------------------------------------------------
 

@@ -53,11 +53,6 @@ class ModelParity:
         by_rounding = 1.0 - (1.0 if self.rounded_cosine is None else self.rounded_cosine)
         return self.cosine is None or 1.0 - self.cosine > MORE_THAN_ROUNDING * by_rounding
 
-    @property
-    def is_for_kernels(self) -> bool:
-        """Whether the plain model in the same precision is nearer: then kernels are at fault."""
-        return self.is_bad and self.rounded_cosine is not None
-
     def to_json(self) -> dict[str, Any]:
         """Plain data for an event."""
         return asdict(self)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import psutil
 import torch
@@ -55,6 +55,34 @@ class ParityFinding:
     at: str
     """When that was, for people: "load", "10 steps"."""
     found: ModelParity
+
+
+class ParityAnswer(NamedTuple):
+    """What follows a comparison: the run `stops`, or `leaves` its kernels, or goes on as it is; in
+    words for people.
+    """
+
+    stops: bool
+    leaves: bool
+    words: str
+
+
+def answer_to(found: ModelParity, asked: str, *, is_over: bool, has_kernels: bool) -> ParityAnswer:
+    """What `training.parity` (`asked`) says of a model that is too far off. `is_over`: no step
+    follows; `has_kernels`: another arithmetic than the plain model's trains.
+    """
+    next_one = "next: ALBOR_KERNELS=reference"
+    if is_over:
+        words = f"all its steps were by what was compared; {next_one}"
+        return ParityAnswer(False, False, words)
+    if asked == "stop":
+        return ParityAnswer(True, False, "the run stops, as training.parity says")
+    if asked == "tell" or found.rounded_cosine is None:
+        return ParityAnswer(False, False, next_one)
+    if has_kernels:
+        return ParityAnswer(False, True, "the run goes on by the plain model on the same device")
+    words = "next: albor gpu: the plain model is as far off on this device"
+    return ParityAnswer(False, False, words)
 
 
 class ParityChecks:

@@ -167,7 +167,7 @@ class BricksPage(PacedPage):
 
     def _nothing(self) -> Content:
         if self.view.is_loading:
-            return Content.styled("loading", "$ink-muted")
+            return styled.loading()
         return _nothing(self.view)
 
     def _size_table(self) -> None:

@@ -154,7 +154,7 @@ def _about(one: SavedView, shelf: ShelfView, run_id: str) -> list[Content]:
 
 def _nothing(view: RunView, shelf: ShelfView, *, is_known: bool) -> Content:
     if not is_known or view.is_loading:
-        return Content.styled("loading", "$ink-muted")
+        return styled.loading()
     lines = [Content.styled(f"No checkpoint{yet(view)}.", "bold $ink")]
     if shelf.problem:
         lines = [styled.text(shelf.problem, "bold $warning")]

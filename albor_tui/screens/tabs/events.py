@@ -180,7 +180,7 @@ class EventsPage(Page):
                                                                     "$ink-muted")]
             )  # fmt: skip
         if self._told is None or self.view.is_loading:
-            return Content.styled("loading", "$ink-muted")
+            return styled.loading()
         lines = [Content.styled("Nothing has happened yet.", "bold $ink")]
         if self.view.status == "queued":
             lines.append(Content.styled("The first event is the run's start.", "$ink-muted"))

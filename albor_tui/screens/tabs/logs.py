@@ -142,7 +142,7 @@ def records_output(view: RunView) -> bool:
 
 def _nothing(view: RunView) -> Content:
     if view.is_loading:
-        return Content.styled("loading", "$ink-muted")
+        return styled.loading()
     lines = [Content.styled(f"No output{yet(view, is_house=False)}.", "bold $ink")]
     if not records_output(view):
         lines = [Content.styled("No output is recorded.", "bold $ink")]

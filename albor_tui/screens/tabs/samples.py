@@ -179,7 +179,7 @@ def _folded(text: str, width: int, tone: str) -> list[Content]:
 
 def _nothing(view: RunView, told: Told | None) -> Content:
     if told is None or view.is_loading:
-        return Content.styled("loading", "$ink-muted")
+        return styled.loading()
     lines = [Content.styled("No samples.", "bold $ink")]
     if view.kind == "train":
         words = "To have some at each evaluation: --set 'training.sample_prompts=[\"def \"]'"

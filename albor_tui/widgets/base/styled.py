@@ -34,6 +34,11 @@ PHASE_WORD = {
 }
 
 
+def loading() -> Content:
+    """What stands where something is still being read."""
+    return Content.styled(LOADING, "$ink-muted")
+
+
 def text(data: object, style: str = "") -> Content:
     """Data of any origin as one harmless line."""
     line = clean(str(data))

@@ -43,7 +43,7 @@ _LEAST_BAR = 30  # cells of the progress bar: what is said beside it gives way
 class RunPanel(Panel):
     """A panel that draws `view`."""
 
-    SHOWS_UNREAD = False  # whether it has something to say of a run that nobody read yet
+    SHOWS_UNREAD = False  # whether it has something to say of a run whose files are unread
     view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
 
     def watch_view(self) -> None:
@@ -53,7 +53,7 @@ class RunPanel(Panel):
         if self.view is None:
             return Content("")
         if self.view.is_loading and not self.SHOWS_UNREAD:
-            return Content.styled("loading", "$ink-muted")
+            return styled.loading()
         return self.show(self.view, width, height)
 
     def show(self, view: RunView, width: int, height: int) -> Content:

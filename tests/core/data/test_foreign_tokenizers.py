@@ -19,7 +19,8 @@ from tokenizers import (
 )
 
 from albor_core.data.clean.token_lengths import token_counter
-from albor_core.data.pack.tokenizer import load_tokenizer, not_applied
+from albor_core.data.pack.foreign_tokenizer import not_applied
+from albor_core.data.pack.tokenizer import load_tokenizer
 from albor_core.data.pack.tokenizer_check import check_tokenizer
 from albor_core.data.pack.work.recipe import open_tokenizer
 from albor_core.model.generate.text_model import TextModel

@@ -15,7 +15,7 @@ from albor_core.store.index.indexer import index_now
 from albor_core.store.query.filter import FilterError, parse_filter
 
 
-def test_a_run_that_nobody_looked_at_has_no_status() -> None:
+def test_a_run_whose_files_are_unread_has_no_status() -> None:
     assert RunView(id="r").status == "loading"
     assert RunView(id="r").is_loading
     assert not RunView(id="r").is_active

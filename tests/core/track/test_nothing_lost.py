@@ -5,28 +5,15 @@ import os
 import sys
 
 import pytest
+from unguarded import alone, series  # noqa: F401
 
 from albor_core import track
-from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.rundir import albor_home
 from albor_core.run.values import metrics
 from albor_core.store.index.catch_up import drain_index
 from albor_core.store.query.export import pages
 from albor_core.store.query.reader import Reader
 from albor_core.track import artifact_versions
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch):
-    for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
-        monkeypatch.delenv(f"ALBOR_{word}", raising=False)
-    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
-
-
-def series(run):
-    drain_index(run.dir)
-    with Reader(run.dir.store) as reader:
-        return {key: [p[:2] for p in reader.points(run.id, key)] for key in reader.keys(run.id)}
 
 
 def test_house_and_goal_metrics_have_room_behind_any_number_of_names(monkeypatch, capsys):

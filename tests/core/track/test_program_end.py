@@ -6,21 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from unguarded import alone  # noqa: F401
 
 from albor_core import track
-from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.errors import UsageError
 from albor_core.run.exit import end_word, read_exit
 from albor_core.run.rundir import RunDir
 
 HEAD = "import sys\nfrom albor_core import track\nrun = track.start(id='it', console=False)\n"
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch):
-    for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
-        monkeypatch.delenv(f"ALBOR_{word}", raising=False)
-    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
 
 
 @pytest.fixture

@@ -7,31 +7,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from unguarded import alone, series  # noqa: F401
 
 from albor_core import track
 from albor_core.cli.main import cli
-from albor_core.guard.process.index_process import IndexProcess
 from albor_core.run.state import StateWriter
 from albor_core.run.tracked_state import LiveState
 from albor_core.run.values.metrics import as_json
 from albor_core.store.index.catch_up import drain_index
-from albor_core.store.query.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "docs" / "how-to" / "track-your-own-loop.md"
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch):
-    for word in ("RUN_DIR", "ATTEMPT", "NONCE", "RUN_LOCK_FD"):
-        monkeypatch.delenv(f"ALBOR_{word}", raising=False)
-    monkeypatch.setattr(IndexProcess, "tend", lambda self: None)
-
-
-def series(run):
-    drain_index(run.dir)
-    with Reader(run.dir.store) as reader:
-        return {key: [p[:2] for p in reader.points(run.id, key)] for key in reader.keys(run.id)}
 
 
 def test_bad_input_is_recorded_as_the_table_says_and_raises_nothing(tmp_path):

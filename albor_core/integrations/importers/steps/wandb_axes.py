@@ -73,11 +73,12 @@ class Axes:
         be nested.
         """
         parts: dict[str, dict[str, Any]] = {}
+        axes = self.axes
         for words, value in _leaves(values, ()):
             path = ".".join(words)
             about = self.of(path)
             axis = about.axis if about is not None else ""
-            if path in self.axes:
+            if path in axes:
                 axis = path  # an axis lies over itself
             parts.setdefault(axis, {})["/".join(words)] = value
         return parts

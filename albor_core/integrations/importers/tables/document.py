@@ -20,7 +20,7 @@ _HINT = "a list of records, columns of numbers, or a trainer_state.json with log
 
 
 def document_rows(path: Path, losses: Losses) -> Iterator[Row]:
-    """Raises DataError, saying what it is, for a document that is no history."""
+    """Raises DataError, saying what it is, for a document that is not a history."""
     if path.stat().st_size > _MAX_BYTES:
         raise DataError(f"{path}: a JSON document over 256 MiB", hint="write it as JSON lines")
     try:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Literal
 
 
-def _words(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
+    """The words of a table."""
     return frozenset(text.split())
 
 
+SPEEDS = word_set("mfu hfu throughput tps qps fps sps")
 _MIN: tuple[str, ...] = (
     # torch.nn losses, PyTorch Lightning and Keras logs, transformers.Trainer
     "loss|losses|logloss|log loss|nll|nll loss|ce|bce|xent|crossentropy|cross entropy|hinge loss",
@@ -134,7 +136,7 @@ _MAX: tuple[str, ...] = (
     # finance: quantstats, empyrical
     "sharpe|sharpe ratio|sortino|sortino ratio|calmar ratio",
     # throughput: PaLM appendix B (mfu), Stable-Baselines3 (fps), CleanRL (SPS)
-    "mfu|hfu|throughput|tps|qps|fps|sps",
+    *SPEEDS,
 )  # fmt: skip
 
 Way = Literal["min", "max"]
@@ -142,32 +144,32 @@ KNOWN: dict[str, Way] = {  # without the spaces, as names are written with or wi
     **{name.replace(" ", ""): "min" for line in _MIN for name in line.split("|")},
     **{name.replace(" ", ""): "max" for line in _MAX for name in line.split("|")},
 }
-LOOSE = _words("""
+LOOSE = word_set("""
     loss losses logloss nll ppl perplexity bpb bpc mse mae rmse rmsle mape smape wer cer fid ece
     error errors acc accuracy accuracies f1 precision recall auc auroc auprc ndcg mrr bleu rouge
     rougel chrf meteor iou miou dice psnr ssim reward rewards rew return returns bertscore
     crossentropy
 """)
 
-COSTS = _words("""
+COSTS = word_set("""
     latency runtime walltime elapsed duration memory mem rss vram time seconds secs sec
 """)
-UNITS = _words("""
+UNITS = word_set("""
     s sec secs seconds ms us ns bytes kib mib gib kb mb gb
 """)
 # what a time or a memory may be of, so that less of it is better
-OPERATIONS = _words("""
+OPERATIONS = word_set("""
     inference forward backward data compile save load checkpoint generation generate decode
     encode prefill optimizer allocated reserved peak gpu cuda cpu wall run request response p50
     p90 p95 p99 perf query preprocess tokenize per token sample iteration iter update model time
     memory mem ttft tpot
 """)
-WORK = _words("""
+WORK = word_set("""
     token tokens tok step steps sample samples it iter iters iteration iterations frame frames
     image images example examples batch batches sequence sequences seq request requests query
     queries episode episodes update updates flops tflops gflops
 """)
-NEUTRAL = _words("""
+NEUTRAL = word_set("""
     val valid validation validate eval evaluation evaluate dev test testing heldout holdout
     train training metric metrics score scores value mean avg average ema sma epoch step running
     moving smooth smoothed final last best overall all total macro micro weighted binary
@@ -179,7 +181,7 @@ NEUTRAL = _words("""
 # what may stand behind a known name without changing what it says
 BEHIND = NEUTRAL - {"token", "char", "word", "node", "edge", "top", "box", "image", "text", "env"}
 # what makes another figure of the one beside it, with another better side or none
-TURNS = _words("""
+TURNS = word_set("""
     gap gaps regret distance rejected chosen toxicity toxic bias biased cost costs dropped drop
     recovered recovery ratio reduction uncertainty saved saving savings delta diff difference
     change increase decrease improvement degradation skill margin margins std stdev var variance

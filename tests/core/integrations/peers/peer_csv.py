@@ -1,5 +1,5 @@
 """CSV by the standard library: a file for each history; jobs write their heading again, rows of
-two splits are told apart by a word in a column, and of `none` there is no step.
+two splits are told apart by a word in a column, and `none` has no column of steps.
 """
 
 import csv

@@ -79,7 +79,8 @@ class VerdictPanel(DiffPanel):
         for index, verdict in enumerate(verdicts, start=1):
             sentence = self._sentence(document, verdict, index)
             numbers = self._numbers(document, verdict, width - sentence.cell_length - 3)
-            if len(verdicts) > 1 and verdict.get("outcome") in (None, "contradictory"):
+            is_told = numbers.plain and verdict.get("outcome") not in (None, "contradictory")
+            if len(verdicts) > 1 and not is_told:
                 told = styled.text(verdict.get("detail") or "", "$ink-muted")
                 found.append(sentence + "   " + told)
             elif width >= 110 or len(verdicts) > 1:

@@ -266,6 +266,9 @@ def test_a_run_that_ends_in_nan_is_worse_however_short_its_end_is(desk):
         assert verdict["outcome"] == "worse", tail
         (verdict,) = desk.quick("runs", "diff", name, "good", "--json").document["verdicts"]
         assert verdict["outcome"] == "better", tail
+    document = desk.quick("runs", "diff", "nan60", "good", "nan1", "--json").document
+    line = VerdictPanel().lines(document, 120, 9)[0].plain
+    assert line.startswith("B good is better than A nan60   the other is NaN or Inf")
 
 
 def test_a_run_that_goes_on_beyond_the_other_and_ends_in_inf_is_worse(desk):

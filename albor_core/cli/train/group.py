@@ -157,7 +157,7 @@ def plan(
 
     Exits 1 with every problem found at once.
     """
-    from albor_core.plan.launch import plan_run
+    from albor_core.launch.planned import plan_run
     from albor_core.plan.text import render
 
     check_environment()
@@ -176,7 +176,7 @@ def plan(
         loaded = _load_for_plan(config, (*overrides, own), seed)
     made = plan_run(loaded)
     if probes and not made.problems:
-        from albor_core.plan.probe import probe
+        from albor_core.launch.probe import probe
 
         made = plan_run(loaded, measured=probe(loaded, made, tell=print_note))
     if as_json:
@@ -255,7 +255,7 @@ def apply(
     """
     from albor_core.cli.common.follow import follow
     from albor_core.cli.train.launched import all_done, leading, refuse_detached
-    from albor_core.plan.launch import start
+    from albor_core.launch.start import start
 
     check_environment()
     launched = launched_rank()
@@ -304,7 +304,7 @@ def _prepare(
     `take_over` raise.
     """
     from albor_core.cli.train.launched import take_over
-    from albor_core.plan.launch import new_run, renew_sinks
+    from albor_core.launch.run_folder import new_run, renew_sinks
 
     take_over(run, launched)
     made = _sound(loaded, plan_again, going_on=run, launched=launched)
@@ -324,7 +324,7 @@ def _sound(
     """The plan of a new run or of one that is `going_on`, its warnings told. Raises ConfigError
     with the problems that it has.
     """
-    from albor_core.plan.launch import plan_run
+    from albor_core.launch.planned import plan_run
 
     made = plan_run(loaded, begins=going_on is None, run=going_on, launched=launched)
     if made.problems:
@@ -363,7 +363,7 @@ def run(
     from albor_core.cli.common.follow import follow
     from albor_core.cli.train.existing_run import ExistingState, existing_state, print_complete
     from albor_core.cli.train.launched import all_done, leading
-    from albor_core.plan.launch import start
+    from albor_core.launch.start import start
 
     check_environment()
     launched = launched_rank()
@@ -426,7 +426,8 @@ def resume(
         refuse_world_size,
         take_over,
     )
-    from albor_core.plan.launch import resize, start
+    from albor_core.launch.run_folder import resize
+    from albor_core.launch.start import start
     from albor_core.run.files.pulled_file import refuse_pulled
 
     launched = launched_rank()

@@ -1,0 +1,139 @@
+"""The plan of a config on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from albor_core.andon.channels.plan_sinks import notify_problems, notify_sentences
+from albor_core.andon.explain import andon_problems, andon_sentences
+from albor_core.config.load import Config, LoadedConfig
+from albor_core.config.recipes.own import own_class
+from albor_core.config.secret_urls import sink_entries
+from albor_core.kernels.backend_override import unmet_demand
+from albor_core.launch.earlier_speeds import earlier_speed
+from albor_core.launch.found_gpu import find_gpu
+from albor_core.launch.launcher import Launcher
+from albor_core.launch.local import LOCAL
+from albor_core.plan.continued import continued, unused_start
+from albor_core.plan.facts import PlanFacts, Scanned, collect_facts
+from albor_core.plan.plan import Plan
+from albor_core.plan.plan import plan as make_plan
+from albor_core.plan.recipes import own as own_recipe
+from albor_core.plan.speed import MeasuredSpeed
+from albor_core.plan.start_weights import start_weights, weights_notes, weights_problems
+from albor_core.run.errors import Problem
+from albor_core.run.program.launched_rank import LaunchedRank
+from albor_core.run.rundir import RunDir
+from albor_core.store.spans.collector import collector_problems
+from albor_core.telemetry.peaks import peak_flops
+
+QUIET_GRADIENTS = 600.0  # docs/concepts/starts.md, "Quiet"
+
+
+def plan_run(
+    loaded: LoadedConfig,
+    *,
+    begins: bool = True,
+    unit: int | None = None,
+    run: RunDir | None = None,
+    launched: LaunchedRank | None = None,
+    measured: MeasuredSpeed | None = None,
+) -> Plan:
+    """Collect the facts of this machine and plan; nothing is written. Without `begins` the run has
+    weights of its own, and what model.path names may be gone; `unit`: the sequences of the steps
+    that it counts in (config/clock.py); `run`: the one that goes on, whose sinks are kept;
+    `launched`: one of ranks that are here already, maybe on other hosts with other GPUs;
+    `measured`: what a probe found, else earlier runs of this shape say how fast it is.
+    """
+    config = loaded.config
+    continues = config.training.continue_from
+    sinks = sink_entries(config)
+    monitoring = config.resolved()["monitoring"]
+    own = own_class(config.training.mode)
+    folder = (None if run is None else own_recipe.folder_of(run)) or loaded.path.parent
+    facts = collect_facts(
+        config,
+        loaded.path,
+        find_gpu=find_gpu,
+        scan=_scan_without_manifest,
+        peak_flops=peak_flops,
+    )
+    if launched is not None:
+        facts = replace(facts, device_count=None)
+    facts = replace(facts, measured=measured or _speed_here(config, facts))
+    place, wrong = None, tuple[Problem, ...]()
+    if begins:
+        number = facts.train.sequences_at(config.data.seq_len)
+        place, wrong = continued(config, number, str(loaded.path))
+    unmet = unmet_demand(os.environ, facts.device)
+    return make_plan(
+        config,
+        facts,
+        andon_notes=andon_sentences(
+            monitoring,
+            warmup_steps=config.training.warmup_steps,
+            vocab_size=None if own else config.model.architecture.vocab_size,
+            first_gradients=QUIET_GRADIENTS if begins and _starts_quiet(config) else 0.0,
+        ),
+        extra_notes=(
+            *(own_recipe.notes(config) if own else weights_notes(config.model)),
+            *(unused_start(config.model.initialization, continues) if begins else ()),
+            *([unmet] if unmet else []),
+            *facts.gpu_strangers,
+            *notify_sentences(sinks),
+        ),
+        extra_problems=(
+            *andon_problems(monitoring, file=str(loaded.path)),
+            *notify_problems(sinks, run, file=str(loaded.path)),
+            *collector_problems(config.monitoring.otlp.plain_headers(), run, file=str(loaded.path)),
+            *(() if launched is not None else crowd_problems(config, str(loaded.path))),
+            *own_recipe.problems(config, folder),
+            *(lacking_weights(config, str(loaded.path)) if begins else ()),
+            *wrong,
+        ),
+        unit=unit,
+        place=place,
+        written=loaded.place,
+    )
+
+
+def _starts_quiet(config: Config) -> bool:
+    """Whether a new model begins with the house's quiet weights."""
+    has_weights = start_weights(config.model) or config.training.continue_from
+    is_own = own_class(config.training.mode)
+    begin = config.model.initialization
+    is_loud = begin.residual or begin.embedding or begin.head
+    return not (is_own or is_loud or has_weights)
+
+
+def _speed_here(config: Config, facts: PlanFacts) -> MeasuredSpeed | None:
+    device = facts.device_name if facts.device == "cuda" else facts.device
+    host, threads = os.uname().nodename, config.training.num_threads
+    return earlier_speed(config.resolved(), device=device, host=host, threads=threads)
+
+
+def crowd_problems(config: Config, file: str, where: Launcher = LOCAL) -> Iterator[Problem]:
+    """More ranks than any host of `where` starts."""
+    ranks, most = config.training.distributed.world_size, max(h.max_ranks for h in where.hosts())
+    if ranks > most:
+        message = f"{ranks} ranks on one machine, where at most {most} are started"
+        hint = "have torchrun or srun start them: docs/how-to/train-on-several-hosts.md"
+        yield Problem("training.distributed.world_size", message, hint, file)
+
+
+def lacking_weights(config: Config, file: str, *, checks_hash: bool = True) -> tuple[Problem, ...]:
+    """As `weights_problems`, whose model is unknown where a class of the user's own makes it."""
+    is_own = own_class(config.training.mode) is not None
+    return weights_problems(
+        config.model, file=file, checks_hash=checks_hash, knows_model=not is_own
+    )
+
+
+def _scan_without_manifest(folder: Path, column: str) -> Scanned:
+    # pyarrow costs 0.25 s and most data has a manifest
+    from albor_core.data.pack.pretokenize import read_manifest  # noqa: PLC0415
+
+    return read_manifest(folder, scan=True, column=column)

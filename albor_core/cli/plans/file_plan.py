@@ -54,19 +54,24 @@ def show_plan(
     estimate: Callable[[], Estimate],
     *,
     as_json: bool,
+    is_whole: bool = False,
 ) -> int:
     """Print the plan and return the exit code, 1 where there are problems. `estimate` is asked
-    where every input is there; what it raises is a problem.
+    where every input is there (`is_whole`: always); what it raises is a problem.
     """
     sources, made = [*map(_absolute, reads)], [*map(_absolute, writes)]
-    problems = [_missing(path) for path in sources if not os.path.lexists(path)]
-    found = Estimate()
-    if not problems:
+    absent = [path for path in sources if not os.path.lexists(path)]
+    found, problems = Estimate(), list[dict[str, str]]()
+    if is_whole or not absent:
         try:
             found = estimate()
         except AlborError as error:
             problems = problems_of(error)
     problems += [_said("config", one) for one in found.problems]
+    problems = [
+        *(_missing(path, problems) for path in absent),
+        *(one for one in problems if _about(one) not in absent),
+    ]
     document = {
         "schema": "albor.plan/1",
         "reads": sources,
@@ -138,8 +143,20 @@ def _said(code: str, one: Problem, path: str = "") -> dict[str, str]:
     return {"code": code, "path": path, **told}
 
 
-def _missing(path: str) -> dict[str, str]:
-    return _said(MISSING, Problem("", f"{path}: no such file or folder"), path)
+def _about(problem: Mapping[str, str]) -> str:
+    """The path that it says something of, as it would be read, or ""."""
+    named, colon, _ = problem["message"].partition(": ")
+    return os.path.normpath(Path(named).absolute()) if colon else ""
+
+
+def _missing(path: str, problems: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """In the words of the problem that names it, if there is one."""
+    for one in problems:
+        if _about(one) == path:
+            return {**one, "code": MISSING, "path": path}
+    if Path(path).is_absolute():
+        return _said(MISSING, Problem("", f"{path}: no such file or folder"), path)
+    return _said(MISSING, Problem("", f"no run is called {path!r}", "albor runs ls"), path)
 
 
 def _absolute(path: str | Path) -> str:

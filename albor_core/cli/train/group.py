@@ -25,6 +25,7 @@ from albor_core.cli.common.output import (
     screen_width,
 )
 from albor_core.cli.common.run_name import RUN_NAME
+from albor_core.cli.plans.file_plan import plan_option
 from albor_core.cli.train.detach import detach_option
 from albor_core.cli.train.text_data import packed_overrides
 from albor_core.config.microbatches import MAX_RANKS_HERE
@@ -236,6 +237,7 @@ def validate(config: Path, overrides: tuple[str, ...], seed: int | None, as_json
     "whichever is named; CONFIG and --set must be what it runs on.",
 )
 @_stop_after_option
+@plan_option
 @_follow_options
 def apply(
     config: Path,
@@ -245,6 +247,7 @@ def apply(
     name: str | None,
     resume_from: str,
     stop_after: int | None,
+    only_plan: bool,
     detach: bool,
     stop_on_interrupt: bool,
 ) -> int:
@@ -257,6 +260,8 @@ def apply(
     from albor_core.cli.train.launched import all_done, leading, refuse_detached
     from albor_core.launch.start import start
 
+    if only_plan:
+        return _plan_of_new(config, overrides, seed, name, as_json=as_json)
     check_environment()
     launched = launched_rank()
     refuse_detached(launched, detach=detach)
@@ -282,6 +287,14 @@ def apply(
         detach=detach,
         stop_on_interrupt=stop_on_interrupt or launched is not None,
     )
+
+
+def _plan_of_new(
+    config: Path, overrides: tuple[str, ...], seed: int | None, name: str | None, *, as_json: bool
+) -> int:
+    from albor_core.cli.plans.training import plan_new_run
+
+    return plan_new_run(config, partial(_load, config, overrides, seed), name, as_json=as_json)
 
 
 def _with_packed_text(loaded: LoadedConfig, config: Path) -> LoadedConfig:
@@ -346,6 +359,7 @@ def _sound(
     "--name", type=RUN_NAME, required=True, help="Name the run: the id is the same in each attempt."
 )
 @_stop_after_option
+@plan_option
 def run(
     config: Path,
     overrides: tuple[str, ...],
@@ -353,6 +367,7 @@ def run(
     as_json: bool,
     name: str,
     stop_after: int | None,
+    only_plan: bool,
 ) -> int:
     """For schedulers: train CONFIG as run NAME, whatever interrupted it.
 
@@ -365,6 +380,8 @@ def run(
     from albor_core.cli.train.launched import all_done, leading
     from albor_core.launch.start import start
 
+    if only_plan:
+        return _plan_of_new(config, overrides, seed, name, as_json=as_json)
     check_environment()
     launched = launched_rank()
     if not is_run_id(name):
@@ -402,6 +419,7 @@ def run(
     help="Resume on N ranks (GPUs); the steps stay the same.",
 )
 @_stop_after_option
+@plan_option
 @json_option
 @_follow_options
 def resume(
@@ -409,6 +427,7 @@ def resume(
     allow_config_change: bool,
     world_size: int | None,
     stop_after: int | None,
+    only_plan: bool,
     as_json: bool,
     detach: bool,
     stop_on_interrupt: bool,
@@ -430,6 +449,10 @@ def resume(
     from albor_core.launch.start import start
     from albor_core.run.files.pulled_file import refuse_pulled
 
+    if only_plan:
+        from albor_core.cli.plans.training import plan_resumed_run
+
+        return plan_resumed_run(run, as_json=as_json)
     launched = launched_rank()
     refuse_detached(launched, detach=detach)
     found = find_run(run)

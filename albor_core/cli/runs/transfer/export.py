@@ -63,9 +63,7 @@ filter_option = click.option(
 @click.option("--key", "keys", multiple=True, help="Export only points of this metric; repeatable.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
-@plans_by_rehearsal(
-    lambda told: sources(told), lambda told: _files(told["out"])
-)
+@plans_by_rehearsal(lambda told: sources(told), lambda told: _files(told["out"]))
 def export(
     references: tuple[str, ...],
     terms: str | None,

@@ -113,6 +113,27 @@ def plans_by_rehearsal(
     return decorated
 
 
+def plans_reading(reads: Callable[[Mapping[str, Any]], Iterable[str | Path]]) -> Callable[[F], F]:
+    """Give a verb that only prints `--plan`: what it reads, and whether that is there."""
+
+    def decorated(verb: F) -> F:
+        @wraps(verb)
+        def planned(*, only_plan: bool, **told: Any) -> Any:
+            if not only_plan:
+                return verb(**told)
+            return show_plan(reads(told), [], lambda: Estimate(0), as_json=told["as_json"])
+
+        return cast("F", plan_option(planned))
+
+    return decorated
+
+
+def model_source(reference: str) -> Path | str:
+    """What a DIR|RUN on the command line is read from."""
+    path = Path(reference)
+    return path if path.is_dir() else run_source(reference)
+
+
 def _rehearse(verb: Callable[..., Any], told: Mapping[str, Any]) -> Estimate:
     began = time.perf_counter()
     with rehearsed() as made:

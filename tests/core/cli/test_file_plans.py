@@ -18,6 +18,8 @@ VERBS = {
     "runs plot ./one --metric loss -o curve.svg": (["one"], ["curve.svg"]),
     "runs export ./one -o points.csv": (["one"], ["points.csv"]),
     "eval sheet ./a ./b -o sheet.csv": (["a", "b"], ["sheet.csv", "sheet.key.json"]),
+    "generate ./base hello --tokenizer t.json": (["base", "t.json"], []),
+    "bench ./base": (["base"], []),
     "train apply own.yaml": (["own.yaml"], []),
     "train run own.yaml --name base": (["own.yaml"], []),
     "train resume runs/base": (["runs/base"], ["runs/base"]),
